@@ -1,0 +1,27 @@
+"""What a study is: frozen specification, arms as differences, TOML loading, what ships."""
+
+from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
+from paribus.study.metrics import METRICS, Metric
+from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Training
+from paribus.study.study import Arm, Claim, Claims, Endpoint, Study
+
+__all__ = [
+    "METRICS",
+    "Arm",
+    "Claim",
+    "Claims",
+    "Data",
+    "Embedding",
+    "Endpoint",
+    "Init",
+    "Metric",
+    "Model",
+    "Modules",
+    "Setting",
+    "Study",
+    "Training",
+    "load_study",
+    "parse_override",
+    "parse_study",
+    "shipped_studies",
+]

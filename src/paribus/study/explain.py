@@ -1,0 +1,65 @@
+"""A validation error in one line: the value, the rule and the way out."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from paribus.errors import nearest
+
+TYPES = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "too_short": "a list or table that is not empty",
+}
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first problem of `error` in words, and how many more there are."""
+    problems = error.errors(include_url=False)
+    # An unknown key explains a missing one (it may be its misspelling), so it goes first.
+    problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
+    text = _explain_one(problems[0], model)
+    return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
+
+
+def _explain_one(problem: Any, model: type[BaseModel]) -> str:
+    location = [str(part) for part in problem["loc"]]
+    key, value, kind = ".".join(location), problem["input"], problem["type"]
+    if kind == "extra_forbidden":
+        known = _keys_at(model, location[:-1])
+        return f"unknown key '{key}': {nearest(location[-1], known)}"
+    if kind == "missing":
+        return f"'{key}' is missing; it must be given"
+    if kind == "value_error":
+        message = str(problem["ctx"]["error"])
+        return f"{key}: {message}" if key else message
+    if kind in TYPES:
+        return f"{key} = {value!r} must be {TYPES[kind]}"
+    rule = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    return f"{key} = {value!r} must be {rule}"
+
+
+def _keys_at(model: Any, path: list[str]) -> list[str]:
+    """The field names of the model that lies at `path` below `model`."""
+    for part in path:
+        fields = _model_in(model).model_fields
+        if part in fields:
+            model = fields[part].annotation
+        # else: a key of a table or an index of a list, whose type is what the field holds
+    return sorted(_model_in(model).model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel]:
+    """The first model named in a type such as `tuple[Endpoint, ...]` or `Claims | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = [_model_in(argument) for argument in get_args(annotation)]
+    return next((model for model in inner if model is not BaseModel), BaseModel)

@@ -1,0 +1,93 @@
+"""From TOML to a `Study`: shipped studies by name, the user's own by path."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from paribus.errors import ParibusError, nearest
+from paribus.study.explain import explain
+from paribus.study.study import Study, override
+
+_SHIPPED = resources.files("paribus.study") / "shipped"
+
+
+def shipped_studies() -> dict[str, Study]:
+    """The studies that ship with the package, by name."""
+    names = sorted(entry.name for entry in _SHIPPED.iterdir() if entry.name.endswith(".toml"))
+    return {name.removesuffix(".toml"): load_study(name.removesuffix(".toml")) for name in names}
+
+
+def load_study(source: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Study:
+    """The study that `source` names: a shipped name, or the path of a TOML file.
+
+    `overrides` are dotted keys of the shared setting or the study itself, such as
+    {"training.iterations": 20, "seeds": [1, 2]}. Raises ParibusError with one line on bad input.
+    """
+    text, folder, label = _read(source)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ParibusError(f"{label} is not valid TOML: {error}") from None
+    study = parse_study(table, folder=folder, label=label)
+    if not overrides:
+        return study
+    dump = study.model_dump()
+    for key, value in overrides.items():
+        override(dump, key, value)
+    return parse_study(dump, folder=folder, label=label)
+
+
+def parse_study(table: dict[str, Any], *, folder: Path, label: str = "study") -> Study:
+    """A `Study` from plain tables; `folder` is where its relative paths start."""
+    try:
+        study = Study.model_validate(table)
+    except ValidationError as error:
+        raise ParibusError(f"{label}: {explain(error, Study)}") from None
+    except ParibusError as error:
+        raise ParibusError(f"{label}: {error}") from None
+    study._folder = folder
+    return study
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`key=value` from a command line; the value is read as TOML, else as text."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ParibusError(f"'{text}' must be key=value, such as training.iterations=20")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    return key.strip(), parsed
+
+
+def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
+    """(text, folder of relative paths, how to call it in an error)."""
+    name = os.fspath(source)
+    shipped = _SHIPPED / f"{name}.toml"
+    if os.sep not in name and not name.endswith(".toml"):
+        if shipped.is_file():
+            return shipped.read_text("utf-8"), Path.cwd(), name
+        known = [
+            e.name.removesuffix(".toml") for e in _SHIPPED.iterdir() if e.name.endswith(".toml")
+        ]
+        raise ParibusError(
+            f"no study '{name}': {nearest(name, known)} Your own is given by its path, "
+            f"such as ./{name}.toml"
+        )
+    path = Path(source)
+    try:
+        return path.read_text("utf-8"), path.resolve().parent, path.name
+    except FileNotFoundError:
+        raise ParibusError(f"no study file {path}; give the path of a TOML file") from None
+    except UnicodeDecodeError:
+        raise ParibusError(f"{path} is not UTF-8 text; a study is a TOML file") from None
+    except OSError as error:
+        raise ParibusError(f"cannot read {path}: {error.strerror}") from None

@@ -1,0 +1,35 @@
+"""What can be compared: every endpoint's name, unit and direction, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number per trial.
+
+    `record` is where it is read: "evaluation" (held-out, at the end), or "steps" (the last value
+    of a training step's column).
+    """
+
+    name: str
+    label: str
+    unit: str
+    better: Literal["lower", "higher", "neither"]
+    record: Literal["evaluation", "steps"]
+    digits: int = 4
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("validation_loss", "validation loss", "nats/token", "lower", "evaluation"),
+        Metric("validation_perplexity", "validation perplexity", "", "lower", "evaluation", 2),
+        Metric("validation_accuracy", "next-token accuracy", "share", "higher", "evaluation"),
+        Metric("train_loss", "final training loss", "nats/token", "lower", "steps"),
+        Metric("grad_norm", "final total gradient norm", "", "neither", "steps"),
+        Metric("embedding_norm", "norm entering block 1", "L2", "neither", "steps", 2),
+    )
+}

@@ -1,0 +1,169 @@
+"""The frozen specification of what one trial is trained with: data, model, training.
+
+Unknown keys, wrong types and sizes that cannot work are refused here, before anything runs.
+Nothing mutates or clamps a spec.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Spec(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
+    """Base of every part: frozen, strictly typed, no unknown keys."""
+
+
+class Data(Spec):
+    """Which text is read, and how it becomes windows of tokens."""
+
+    corpus: str = "pydoc"
+    path: str | None = None
+    """The file or folder of the `text` corpus, relative to the study file."""
+    tokenizer: Literal["character"] = "character"
+    seq_len: Positive = 128
+    """Tokens in a window, which is the context the model is trained with."""
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """The last part of the text, kept for validation."""
+
+
+class Embedding(Spec):
+    """The stage before the first block: token plus position embeddings, perhaps normalised."""
+
+    norm: str = "none"
+    """A name of `paribus.model.embedding_norms`: none, layernorm, rmsnorm, center, ..."""
+    norm_at: Literal["sum", "tokens"] = "sum"
+    """Normalise the sum of tokens and positions, or the tokens before positions are added."""
+    eps: Annotated[float, Field(gt=0)] | None = None
+    """None is the norm's own: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
+
+
+class Init(Spec):
+    """Standard deviations of the initial weights (GPT-2's: Radford et al. 2019)."""
+
+    std: Annotated[float, Field(ge=0)] = 0.02
+    token_std: Annotated[float, Field(ge=0)] = 0.02
+    position_std: Annotated[float, Field(ge=0)] = 0.02
+    scale_residual: bool = True
+    """Divide the std of projections into the residual stream by sqrt(2 n_layer)."""
+
+
+class Modules(Spec):
+    """The user's own modules, by site: an import path `package.module:Class` or `file.py:Class`."""
+
+    embedding: str | None = None
+    block_norm: str | None = None
+    attention: str | None = None
+    mlp: str | None = None
+    final_norm: str | None = None
+
+
+class Model(Spec):
+    """A GPT-3-style decoder-only Pre-LayerNorm Transformer with tied embeddings."""
+
+    n_layer: Positive = 8
+    n_head: Positive = 8
+    d_model: Positive = 128
+    mlp_ratio: Positive = 4
+    bias: bool = True
+    norm_eps: Annotated[float, Field(gt=0)] = 1e-5
+    embedding: Embedding = Embedding()
+    init: Init = Init()
+    modules: Modules = Modules()
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.d_model % self.n_head:
+            raise ValueError(
+                f"d_model = {self.d_model} is not divisible by n_head = {self.n_head}; "
+                "every head needs the same whole number of channels"
+            )
+        return self
+
+
+class Optimizer(Spec):
+    """AdamW (Loshchilov & Hutter 2019)."""
+
+    name: Literal["adamw"] = "adamw"
+    learning_rate: Annotated[float, Field(gt=0)] = 3e-4
+    betas: Annotated[
+        tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]],
+        Field(strict=False),
+    ] = (0.9, 0.95)
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    decay: Literal["matrices", "linear"] = "matrices"
+    """`matrices` decays every matrix, embeddings included; `linear` leaves embeddings out.
+    Biases, norm gains and whatever an embedding norm learns are never decayed."""
+
+
+class Schedule(Spec):
+    """The learning rate over the run, as a fraction of `optimizer.learning_rate`."""
+
+    kind: Literal["constant", "cosine"] = "constant"
+    warmup: Annotated[int, Field(ge=0)] = 0
+    """Iterations of linear warmup."""
+    final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """What a cosine ends at, as a fraction of the peak."""
+
+
+class Training(Spec):
+    """How long and with what the model is trained. No early stopping: budgets match exactly."""
+
+    iterations: Positive | None = None
+    tokens: Positive | None = None
+    """The budget in tokens, instead of `iterations`."""
+    batch_size: Positive = 16
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
+    """Largest total gradient norm; larger gradients are scaled down to it."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """`bfloat16` is mixed: float32 weights and optimizer, bfloat16 matrix products."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+class Setting(Spec):
+    """All that one trial needs besides its seed."""
+
+    data: Data = Data()
+    model: Model = Model()
+    training: Training
+
+    @model_validator(mode="after")
+    def _budget_is_whole_steps(self) -> Self:
+        training = self.training
+        if (training.iterations is None) == (training.tokens is None):
+            raise ValueError("training needs either iterations or tokens, and not both")
+        if training.tokens is not None and training.tokens % self.tokens_per_step:
+            whole = training.tokens // self.tokens_per_step * self.tokens_per_step
+            raise ValueError(
+                f"training.tokens = {training.tokens} is not a whole number of steps of "
+                f"{self.tokens_per_step} tokens (batch_size x seq_len); "
+                f"{whole or self.tokens_per_step} is"
+            )
+        if training.schedule.warmup > self.iterations:
+            raise ValueError(
+                f"training.schedule.warmup = {training.schedule.warmup} exceeds the run's "
+                f"{self.iterations} iterations; use a smaller warmup"
+            )
+        return self
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.training.batch_size * self.data.seq_len
+
+    @property
+    def iterations(self) -> int:
+        if self.training.iterations is not None:
+            return self.training.iterations
+        assert self.training.tokens is not None
+        return self.training.tokens // self.tokens_per_step
+
+    @property
+    def tokens(self) -> int:
+        """Training tokens of one trial."""
+        return self.iterations * self.tokens_per_step

@@ -1,0 +1,187 @@
+"""A study: one shared setting, and arms that are differences from it.
+
+An arm is a set of dotted overrides, such as `"model.embedding.norm" = "layernorm"`. What differs
+between two arms is therefore known before anything runs, and can be printed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
+
+from paribus.errors import ParibusError, nearest
+from paribus.study.canonical import changes, digest
+from paribus.study.explain import explain
+from paribus.study.metrics import METRICS
+from paribus.study.spec import Setting, Spec
+
+Name = Annotated[
+    str,
+    # It names a folder; any script is welcome, separators and control characters are not.
+    Field(min_length=1, max_length=80, pattern=r"^[^/\\\x00-\x1f.][^/\\\x00-\x1f]*$"),
+]
+
+# What a study says of itself to readers: changing these words does not change the study.
+DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
+
+# Two ways to state one thing: an override of one takes the place of the other.
+ALTERNATIVES = {"training.iterations": "training.tokens", "training.tokens": "training.iterations"}
+
+
+class Arm(Spec):
+    """One way of training, as a difference from the shared setting."""
+
+    title: str = ""
+    description: str = ""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Dotted overrides of the shared setting."""
+    against: str | None = None
+    """The arm it is compared with; None is the study's baseline."""
+
+
+class Endpoint(Spec):
+    """A measurement on which arms are compared: a name of `paribus.study.metrics`."""
+
+    metric: str
+    primary: bool = False
+
+
+class Claim(Spec):
+    """A value that somebody reported, to stand beside what is measured."""
+
+    arm: str
+    metric: str
+    mean: float
+    sd: float | None = None
+
+
+class Claims(Spec):
+    """Reported values and where they come from."""
+
+    source: str
+    values: Annotated[tuple[Claim, ...], Field(strict=False)]
+
+
+class Study(Setting):
+    """A whole study. `setting(arm)` is what the trials of one arm are trained with."""
+
+    name: Name
+    title: str = ""
+    question: str = ""
+    baseline: Name = "baseline"
+    arms: Annotated[dict[Name, Arm], Field(min_length=1)]
+    seeds: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(strict=False, min_length=1)
+    ]
+    endpoints: Annotated[tuple[Endpoint, ...], Field(strict=False, min_length=1)] = (
+        Endpoint(metric="validation_loss", primary=True),
+        Endpoint(metric="validation_perplexity"),
+        Endpoint(metric="validation_accuracy"),
+        Endpoint(metric="grad_norm"),
+        Endpoint(metric="embedding_norm"),
+    )
+    claims: Claims | None = None
+
+    # Where relative paths of the study start. Not part of the study: it moves with the file.
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Self:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ParibusError(f"seeds {list(self.seeds)} name one twice; each seed is one trial")
+        known_arm = f"in arms {sorted(self.arms)}"
+        if self.baseline not in self.arms:
+            raise ParibusError(f"baseline '{self.baseline}' is not {known_arm}")
+        claims = self.claims.values if self.claims else ()
+        for arm in [
+            *(a.against for a in self.arms.values() if a.against),
+            *(c.arm for c in claims),
+        ]:
+            if arm not in self.arms:
+                raise ParibusError(f"arm '{arm}' is not {known_arm}: {nearest(arm, self.arms)}")
+        for metric in [*(e.metric for e in self.endpoints), *(c.metric for c in claims)]:
+            if metric not in METRICS:
+                raise ParibusError(f"metric '{metric}' is unknown: {nearest(metric, METRICS)}")
+        return self
+
+    @model_validator(mode="after")
+    def _arms_are_comparable(self) -> Self:
+        for arm in self.arms:
+            setting = self.setting(arm)
+            reference = self.reference(arm)
+            if reference is None:
+                continue
+            budget = self.setting(reference).tokens
+            if setting.tokens != budget:
+                raise ParibusError(
+                    f"arm '{arm}' would train on {setting.tokens} tokens and '{reference}' on "
+                    f"{budget}; budgets must match exactly: state training.tokens for both"
+                )
+            if not self.differences(arm):
+                raise ParibusError(
+                    f"arm '{arm}' does not differ from '{reference}'; give it a `set` of overrides"
+                )
+        return self
+
+    def setting(self, arm: str) -> Setting:
+        """The shared setting with the overrides of `arm`."""
+        if arm not in self.arms:
+            raise ParibusError(f"arm '{arm}' is unknown: {nearest(arm, self.arms)}")
+        shared = self.model_dump(include=set(Setting.model_fields))
+        for key, value in self.arms[arm].set.items():
+            override(shared, key, value, where=f"arm '{arm}': ")
+        try:
+            return Setting.model_validate(shared)
+        except ValidationError as error:
+            raise ParibusError(f"arm '{arm}': {explain(error, Setting)}") from None
+
+    def reference(self, arm: str) -> str | None:
+        """The arm that `arm` is compared with; None for one that others are compared with."""
+        reference = self.arms[arm].against or self.baseline
+        return None if reference == arm else reference
+
+    def differences(self, arm: str) -> dict[str, tuple[Any, Any]]:
+        """Exactly what sets `arm` apart: {dotted key: (its reference's value, its own)}."""
+        reference = self.reference(arm) or arm
+        return changes(self.setting(reference).model_dump(), self.setting(arm).model_dump())
+
+    @property
+    def trials(self) -> list[tuple[str, int]]:
+        """Every (arm, seed), seed by seed, so that an interrupted study still has pairs."""
+        return [(arm, seed) for seed in self.seeds for arm in self.arms]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that makes this study what it is."""
+        return digest(substance(self.model_dump(mode="json")))
+
+
+def substance(dump: dict[str, Any]) -> dict[str, Any]:
+    """A dumped study without the words that only describe it."""
+    kept = {key: value for key, value in dump.items() if key not in DESCRIPTIVE}
+    arms = {
+        name: {k: v for k, v in arm.items() if k not in DESCRIPTIVE}
+        for name, arm in dump["arms"].items()
+    }
+    return kept | {"arms": arms}
+
+
+def override(tree: dict[str, Any], key: str, value: Any, *, where: str = "") -> None:
+    """Set the dotted `key` of a dumped spec, in place; it must exist already."""
+    node: Any = tree
+    path = key.split(".")
+    for depth, part in enumerate(path):
+        if not isinstance(node, dict) or part not in node:
+            known = node if isinstance(node, dict) else ()
+            raise ParibusError(f"{where}unknown key '{key}' at '{part}': {nearest(part, known)}")
+        if depth < len(path) - 1:
+            node = node[part]
+    node[path[-1]] = value
+    if key in ALTERNATIVES:
+        node[ALTERNATIVES[key].split(".")[-1]] = None
