@@ -1,0 +1,16 @@
+"""What is read: corpora, the tokenizer, the split, and batches as a function of (seed, t)."""
+
+from paribus.data.batches import FIRST_DIGEST, batch, extend_digest
+from paribus.data.corpora import corpus
+from paribus.data.dataset import Dataset, load_dataset
+from paribus.data.tokenizer import CharacterTokenizer
+
+__all__ = [
+    "FIRST_DIGEST",
+    "CharacterTokenizer",
+    "Dataset",
+    "batch",
+    "corpus",
+    "extend_digest",
+    "load_dataset",
+]

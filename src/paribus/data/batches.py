@@ -1,0 +1,30 @@
+"""Training batches. Batch t of a seed is a pure function of (seed, t).
+
+Nothing else enters: not the arm, the device, the number of workers, nor how often one evaluates.
+The running digest proves it afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from paribus.streams import stream
+
+FIRST_DIGEST = hashlib.sha256(b"paribus batches").hexdigest()
+
+
+def batch(tokens: np.ndarray, seed: int, t: int, batch_size: int, seq_len: int) -> np.ndarray:
+    """Batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
+
+    Windows start anywhere in `tokens`, uniformly and with replacement (as in nanoGPT). Inputs are
+    `[:, :-1]` and targets `[:, 1:]`.
+    """
+    starts = stream(seed, "batches", position=t).integers(len(tokens) - seq_len, size=batch_size)
+    return tokens[starts[:, None] + np.arange(seq_len + 1)].astype(np.int64)
+
+
+def extend_digest(running: str, windows: np.ndarray) -> str:
+    """The digest of all batches so far, from that of the earlier ones and the newest batch."""
+    return hashlib.sha256(bytes.fromhex(running) + windows.astype("<u4").tobytes()).hexdigest()

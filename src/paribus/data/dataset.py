@@ -1,0 +1,85 @@
+"""From a corpus to the tokens a study is trained and validated on, with their digests."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from paribus.data.corpora import read_corpus
+from paribus.data.tokenizer import CharacterTokenizer
+from paribus.errors import ParibusError
+from paribus.study import Data
+from paribus.study.canonical import digest
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The split text as token ids.
+
+    Attributes:
+        train: [n_train] token ids, the first part of the text.
+        validation: [n_validation] token ids, the rest.
+        tokenizer: what made them.
+        n_documents: documents in the corpus.
+        digests: SHA-256 of corpus, vocabulary, train and validation, in this order.
+    """
+
+    train: np.ndarray
+    validation: np.ndarray
+    tokenizer: CharacterTokenizer
+    n_documents: int
+    digests: dict[str, str]
+
+    @property
+    def vocab_size(self) -> int:
+        return self.tokenizer.vocab_size
+
+    @property
+    def record(self) -> dict[str, object]:
+        """What the records say of the data."""
+        return {
+            "n_documents": self.n_documents,
+            "train_tokens": len(self.train),
+            "validation_tokens": len(self.validation),
+            "vocab_size": self.vocab_size,
+            "digests": self.digests,
+        }
+
+
+def load_dataset(data: Data, folder: Path) -> Dataset:
+    """Read, tokenize and split the corpus that `data` names, contiguously.
+
+    `folder` is where relative paths start. Raises ParibusError where the text is missing, empty,
+    not UTF-8, or too short for one window on each side of the split.
+    """
+    documents = read_corpus(data, folder)
+    tokenizer = CharacterTokenizer.of(documents)
+    tokens = tokenizer.encode_documents(documents)
+    split = int(len(tokens) * (1 - data.validation_fraction))
+    train, validation = tokens[:split], tokens[split:]
+    for part, ids in (("training", train), ("validation", validation)):
+        if len(ids) < data.seq_len + 1:
+            raise ParibusError(
+                f"corpus '{data.corpus}' leaves {len(ids)} {part} tokens, fewer than one window of "
+                f"seq_len + 1 = {data.seq_len + 1}; use more text or a shorter data.seq_len"
+            )
+    digests = {
+        "corpus": _corpus_digest(documents),
+        "vocabulary": digest(tokenizer.vocabulary),
+        "train": _tokens_digest(train),
+        "validation": _tokens_digest(validation),
+    }
+    return Dataset(train, validation, tokenizer, len(documents), digests)
+
+
+def _corpus_digest(documents: list[str]) -> str:
+    """Of one document, the digest of its bytes; of several, of the list of their digests."""
+    each = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in documents]
+    return each[0] if len(each) == 1 else digest(each)
+
+
+def _tokens_digest(ids: np.ndarray) -> str:
+    return hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest()

@@ -1,0 +1,74 @@
+"""The character tokenizer: one token per distinct character, and an end of document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from paribus.errors import ParibusError
+
+END_OF_DOCUMENT = "<|endofdocument|>"
+
+
+@dataclass(frozen=True)
+class CharacterTokenizer:
+    """Characters in code-point order, then the end-of-document token where there are documents.
+
+    A single text has no ends of document, and so no token for them: on Shakespeare the ids are
+    those of nanoGPT and char-rnn.
+    """
+
+    characters: str
+    has_end_of_document: bool
+
+    @classmethod
+    def of(cls, documents: Sequence[str]) -> CharacterTokenizer:
+        characters = "".join(sorted(set().union(*documents)))
+        return cls(characters, has_end_of_document=len(documents) > 1)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.characters) + self.has_end_of_document
+
+    @property
+    def end_of_document(self) -> int | None:
+        return len(self.characters) if self.has_end_of_document else None
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """The text of every token id."""
+        return [*self.characters, *([END_OF_DOCUMENT] if self.has_end_of_document else [])]
+
+    @cached_property
+    def _codes(self) -> np.ndarray:
+        return _code_points(self.characters)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids [len(text)], int64. Raises ParibusError for an unknown character."""
+        codes = _code_points(text)
+        ids = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
+        unknown = self._codes[ids] != codes
+        if unknown.any():
+            raise ParibusError(
+                f"character {text[int(unknown.argmax())]!r} is not in the vocabulary of "
+                f"{len(self.characters)} characters; leave it out"
+            )
+        return ids
+
+    def encode_documents(self, documents: Sequence[str]) -> np.ndarray:
+        """All documents in one row of token ids, each closed by its end-of-document token."""
+        dtype = np.uint16 if self.vocab_size <= 2**16 else np.uint32
+        end = [] if self.end_of_document is None else [self.end_of_document]
+        parts = [np.concatenate([self.encode(text), end]).astype(dtype) for text in documents]
+        return np.concatenate(parts)
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        vocabulary = self.vocabulary
+        return "".join(vocabulary[int(i)] for i in ids)
+
+
+def _code_points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
