@@ -1,0 +1,46 @@
+"""Building a model, how large it is, and what a token costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from paribus.model.gpt import GPT
+from paribus.study import Setting
+
+
+def build_model(
+    setting: Setting,
+    vocab_size: int,
+    folder: Path | None = None,
+    device: torch.device | str = "cpu",
+) -> GPT:
+    """A `GPT` whose weights mean nothing yet; `initial_parameters` gives those of a seed.
+
+    PyTorch's constructors draw from the global generator; that is undone here, and seeded, so that
+    a parameter which keeps its constructor's value is the same every time. On the device "meta"
+    the model has shapes and no weights.
+    """
+    with torch.random.fork_rng(devices=[]), torch.device(device):
+        torch.manual_seed(0)
+        return GPT(setting, vocab_size, folder)
+
+
+def count_parameters(setting: Setting, vocab_size: int, folder: Path | None = None) -> int:
+    """Trainable parameters, the tied head counted once."""
+    model = build_model(setting, vocab_size, folder, device="meta")
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def training_flops_per_token(setting: Setting, vocab_size: int, folder: Path | None = None) -> int:
+    """Floating-point operations of forward and backward pass per training token.
+
+    6 per parameter of a matrix product plus 12 n_layer d_model seq_len for attention scores and
+    mixing (Chowdhery et al. 2022, appendix B). The position table is looked up, not multiplied; the
+    token table is multiplied once, as the head.
+    """
+    model = setting.model
+    positions = setting.data.seq_len * model.d_model
+    multiplied = count_parameters(setting, vocab_size, folder) - positions
+    return 6 * multiplied + 12 * model.n_layer * model.d_model * setting.data.seq_len

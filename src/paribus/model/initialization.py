@@ -1,0 +1,104 @@
+"""Initial weights by parameter name: every tensor from a stream of its own.
+
+The stream is keyed by (seed, parameter name), so a parameter that two arms share starts bit-equal
+in both, whatever else an arm adds, removes or draws. GPT-2's initialisation (Radford et al. 2019):
+normal matrices, projections into the residual stream scaled by 1 / sqrt(2 n_layer), zero biases,
+unit gains.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from paribus.errors import ParibusError
+from paribus.streams import stream
+from paribus.study import Setting
+
+RESIDUAL_PROJECTIONS = ("attention.out.weight", "mlp.down.weight")
+
+
+@dataclass(frozen=True)
+class InitialParameter:
+    """A parameter's value at step 0, the rule that gave it, and the digest of its bytes."""
+
+    value: np.ndarray
+    rule: str
+
+    @property
+    def record(self) -> dict[str, object]:
+        content = np.ascontiguousarray(self.value, dtype="<f4").tobytes()
+        return {
+            "shape": list(self.value.shape),
+            "rule": self.rule,
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+
+
+def initial_parameters(
+    model: nn.Module, setting: Setting, seed: int
+) -> dict[str, InitialParameter]:
+    """The initial value of every parameter of `model`, float32, by name."""
+    return {
+        name: _initial(name, tuple(parameter.shape), model, setting, seed)
+        for name, parameter in model.named_parameters()
+    }
+
+
+def _initial(
+    name: str, shape: tuple[int, ...], model: nn.Module, setting: Setting, seed: int
+) -> InitialParameter:
+    own = _own_initializer(model, name)
+    if own is not None:
+        owner, local_name = own
+        value = owner.init_parameter(local_name, shape, stream(seed, "init", name))  # type: ignore[operator]
+        if value is not None:
+            return InitialParameter(
+                _checked(value, shape, name), f"{type(owner).__name__}.init_parameter"
+            )
+    std = _normal_std(name, shape, setting)
+    if std is not None:
+        drawn = stream(seed, "init", name).standard_normal(shape, dtype=np.float32)
+        return InitialParameter(drawn * np.float32(std), f"normal(std={std:.6g})")
+    if name.endswith("bias"):
+        return InitialParameter(np.zeros(shape, np.float32), "zeros")
+    if name.endswith("weight"):
+        return InitialParameter(np.ones(shape, np.float32), "ones")
+    # A parameter of the user's own with a name of its own: its constructor knows best.
+    constructed = model.get_parameter(name).detach().cpu().numpy().astype(np.float32)
+    return InitialParameter(constructed, "as constructed")
+
+
+def _normal_std(name: str, shape: tuple[int, ...], setting: Setting) -> float | None:
+    """The std of a normally drawn parameter; None for one that is not drawn."""
+    init = setting.model.init
+    if name == "embedding.tokens.weight":
+        return init.token_std
+    if name == "embedding.positions.weight":
+        return init.position_std
+    if len(shape) < 2 or not name.endswith("weight"):
+        return None
+    if init.scale_residual and name.endswith(RESIDUAL_PROJECTIONS):
+        return init.std / math.sqrt(2 * setting.model.n_layer)
+    return init.std
+
+
+def _own_initializer(model: nn.Module, name: str) -> tuple[nn.Module, str] | None:
+    """The innermost module around parameter `name` with a method `init_parameter`, if any."""
+    path = name.split(".")
+    for depth in range(len(path) - 1, 0, -1):
+        owner = model.get_submodule(".".join(path[:depth]))
+        if hasattr(owner, "init_parameter"):
+            return owner, ".".join(path[depth:])
+    return None
+
+
+def _checked(value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
+    array = np.asarray(value, dtype=np.float32)
+    if array.shape != shape:
+        raise ParibusError(f"init_parameter gave '{name}' the shape {array.shape}; it is {shape}")
+    return array
