@@ -1,0 +1,15 @@
+"""The engine: a stack of replicas trained in lockstep, its optimizer and its schedule."""
+
+from paribus.training.engine import COLUMNS, ReplicaState, Stack
+from paribus.training.optimizer import AdamW, clip_factors, is_decayed
+from paribus.training.schedule import learning_rate
+
+__all__ = [
+    "COLUMNS",
+    "AdamW",
+    "ReplicaState",
+    "Stack",
+    "clip_factors",
+    "is_decayed",
+    "learning_rate",
+]

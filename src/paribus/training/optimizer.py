@@ -1,0 +1,57 @@
+"""AdamW over a stack: every replica's parameters lie in one row, and are updated by a few kernels.
+
+Axes: R replicas, N parameters of one replica.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from paribus.study.spec import Optimizer
+
+# Added to the norm before dividing by it, as in torch.nn.utils.clip_grad_norm_.
+CLIP_EPS = 1e-6
+
+
+def is_decayed(name: str, parameter: nn.Parameter, decay: str) -> bool:
+    """Whether weight decay touches a parameter: matrices only, and never an embedding norm's."""
+    if parameter.ndim < 2 or name.endswith("bias") or name.startswith("embedding.norm."):
+        return False
+    return decay == "matrices" or not name.startswith("embedding.")
+
+
+@dataclass
+class AdamW:
+    """Decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW computes it.
+
+    Attributes:
+        spec: betas, eps and weight decay.
+        n_decayed: the first so many of the N parameters are decayed.
+        mean, square: [R, N] the running moments of the gradient.
+    """
+
+    spec: Optimizer
+    n_decayed: int
+    mean: Tensor
+    square: Tensor
+
+    @torch.no_grad()
+    def update(self, weights_RN: Tensor, grads_RN: Tensor, lr_R1: Tensor, t: int) -> None:
+        """Step t = 0, 1, ... in place. A replica whose learning rate is 0 keeps its weights."""
+        beta1, beta2 = self.spec.betas
+        self.mean.lerp_(grads_RN, 1 - beta1)
+        self.square.mul_(beta2).addcmul_(grads_RN, grads_RN, value=1 - beta2)
+        weights_RN[:, : self.n_decayed].mul_(1 - lr_R1 * self.spec.weight_decay)
+        denominator_RN = (self.square / (1 - beta2 ** (t + 1))).sqrt_().add_(self.spec.eps)
+        step_R1 = lr_R1 / (1 - beta1 ** (t + 1))
+        weights_RN.sub_(denominator_RN.reciprocal_().mul_(self.mean).mul_(step_R1))
+
+
+def clip_factors(norms_R: Tensor, limit: float | None) -> Tensor:
+    """[R] what each replica's gradient is multiplied with so that its norm is at most `limit`."""
+    if limit is None:
+        return torch.ones_like(norms_R)
+    return (limit / (norms_R + CLIP_EPS)).clamp(max=1.0)
