@@ -3,7 +3,16 @@
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
 from paribus.study.metrics import METRICS, Metric
 from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Training
-from paribus.study.study import Arm, Claim, Claims, Endpoint, Study
+from paribus.study.study import (
+    Arm,
+    Claim,
+    Claims,
+    Decision,
+    Endpoint,
+    Inference,
+    Stability,
+    Study,
+)
 
 __all__ = [
     "METRICS",
@@ -11,13 +20,16 @@ __all__ = [
     "Claim",
     "Claims",
     "Data",
+    "Decision",
     "Embedding",
     "Endpoint",
+    "Inference",
     "Init",
     "Metric",
     "Model",
     "Modules",
     "Setting",
+    "Stability",
     "Study",
     "Training",
     "load_study",

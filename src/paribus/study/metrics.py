@@ -29,7 +29,7 @@ METRICS: dict[str, Metric] = {
         Metric("validation_perplexity", "validation perplexity", "", "lower", "evaluation", 2),
         Metric("validation_accuracy", "next-token accuracy", "share", "higher", "evaluation"),
         Metric("train_loss", "final training loss", "nats/token", "lower", "steps"),
-        Metric("grad_norm", "final total gradient norm", "", "neither", "steps"),
+        Metric("grad_norm", "final gradient norm", "", "neither", "steps"),
         Metric("embedding_norm", "norm entering block 1", "L2", "neither", "steps", 2),
     )
 }

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Positive = Annotated[int, Field(gt=0)]
 
 
-class Spec(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
+class Spec(BaseModel):
     """Base of every part: frozen, strictly typed, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Data(Spec):

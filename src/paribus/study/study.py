@@ -15,7 +15,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.study.canonical import changes, digest
 from paribus.study.explain import explain
 from paribus.study.metrics import METRICS
-from paribus.study.spec import Setting, Spec
+from paribus.study.spec import Positive, Setting, Spec
 
 Name = Annotated[
     str,
@@ -46,12 +46,55 @@ class Endpoint(Spec):
 
     metric: str
     primary: bool = False
+    margin: Annotated[float, Field(gt=0)] | None = None
+    """Differences within +- margin, in the metric's unit, are too small to matter."""
+
+
+class Inference(Spec):
+    """How contrasts are tested."""
+
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """Two-sided level, held by Holm over the family of primary endpoint x contrasts."""
+    power: Annotated[float, Field(gt=0, lt=1)] = 0.80
+    """Power at which a detectable effect is stated."""
+    resamples: Annotated[int, Field(ge=10_000)] = 10_000
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of the resampling."""
+
+
+class Stability(Spec):
+    """What counts as an event in a training loss curve, and when a baseline is unstable."""
+
+    smoothing_steps: Positive = 10
+    """The final loss is the mean of so many last steps; above the first loss it is divergence."""
+    median_steps: Positive = 20
+    """A spike is judged against the median and MAD of so many steps before."""
+    mad_multiplier: Annotated[float, Field(gt=0)] = 8.0
+    spike_steps: Positive = 3
+    """Consecutive steps above median + mad_multiplier x MAD that make a spike."""
+    unstable_above: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """A baseline is unstable where more than this share of its trials had an event."""
+
+    @property
+    def steps_needed(self) -> int:
+        """The shortest run that can be judged."""
+        return max(self.smoothing_steps, self.median_steps + self.spike_steps)
+
+
+class Decision(Spec):
+    """What a cured instability may cost and still be adopted."""
+
+    calibration_budget: Annotated[float, Field(ge=0)] = 0.01
+    """Largest rise of the expected calibration error."""
+    throughput_budget: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Largest share of training throughput that may be lost."""
 
 
 class Claim(Spec):
     """A value that somebody reported, to stand beside what is measured."""
 
-    arm: str
+    arms: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    """The arms it may be about: a report that leaves something open fits several."""
     metric: str
     mean: float
     sd: float | None = None
@@ -76,12 +119,15 @@ class Study(Setting):
         tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(strict=False, min_length=1)
     ]
     endpoints: Annotated[tuple[Endpoint, ...], Field(strict=False, min_length=1)] = (
-        Endpoint(metric="validation_loss", primary=True),
+        Endpoint(metric="validation_loss", primary=True, margin=0.02),
         Endpoint(metric="validation_perplexity"),
         Endpoint(metric="validation_accuracy"),
         Endpoint(metric="grad_norm"),
         Endpoint(metric="embedding_norm"),
     )
+    inference: Inference = Inference()
+    stability: Stability = Stability()
+    decision: Decision = Decision()
     claims: Claims | None = None
 
     # Where relative paths of the study start. Not part of the study: it moves with the file.
@@ -99,10 +145,8 @@ class Study(Setting):
         if self.baseline not in self.arms:
             raise ParibusError(f"baseline '{self.baseline}' is not {known_arm}")
         claims = self.claims.values if self.claims else ()
-        for arm in [
-            *(a.against for a in self.arms.values() if a.against),
-            *(c.arm for c in claims),
-        ]:
+        named = [arm.against for arm in self.arms.values() if arm.against]
+        for arm in [*named, *(arm for claim in claims for arm in claim.arms)]:
             if arm not in self.arms:
                 raise ParibusError(f"arm '{arm}' is not {known_arm}: {nearest(arm, self.arms)}")
         for metric in [*(e.metric for e in self.endpoints), *(c.metric for c in claims)]:
@@ -111,9 +155,28 @@ class Study(Setting):
         return self
 
     @model_validator(mode="after")
+    def _one_primary_endpoint(self) -> Self:
+        primary = [endpoint for endpoint in self.endpoints if endpoint.primary]
+        if len(primary) != 1:
+            raise ParibusError(
+                f"{len(primary)} endpoints are primary; exactly one decides: mark it primary = true"
+            )
+        if primary[0].margin is None:
+            raise ParibusError(
+                f"the primary endpoint '{primary[0].metric}' has no margin; state the smallest "
+                "difference that matters, such as margin = 0.02"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _arms_are_comparable(self) -> Self:
         for arm in self.arms:
             setting = self.setting(arm)
+            if setting.iterations < self.stability.steps_needed:
+                raise ParibusError(
+                    f"{setting.iterations} iterations are too few to judge stability, which takes "
+                    f"{self.stability.steps_needed}; train longer, or lower stability.median_steps"
+                )
             reference = self.reference(arm)
             if reference is None:
                 continue
@@ -150,6 +213,17 @@ class Study(Setting):
         """Exactly what sets `arm` apart: {dotted key: (its reference's value, its own)}."""
         reference = self.reference(arm) or arm
         return changes(self.setting(reference).model_dump(), self.setting(arm).model_dump())
+
+    @property
+    def primary(self) -> Endpoint:
+        """The endpoint that decides."""
+        return next(endpoint for endpoint in self.endpoints if endpoint.primary)
+
+    @property
+    def contrasts(self) -> list[tuple[str, str]]:
+        """Every (arm, reference) that is compared."""
+        pairs = [(arm, self.reference(arm)) for arm in self.arms]
+        return [(arm, reference) for arm, reference in pairs if reference is not None]
 
     @property
     def trials(self) -> list[tuple[str, int]]:

@@ -149,10 +149,6 @@ class Stack:
         self.t += 1
 
     @property
-    def all_diverged(self) -> bool:
-        return not bool(self._alive.any())
-
-    @property
     def last_losses(self) -> list[float]:
         """The training loss of every replica at the last step, in nats per token."""
         return self._measured[-1][:, 0].tolist() if self._measured else []

@@ -1,0 +1,7 @@
+"""Running a study's trials. Importing this loads no torch; the worker processes do."""
+
+from paribus.execution.estimate import Estimate, estimate
+from paribus.execution.pool import Device
+from paribus.execution.run import Progress, results_folder, run
+
+__all__ = ["Device", "Estimate", "Progress", "estimate", "results_folder", "run"]

@@ -1,0 +1,49 @@
+"""Where a trial ran: software and machine, for the record and the controls."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("paribus", "torch", "numpy", "pyarrow", "safetensors")
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions, operating system, processor and device of this process."""
+    return {
+        "packages": {name: version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that `name` means; "auto" is the best there is. Raises ValueError."""
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if name == "auto":
+        name = next(kind for kind, there in available.items() if there)
+    if not available[name]:
+        there = ", ".join(kind for kind, is_there in available.items() if is_there)
+        raise ValueError(f"device '{name}' is not available here; there is: {there}")
+    return torch.device(name)
+
+
+def _processor() -> str:
+    """The processor's model name, as far as the system tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

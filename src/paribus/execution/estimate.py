@@ -1,0 +1,82 @@
+"""What a study will cost on this machine, from a short measured warm-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from paribus.data import load_dataset
+from paribus.errors import ParibusError
+from paribus.execution.pool import Device, Pool, default_workers
+from paribus.study import Study
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Cost of a study.
+
+    Attributes:
+        parameters: trainable parameters by arm.
+        flops: floating-point operations of one trial's training, by arm.
+        tokens: training tokens of one trial, by arm.
+        step_seconds: one step of the baseline with all workers busy.
+        evaluation_seconds: held-out evaluation of one trial.
+        memory_bytes: the largest resident memory of one worker.
+        measured: False where the model is too large to try; `step_seconds` is then the least it can
+            take, by the measured speed of matrix products, and `memory_bytes` that of weights,
+            gradients and optimizer.
+        workers: worker processes.
+        device: where it would run.
+        seconds: training and evaluation of all trials.
+    """
+
+    parameters: dict[str, int]
+    flops: dict[str, int]
+    tokens: dict[str, int]
+    step_seconds: float
+    evaluation_seconds: float
+    memory_bytes: int
+    measured: bool
+    workers: int
+    device: str
+    seconds: float
+
+
+def estimate(study: Study, *, workers: int | None = None, device: Device = "auto") -> Estimate:
+    """Time a few steps on all workers at once, and add up. Nothing is written."""
+    settings = {arm: study.setting(arm) for arm in study.arms}
+    for data in dict.fromkeys(setting.data for setting in settings.values()):
+        load_dataset(data, study.folder)
+    with Pool(study, Path(), device=device, checkpoint_seconds=0) as pool:
+        kind = pool.answer(pool.start())["device"]
+        n_workers = min(workers or default_workers(kind), len(study.trials))
+        for _ in range(n_workers - 1):
+            pool.answer(pool.start())
+        checked = {}
+        for arm in study.arms:
+            pool.workers[0].send({"do": "check", "arm": arm})
+            checked[arm] = pool.answer(pool.workers[0])
+        # All at once: cores share caches and memory, and a study will use them all.
+        for worker in pool.workers:
+            worker.send({"do": "measure", "arm": study.baseline})
+        measured = [message for _, message in (pool.receive() for _ in pool.workers) if message]
+    if len(measured) < n_workers:
+        raise ParibusError("a worker died while it was timed; state fewer --workers")
+
+    step_seconds = max(message["step_seconds"] for message in measured)
+    evaluation_seconds = max(message["evaluation_seconds"] for message in measured)
+    seconds = sum(
+        settings[arm].iterations * step_seconds + evaluation_seconds for arm, _ in study.trials
+    )
+    return Estimate(
+        parameters={arm: checked[arm]["parameters"] for arm in study.arms},
+        flops={arm: checked[arm]["flops_per_token"] * settings[arm].tokens for arm in study.arms},
+        tokens={arm: settings[arm].tokens for arm in study.arms},
+        step_seconds=step_seconds,
+        evaluation_seconds=evaluation_seconds,
+        memory_bytes=max(message["memory_bytes"] for message in measured),
+        measured=all(message["measured"] for message in measured),
+        workers=n_workers,
+        device=kind,
+        seconds=seconds / n_workers,
+    )

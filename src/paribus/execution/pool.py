@@ -1,0 +1,168 @@
+"""Worker processes, seen from the one who starts them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from pathlib import Path
+from queue import Queue
+from typing import Any, Literal, Self
+
+from paribus.errors import ParibusError
+from paribus.study import Study
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+Message = dict[str, Any]
+
+LEAVE_SECONDS = 30  # a worker that was asked to stop finishes its step and writes a checkpoint
+
+
+class Worker:
+    """One worker process and the thread that listens to it.
+
+    Its messages arrive in `inbox` as (worker, message); the message None says that it has left.
+    """
+
+    def __init__(self, hello: Message, inbox: Queue[tuple[Worker, Message | None]]) -> None:
+        # Its own words (warnings, a crash of the interpreter) are kept for the case of a failure.
+        self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "paribus.execution.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            encoding="utf-8",
+            env=os.environ
+            | {
+                "OMP_NUM_THREADS": "1",
+                # Needed for deterministic matrix products on CUDA.
+                "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+                # The worker imports what this process imports, installed or not.
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
+        )
+        self.send(hello)
+        self._listener = threading.Thread(target=self._listen, args=(inbox,), daemon=True)
+        self._listener.start()
+
+    def send(self, message: Message) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # if it has died, its end of output tells
+            self.process.stdin.write(json.dumps(message) + "\n")
+            self.process.stdin.flush()
+
+    def stop(self) -> None:
+        """Ask it to write a checkpoint and leave: its input ends."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+    def close(self) -> None:
+        """Wait until it has left; kill it if it does not."""
+        try:
+            self.process.wait(LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._listener.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._stderr.close()
+
+    def died(self, doing: str) -> ParibusError:
+        """What to tell the user of a worker that left in the middle of something."""
+        code = self.process.wait()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        hint = " (out of memory? use fewer --workers)" if code == -9 else ""
+        self._stderr.seek(0)
+        words = [line.strip() for line in self._stderr if line.strip()]
+        last = f": {words[-1]}" if words else ""
+        return ParibusError(
+            f"a worker died with {how}{hint} {doing}{last}; finished trials are kept: run again to "
+            "continue"
+        )
+
+    def _listen(self, inbox: Queue[tuple[Worker, Message | None]]) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            inbox.put((self, json.loads(line)))
+        inbox.put((self, None))
+
+
+class Pool:
+    """Workers for one study. As a context manager it leaves no worker behind, whatever happens."""
+
+    def __init__(
+        self, study: Study, results: Path, *, device: Device, checkpoint_seconds: float
+    ) -> None:
+        self.workers: list[Worker] = []
+        self._inbox: Queue[tuple[Worker, Message | None]] = Queue()
+        self._unread: deque[tuple[Worker, Message | None]] = deque()
+        self._hello = {
+            "study": study.model_dump(mode="json"),
+            "folder": str(study.folder),
+            "results": str(results),
+            "device": device,
+            "checkpoint_seconds": checkpoint_seconds,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for worker in self.workers:
+            worker.stop()
+        for worker in self.workers:
+            worker.close()
+
+    def start(self) -> Worker:
+        """One more worker; its first message will be "ready"."""
+        worker = Worker(self._hello, self._inbox)
+        self.workers.append(worker)
+        return worker
+
+    def receive(self) -> tuple[Worker, Message | None]:
+        """The next message of anyone; None if that worker has left.
+
+        Raises ParibusError where a worker says that something is wrong.
+        """
+        return self._unread.popleft() if self._unread else self._arriving()
+
+    def answer(self, worker: Worker) -> Message:
+        """The next message of this worker; those of others stay for `receive`."""
+        while True:
+            sender, message = self._arriving()
+            if message is None:
+                raise sender.died("at the start")
+            if sender is worker:
+                return message
+            self._unread.append((sender, message))
+
+    def _arriving(self) -> tuple[Worker, Message | None]:
+        sender, message = self._inbox.get()
+        if message is not None and message["event"] == "refused":
+            raise ParibusError(message["message"])
+        if message is not None and message["event"] == "failed":
+            error = ParibusError(
+                f"a worker failed: {message['message']}; finished trials are kept. This is a "
+                "defect of paribus or of an own module; PARIBUS_TRACEBACK=1 shows where"
+            )
+            if os.environ.get("PARIBUS_TRACEBACK"):
+                error.add_note(message["trace"])
+            raise error
+        return sender, message
+
+
+def default_workers(device: str) -> int:
+    """Worker processes where the user names none: one per core on a CPU, one on a GPU."""
+    if device != "cpu":
+        return 1
+    affinity = getattr(os, "sched_getaffinity", None)  # cores this process may use
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

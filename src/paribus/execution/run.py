@@ -1,0 +1,218 @@
+"""Running a study: every trial that is not finished yet, by local worker processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paribus.data import load_dataset
+from paribus.errors import ParibusError
+from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
+from paribus.results import Results, ResultsFolder, load_results
+from paribus.study import Study
+
+CHECKPOINT_SECONDS = 60.0
+
+
+@dataclass
+class Progress:
+    """Where a run stands.
+
+    Attributes:
+        n_trials, n_finished: trials of the study, and those that are finished.
+        tokens, tokens_done: training tokens of the study, and those that have been trained on.
+        tokens_before: those of `tokens_done` that earlier runs had done.
+        running: steps done and last training loss (nats/token) of each trial under way, by label.
+        news: what has just happened, if worth a line.
+    """
+
+    n_trials: int
+    n_finished: int
+    tokens: int
+    tokens_done: int
+    tokens_before: int
+    running: dict[str, tuple[int, float | None]] = field(default_factory=dict)
+    news: str = ""
+    _began: float = field(default_factory=time.monotonic)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Over this run."""
+        return (self.tokens_done - self.tokens_before) / max(time.monotonic() - self._began, 1e-9)
+
+    @property
+    def seconds_left(self) -> float | None:
+        speed = self.tokens_per_second
+        return (self.tokens - self.tokens_done) / speed if speed > 0 else None
+
+
+Watch = Callable[[Progress], None]
+
+
+def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
+    """Where the results of `study` are: `results`, by default `results/<name of the study>`."""
+    return ResultsFolder(Path(results) if results else Path("results") / study.name)
+
+
+def run(
+    study: Study,
+    results: str | os.PathLike[str] | None = None,
+    *,
+    workers: int | None = None,
+    device: Device = "auto",
+    stack: int | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    watch: Watch | None = None,
+) -> Results:
+    """Train, evaluate and record every trial of `study` that is not finished yet.
+
+    Args:
+        study: what `load_study` gives.
+        results: the results folder; by default `results/<name of the study>`.
+        workers: worker processes; by default one per core on a CPU, one on a GPU.
+        device: where to train.
+        stack: replicas trained side by side in one process; by default 1 on a CPU and all seeds of
+            an arm on a GPU.
+        checkpoint_seconds: how often an unfinished trial is saved.
+        watch: hears of progress, several times a second at most.
+
+    Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
+    written, and where a trial fails; trials that are finished by then are kept.
+    """
+    for name, value in (("workers", workers), ("stack", stack)):
+        if value is not None and value < 1:
+            raise ParibusError(f"{name} = {value} must be at least 1")
+    folder = results_folder(study, results)
+    folder.require_same(study)
+    for data in dict.fromkeys(study.setting(arm).data for arm in study.arms):
+        load_dataset(data, study.folder)  # a text that cannot be read is told at once
+    todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
+    if not todo:
+        with folder.lock():
+            folder.create(study)
+        return load_results(folder.path)
+    pool = Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds)
+    with pool:
+        kind = _start(pool, study, workers, stack, len(todo))
+        with folder.lock():
+            folder.create(study)
+            size = stack or (1 if kind == "cpu" else len(study.seeds))
+            _Run(study, folder, todo, pool, watch or (lambda progress: None)).train(size)
+    return load_results(folder.path)
+
+
+def _start(pool: Pool, study: Study, workers: int | None, stack: int | None, n_trials: int) -> str:
+    """Start the workers, and try one step of every arm before the results folder is touched."""
+    first = pool.start()
+    kind = pool.answer(first)["device"]
+    # The others start (PyTorch takes seconds to import) while the first checks the arms.
+    for _ in range(min(workers or default_workers(kind), n_trials) - 1):
+        pool.start()
+    for arm in study.arms:
+        first.send({"do": "check", "arm": arm})
+    for _ in study.arms:
+        pool.answer(first)
+    return kind
+
+
+class _Run:
+    """The trials of one call of `run`: what waits, who does what, and how far it is."""
+
+    def __init__(
+        self,
+        study: Study,
+        folder: ResultsFolder,
+        todo: list[tuple[str, int]],
+        pool: Pool,
+        watch: Watch,
+    ) -> None:
+        self.study = study
+        self.folder = folder
+        self.todo = todo
+        self.pool = pool
+        self.watch = watch
+        self.waiting: deque[Message] = deque()
+        self.busy: dict[Worker, Message] = {}
+        self.steps_done = {trial: self._checkpointed(*trial) for trial in todo}
+        self.progress = self._start_of_progress()
+
+    def train(self, stack_size: int) -> None:
+        self.waiting.extend(self._stacks(stack_size))
+        at_work = set(self.pool.workers)
+        for worker in self.pool.workers:
+            self._give(worker)
+        while at_work:
+            worker, message = self.pool.receive()
+            if message is None:
+                at_work.discard(worker)
+                if worker in self.busy:
+                    raise worker.died(f"on {self._labels(self.busy[worker])}")
+            elif message["event"] == "progress":
+                self._note_progress(message)
+            elif message["event"] == "finished":
+                self._note_finished(self.busy.pop(worker))
+                self._give(worker)
+
+    def _give(self, worker: Worker) -> None:
+        if self.waiting:
+            self.busy[worker] = self.waiting.popleft()
+            worker.send(self.busy[worker])
+        else:
+            worker.send({"do": "leave"})
+
+    def _stacks(self, size: int) -> list[Message]:
+        """The trials to do as tasks: of one arm and at one step each, in the order of seeds."""
+        groups: dict[tuple[str, int], list[int]] = {}
+        for arm, seed in self.todo:
+            groups.setdefault((arm, self.steps_done[arm, seed]), []).append(seed)
+        tasks: list[dict[str, Any]] = [
+            {"do": "train", "arm": arm, "seeds": group[i : i + size]}
+            for (arm, _), group in groups.items()
+            for i in range(0, len(group), size)
+        ]
+        rank = {trial: i for i, trial in enumerate(self.study.trials)}
+        return sorted(tasks, key=lambda task: rank[task["arm"], task["seeds"][0]])
+
+    def _start_of_progress(self) -> Progress:
+        tokens = {trial: self.study.setting(trial[0]).tokens for trial in self.study.trials}
+        done = tokens | {
+            (arm, seed): steps * self.study.setting(arm).tokens_per_step
+            for (arm, seed), steps in self.steps_done.items()
+        }
+        return Progress(
+            n_trials=len(tokens),
+            n_finished=len(tokens) - len(self.todo),
+            tokens=sum(tokens.values()),
+            tokens_done=sum(done.values()),
+            tokens_before=sum(done.values()),
+        )
+
+    def _note_progress(self, message: Message) -> None:
+        arm, t = message["arm"], message["t"]
+        for seed, loss in zip(message["seeds"], message["losses"], strict=True):
+            new_steps = t - self.steps_done[arm, seed]
+            self.steps_done[arm, seed] = t
+            self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
+            self.progress.running[self.folder.trial(arm, seed).label] = (t, loss)
+        self.progress.news = ""
+        self.watch(self.progress)
+
+    def _note_finished(self, task: Message) -> None:
+        for seed in task["seeds"]:
+            label = self.folder.trial(task["arm"], seed).label
+            self.progress.running.pop(label, None)
+            self.progress.n_finished += 1
+            self.progress.news = f"{label} finished"
+            self.watch(self.progress)
+
+    def _checkpointed(self, arm: str, seed: int) -> int:
+        checkpoint = self.folder.trial(arm, seed).read_checkpoint()
+        return checkpoint[1]["t"] if checkpoint else 0
+
+    def _labels(self, task: Message) -> str:
+        return ", ".join(self.folder.trial(task["arm"], seed).label for seed in task["seeds"])

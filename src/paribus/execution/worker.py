@@ -1,0 +1,136 @@
+"""A worker process: takes stacks to train on standard input, tells of them on standard output.
+
+Both ways are lines of JSON, so a study runs the same from a command line, a script or a notebook,
+and a worker that dies takes nothing with it. The first line says what to work on; then come tasks
+until the input ends. When it ends in the middle of a task (whoever asked is gone), or on SIGTERM,
+the worker writes a checkpoint and leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+from paribus.data import Dataset, load_dataset
+from paribus.errors import ParibusError
+from paribus.execution.environment import choose_device
+from paribus.execution.trial import StackTask, dry_run, run_stack
+from paribus.execution.warm_up import measure
+from paribus.results import ResultsFolder
+from paribus.study import Data, parse_study
+
+
+def main() -> int:
+    # Whatever a library prints must not end up among the lines of the protocol.
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def tell(event: str, **content: Any) -> None:
+        channel.write(json.dumps({"event": event} | content) + "\n")
+        channel.flush()
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started us decides
+    try:
+        _work(tell)
+    except (ParibusError, ValueError) as error:
+        tell("refused", message=str(error))
+        return 2
+    except BrokenPipeError:
+        return 1
+    except Exception as error:
+        tell("failed", message=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+        return 1
+    return 0
+
+
+def _work(tell: Any) -> None:
+    hello = json.loads(sys.stdin.readline())
+    study = parse_study(hello["study"], folder=Path(hello["folder"]))
+    results = ResultsFolder(Path(hello["results"]))
+    device = choose_device(hello["device"])
+    # One thread: results do not depend on how many cores a machine has, and several workers with a
+    # thread each beat one worker with several threads.
+    torch.set_num_threads(1)
+    _keep_memory()
+    tell("ready", device=device.type)
+
+    stop = threading.Event()
+    tasks = _tasks(stop)
+
+    def leave(*_: object) -> None:
+        stop.set()
+        tasks.put(None)
+
+    signal.signal(signal.SIGTERM, leave)
+    datasets: dict[Data, Dataset] = {}
+    while (task := tasks.get()) is not None and not stop.is_set():
+        arm = task["arm"]
+        data = study.setting(arm).data
+        if data not in datasets:
+            datasets[data] = load_dataset(data, study.folder)
+        dataset = datasets[data]
+        if task["do"] == "check":
+            tell("checked", arm=arm, **dry_run(study, arm, dataset, device))
+            continue
+        if task["do"] == "measure":
+            tell("measured", **measure(study, arm, dataset, device))
+            continue
+        stack = StackTask(
+            study, arm, tuple(task["seeds"]), results, device, hello["checkpoint_seconds"]
+        )
+
+        def on_progress(t: int, losses: list[float], stack: StackTask = stack) -> None:
+            # NaN is no JSON; a loss that is not finite is told as null.
+            finite = [
+                loss if loss == loss and abs(loss) != float("inf") else None for loss in losses
+            ]
+            tell("progress", arm=stack.arm, seeds=stack.seeds, t=t, losses=finite)
+
+        if run_stack(stack, dataset, on_progress=on_progress, should_stop=stop.is_set):
+            tell("finished", arm=arm, seeds=stack.seeds)
+
+
+def _tasks(stop: threading.Event) -> SimpleQueue[dict[str, Any] | None]:
+    """Tasks as they arrive, then None. An end of input while a task runs asks it to stop."""
+    queue: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            message = json.loads(line)
+            if message["do"] == "leave":
+                break
+            queue.put(message)
+        else:
+            stop.set()
+        queue.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return queue
+
+
+def _keep_memory() -> None:
+    """Let glibc keep freed memory instead of returning it to the kernel.
+
+    By default every tensor above 128 KiB is mapped and unmapped anew, and its pages are zeroed at
+    every step: some 15% of a step of the flagship. Other C libraries do without.
+    """
+    M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
+        libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+"""The record of a study: folder layout, atomic writes, integrity, controls, tidy tables."""
+
+from paribus.results.controls import Control, TrialRecord, check_controls
+from paribus.results.read import Results, load_results, write_tables
+from paribus.results.store import ResultsFolder, TrialFolder
+
+__all__ = [
+    "Control",
+    "Results",
+    "ResultsFolder",
+    "TrialFolder",
+    "TrialRecord",
+    "check_controls",
+    "load_results",
+    "write_tables",
+]

@@ -1,0 +1,150 @@
+"""All else equal: is it? The controls of a study, compared between arms from the records.
+
+For every arm, its reference and every seed that both have finished: the same text and split, the
+same batches in the same order, the same number of tokens, the same initial values of every
+parameter that both have, the same software and device, and no difference of setting but the arm's
+own. A difference that the arm itself declares (another batch size, another initial std) is
+`declared`; any other is `broken`, and a contrast with a broken control is not analysed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from paribus.study import Study
+from paribus.study.canonical import changes
+
+State = Literal["held", "declared", "broken"]
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What the controls look at: trial.json, initial.json and environment.json of one trial."""
+
+    arm: str
+    seed: int
+    trial: dict[str, Any]
+    initial: dict[str, dict[str, Any]]
+    environment: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Control:
+    """One control between `arm` and `reference`, over all seeds that both have."""
+
+    name: str
+    arm: str
+    reference: str
+    state: State
+    detail: str
+
+
+# A finding of one pair: (state, what was seen).
+Finding = tuple[State, str]
+
+
+def check_controls(study: Study, records: Iterable[TrialRecord]) -> list[Control]:
+    """Every control of every contrast that has at least one finished pair."""
+    by_trial = {(record.arm, record.seed): record for record in records}
+    controls = []
+    for arm in study.arms:
+        reference = study.reference(arm)
+        pairs = [
+            (by_trial[arm, seed], by_trial[reference, seed])
+            for seed in study.seeds
+            if reference and (arm, seed) in by_trial and (reference, seed) in by_trial
+        ]
+        if reference is None or not pairs:
+            continue
+        declared = study.differences(arm)
+        for name, check in CHECKS.items():
+            findings = [(own.seed, *check(own, other, declared)) for own, other in pairs]
+            controls.append(Control(name, arm, reference, *_summarise(findings)))
+    return controls
+
+
+def _summarise(findings: list[tuple[int, State, str]]) -> Finding:
+    """The worst state over seeds, and what was seen there."""
+    for state in ("broken", "declared"):
+        seeds = [seed for seed, found, _ in findings if found == state]
+        if seeds:
+            detail = next(text for _, found, text in findings if found == state)
+            return state, f"{detail} (seeds {', '.join(map(str, seeds))})"
+    return "held", findings[0][2]
+
+
+def _text(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+    ours, theirs = own.trial["data"]["digests"], other.trial["data"]["digests"]
+    differing = [name for name in ours if ours[name] != theirs[name]]
+    if not differing:
+        return "held", f"corpus {ours['corpus'][:12]}, training split {ours['train'][:12]}"
+    state = _declared_by(declared, "data.")
+    return state, f"{', '.join(differing)} differ"
+
+
+def _batches(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+    ours, theirs = own.trial["batch_digest"], other.trial["batch_digest"]
+    if ours == theirs:
+        return "held", f"running digest {ours[:12]}"
+    state = _declared_by(declared, "data.", "training.batch_size")
+    return state, f"running digest {ours[:12]} against {theirs[:12]}"
+
+
+def _tokens(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+    ours, theirs = own.trial["tokens"], other.trial["tokens"]
+    if ours == theirs:
+        return "held", f"{ours:,} tokens in each"
+    return "broken", f"{ours:,} tokens against {theirs:,}"
+
+
+def _initial_values(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+    """A shared parameter has the same name and shape; another *rule* must be the arm's doing."""
+    shared = [
+        name
+        for name, ours in own.initial.items()
+        if name in other.initial and ours["shape"] == other.initial[name]["shape"]
+    ]
+    differing = [n for n in shared if own.initial[n]["sha256"] != other.initial[n]["sha256"]]
+    if not differing:
+        return "held", f"{len(shared)} shared parameters bit-equal at step 0"
+    same_rule = [n for n in differing if own.initial[n]["rule"] == other.initial[n]["rule"]]
+    if same_rule:
+        return "broken", f"drawn by one rule, yet different: {_some(same_rule)}"
+    return _declared_by(declared, "model.", "data."), f"another rule for {_some(differing)}"
+
+
+def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+    keys = ("packages", "python", "device", "threads")
+    differing = [k for k in keys if own.environment.get(k) != other.environment.get(k)]
+    if differing:
+        return "broken", f"{', '.join(differing)} differ"
+    packages = own.environment["packages"]
+    return "held", f"torch {packages['torch']} on {own.environment['device']}"
+
+
+def _settings(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+    found = changes(other.trial["setting"], own.trial["setting"])
+    undeclared = sorted(found.keys() - declared.keys())
+    if undeclared:
+        return "broken", f"not declared by the arm: {', '.join(undeclared)}"
+    return "held", f"differs in {', '.join(found)}"
+
+
+def _declared_by(declared: dict[str, Any], *prefixes: str) -> State:
+    return "declared" if any(key.startswith(prefixes) for key in declared) else "broken"
+
+
+def _some(names: list[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+CHECKS: dict[str, Callable[[TrialRecord, TrialRecord, dict[str, Any]], Finding]] = {
+    "setting": _settings,
+    "text": _text,
+    "batches": _batches,
+    "tokens": _tokens,
+    "initial values": _initial_values,
+    "software": _software,
+}

@@ -1,0 +1,189 @@
+"""The results folder of a study: layout, writing, and the integrity of what was written.
+
+<results>/
+  study.json                    the study as resolved
+  trials/<arm>/seed-<n>/
+    trial.json                  setting, data and batch digests, budget, outcome
+    initial.json                shape, rule and digest of every parameter at step 0
+    steps.parquet               what was measured at every step
+    evaluation.json             held-out measurements, sums beside ratios
+    weights.safetensors         the trained weights
+    manifest.json               SHA-256 of the five above; written last: the trial is finished
+    environment.json            software and machine
+    timing.json                 seconds; the only file that differs between equal runs
+    checkpoint.safetensors      only while unfinished
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import safetensors
+import safetensors.numpy
+from filelock import FileLock, Timeout
+
+from paribus.errors import ParibusError
+from paribus.results.files import file_digest, read_json, write_bytes, write_json, write_table
+from paribus.study import Study, parse_study
+from paribus.study.canonical import changes
+from paribus.study.study import substance
+
+CANONICAL = (
+    "trial.json",
+    "initial.json",
+    "steps.parquet",
+    "evaluation.json",
+    "weights.safetensors",
+)
+
+
+@dataclass(frozen=True)
+class TrialFolder:
+    """One trial's records. `arm` and `seed` say which, `path` where."""
+
+    path: Path
+    arm: str
+    seed: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.arm}/seed-{self.seed}"
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.path / "manifest.json").is_file()
+
+    def write_json(self, name: str, value: Any) -> None:
+        write_json(self.path / name, value)
+
+    def read_json(self, name: str) -> Any:
+        return read_json(self.path / name)
+
+    def write_steps(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
+        """Columns [t] by name; `units` become metadata of the Parquet schema."""
+        fields = [
+            pa.field(name, pa.from_numpy_dtype(values.dtype), metadata={"unit": units[name]})
+            for name, values in columns.items()
+        ]
+        table = pa.table([pa.array(v) for v in columns.values()], schema=pa.schema(fields))
+        write_table(self.path / "steps.parquet", table)
+
+    def read_steps(self) -> pa.Table:
+        return pq.read_table(self.path / "steps.parquet")
+
+    def write_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})
+        write_bytes(self.path / "weights.safetensors", content)
+
+    def read_weights(self) -> dict[str, np.ndarray]:
+        return safetensors.numpy.load_file(self.path / "weights.safetensors")
+
+    def write_checkpoint(self, arrays: Mapping[str, np.ndarray], about: dict[str, Any]) -> None:
+        """Arrays and a JSON value `about` them, in one atomic file."""
+        content = safetensors.numpy.save(dict(arrays), metadata={"about": json.dumps(about)})
+        write_bytes(self.path / "checkpoint.safetensors", content)
+
+    def read_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+        """(arrays, about); None where there is none or it cannot be read."""
+        path = self.path / "checkpoint.safetensors"
+        try:
+            with safetensors.safe_open(path, framework="numpy") as file:
+                about = json.loads((file.metadata() or {})["about"])
+                return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+        except (OSError, KeyError, ValueError, safetensors.SafetensorError):
+            return None  # training again from the start gives the same trial
+
+    def finish(self) -> None:
+        """Seal the records: from here on the trial is kept, and checked whenever it is read."""
+        digests = {name: file_digest(self.path / name) for name in CANONICAL}
+        write_json(self.path / "manifest.json", digests)
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / "checkpoint.safetensors").unlink()
+
+    def verify(self) -> None:
+        """Raise ParibusError where a record is missing or differs from what was sealed."""
+        for name, expected in self.read_json("manifest.json").items():
+            path = self.path / name
+            if not path.is_file():
+                raise ParibusError(
+                    f"trial {self.label}: {name} is missing; delete {self.path} and run again"
+                )
+            if file_digest(path) != expected:
+                raise ParibusError(
+                    f"trial {self.label}: {name} was changed after it was written; "
+                    f"delete {self.path} and run again"
+                )
+
+
+@dataclass(frozen=True)
+class ResultsFolder:
+    """A study's results folder at `path`."""
+
+    path: Path
+
+    def trial(self, arm: str, seed: int) -> TrialFolder:
+        return TrialFolder(self.path / "trials" / arm / f"seed-{seed}", arm, seed)
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "study.json").is_file()
+
+    def read_study(self) -> Study:
+        """The study whose results these are. Raises ParibusError where there is none."""
+        if not self.exists:
+            raise ParibusError(f"{self.path} is no results folder: it has no study.json")
+        return parse_study(
+            read_json(self.path / "study.json"), folder=self.path, label="study.json"
+        )
+
+    def require_same(self, study: Study) -> None:
+        """Raise ParibusError where the folder cannot hold `study`: it holds something else."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ParibusError(f"{self.path} is a file; choose another folder with --results")
+        if not self.exists:
+            if self.path.is_dir() and any(p.name != ".lock" for p in self.path.iterdir()):
+                raise ParibusError(
+                    f"{self.path} holds something that is no study; choose another with --results"
+                )
+            return
+        there = self.read_study()
+        if there.digest == study.digest:
+            return
+        differing = changes(
+            substance(there.model_dump(mode="json")), substance(study.model_dump(mode="json"))
+        )
+        named = "; ".join(f"{key}: {a} there, {b} here" for key, (a, b) in differing.items())
+        short = named if len(named) <= 200 else f"{named[:200]}..."
+        raise ParibusError(
+            f"{self.path} holds a different study ({short}); choose another folder with --results"
+        )
+
+    def create(self, study: Study) -> None:
+        """Make the folder the home of `study`; what only describes a study may have changed."""
+        self.require_same(study)
+        write_json(self.path / "study.json", study.model_dump(mode="json"))
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep every other run out of this folder."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock", timeout=0)
+            with lock:
+                yield
+        except Timeout:
+            raise ParibusError(
+                f"another run is writing to {self.path}; wait for it, or choose --results"
+            ) from None
+        except OSError as error:
+            raise ParibusError(
+                f"cannot write to {self.path}: {error.strerror}; choose another with --results"
+            ) from None

@@ -1,0 +1,180 @@
+"""Corpora, tokens, split and batches: known answers first."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paribus.data import FIRST_DIGEST, CharacterTokenizer, batch, extend_digest, load_dataset
+from paribus.data.corpora import corpus, shakespeare
+from paribus.errors import ParibusError
+from paribus.study import Data, Study
+
+HERE = Path()
+
+
+def test_tokens_by_hand() -> None:
+    tokenizer = CharacterTokenizer.of(["ba", "c"])
+    assert tokenizer.vocabulary == ["a", "b", "c", "<|endofdocument|>"]
+    assert tokenizer.encode_documents(["ba", "c"]).tolist() == [1, 0, 3, 2, 3]
+    assert tokenizer.decode([1, 0, 3]) == "ba<|endofdocument|>"
+    assert CharacterTokenizer.of(["ba"]).encode_documents(["ba"]).tolist() == [1, 0]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.text(min_size=1))
+def test_decoding_undoes_encoding_in_any_script(text: str) -> None:
+    tokenizer = CharacterTokenizer.of([text])
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.vocab_size == len(set(text))
+
+
+def test_an_unknown_character_is_named() -> None:
+    with pytest.raises(ParibusError, match="'z' is not in the vocabulary"):
+        CharacterTokenizer.of(["abc"]).encode("abz")
+
+
+def test_shakespeare_is_nanogpt_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """65 characters and 1,003,854 training tokens: nanoGPT's data/shakespeare_char/prepare.py."""
+    if "PARIBUS_DATA" not in os.environ:
+        pytest.skip("PARIBUS_DATA does not name a folder with the text")
+    data = load_dataset(Data(corpus="shakespeare"), HERE)
+    assert data.vocab_size == 65
+    assert (len(data.train), len(data.validation)) == (1_003_854, 111_540)
+    assert data.digests["corpus"] == shakespeare.SHA256
+    # "First Citizen" in the ids of nanoGPT's meta.pkl
+    assert data.train[:13].tolist() == [18, 47, 56, 57, 58, 1, 15, 47, 58, 47, 64, 43, 52]
+
+
+def test_shakespeare_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PARIBUS_DATA", str(tmp_path))
+    with pytest.raises(ParibusError, match=r"has no tinyshakespeare/input\.txt"):
+        load_dataset(Data(corpus="shakespeare"), HERE)
+    (tmp_path / "tinyshakespeare").mkdir()
+    (tmp_path / "tinyshakespeare" / "input.txt").write_text("To be")
+    with pytest.raises(ParibusError, match="SHA-256"):
+        load_dataset(Data(corpus="shakespeare"), HERE)
+
+
+def test_no_network_is_one_line_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PARIBUS_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(shakespeare, "URL", "http://127.0.0.1:9/none")  # nothing listens there
+    with pytest.raises(ParibusError, match="PARIBUS_DATA=<folder>"):
+        load_dataset(Data(corpus="shakespeare"), HERE)
+    assert not list(tmp_path.rglob("*.txt*"))
+
+
+def test_a_download_is_cached_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = tmp_path / "source.txt"
+    source.write_text("To be, or not to be")
+    monkeypatch.delenv("PARIBUS_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(shakespeare, "URL", source.as_uri())
+    with pytest.raises(ParibusError, match="SHA-256"):
+        shakespeare.shakespeare(Data(), HERE)
+    assert not (tmp_path / "cache").exists()
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    monkeypatch.setattr(shakespeare, "SHA256", digest)
+    assert shakespeare.shakespeare(Data(), HERE) == ["To be, or not to be"]
+    source.unlink()
+    assert shakespeare.shakespeare(Data(), HERE) == ["To be, or not to be"]
+
+
+def test_pydoc_is_documents_of_english() -> None:
+    data = load_dataset(Data(corpus="pydoc"), HERE)
+    assert data.n_documents > 50
+    assert data.tokenizer.has_end_of_document
+    ends = int((data.train == data.tokenizer.end_of_document).sum())
+    ends += int((data.validation == data.tokenizer.end_of_document).sum())
+    assert ends == data.n_documents
+
+
+def test_text_reads_a_file_or_a_folder_in_order(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "1.txt").write_bytes(b"second\r\n" * 40)
+    (tmp_path / "a.txt").write_text("first " * 40)
+    (tmp_path / ".hidden").write_bytes(b"\xff")
+    folder = load_dataset(Data(corpus="text", path=".", seq_len=8), tmp_path)
+    assert folder.n_documents == 2
+    text = folder.tokenizer.decode(np.concatenate([folder.train, folder.validation]))
+    end = "<|endofdocument|>"
+    assert text == "first " * 40 + end + "second\r\n" * 40 + end
+    alone = load_dataset(Data(corpus="text", path="a.txt", seq_len=8), tmp_path)
+    assert (alone.n_documents, alone.tokenizer.has_end_of_document) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("content", "data", "message"),
+    [
+        (b"", {"path": "t"}, "is empty"),
+        (b"short", {"path": "t"}, "fewer than one window"),
+        (b"\xff\xfe" * 500, {"path": "t"}, "not UTF-8"),
+        (b"x" * 500, {"path": "missing"}, "does not exist"),
+        (b"x" * 500, {}, "needs data.path"),
+        (b"x" * 500, {"path": "t", "corpus": "pydoc"}, "only read by the corpus 'text'"),
+        (b"x" * 500, {"corpus": "pydocs"}, "did you mean 'pydoc'"),
+    ],
+)
+def test_bad_texts_are_refused(content: bytes, data: dict, message: str, tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(content)
+    with pytest.raises(ParibusError, match=message):
+        load_dataset(Data(**({"corpus": "text"} | data)), tmp_path)
+
+
+def test_a_corpus_is_one_decorated_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    from paribus.data import corpora
+
+    monkeypatch.setattr(corpora, "_CORPORA", dict(corpora._CORPORA))
+    corpus("mine")(lambda data, folder: ["abcd" * 50, "dcba" * 50])
+    assert load_dataset(Data(corpus="mine", seq_len=8), HERE).n_documents == 2
+    with pytest.raises(ValueError, match="registered twice"):
+        corpus("mine")(lambda data, folder: [])
+
+
+def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:
+    tokens = np.arange(1000, dtype=np.uint16)
+    later = batch(tokens, 7, 5, 4, 16)
+    for t in range(5):
+        batch(tokens, 7, t, 4, 16)
+    np.random.default_rng(0).random(10)
+    again = batch(tokens, 7, 5, 4, 16)
+    assert (later == again).all()
+    assert later.shape == (4, 17)
+    assert (np.diff(later, axis=1) == 1).all()  # contiguous windows
+    others = [batch(tokens, 7, 6, 4, 16), batch(tokens, 8, 5, 4, 16)]
+    assert all((other != later).any() for other in others)
+
+
+def test_batches_reach_every_window_evenly() -> None:
+    tokens = np.arange(20, dtype=np.uint16)  # 20 - 4 = 16 possible starts
+    starts = np.concatenate([batch(tokens, 1, t, 64, 4)[:, 0] for t in range(50)])
+    counts = np.bincount(starts, minlength=16)
+    assert counts.size == 16
+    expected = 3200 / 16
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert chi_square < 37.7  # the 0.1% point of 15 degrees of freedom
+
+
+def test_the_running_digest_tells_order_and_content() -> None:
+    a, b = np.zeros((2, 3), np.int64), np.ones((2, 3), np.int64)
+    ab = extend_digest(extend_digest(FIRST_DIGEST, a), b)
+    assert ab == extend_digest(extend_digest(FIRST_DIGEST, a), b)
+    assert ab != extend_digest(extend_digest(FIRST_DIGEST, b), a)
+
+
+def test_the_split_is_contiguous(small_study: Callable[..., Study]) -> None:
+    study = small_study()
+    data = load_dataset(study.data, study.folder)
+    text = (study.folder / "text.txt").read_text()
+    assert data.tokenizer.decode(np.concatenate([data.train, data.validation])) == text
+    assert len(data.train) == int(len(text) * 0.9)

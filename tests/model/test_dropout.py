@@ -1,0 +1,53 @@
+"""Dropout by key: the right share, the right scale, the same mask for the same key."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from paribus.model import Dropout
+
+
+def masked(p: float, key: int, n: int = 200_000) -> torch.Tensor:
+    layer = Dropout(p).train()
+    layer.key.fill_(key)
+    return layer(torch.ones(n))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_the_share_dropped_and_the_scale_of_the_rest(p: float) -> None:
+    out = masked(p, key=1234567)
+    dropped = (out == 0).double().mean().item()
+    assert dropped == pytest.approx(p, abs=4 * (p * (1 - p) / len(out)) ** 0.5)
+    assert out[out != 0].unique().item() == pytest.approx(1 / (1 - p))
+
+
+def test_masks_follow_the_key_alone() -> None:
+    assert torch.equal(masked(0.5, 7), masked(0.5, 7))
+    agreement = (masked(0.5, 7) == masked(0.5, 8)).double().mean().item()
+    assert agreement == pytest.approx(0.5, abs=0.01)
+
+
+def test_neighbours_are_uncorrelated() -> None:
+    kept = (masked(0.5, 99) != 0).double() - 0.5
+    for lag in (1, 2, 16, 128):
+        correlation = (kept[lag:] * kept[:-lag]).mean().item() / 0.25
+        assert abs(correlation) < 0.012  # 5 standard errors
+
+
+def test_nothing_happens_in_evaluation_or_at_zero() -> None:
+    x = torch.randn(10, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(Dropout(0.5).eval()(x), x)
+    assert torch.equal(Dropout(0.0).train()(x), x)
+
+
+def test_a_stack_has_each_replica_s_own_mask() -> None:
+    layer = Dropout(0.5).train()
+    keys = torch.tensor([3, 4])
+
+    def one(key: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(layer, {"key": key}, (x,))
+
+    stacked = torch.func.vmap(one)(keys, torch.ones(2, 1000))
+    assert torch.equal(stacked[0], masked(0.5, 3, 1000))
+    assert torch.equal(stacked[1], masked(0.5, 4, 1000))

@@ -1,0 +1,122 @@
+"""The arms and their mechanisms: each against its own formula, computed by hand with NumPy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paribus.errors import ParibusError
+from paribus.model import build_model, embedding_norm_names, initial_parameters
+from paribus.study import Data, Embedding, Init, Model, Setting, Training
+
+D, T, V = 128, 16, 40
+TOKENS = np.arange(2 * T).reshape(2, T) % V
+
+
+def setting(norm: str, norm_at: Any = "sum", **init: float) -> Setting:
+    return Setting(
+        data=Data(seq_len=T),
+        model=Model(
+            n_layer=1, d_model=D, embedding=Embedding(norm=norm, norm_at=norm_at), init=Init(**init)
+        ),
+        training=Training(iterations=1),
+    )
+
+
+def stage(norm: str, norm_at: Any = "sum", **init: float) -> tuple[np.ndarray, dict]:
+    """([2, T, D] what enters block 1 at initialisation, the initial parameters)."""
+    spec = setting(norm, norm_at, **init)
+    model = build_model(spec, V)
+    initial = {n: p.value for n, p in initial_parameters(model, spec, seed=3).items()}
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in initial.items()})
+    with torch.no_grad():
+        return model.embedding(torch.from_numpy(TOKENS)).numpy(), initial
+
+
+def embedded(initial: dict) -> tuple[np.ndarray, np.ndarray]:
+    tokens = initial["embedding.tokens.weight"].astype(np.float64)[TOKENS]
+    return tokens, initial["embedding.positions.weight"].astype(np.float64)
+
+
+def layer_norm(x: np.ndarray) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+
+
+def rms_norm(x: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+
+
+FORMULAS = {
+    "none": lambda x: x,
+    "layernorm": layer_norm,
+    "rmsnorm": rms_norm,
+    "rms_free": rms_norm,
+    "center": lambda x: x - x.mean(-1, keepdims=True),
+    "fixed_scale": lambda x: x / math.sqrt(2 * 0.02**2),
+}
+
+
+def test_every_norm_has_a_formula_here() -> None:
+    assert set(FORMULAS) == set(embedding_norm_names())
+
+
+@pytest.mark.parametrize("norm", FORMULAS)
+def test_the_sum_is_normalised_by_its_formula(norm: str) -> None:
+    found, initial = stage(norm)
+    tokens, positions = embedded(initial)
+    np.testing.assert_allclose(found, FORMULAS[norm](tokens + positions), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm", "center"])
+def test_tokens_alone_are_normalised_before_positions_are_added(norm: str) -> None:
+    """What Le Scao et al. 2022 and StableEmbedding (Dettmers et al. 2021) did."""
+    found, initial = stage(norm, "tokens")
+    tokens, positions = embedded(initial)
+    np.testing.assert_allclose(found, FORMULAS[norm](tokens) + positions, rtol=2e-5, atol=2e-6)
+
+
+def test_layernorm_lifts_the_input_norm_some_35_times() -> None:
+    """0.02 sqrt(2 * 128) = 0.32 against sqrt(128) = 11.31."""
+    baseline = np.linalg.norm(stage("none")[0], axis=-1).mean()
+    lifted = np.linalg.norm(stage("layernorm")[0], axis=-1).mean()
+    assert baseline == pytest.approx(0.02 * math.sqrt(2 * D), rel=0.03)
+    assert lifted == pytest.approx(math.sqrt(D), rel=0.01)
+    assert 34 < lifted / baseline < 37
+
+
+def test_a_fixed_scale_matches_layernorm_s_norm_at_initialisation() -> None:
+    scaled = np.linalg.norm(stage("fixed_scale")[0], axis=-1).mean()
+    assert scaled == pytest.approx(math.sqrt(D), rel=0.03)
+    unit = np.linalg.norm(stage("fixed_scale", token_std=1.0, position_std=0.0)[0], axis=-1).mean()
+    assert unit == pytest.approx(math.sqrt(D), rel=0.03)
+    tokens = np.linalg.norm(stage("fixed_scale", "tokens")[0], axis=-1).mean()
+    assert tokens == pytest.approx(math.sqrt(D), rel=0.03)
+
+
+def test_unit_variance_embeddings_enter_at_sqrt_d() -> None:
+    """The claimed 11.46 is sqrt(128) = 11.31: unit-variance tokens, positions zero."""
+    found, initial = stage("none", token_std=1.0, position_std=0.0)
+    assert (initial["embedding.positions.weight"] == 0).all()
+    assert np.linalg.norm(found, axis=-1).mean() == pytest.approx(math.sqrt(D), rel=0.03)
+
+
+def test_learned_parts_are_the_expected_ones() -> None:
+    def learned(norm: str) -> set[str]:
+        model = build_model(setting(norm), V)
+        return {n for n, _ in model.named_parameters() if n.startswith("embedding.norm.")}
+
+    assert learned("layernorm") == {"embedding.norm.weight", "embedding.norm.bias"}
+    assert learned("rmsnorm") == {"embedding.norm.weight"}
+    assert all(not learned(norm) for norm in ("none", "rms_free", "center", "fixed_scale"))
+
+
+def test_an_unknown_norm_and_a_scale_of_nothing_are_refused() -> None:
+    with pytest.raises(ParibusError, match="did you mean 'layernorm'"):
+        build_model(setting("layernrm"), V)
+    with pytest.raises(ParibusError, match="not all zero"):
+        build_model(setting("fixed_scale", token_std=0.0, position_std=0.0), V)

@@ -1,0 +1,131 @@
+"""Initial weights: shared parameters are bit-equal between arms, whatever else an arm has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from paribus.errors import ParibusError
+from paribus.model import build_model, initial_parameters, source_digests
+from paribus.model.initialization import InitialParameter
+from paribus.study import Study, load_study
+
+
+def drawn(study: Study, arm: str, seed: int) -> dict[str, InitialParameter]:
+    setting = study.setting(arm)
+    return initial_parameters(build_model(setting, 50, study.folder), setting, seed)
+
+
+def test_gpt2_s_standard_deviations() -> None:
+    study = load_study("quickstart")
+    initial = drawn(study, "layernorm", 1)
+    residual = 0.02 / math.sqrt(2 * 8)
+    expected = {
+        "embedding.tokens.weight": 0.02,
+        "embedding.positions.weight": 0.02,
+        "blocks.3.attention.qkv.weight": 0.02,
+        "blocks.3.mlp.up.weight": 0.02,
+        "blocks.3.attention.out.weight": residual,
+        "blocks.3.mlp.down.weight": residual,
+    }
+    for name, std in expected.items():
+        assert initial[name].value.std() == pytest.approx(std, rel=0.03), name
+        assert abs(initial[name].value.mean()) < std / 30
+        assert initial[name].rule == f"normal(std={std:.6g})"
+    assert (initial["embedding.norm.weight"].value == 1).all()
+    assert (initial["embedding.norm.bias"].value == 0).all()
+    assert (initial["blocks.0.attention.qkv.bias"].value == 0).all()
+
+
+def test_arms_share_their_parameters_bit_by_bit(small_study: Callable[..., Study]) -> None:
+    study = small_study()
+    base, other = drawn(study, "baseline", 5), drawn(study, "layernorm", 5)
+    assert other.keys() - base.keys() == {"embedding.norm.weight", "embedding.norm.bias"}
+    for name in base:
+        assert base[name].value.tobytes() == other[name].value.tobytes()
+        assert base[name].record == other[name].record
+    again = drawn(study, "baseline", 6)
+    assert (again["embedding.tokens.weight"].value != base["embedding.tokens.weight"].value).any()
+
+
+def test_building_leaves_the_global_generator_alone(small_study: Callable[..., Study]) -> None:
+    torch.manual_seed(11)
+    before = torch.random.get_rng_state()
+    drawn(small_study(), "baseline", 1)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+OWN = '''
+import torch
+from torch import nn
+
+class ScaledNorm(nn.Module):
+    """A norm with a learned temperature, and an init of its own for one parameter."""
+    def __init__(self, setting, vocab_size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(setting.model.d_model))
+        self.temperature = nn.Parameter(torch.full((), 0.5))
+    def init_parameter(self, name, shape, rng):
+        return rng.uniform(1.0, 2.0, shape) if name == "weight" else None
+    def forward(self, x):
+        return x * self.weight * self.temperature
+
+class WrongShape(ScaledNorm):
+    def init_parameter(self, name, shape, rng):
+        return [1.0, 2.0]
+'''
+
+
+def own(study_maker: Callable[..., Study], tmp_path: Path, **modules: str) -> Study:
+    (tmp_path / "ideas.py").write_text(OWN)
+    changed = {f"model.modules.{site}": path for site, path in modules.items()}
+    return study_maker(arms={"baseline": {}, "own": {"set": changed}})
+
+
+def test_an_own_module_initialises_what_it_names(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    study = own(small_study, tmp_path, block_norm="ideas.py:ScaledNorm")
+    initial = drawn(study, "own", 1)
+    weight = initial["blocks.0.mlp_norm.weight"]
+    assert weight.rule == "ScaledNorm.init_parameter"
+    assert 1 <= weight.value.min() < weight.value.max() <= 2
+    assert initial["blocks.0.mlp_norm.temperature"].rule == "as constructed"
+    assert initial["blocks.0.mlp_norm.temperature"].value == np.float32(0.5)
+    base = drawn(study, "baseline", 1)
+    name = "blocks.1.attention.qkv.weight"
+    assert base[name].value.tobytes() == initial[name].value.tobytes()
+    digests = source_digests(study.setting("own").model.modules, study.folder)
+    assert digests.keys() == {"block_norm"}
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("ideas.py:ScaldNorm", "did you mean 'ScaledNorm'"),
+        ("missing.py:X", "no file"),
+        ("no_such_package.module:X", "cannot be imported"),
+        ("ideas.py", "must be 'package.module:Class'"),
+        ("broken.py:X", "SyntaxError"),
+    ],
+)
+def test_an_own_module_that_is_not_there_is_named(
+    small_study: Callable[..., Study], tmp_path: Path, path: str, message: str
+) -> None:
+    (tmp_path / "broken.py").write_text("class X(")
+    study = own(small_study, tmp_path, mlp=path)
+    with pytest.raises(ParibusError, match=message):
+        drawn(study, "own", 1)
+
+
+def test_an_init_of_the_wrong_shape_is_named(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    study = own(small_study, tmp_path, final_norm="ideas.py:WrongShape")
+    with pytest.raises(ParibusError, match=r"'final_norm\.weight' the shape \(2,\)"):
+        drawn(study, "own", 1)

@@ -1,0 +1,190 @@
+"""The study file: what is refused and how, what an arm changes, what ships."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paribus.errors import ParibusError
+from paribus.study import Study, load_study, parse_override, parse_study, shipped_studies
+from paribus.study.canonical import canonical_json, changes, flatten
+
+MINIMAL = """
+name = "minimal"
+seeds = [1]
+[training]
+iterations = 30
+[arms.baseline]
+"""
+
+
+def parse(text: str) -> Study:
+    return parse_study(tomllib.loads(MINIMAL + text), folder=Path())
+
+
+def test_shipped_studies_are_what_the_protocol_says() -> None:
+    studies = shipped_studies()
+    assert {"quickstart", "embedding-norm", "embedding-norm-pilot"} <= studies.keys()
+    final = studies["embedding-norm"]
+    assert final.data.corpus == "shakespeare"
+    assert len(final.seeds) == 5
+    for arm in ("baseline", "layernorm", "rmsnorm"):
+        setting = final.setting(arm)
+        assert setting.iterations == 300
+        assert setting.tokens == 300 * 16 * 128
+        assert (setting.model.n_layer, setting.model.d_model, setting.model.n_head) == (8, 128, 8)
+        optimizer = setting.training.optimizer
+        assert (optimizer.learning_rate, optimizer.betas) == (3e-4, (0.9, 0.95))
+        assert (optimizer.weight_decay, setting.training.grad_clip) == (0.1, 1.0)
+        assert (setting.training.dropout, setting.training.schedule.kind) == (0.0, "constant")
+    pilot = studies["embedding-norm-pilot"]
+    assert (len(pilot.seeds), pilot.iterations) == (3, 150)
+    unit = pilot.setting("layernorm-unit").model.init
+    assert (unit.token_std, unit.position_std) == (1.0, 0.0)
+    assert pilot.reference("layernorm-unit") == "baseline-unit"
+    assert pilot.claims is not None
+    assert pilot.claims.values[0].mean == 22.18
+
+
+@pytest.mark.parametrize("name", sorted(shipped_studies()))
+def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
+    study = shipped_studies()[name]
+    for arm, _ in study.contrasts:
+        differing = study.differences(arm)
+        assert differing
+        assert differing.keys() <= study.arms[arm].set.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[model]\nn_layr = 3", "unknown key 'model.n_layr': did you mean 'n_layer'?"),
+        ("[model]\nn_layer = -3", "model.n_layer = -3 must be greater than 0"),
+        ("[model]\nn_layer = 8.5", "model.n_layer = 8.5 must be a whole number"),
+        ("[model]\nn_layer = true", "model.n_layer = True must be a whole number"),
+        ("[model]\nn_layer = 'eight'", "model.n_layer = 'eight' must be a whole number"),
+        ("[model]\nn_head = 7", "d_model = 128 is not divisible by n_head = 7"),
+        ("[model]\nd_model = 0", "model.d_model = 0 must be greater than 0"),
+        ("[model.embedding]\nnrm = 'x'", "unknown key 'model.embedding.nrm': did you mean 'norm'?"),
+        ("[data]\nvalidation_fraction = 1.0", "must be less than 1"),
+        ("[[endpoints]]\nmetric = 'validation_los'", "did you mean 'validation_loss'?"),
+        ("[[endpoints]]\nmetrc = 'x'", "unknown key 'endpoints.0.metrc': did you mean 'metric'?"),
+        ("[[endpoints]]\nmetric = 'validation_loss'", "exactly one decides"),
+        ("[[endpoints]]\nmetric='validation_loss'\nprimary=true", "has no margin"),
+        ("[arms.b]", "arm 'b' does not differ from 'baseline'"),
+        ("[arms.b]\ntitel = 'x'", "unknown key 'arms.b.titel': did you mean 'title'?"),
+        ("[arms.b]\nset.'model.embeding.norm' = 'x'", "at 'embeding': did you mean 'embedding'?"),
+        ("[arms.b]\nset.'model.n_head' = 7", "arm 'b': model: d_model = 128 is not divisible"),
+        ("[arms.b]\nset.'training.batch_size' = 32", "budgets must match exactly"),
+        ("[arms.b]\nagainst='bseline'\nset.'model.bias'=false", "did you mean 'baseline'?"),
+        ("[arms.b]\nset.'training.tokens' = 3000", "61440 tokens"),
+        ("[stability]\nmedian_steps = 40", "too few to judge stability"),
+        ("[claims]\nsource='x'\nvalues=[{arms=['b'], metric='grad_norm', mean=1.0}]", "arm 'b'"),
+    ],
+)
+def test_bad_studies_are_refused_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(ParibusError) as caught:
+        parse(text)
+    line = str(caught.value)
+    if "3000" in text:
+        assert "not a whole number of steps of 2048 tokens" in line
+    else:
+        assert message in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nme = 'x'", "unknown key 'nme': did you mean 'name'?"),
+        (MINIMAL.replace("[1]", "[1, 1]"), "name one twice"),
+        (MINIMAL.replace("[1]", "[]"), "not empty"),
+        (MINIMAL.replace("[1]", "[-1]"), "seeds.0 = -1"),
+        (MINIMAL.replace('"minimal"', '"a/b"'), "name = 'a/b'"),
+        (MINIMAL.replace("iterations = 30", ""), "either iterations or tokens"),
+        (MINIMAL.replace("iterations = 30", "iterations = 3\ntokens = 3"), "not both"),
+        (MINIMAL.replace("[arms.baseline]", "[arms.other]"), "baseline 'baseline' is not in arms"),
+    ],
+)
+def test_bad_tables_are_refused_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(ParibusError, match=r".") as caught:
+        parse_study(tomllib.loads(text), folder=Path())
+    assert message in str(caught.value)
+
+
+def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ParibusError, match="did you mean 'quickstart'"):
+        load_study("quickstrt")
+    with pytest.raises(ParibusError, match="no study file"):
+        load_study(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("name = ")
+    with pytest.raises(ParibusError, match="not valid TOML"):
+        load_study(tmp_path / "bad.toml")
+    (tmp_path / "latin.toml").write_bytes(b'name = "caf\xe9"')
+    with pytest.raises(ParibusError, match="not UTF-8"):
+        load_study(tmp_path / "latin.toml")
+
+
+def test_a_token_budget_is_exact() -> None:
+    study = load_study("quickstart", {"training.tokens": 40 * 2048})
+    assert study.iterations == 40
+    assert study.training.iterations is None
+    with pytest.raises(ParibusError, match="8192 is"):
+        load_study("quickstart", {"training.tokens": 10_000})
+
+
+def test_an_arm_may_change_the_batch_where_the_token_budget_is_shared() -> None:
+    arms = '[arms.b]\nset."training.batch_size" = 32'
+    study = parse_study(
+        tomllib.loads(MINIMAL.replace("iterations = 30", "tokens = 122880") + arms), folder=Path()
+    )
+    assert study.setting("baseline").iterations == 60
+    assert study.setting("b").iterations == 30
+    assert study.setting("b").tokens == study.setting("baseline").tokens
+
+
+def test_describing_words_do_not_change_the_study(small_study: Callable[..., Study]) -> None:
+    assert small_study().digest == small_study(title="Another title", question="Why?").digest
+    assert small_study().digest != small_study({"training.iterations": 9}).digest
+    assert small_study().digest != small_study({"seeds": [1, 3]}).digest
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("training.iterations=20", ("training.iterations", 20)),
+        ("seeds=[1, 2]", ("seeds", [1, 2])),
+        ("data.corpus=pydoc", ("data.corpus", "pydoc")),
+        ('data.path="a=b"', ("data.path", "a=b")),
+        ("training.grad_clip=0.5", ("training.grad_clip", 0.5)),
+    ],
+)
+def test_overrides_are_read_as_toml(text: str, expected: tuple[str, object]) -> None:
+    assert parse_override(text) == expected
+
+
+@pytest.mark.parametrize("text", ["training.iterations", "=3", ""])
+def test_an_override_needs_a_key_and_a_value(text: str) -> None:
+    with pytest.raises(ParibusError, match="must be key=value"):
+        parse_override(text)
+
+
+json_trees = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=3), json_trees, max_size=4))
+def test_canonical_json_has_one_spelling_and_a_tree_equals_itself(tree: dict) -> None:
+    shuffled = dict(reversed(list(tree.items())))
+    assert canonical_json(tree) == canonical_json(shuffled)
+    assert changes(tree, shuffled) == {}
+    assert all("." in key or key in tree for key in flatten(tree))
