@@ -1,0 +1,199 @@
+"""The engine: a stack agrees with its replicas alone, and they do not touch each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from paribus.data import Dataset
+from paribus.probes import all_probes
+from paribus.study import Study
+from paribus.training import Stack
+
+# Replicas of a stack are multiplied in batched products, whose order of summation may differ from
+# that of a single product; 100 steps let the last bits of float32 grow to this.
+STACKED_TOLERANCE_NATS = 2e-4
+
+
+@pytest.fixture
+def stack_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Stack]:
+    def make(seeds: list[int], arm: str = "layernorm", **overrides: object) -> Stack:
+        study = small_study({key.replace("__", "."): v for key, v in overrides.items()})
+        return Stack(study.setting(arm), seeds, small_dataset, probes=all_probes())
+
+    return make
+
+
+def train(stack: Stack, steps: int) -> np.ndarray:
+    """[R, steps, C] what was measured."""
+    for _ in range(steps):
+        stack.step()
+    return np.stack([stack.state(r).measured for r in range(len(stack.seeds))])
+
+
+def test_training_learns(stack_of: Callable[..., Stack], small_dataset: Dataset) -> None:
+    overrides = {"training__iterations": 100, "training__optimizer__learning_rate": 3e-3}
+    losses = train(stack_of([1], **overrides), 100)[0, :, 0]
+    assert losses[0] == pytest.approx(np.log(small_dataset.vocab_size), abs=0.15)  # a uniform guess
+    assert losses[-5:].mean() < losses[0] - 0.3
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_a_stack_agrees_with_its_replicas_alone(
+    stack_of: Callable[..., Stack], dropout: float
+) -> None:
+    overrides = {"training__iterations": 100, "training__dropout": dropout}
+    together = train(stack := stack_of([1, 2, 3], **overrides), 100)
+    for r, seed in enumerate((1, 2, 3)):
+        alone = train(solo := stack_of([seed], **overrides), 100)[0]
+        assert solo.batch_digests[0] == stack.batch_digests[r]
+        loss = stack.columns.index("train_loss")
+        difference = np.abs(together[r, :, loss] - alone[:, loss]).max()
+        assert difference < STACKED_TOLERANCE_NATS
+        np.testing.assert_allclose(together[r], alone, rtol=5e-3, atol=1e-5)
+
+
+def test_permuting_replicas_permutes_results(stack_of: Callable[..., Stack]) -> None:
+    forward, backward = train(stack_of([1, 2, 3]), 8), train(stack_of([3, 2, 1]), 8)
+    np.testing.assert_array_equal(forward, backward[::-1])
+
+
+def test_equal_trials_are_equal_bit_by_bit(stack_of: Callable[..., Stack]) -> None:
+    first, second = stack_of([4]), stack_of([4])
+    np.testing.assert_array_equal(train(first, 8), train(second, 8))
+    for name, value in first.parameters(0).items():
+        assert value.tobytes() == second.parameters(0)[name].tobytes()
+
+
+def poison_weights(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch.no_grad():
+        stack._weights[1, 5] = float("nan")
+
+
+def poison_gradient(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.autograd.grad
+
+    def poisoned(*args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
+        (grads,) = plain(*args, **kwargs)  # type: ignore[arg-type]
+        grads[1, 7] = float("inf")
+        return (grads,)
+
+    monkeypatch.setattr(torch.autograd, "grad", poisoned)
+
+
+def poison_loss(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = stack._losses
+
+    def poisoned(*args: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        losses, outputs = plain(*args)
+        return losses * torch.tensor([1.0, float("nan"), 1.0]), outputs
+
+    monkeypatch.setattr(stack, "_losses", poisoned)
+
+
+@pytest.mark.parametrize("poison", [poison_weights, poison_gradient, poison_loss])
+def test_a_diverged_replica_changes_no_bit_of_its_neighbours(
+    stack_of: Callable[..., Stack],
+    monkeypatch: pytest.MonkeyPatch,
+    poison: Callable[[Stack, pytest.MonkeyPatch], None],
+) -> None:
+    healthy, struck = stack_of([1, 2, 3]), stack_of([1, 2, 3])
+    expected = train(healthy, 6)
+    train(struck, 2)
+    with monkeypatch.context() as patch:
+        poison(struck, patch)
+        frozen = struck.parameters(1)
+        struck.step()
+    found = train(struck, 3)
+    for r in (0, 2):
+        np.testing.assert_array_equal(found[r], expected[r])
+        for name, value in struck.parameters(r).items():
+            assert value.tobytes() == healthy.parameters(r)[name].tobytes()
+        assert struck.state(r).diverged_at is None
+    assert struck.state(1).diverged_at == 2
+    for name, value in struck.parameters(1).items():
+        assert value.tobytes() == frozen[name].tobytes()  # it stays where it was
+    assert np.isnan(found[1, 3:]).all()
+    assert struck.batch_digests == healthy.batch_digests  # the controls still hold
+
+
+def test_restoring_goes_on_to_the_same_bits(stack_of: Callable[..., Stack]) -> None:
+    seeds, dropout = [1, 2], 0.1
+    straight = stack_of(seeds, training__dropout=dropout)
+    expected = train(straight, 8)
+    before = stack_of(seeds, training__dropout=dropout)
+    train(before, 3)
+    after = stack_of(seeds, training__dropout=dropout)
+    after.restore([before.state(r) for r in range(2)])
+    np.testing.assert_array_equal(train(after, 5), expected)
+    assert after.batch_digests == straight.batch_digests
+    for r in range(2):
+        assert after.state(r).weights.tobytes() == straight.state(r).weights.tobytes()
+
+
+def test_states_of_different_steps_are_no_stack(stack_of: Callable[..., Stack]) -> None:
+    stack = stack_of([1, 2])
+    first = stack.state(0)
+    stack.step()
+    with pytest.raises(ValueError, match="states of one step"):
+        stack.restore([first, stack.state(1)])
+
+
+def test_training_leaves_the_global_generator_alone(stack_of: Callable[..., Stack]) -> None:
+    torch.manual_seed(5)
+    np_state = np.random.get_state()[1].copy()  # type: ignore[index]
+    before = torch.random.get_rng_state()
+    train(stack_of([1], training__dropout=0.3), 2)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert (np.random.get_state()[1] == np_state).all()  # type: ignore[index]
+
+
+def test_probes_change_no_bit(small_study: Callable[..., Study], small_dataset: Dataset) -> None:
+    setting = small_study().setting("rmsnorm")
+    bare = Stack(setting, [1, 2], small_dataset)
+    probed = Stack(setting, [1, 2], small_dataset, probes=all_probes())
+    for _ in range(5):
+        bare.step()
+        probed.step()
+    for r in range(2):
+        assert bare.state(r).weights.tobytes() == probed.state(r).weights.tobytes()
+        np.testing.assert_array_equal(
+            bare.state(r).measured, probed.state(r).measured[:, : len(bare.columns)]
+        )
+
+
+def test_the_embedding_norm_is_that_of_the_first_block_s_input(
+    stack_of: Callable[..., Stack], small_dataset: Dataset
+) -> None:
+    from paribus.data import batch
+
+    stack = stack_of([3], arm="baseline")
+    weights = stack.parameters(0)
+    tokens = batch(small_dataset.train, 3, 0, 4, 16)[:, :-1]
+    x = weights["embedding.tokens.weight"][tokens] + weights["embedding.positions.weight"]
+    measured = train(stack, 1)[0, 0, stack.columns.index("embedding_norm")]
+    assert measured == pytest.approx(np.linalg.norm(x, axis=-1).mean(), rel=1e-5)
+
+
+def test_bfloat16_is_close_and_keeps_float32_weights(stack_of: Callable[..., Stack]) -> None:
+    exact = train(stack_of([1]), 8)[0, :, 0]
+    mixed = stack_of([1], training__precision="bfloat16")
+    assert np.abs(train(mixed, 8)[0, :, 0] - exact).max() < 0.02
+    assert mixed.state(0).weights.dtype == np.float32
+    assert (train(stack_of([1], training__precision="bfloat16"), 8)[0, :, 0] != exact).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_sees_the_same_batches_and_close_losses(
+    small_study: Callable[..., Study], small_dataset: Dataset
+) -> None:
+    setting = small_study().setting("layernorm")
+    cpu = Stack(setting, [1, 2], small_dataset)
+    gpu = Stack(setting, [1, 2], small_dataset, device="cuda")
+    np.testing.assert_allclose(train(gpu, 8), train(cpu, 8), rtol=1e-3)
+    assert gpu.batch_digests == cpu.batch_digests
+    assert gpu.initial_records == cpu.initial_records
