@@ -1,0 +1,50 @@
+"""The command line: a thin layer over the public functions. Nothing heavy is imported up here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from paribus import __version__
+from paribus.errors import ParibusError
+
+app = App(
+    name="paribus",
+    help="Controlled ablation studies of language-model training: all else equal, does it help?",
+    version_flags=["--version"],
+    version=f"paribus {__version__}",
+    help_format="plaintext",
+)
+# Each command is loaded when it is called, so that asking for help costs nothing.
+VERBS = {
+    "studies": "List the studies that ship with paribus.",
+    "show": "Show what a study would do: arms, cost on this machine, specification.",
+    "run": "Train, evaluate, compare and report a study; continues an earlier run.",
+    "status": "Show which trials of a results folder are finished.",
+    "report": "Draw the report of a results folder again, from its records alone.",
+}
+for _verb, _help in VERBS.items():
+    app.command(f"paribus.cli.commands:{_verb}", name=_verb, help=_help)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code: 0, 1 (controls broken), 2 (bad input)."""
+    try:
+        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        return code if isinstance(code, int) else 0
+    except (ParibusError, CycloptsError) as error:
+        print(f"paribus: {' '.join(str(error).split())}", file=sys.stderr)
+        if os.environ.get("PARIBUS_TRACEBACK"):
+            traceback.print_exc()
+        return 2
+    except KeyboardInterrupt:
+        print("paribus: interrupted; run the same command again to continue", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has left (`paribus show x | head`): that is no error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

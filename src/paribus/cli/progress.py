@@ -1,0 +1,61 @@
+"""Live progress: a bar and the trials under way; plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from paribus import numbers
+from paribus.execution import Progress
+from paribus.execution.run import Watch
+
+PLAIN_SECONDS = 15.0
+MOST_TRIALS_SHOWN = 12
+
+
+@contextmanager
+def watching(console: Console) -> Iterator[Watch]:
+    """A function to hand to `paribus.run` as `watch`."""
+    if not console.is_terminal:
+        yield _plain(console)
+        return
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        yield lambda progress: live.update(_picture(progress))
+
+
+def _plain(console: Console) -> Watch:
+    last = time.monotonic()
+
+    def watch(progress: Progress) -> None:
+        nonlocal last
+        if progress.news or time.monotonic() - last >= PLAIN_SECONDS:
+            last = time.monotonic()
+            news = f"{progress.news}; " if progress.news else ""
+            console.print(escape(f"{news}{_summary(progress)}"), soft_wrap=True)
+
+    return watch
+
+
+def _summary(progress: Progress) -> str:
+    left = progress.seconds_left
+    return (
+        f"{progress.n_finished}/{progress.n_trials} trials, "
+        f"{progress.tokens_done / max(progress.tokens, 1):.0%} of tokens, "
+        f"{progress.tokens_per_second:,.0f} tokens/s"
+        + (f", {numbers.duration(left)} left" if left is not None else "")
+    )
+
+
+def _picture(progress: Progress) -> Group:
+    running = Table.grid(padding=(0, 2))
+    for label, (t, loss) in list(progress.running.items())[:MOST_TRIALS_SHOWN]:
+        running.add_row(f"  {escape(label)}", f"step {t}", f"loss {numbers.fixed(loss, 3)}")
+    bar = ProgressBar(total=progress.tokens, completed=progress.tokens_done, width=60)
+    return Group(bar, _summary(progress), running)

@@ -1,0 +1,46 @@
+"""How numbers are written, the same in the terminal, on the page and in the paper."""
+
+from __future__ import annotations
+
+import math
+
+NONE = "–"  # noqa: RUF001  (an en dash, where there is no number)
+
+
+def fixed(value: float | None, digits: int) -> str:
+    if value is None or not math.isfinite(value):
+        return NONE
+    return f"{value:.{digits}f}"
+
+
+def signed(value: float | None, digits: int) -> str:
+    if value is None or not math.isfinite(value):
+        return NONE
+    return f"{value:+.{digits}f}"
+
+
+def mean_sd(mean: float | None, sd: float | None, digits: int) -> str:
+    """`3.4567 (0.0123)`; without the SD where there is none."""
+    return fixed(mean, digits) if sd is None else f"{fixed(mean, digits)} ({fixed(sd, digits)})"
+
+
+def delta(mean: float, low: float, high: float, digits: int) -> str:
+    """`+0.0123 [-0.0010, +0.0256]`."""
+    return f"{signed(mean, digits)} [{signed(low, digits)}, {signed(high, digits)}]"
+
+
+def p_value(p: float | None) -> str:
+    """Three significant digits; never `0.000`."""
+    if p is None:
+        return NONE
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `5 min 12 s`, `3 h 05 min`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60:,} h {minutes % 60:02d} min"

@@ -1,0 +1,247 @@
+"""The whole way: a small study is trained by worker processes, interrupted, and read back."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import paribus
+from paribus.data import load_dataset
+from paribus.errors import ParibusError
+from paribus.execution import Progress, estimate
+from paribus.results import Results
+from paribus.results.store import CANONICAL
+from paribus.study import Study
+
+Maker = Callable[..., Study]
+
+
+def canonical_bytes(results: Results) -> dict[str, bytes]:
+    """Every record that equal studies share, by path within the results folder."""
+    return {
+        f"{folder.label}/{name}": (folder.path / name).read_bytes()
+        for folder in results.finished
+        for name in (*CANONICAL, "manifest.json")
+    }
+
+
+def test_a_study_runs_and_reads_back(small_study: Maker, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def watch(progress: Progress) -> None:
+        seen.append((progress.n_finished, progress.tokens_done))
+
+    study = small_study()
+    results = paribus.run(study, tmp_path / "r", workers=2, watch=watch)
+    assert [(f.arm, f.seed) for f in results.finished] == study.trials
+    assert results.unfinished == ()
+    assert seen[-1] == (6, 6 * 8 * 4 * 16)
+    assert all(a <= b for a, b in itertools.pairwise(seen))
+
+    assert {c.state for c in results.controls} == {"held"}
+    assert results.steps.num_rows == 6 * 8
+    assert {"train_loss", "grad_norm", "learning_rate", "embedding_norm"} <= set(
+        results.steps.column_names
+    )
+    scores = results.scores.to_pylist()
+    assert len(scores) == 6
+    assert all(2.0 < row["validation_loss"] < 4.0 for row in scores)
+    text = (study.folder / "text.txt").read_text()
+    trial = results.trials["baseline", 1]
+    assert trial["tokens"] == 8 * 4 * 16
+    assert trial["data"]["train_tokens"] == int(len(text) * 0.9)
+    evaluation = results.finished[0].read_json("evaluation.json")
+    assert evaluation["predicted"] == trial["data"]["validation_tokens"] - 1
+
+    # Running again trains nothing: the records stay the files they were.
+    before = {f.path: (f.path / "manifest.json").stat().st_mtime_ns for f in results.finished}
+    again = paribus.run(study, tmp_path / "r")
+    assert {f.path: (f.path / "manifest.json").stat().st_mtime_ns for f in again.finished} == before
+
+
+def test_workers_and_order_do_not_change_the_records(small_study: Maker, tmp_path: Path) -> None:
+    study = small_study()
+    one = paribus.run(study, tmp_path / "one", workers=1)
+    two = paribus.run(study, tmp_path / "two", workers=2)
+    assert canonical_bytes(one) == canonical_bytes(two)
+
+
+def test_a_stack_writes_the_same_trials(small_study: Maker, tmp_path: Path) -> None:
+    study = small_study()
+    solo = paribus.run(study, tmp_path / "solo", workers=2)
+    stacked = paribus.run(study, tmp_path / "stacked", workers=1, stack=2)
+    for folder in stacked.finished:
+        key = (folder.arm, folder.seed)
+        assert stacked.trials[key]["batch_digest"] == solo.trials[key]["batch_digest"]
+    for ours, theirs in zip(stacked.scores.to_pylist(), solo.scores.to_pylist(), strict=True):
+        assert ours["validation_loss"] == pytest.approx(theirs["validation_loss"], abs=1e-5)
+    initial = [f.path.joinpath("initial.json").read_bytes() for f in stacked.finished]
+    assert initial == [f.path.joinpath("initial.json").read_bytes() for f in solo.finished]
+
+
+RUN = """
+import sys, paribus
+study = paribus.load_study(sys.argv[1])
+paribus.run(study, sys.argv[2], workers=2, checkpoint_seconds=0.0)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_study_ends_with_the_same_bytes(
+    small_study: Maker, tmp_path: Path, how: signal.Signals
+) -> None:
+    """Killed in the middle, or stopped by Ctrl-C, then run again: as if nothing had happened."""
+    (tmp_path / "text.txt").write_text((small_study().folder / "text.txt").read_text())
+    (tmp_path / "study.toml").write_text(
+        """
+        name = "small"
+        seeds = [1, 2]
+        data = {corpus = "text", path = "text.txt", seq_len = 16}
+        model = {n_layer = 2, n_head = 2, d_model = 16}
+        training = {iterations = 150, batch_size = 4, dropout = 0.1}
+        [arms.baseline]
+        [arms.layernorm]
+        set."model.embedding.norm" = "layernorm"
+        """
+    )
+    study = paribus.load_study(tmp_path / "study.toml")
+    whole = paribus.run(study, tmp_path / "whole", workers=2)
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, str(tmp_path / "study.toml"), str(tmp_path / "broken")],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    trials = tmp_path / "broken" / "trials"
+    _wait_for(lambda: any(trials.rglob("checkpoint.safetensors")))
+    if how is signal.SIGKILL:
+        os.killpg(process.pid, how)  # workers and all, at once
+    else:
+        process.send_signal(how)
+    process.wait(60)
+    assert not list(trials.rglob(".*.safetensors.*")) or how is signal.SIGKILL
+    done_before = len(list(trials.rglob("manifest.json")))
+    assert done_before < 4
+
+    resumed = paribus.run(study, tmp_path / "broken", workers=2)
+    assert canonical_bytes(resumed) == canonical_bytes(whole)
+    assert not list(trials.rglob("checkpoint.safetensors"))
+
+
+def test_orphaned_workers_leave(small_study: Maker, tmp_path: Path) -> None:
+    """When the one who started them is killed, workers write a checkpoint and go."""
+    study = small_study({"training.iterations": 100_000})
+    script = (
+        "import sys, paribus\nfrom pathlib import Path\n"
+        "from paribus.study import parse_study\nimport json\n"
+        "study = parse_study(json.loads(sys.argv[1]), folder=Path(sys.argv[2]))\n"
+        "paribus.run(study, sys.argv[3], workers=1, checkpoint_seconds=0.0)\n"
+    )
+    arguments = [study.model_dump_json(), str(study.folder), str(tmp_path / "r")]
+    process = subprocess.Popen([sys.executable, "-c", script, *arguments])
+    trials = tmp_path / "r" / "trials"
+    _wait_for(lambda: any(trials.rglob("checkpoint.safetensors")))
+    children = _children(process.pid)
+    assert children
+    process.kill()
+    process.wait()
+    _wait_for(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+
+
+def test_what_cannot_work_is_told_before_anything_is_written(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    (tmp_path / "ideas.py").write_text(
+        "from torch import nn\n"
+        "class Doubles(nn.Identity):\n"
+        "    def __init__(self, setting, vocab_size): super().__init__()\n"
+        "    def forward(self, x): return x.repeat(1, 1, 2)\n"
+    )
+    study = small_study(
+        arms={"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:Doubles"}}}
+    )
+    with pytest.raises(ParibusError, match="arm 'own' fails in a dry run of one step"):
+        paribus.run(study, tmp_path / "r", workers=1)
+    misspelt = small_study(
+        arms={"baseline": {}, "b": {"set": {"model.embedding.norm": "layernrm"}}}
+    )
+    with pytest.raises(ParibusError, match="did you mean 'layernorm'"):
+        paribus.run(misspelt, tmp_path / "r", workers=1)
+    if not torch.cuda.is_available():
+        with pytest.raises(ParibusError, match="'cuda' is not available"):
+            paribus.run(small_study(), tmp_path / "r", device="cuda")
+    with pytest.raises(ParibusError, match="workers = 0"):
+        paribus.run(small_study(), tmp_path / "r", workers=0)
+    with pytest.raises(ParibusError, match="cannot write"):
+        paribus.run(small_study(), "/proc/no/such", workers=1)
+    (study.folder / "text.txt").unlink()
+    with pytest.raises(ParibusError, match="does not exist"):
+        paribus.run(small_study({"data.path": "gone.txt"}), tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
+
+def test_an_own_module_trains_and_is_recorded(small_study: Maker, tmp_path: Path) -> None:
+    (tmp_path / "ideas.py").write_text(
+        "from torch import nn\n"
+        "print('a library that talks')\n"
+        "class Quiet(nn.RMSNorm):\n"
+        "    def __init__(self, setting, vocab_size): super().__init__(setting.model.d_model)\n"
+    )
+    study = small_study(
+        arms={"baseline": {}, "own": {"set": {"model.modules.final_norm": "ideas.py:Quiet"}}}
+    )
+    results = paribus.run(study, tmp_path / "r", workers=1)
+    assert {c.state for c in results.controls} == {"held"}
+    assert results.trials["own", 1]["own_modules"].keys() == {"final_norm"}
+    assert (
+        results.trials["own", 1]["parameters"] == results.trials["baseline", 1]["parameters"] - 16
+    )
+
+
+def test_a_diverged_trial_is_recorded_not_hidden(small_study: Maker, tmp_path: Path) -> None:
+    study = small_study(
+        {"training.grad_clip": None},
+        arms={"baseline": {}, "wild": {"set": {"training.optimizer.learning_rate": 1e30}}},
+    )
+    results = paribus.run(study, tmp_path / "r", workers=1)
+    assert results.trials["baseline", 1]["diverged_at"] is None
+    assert results.trials["wild", 1]["diverged_at"] is not None
+    assert {c.state for c in results.controls} == {"held"}
+
+
+def test_an_estimate_counts_what_it_says(small_study: Maker) -> None:
+    study = small_study()
+    cost = estimate(study, workers=1)
+    vocab, d, t = load_dataset(study.data, study.folder).vocab_size, 16, 16
+    blocks = 2 * (12 * d * d + 13 * d)
+    assert cost.parameters["baseline"] == vocab * d + t * d + blocks + 2 * d
+    assert cost.parameters["layernorm"] == cost.parameters["baseline"] + 2 * d
+    assert cost.tokens["baseline"] == 8 * 4 * 16
+    per_token = 6 * (cost.parameters["baseline"] - t * d) + 12 * 2 * d * t
+    assert cost.flops["baseline"] == per_token * 512
+    assert cost.measured
+    assert 0 < cost.step_seconds < 5
+    assert 50 * 2**20 < cost.memory_bytes < 2**30
+
+
+def _wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task")
+    if not tasks.exists():
+        pytest.skip("needs /proc")
+    return [int(c) for task in tasks.iterdir() for c in (task / "children").read_text().split()]

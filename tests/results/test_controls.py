@@ -1,0 +1,103 @@
+"""The controls: held where all else is equal, broken where something sneaked in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from paribus.results import TrialRecord, check_controls
+from paribus.study import Study
+
+Maker = Callable[..., Study]
+
+
+def record(study: Study, arm: str, seed: int) -> TrialRecord:
+    parameter = {"shape": [2, 2], "rule": "normal(std=0.02)", "sha256": f"tokens-{seed}"}
+    return TrialRecord(
+        arm,
+        seed,
+        trial={
+            "setting": study.setting(arm).model_dump(mode="json"),
+            "data": {"digests": {"corpus": "c" * 64, "train": "t" * 64}},
+            "batch_digest": f"batches-{seed}",
+            "tokens": 512,
+        },
+        initial={"embedding.tokens.weight": parameter},
+        environment={"packages": {"torch": "2"}, "python": "3", "device": "cpu", "threads": 1},
+    )
+
+
+def states(study: Study, change: Callable[[TrialRecord], None] | None = None) -> dict[str, str]:
+    """The controls of `layernorm` by name, with `change` done to its record of seed 2."""
+    records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
+    if change:
+        change(next(r for r in records if (r.arm, r.seed) == ("layernorm", 2)))
+    return {c.name: c.state for c in check_controls(study, records) if c.arm == "layernorm"}
+
+
+def test_all_held(small_study: Maker) -> None:
+    found = states(small_study())
+    assert set(found.values()) == {"held"}
+    assert len(found) == 6
+
+
+def put(path: str, value: Any) -> Callable[[TrialRecord], None]:
+    def change(record: TrialRecord) -> None:
+        part, *keys, last = path.split("/")
+        node = getattr(record, part)
+        for key in keys:
+            node = node[key]
+        node[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "name"),
+    [
+        ("trial/batch_digest", "others", "batches"),
+        ("trial/tokens", 511, "tokens"),
+        ("trial/data/digests/train", "others", "text"),
+        ("trial/setting/training/batch_size", 5, "setting"),
+        ("initial/embedding.tokens.weight/sha256", "others", "initial values"),
+        ("environment/packages/torch", "3", "software"),
+        ("environment/device", "cuda", "software"),
+    ],
+)
+def test_one_seed_of_one_arm_is_enough_to_break_a_control(
+    small_study: Maker, path: str, value: Any, name: str
+) -> None:
+    found = states(small_study(), put(path, value))
+    assert found.pop(name) == "broken"
+    assert set(found.values()) == {"held"}
+
+
+def test_a_declared_initialisation_is_no_breach(small_study: Maker) -> None:
+    study = small_study(arms={"baseline": {}, "layernorm": {"set": {"model.init.token_std": 1.0}}})
+
+    def another_rule(record: TrialRecord) -> None:
+        record.initial["embedding.tokens.weight"] |= {"rule": "normal(std=1)", "sha256": "others"}
+
+    assert states(study, another_rule)["initial values"] == "declared"
+    # A rule that changed though the arm says nothing of the model is a breach.
+    quiet = small_study(
+        arms={"baseline": {}, "layernorm": {"set": {"training.optimizer.learning_rate": 1e-3}}}
+    )
+    assert states(quiet, another_rule)["initial values"] == "broken"
+
+
+def test_a_declared_batch_size_is_no_breach(small_study: Maker) -> None:
+    study = small_study(
+        training={"tokens": 8 * 4 * 16, "batch_size": 4},
+        arms={"baseline": {}, "layernorm": {"set": {"training.batch_size": 2}}},
+    )
+    assert states(study, put("trial/batch_digest", "others"))["batches"] == "declared"
+
+
+def test_unpaired_seeds_have_no_controls(small_study: Maker) -> None:
+    study = small_study()
+    assert check_controls(study, [record(study, "layernorm", 1)]) == []
+    assert check_controls(study, [record(study, "baseline", 1)]) == []

@@ -1,0 +1,111 @@
+"""The store: whole files or none, seals that tell tampering, folders that hold one study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder, TrialFolder, load_results
+from paribus.results.files import write_bytes, write_json
+from paribus.study import Study
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"b": 1})
+
+    def fails(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", fails)
+    with pytest.raises(ParibusError, match="No space left"):
+        write_bytes(path, b"new")
+    assert path.read_text() == '{\n  "b": 1\n}\n'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_numbers_that_json_has_no_word_for_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "a.json", {"b": float("nan")})
+    assert not list(tmp_path.iterdir())
+
+
+def sealed(folder: TrialFolder) -> TrialFolder:
+    for name in ("trial.json", "initial.json", "evaluation.json"):
+        folder.write_json(name, {"name": name})
+    folder.write_steps(
+        {"step": np.arange(3), "train_loss": np.ones(3)}, {"step": "1", "train_loss": "nats"}
+    )
+    folder.write_weights({"w": np.ones((2, 2), np.float32)})
+    folder.write_checkpoint({"w": np.ones(2, np.float32)}, {"t": 3})
+    folder.finish()
+    return folder
+
+
+def test_finishing_seals_the_records(tmp_path: Path) -> None:
+    folder = sealed(TrialFolder(tmp_path / "t", "baseline", 1))
+    assert folder.is_finished
+    assert folder.read_checkpoint() is None
+    folder.verify()
+    assert folder.read_steps().schema.field("train_loss").metadata == {b"unit": b"nats"}
+    assert folder.read_weights()["w"].tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["trial.json", "initial.json", "evaluation.json", "steps.parquet", "weights.safetensors"],
+)
+def test_a_changed_or_missing_record_is_named(tmp_path: Path, name: str) -> None:
+    folder = sealed(TrialFolder(tmp_path / "t", "baseline", 1))
+    content = (folder.path / name).read_bytes()
+    (folder.path / name).write_bytes(content.replace(b"a", b"b", 1) + b" ")
+    with pytest.raises(ParibusError, match=f"{name} was changed"):
+        folder.verify()
+    (folder.path / name).unlink()
+    with pytest.raises(ParibusError, match=f"{name} is missing"):
+        folder.verify()
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\xff" * 100])
+def test_a_broken_checkpoint_counts_as_none(tmp_path: Path, content: bytes) -> None:
+    folder = TrialFolder(tmp_path / "t", "baseline", 1)
+    folder.path.mkdir()
+    (folder.path / "checkpoint.safetensors").write_bytes(content)
+    assert folder.read_checkpoint() is None
+
+
+def test_a_folder_holds_one_study(tmp_path: Path, small_study: Callable[..., Study]) -> None:
+    folder = ResultsFolder(tmp_path / "results")
+    folder.create(small_study())
+    folder.create(small_study(title="Better words"))  # describes, does not change
+    assert folder.read_study().title == "Better words"
+    with pytest.raises(ParibusError, match=r"different study \(training.iterations: 8 there, 9"):
+        folder.create(small_study({"training.iterations": 9}))
+
+
+def test_other_folders_are_not_taken(tmp_path: Path, small_study: Callable[..., Study]) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ParibusError, match="is a file"):
+        ResultsFolder(tmp_path / "file").require_same(small_study())
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("x")
+    with pytest.raises(ParibusError, match="holds something that is no study"):
+        ResultsFolder(tmp_path / "home").require_same(small_study())
+    with pytest.raises(ParibusError, match="no results folder"):
+        load_results(tmp_path / "home")
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path / "results")
+    with (
+        folder.lock(),
+        pytest.raises(ParibusError, match="another run"),
+        ResultsFolder(tmp_path / "results").lock(),
+    ):
+        pass
