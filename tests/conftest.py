@@ -12,7 +12,20 @@ from paribus.data import Dataset, load_dataset
 from paribus.study import Study, parse_study
 from paribus.study.study import override
 
-WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "mixing", "bold", "ink"]
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "mixing",
+    "bold",
+    "ink",
+]
 
 
 def small_text(n_words: int = 2000) -> str:

@@ -221,7 +221,9 @@ class _Table:
             spike_steps=stability.spike_steps,
         )
         events = {
-            (folder.arm, folder.seed): _events(folder.read_steps()["train_loss"].to_numpy(), rule)
+            (folder.arm, folder.seed): _events(
+                folder.read_columns("steps.parquet")["train_loss"].to_numpy(), rule
+            )
             for folder in results.finished
         }
         return cls(results, values, events)

@@ -39,9 +39,12 @@ def test_numbers_that_json_has_no_word_for_are_refused(tmp_path: Path) -> None:
 def sealed(folder: TrialFolder) -> TrialFolder:
     for name in ("trial.json", "initial.json", "evaluation.json"):
         folder.write_json(name, {"name": name})
-    folder.write_steps(
-        {"step": np.arange(3), "train_loss": np.ones(3)}, {"step": "1", "train_loss": "nats"}
+    folder.write_columns(
+        "steps.parquet",
+        {"step": np.arange(3), "train_loss": np.ones(3)},
+        {"step": "1", "train_loss": "nats"},
     )
+    folder.write_columns("windows.parquet", {"correct": np.ones(2)}, {"correct": "tokens"})
     folder.write_weights({"w": np.ones((2, 2), np.float32)})
     folder.write_checkpoint({"w": np.ones(2, np.float32)}, {"t": 3})
     folder.finish()
@@ -53,13 +56,22 @@ def test_finishing_seals_the_records(tmp_path: Path) -> None:
     assert folder.is_finished
     assert folder.read_checkpoint() is None
     folder.verify()
-    assert folder.read_steps().schema.field("train_loss").metadata == {b"unit": b"nats"}
+    assert folder.read_columns("steps.parquet").schema.field("train_loss").metadata == {
+        b"unit": b"nats"
+    }
     assert folder.read_weights()["w"].tolist() == [[1, 1], [1, 1]]
 
 
 @pytest.mark.parametrize(
     "name",
-    ["trial.json", "initial.json", "evaluation.json", "steps.parquet", "weights.safetensors"],
+    [
+        "trial.json",
+        "initial.json",
+        "evaluation.json",
+        "steps.parquet",
+        "windows.parquet",
+        "weights.safetensors",
+    ],
 )
 def test_a_changed_or_missing_record_is_named(tmp_path: Path, name: str) -> None:
     folder = sealed(TrialFolder(tmp_path / "t", "baseline", 1))

@@ -1,5 +1,5 @@
 """Held-out measurements of a trained model."""
 
-from paribus.evaluation.heldout import evaluate_heldout
+from paribus.evaluation.heldout import Heldout, evaluate_heldout
 
-__all__ = ["evaluate_heldout"]
+__all__ = ["Heldout", "evaluate_heldout"]

@@ -1,4 +1,4 @@
-"""Loss, perplexity and accuracy over the whole validation split.
+"""Loss, perplexity, accuracy and calibration over the whole validation split.
 
 Every token of the split but its first is predicted exactly once, in non-overlapping windows (the
 last one may be shorter). Sums are kept apart from counts and divided last.
@@ -9,6 +9,7 @@ Axes: W windows of a batch, T time, V vocabulary.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,38 +17,92 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 WINDOWS_PER_BATCH = 32
+CALIBRATION_BINS = 15  # of equal width, as in Guo et al. 2017
+
+
+@dataclass(frozen=True)
+class Heldout:
+    """What was seen on the validation split; sums by window and by bin of confidence.
+
+    Attributes:
+        loss_sum_nats, correct, predicted: [windows] summed loss, hits and tokens of each window.
+        bin_count, bin_confidence, bin_correct: [CALIBRATION_BINS] tokens whose highest predicted
+            probability fell into the bin, the sum of those probabilities, and the hits.
+    """
+
+    loss_sum_nats: np.ndarray
+    correct: np.ndarray
+    predicted: np.ndarray
+    bin_count: np.ndarray
+    bin_confidence: np.ndarray
+    bin_correct: np.ndarray
+
+    @property
+    def scores(self) -> dict[str, float | int]:
+        """The sums over the whole split, and the ratios of them that are reported.
+
+        `validation_loss` is in nats per token, `validation_perplexity` its exponential (infinite
+        beyond the range of a float). `calibration_error` is the expected calibration error of the
+        most probable token: the mean of |accuracy - confidence| over bins, weighted by tokens.
+        """
+        predicted = int(self.predicted.sum())
+        loss = float(self.loss_sum_nats.sum()) / predicted
+        gaps = np.abs(self.bin_correct - self.bin_confidence)
+        return {
+            "loss_sum_nats": float(self.loss_sum_nats.sum()),
+            "correct": int(self.correct.sum()),
+            "predicted": predicted,
+            "validation_loss": loss,
+            "validation_perplexity": math.exp(loss) if loss < 700 else math.inf,
+            "validation_accuracy": int(self.correct.sum()) / predicted,
+            "calibration_error": float(gaps.sum()) / predicted,
+        }
 
 
 @torch.no_grad()
-def evaluate_heldout(model: nn.Module, tokens: np.ndarray, seq_len: int) -> dict[str, float | int]:
+def evaluate_heldout(model: nn.Module, tokens: np.ndarray, seq_len: int) -> Heldout:
     """Score `model` on `tokens` [n] with contexts of up to `seq_len`, in float32.
 
-    Returns the sums `loss_sum_nats`, `correct` and `predicted` (tokens), and from them
-    `validation_loss` (nats per token), `validation_perplexity` (its exponential, over the whole
-    split) and `validation_accuracy`. A perplexity beyond the range of a float is infinite.
+    Sums are accumulated in float64 and in a fixed order.
     """
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    # Accumulated in float64 on the host: the order of batches is fixed, so the sum is too.
-    loss_sum, correct, predicted = 0.0, 0, 0
+    windows: list[Tensor] = []
+    bins = torch.zeros(3, CALIBRATION_BINS, dtype=torch.float64, device=device)
     for inputs, targets in _windows(tokens, seq_len):
         logits_WTV = model(inputs.to(device)).float()
         targets_WT = targets.to(device)
-        losses = F.cross_entropy(logits_WTV.flatten(0, 1), targets_WT.flatten(), reduction="none")
-        loss_sum += losses.double().sum().item()
-        correct += int((logits_WTV.argmax(dim=-1) == targets_WT).sum())
-        predicted += targets_WT.numel()
+        log_probs_WTV = F.log_softmax(logits_WTV, dim=-1)
+        losses_WT = -log_probs_WTV.gather(-1, targets_WT[..., None])[..., 0]
+        best_WT, guess_WT = log_probs_WTV.max(dim=-1)
+        hits_WT = guess_WT == targets_WT
+        windows.append(
+            torch.stack(
+                [
+                    losses_WT.double().sum(dim=1),
+                    hits_WT.double().sum(dim=1),
+                    torch.full_like(targets_WT[:, 0], targets_WT.shape[1], dtype=torch.float64),
+                ]
+            )
+        )
+        confidence = best_WT.exp().double().flatten()
+        # Bins are (0, 1/15], ..., (14/15, 1]; NaN of a broken model goes to the first.
+        index = (confidence * CALIBRATION_BINS).ceil().sub(1).nan_to_num(0).long()
+        index = index.clamp(0, CALIBRATION_BINS - 1)
+        summed = torch.stack([torch.ones_like(confidence), confidence, hits_WT.double().flatten()])
+        bins.index_add_(1, index, summed)
     model.train(was_training)
-    loss = loss_sum / predicted
-    return {
-        "loss_sum_nats": loss_sum,
-        "correct": correct,
-        "predicted": predicted,
-        "validation_loss": loss,
-        "validation_perplexity": math.exp(loss) if loss < 700 else math.inf,
-        "validation_accuracy": correct / predicted,
-    }
+    loss_sum, correct, predicted = torch.cat(windows, dim=1).cpu().numpy()
+    count, confidence_sum, bin_correct = bins.cpu().numpy()
+    return Heldout(
+        loss_sum,
+        correct.astype(np.int64),
+        predicted.astype(np.int64),
+        count.astype(np.int64),
+        confidence_sum,
+        bin_correct.astype(np.int64),
+    )
 
 
 def _windows(tokens: np.ndarray, seq_len: int) -> list[tuple[Tensor, Tensor]]:
@@ -56,7 +111,7 @@ def _windows(tokens: np.ndarray, seq_len: int) -> list[tuple[Tensor, Tensor]]:
     whole = (len(ids) - 1) // seq_len * seq_len
     inputs = ids[:whole].view(-1, seq_len).split(WINDOWS_PER_BATCH)
     targets = ids[1 : whole + 1].view(-1, seq_len).split(WINDOWS_PER_BATCH)
-    batches = list(zip(inputs, targets, strict=True))
+    batches = list(zip(inputs, targets, strict=True)) if whole else []
     if whole < len(ids) - 1:
         batches.append((ids[whole:-1][None], ids[whole + 1 :][None]))
     return batches

@@ -2,6 +2,6 @@
 
 from paribus.execution.estimate import Estimate, estimate
 from paribus.execution.pool import Device
-from paribus.execution.run import Progress, results_folder, run
+from paribus.execution.run import Progress, register, results_folder, run
 
-__all__ = ["Device", "Estimate", "Progress", "estimate", "results_folder", "run"]
+__all__ = ["Device", "Estimate", "Progress", "estimate", "register", "results_folder", "run"]

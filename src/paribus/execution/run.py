@@ -13,7 +13,7 @@ from typing import Any
 from paribus.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
-from paribus.results import Results, ResultsFolder, load_results
+from paribus.results import Results, ResultsFolder, load_results, registration, settle
 from paribus.study import Study
 
 CHECKPOINT_SECONDS = 60.0
@@ -89,27 +89,48 @@ def run(
             raise ParibusError(f"{name} = {value} must be at least 1")
     folder = results_folder(study, results)
     folder.require_same(study)
-    for data in dict.fromkeys(study.setting(arm).data for arm in study.arms):
-        load_dataset(data, study.folder)  # a text that cannot be read is told at once
+    data = _read_data(study)
     todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
-    if not todo:
+    with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
+        kind = _start(pool, study, workers, len(todo))
         with folder.lock():
-            folder.create(study)
-        return load_results(folder.path)
-    pool = Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds)
-    with pool:
-        kind = _start(pool, study, workers, stack, len(todo))
-        with folder.lock():
-            folder.create(study)
+            settle(folder, study, registration(study, data, kind))
             size = stack or (1 if kind == "cpu" else len(study.seeds))
             _Run(study, folder, todo, pool, watch or (lambda progress: None)).train(size)
     return load_results(folder.path)
 
 
-def _start(pool: Pool, study: Study, workers: int | None, stack: int | None, n_trials: int) -> str:
+def register(
+    study: Study, results: str | os.PathLike[str] | None = None, *, device: Device = "auto"
+) -> Path:
+    """Fix what would count before any run: write `registration.json`; returns its path.
+
+    Every arm is tried in a dry run of one step. Raises ParibusError where something else is
+    registered there already.
+    """
+    folder = results_folder(study, results)
+    folder.require_same(study)
+    data = _read_data(study)
+    with Pool(study, folder.path, device=device, checkpoint_seconds=0) as pool:
+        kind = _start(pool, study, workers=1, n_trials=1)
+    with folder.lock():
+        settle(folder, study, registration(study, data, kind))
+    return folder.path / "registration.json"
+
+
+def _read_data(study: Study) -> dict[str, Any]:
+    """By arm, what the registration says of its text; one that cannot be read is told at once."""
+    settings = {arm: study.setting(arm).data for arm in study.arms}
+    records = {data: load_dataset(data, study.folder).record for data in settings.values()}
+    return {arm: records[data] for arm, data in settings.items()}
+
+
+def _start(pool: Pool, study: Study, workers: int | None, n_trials: int) -> str:
     """Start the workers, and try one step of every arm before the results folder is touched."""
     first = pool.start()
     kind = pool.answer(first)["device"]
+    if n_trials == 0:
+        return kind
     # The others start (PyTorch takes seconds to import) while the first checks the arms.
     for _ in range(min(workers or default_workers(kind), n_trials) - 1):
         pool.start()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -171,19 +170,33 @@ def _record(
     began = time.monotonic()
     model = build_model(setting, dataset.vocab_size, task.study.folder)
     model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
-    evaluation = evaluate_heldout(model.to(task.device), dataset.validation, setting.data.seq_len)
+    heldout = evaluate_heldout(model.to(task.device), dataset.validation, setting.data.seq_len)
     evaluation_seconds = time.monotonic() - began
 
     columns = {"step": np.arange(1, state.t + 1, dtype=np.int32)}
     columns |= {name: state.measured[:, c] for c, name in enumerate(stack.columns)}
     units = UNITS | {probe.name: probe.unit for probe in stack.probes}
-    folder.write_steps(columns, units)
+    folder.write_columns("steps.parquet", columns, units)
+    folder.write_columns(
+        "windows.parquet",
+        {
+            "loss_sum_nats": heldout.loss_sum_nats,
+            "correct": heldout.correct,
+            "predicted": heldout.predicted,
+        },
+        {"loss_sum_nats": "nats", "correct": "tokens", "predicted": "tokens"},
+    )
     folder.write_weights(weights)
-    folder.write_json("evaluation.json", _finite(evaluation))
+    reliability = {
+        "count": heldout.bin_count.tolist(),
+        "confidence_sum": _finite(heldout.bin_confidence.tolist()),
+        "correct": heldout.bin_correct.tolist(),
+    }
+    scores = dict(zip(heldout.scores, _finite(heldout.scores.values()), strict=True))
+    folder.write_json("evaluation.json", scores | {"reliability": reliability})
     folder.write_json(
         "trial.json",
         {
-            "study": task.study.digest,
             "arm": task.arm,
             "seed": folder.seed,
             "setting": setting.model_dump(mode="json"),
@@ -208,9 +221,6 @@ def _record(
     folder.finish()
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
+def _finite(values: Iterable[float]) -> list[float | None]:
     """Non-finite numbers become null: JSON has no word for them."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
-    }
+    return [value if math.isfinite(value) else None for value in values]

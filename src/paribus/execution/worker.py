@@ -62,7 +62,7 @@ def _work(tell: Any) -> None:
     # One thread: results do not depend on how many cores a machine has, and several workers with a
     # thread each beat one worker with several threads.
     torch.set_num_threads(1)
-    _keep_memory()
+    keep_memory()
     tell("ready", device=device.type)
 
     stop = threading.Event()
@@ -119,7 +119,7 @@ def _tasks(stop: threading.Event) -> SimpleQueue[dict[str, Any] | None]:
     return queue
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Let glibc keep freed memory instead of returning it to the kernel.
 
     By default every tensor above 128 KiB is mapped and unmapped anew, and its pages are zeroed at

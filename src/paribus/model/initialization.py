@@ -52,18 +52,21 @@ def initial_parameters(
 def _initial(
     name: str, shape: tuple[int, ...], model: nn.Module, setting: Setting, seed: int
 ) -> InitialParameter:
+    salt = setting.model.init.salt
+    salted = f" salt {salt}" if salt else ""
+    rng = stream(seed, "init", *([salt] if salt else []), name)
     own = _own_initializer(model, name)
     if own is not None:
         owner, local_name = own
-        value = owner.init_parameter(local_name, shape, stream(seed, "init", name))  # type: ignore[operator]
+        value = owner.init_parameter(local_name, shape, rng)  # type: ignore[operator]
         if value is not None:
             return InitialParameter(
-                _checked(value, shape, name), f"{type(owner).__name__}.init_parameter"
+                _checked(value, shape, name), f"{type(owner).__name__}.init_parameter{salted}"
             )
     std = _normal_std(name, shape, setting)
     if std is not None:
-        drawn = stream(seed, "init", name).standard_normal(shape, dtype=np.float32)
-        return InitialParameter(drawn * np.float32(std), f"normal(std={std:.6g})")
+        drawn = rng.standard_normal(shape, dtype=np.float32)
+        return InitialParameter(drawn * np.float32(std), f"normal(std={std:.6g}){salted}")
     if name.endswith("bias"):
         return InitialParameter(np.zeros(shape, np.float32), "zeros")
     if name.endswith("weight"):

@@ -2,6 +2,7 @@
 
 from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.read import Results, load_results, write_tables
+from paribus.results.registration import read_registration, registration, settle
 from paribus.results.store import ResultsFolder, TrialFolder
 
 __all__ = [
@@ -12,5 +13,8 @@ __all__ = [
     "TrialRecord",
     "check_controls",
     "load_results",
+    "read_registration",
+    "registration",
+    "settle",
     "write_tables",
 ]

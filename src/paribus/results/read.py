@@ -50,7 +50,7 @@ class Results:
         """Every step of every finished trial: arm, seed, step and what was measured."""
         tables = []
         for folder in self.finished:
-            table = folder.read_steps()
+            table = folder.read_columns("steps.parquet")
             n = len(table)
             table = table.add_column(0, "seed", pa.array([folder.seed] * n, pa.int64()))
             tables.append(table.add_column(0, "arm", pa.array([folder.arm] * n, pa.string())))
@@ -63,7 +63,7 @@ class Results:
         for folder in self.finished:
             diverged = self.trials[folder.arm, folder.seed]["diverged_at"] is not None
             row = {"arm": folder.arm, "seed": folder.seed, "diverged": diverged}
-            steps = folder.read_steps()
+            steps = folder.read_columns("steps.parquet")
             found = {
                 "evaluation": folder.read_json("evaluation.json"),
                 "steps": steps.slice(len(steps) - 1).to_pylist()[0],

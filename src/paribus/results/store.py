@@ -1,14 +1,16 @@
 """The results folder of a study: layout, writing, and the integrity of what was written.
 
 <results>/
+  registration.json             what was fixed before the first run
   study.json                    the study as resolved
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
     initial.json                shape, rule and digest of every parameter at step 0
     steps.parquet               what was measured at every step
+    windows.parquet             loss and hits of every window of the validation split
     evaluation.json             held-out measurements, sums beside ratios
     weights.safetensors         the trained weights
-    manifest.json               SHA-256 of the five above; written last: the trial is finished
+    manifest.json               SHA-256 of the six above; written last: the trial is finished
     environment.json            software and machine
     timing.json                 seconds; the only file that differs between equal runs
     checkpoint.safetensors      only while unfinished
@@ -40,6 +42,7 @@ CANONICAL = (
     "trial.json",
     "initial.json",
     "steps.parquet",
+    "windows.parquet",
     "evaluation.json",
     "weights.safetensors",
 )
@@ -67,17 +70,19 @@ class TrialFolder:
     def read_json(self, name: str) -> Any:
         return read_json(self.path / name)
 
-    def write_steps(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
-        """Columns [t] by name; `units` become metadata of the Parquet schema."""
+    def write_columns(
+        self, name: str, columns: Mapping[str, np.ndarray], units: Mapping[str, str]
+    ) -> None:
+        """A Parquet file of columns of equal length; `units` become metadata of its schema."""
         fields = [
-            pa.field(name, pa.from_numpy_dtype(values.dtype), metadata={"unit": units[name]})
-            for name, values in columns.items()
+            pa.field(key, pa.from_numpy_dtype(values.dtype), metadata={"unit": units[key]})
+            for key, values in columns.items()
         ]
         table = pa.table([pa.array(v) for v in columns.values()], schema=pa.schema(fields))
-        write_table(self.path / "steps.parquet", table)
+        write_table(self.path / name, table)
 
-    def read_steps(self) -> pa.Table:
-        return pq.read_table(self.path / "steps.parquet")
+    def read_columns(self, name: str) -> pa.Table:
+        return pq.read_table(self.path / name)
 
     def write_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})
@@ -160,6 +165,8 @@ class ResultsFolder:
         differing = changes(
             substance(there.model_dump(mode="json")), substance(study.model_dump(mode="json"))
         )
+        if differing.keys() == {"seeds"} and set(there.seeds) <= set(study.seeds):
+            return  # more seeds of the same study: the registration says when they came
         named = "; ".join(f"{key}: {a} there, {b} here" for key, (a, b) in differing.items())
         short = named if len(named) <= 200 else f"{named[:200]}..."
         raise ParibusError(

@@ -28,6 +28,7 @@ METRICS: dict[str, Metric] = {
         Metric("validation_loss", "validation loss", "nats/token", "lower", "evaluation"),
         Metric("validation_perplexity", "validation perplexity", "", "lower", "evaluation", 2),
         Metric("validation_accuracy", "next-token accuracy", "share", "higher", "evaluation"),
+        Metric("calibration_error", "calibration error", "share", "lower", "evaluation"),
         Metric("train_loss", "final training loss", "nats/token", "lower", "steps"),
         Metric("grad_norm", "final gradient norm", "", "neither", "steps"),
         Metric("embedding_norm", "norm entering block 1", "L2", "neither", "steps", 2),

@@ -49,6 +49,9 @@ class Init(Spec):
     std: Annotated[float, Field(ge=0)] = 0.02
     token_std: Annotated[float, Field(ge=0)] = 0.02
     position_std: Annotated[float, Field(ge=0)] = 0.02
+    salt: Annotated[int, Field(ge=0)] = 0
+    """Another salt draws other values from the same distributions: an arm that differs in nothing
+    else differs in luck alone."""
     scale_residual: bool = True
     """Divide the std of projections into the residual stream by sqrt(2 n_layer)."""
 

@@ -122,6 +122,7 @@ class Study(Setting):
         Endpoint(metric="validation_loss", primary=True, margin=0.02),
         Endpoint(metric="validation_perplexity"),
         Endpoint(metric="validation_accuracy"),
+        Endpoint(metric="calibration_error"),
         Endpoint(metric="grad_norm"),
         Endpoint(metric="embedding_norm"),
     )
