@@ -1,0 +1,106 @@
+"""Paired inference for tables of scores: seeds in rows, two arms side by side.
+
+Needs numpy and scipy alone, and knows nothing of training: any scores measured on the same seeds
+(or folds, or subjects) under two conditions will do.
+
+| question | function |
+| --- | --- |
+| what does a report say about one contrast? | `paired_contrast` |
+| ... macro-averaged over tasks of many items? | `macro_contrast`, from `crossed_bootstrap` |
+| is there an effect? | `gate_p_value`, from `paired_t` and `paired_bootstrap`; `sign_flip` |
+| is there none worth having? | `two_one_sided_tests` |
+| how large is it, in SDs? | `effect_size` |
+| which of several effects stand? | `holm`; a sensitivity analysis, `max_statistic_sign_flip` |
+| how many seeds? what could they show? | `required_pairs`, `minimum_detectable_effect` |
+| does one arm diverge more often? | `paired_event_rates`, `mcnemar` |
+| how sure is a rate? | `clopper_pearson`, `wilson` |
+| did this run diverge or spike? | `stability_events` under a `StabilityRule` |
+| how delicate is the learning rate? | `learning_rate_sensitivity` |
+
+>>> from paribus.statistics import paired_contrast
+>>> result = paired_contrast([3.10, 3.14, 3.09, 3.12, 3.11], [3.06, 3.11, 3.07, 3.08, 3.08], seed=0)
+>>> round(result.mean, 3), round(result.gate_p, 4), result.sign_flip_p
+(-0.032, 0.0205, 0.0625)
+
+Randomness is seeded by the caller, always; bad input raises `StatisticsError`; every result has
+`to_dict()`, of JSON types. Differences are treatment minus baseline.
+"""
+
+from .bootstrap import PairedBootstrap, paired_bootstrap
+from .contrast import (
+    MacroContrast,
+    Pair,
+    PairedContrast,
+    Target,
+    gate_p_value,
+    macro_contrast,
+    paired_contrast,
+)
+from .conventions import (
+    ALPHA,
+    DESCRIPTIVE_BELOW,
+    POWER,
+    RESAMPLES,
+    Interval,
+    StatisticsError,
+)
+from .crossed import CrossedBootstrap, crossed_bootstrap, item_deltas, seed_means
+from .effect_size import EffectSize, effect_size, hedges_correction
+from .equivalence import Equivalence, two_one_sided_tests
+from .learning_rate import learning_rate_sensitivity
+from .multiplicity import holm
+from .noncentral import noncentral_t_cdf
+from .paired import PairedT, correlation, paired_deltas, paired_t
+from .power import minimum_detectable_effect, paired_t_power, required_pairs
+from .proportions import PairedRates, clopper_pearson, mcnemar, paired_event_rates, wilson
+from .sign_flip import FamilySignFlip, SignFlip, max_statistic_sign_flip, sign_flip
+from .stability import StabilityEvents, StabilityRule, stability_events
+
+__all__ = [
+    "ALPHA",
+    "DESCRIPTIVE_BELOW",
+    "POWER",
+    "RESAMPLES",
+    "CrossedBootstrap",
+    "EffectSize",
+    "Equivalence",
+    "FamilySignFlip",
+    "Interval",
+    "MacroContrast",
+    "Pair",
+    "PairedBootstrap",
+    "PairedContrast",
+    "PairedRates",
+    "PairedT",
+    "SignFlip",
+    "StabilityEvents",
+    "StabilityRule",
+    "StatisticsError",
+    "Target",
+    "clopper_pearson",
+    "correlation",
+    "crossed_bootstrap",
+    "effect_size",
+    "gate_p_value",
+    "hedges_correction",
+    "holm",
+    "item_deltas",
+    "learning_rate_sensitivity",
+    "macro_contrast",
+    "max_statistic_sign_flip",
+    "mcnemar",
+    "minimum_detectable_effect",
+    "noncentral_t_cdf",
+    "paired_bootstrap",
+    "paired_contrast",
+    "paired_deltas",
+    "paired_event_rates",
+    "paired_t",
+    "paired_t_power",
+    "required_pairs",
+    "seed_means",
+    "sign_flip",
+    "stability_events",
+    "two_one_sided_tests",
+    "wilson",
+]

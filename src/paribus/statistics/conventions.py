@@ -1,0 +1,125 @@
+"""What every file of this package agrees on: its numbers, its error, its interval, its checks.
+
+Axis letters used in docstrings: S seeds (pairs), I items, K tasks, E endpoints, L learning rates,
+T steps, B resamples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+ALPHA = 0.05  # two-sided level of every test; intervals are 1 - alpha, equivalence 1 - 2 alpha
+POWER = 0.80  # power that a plan is asked for unless it says otherwise
+RESAMPLES = 10_000  # the default, and the least that a p-value may rest on
+ENUMERATE_BOOTSTRAP_TO = 7  # pairs; up to here all n^n bootstrap resamples are enumerated
+ENUMERATE_FLIPS_TO = 20  # pairs; up to here all 2^(n-1) sign patterns are enumerated
+DESCRIPTIVE_BELOW = 5  # pairs; with fewer, a contrast describes and does not test
+TIE = 1e-10  # relative; statistics closer than this are equal, so rounding cannot split a tie
+LARGEST_MAGNITUDE = 1e60  # beyond this (or below its inverse) cubes may leave double precision
+
+
+class StatisticsError(ValueError):
+    """Scores or parameters for which the asked quantity does not exist."""
+
+
+class Result:
+    """A frozen dataclass of results that can be written as JSON."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dict of JSON types; an infinite bound (an unbounded interval) becomes None."""
+        return _json_types(self)
+
+
+@dataclass(frozen=True)
+class Interval(Result):
+    """A closed confidence interval; a bound is infinite where the data give none."""
+
+    low: float
+    high: float
+    level: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def inside(self, margin: float) -> bool:
+        """Whether the whole interval lies within [-margin, margin]."""
+        return -margin <= self.low and self.high <= margin
+
+
+def checked_scores(scores: ArrayLike, name: str, ndim: int = 1) -> Floats:
+    """Finite float64 scores of at least 2 pairs, of a magnitude that can be cubed."""
+    array = finite_array(scores, name, ndim, least=2)
+    largest = float(np.abs(array).max())
+    if largest != 0 and not 1 / LARGEST_MAGNITUDE <= largest <= LARGEST_MAGNITUDE:
+        raise StatisticsError(
+            f"{name} has largest magnitude {largest:g}, needs 0 or between "
+            f"{1 / LARGEST_MAGNITUDE:g} and {LARGEST_MAGNITUDE:g}: rescale the scores"
+        )
+    return array
+
+
+def finite_array(numbers: ArrayLike, name: str, ndim: int = 1, least: int = 1) -> Floats:
+    """Finite float64 array with `ndim` axes and at least `least` entries along the first."""
+    try:
+        array = np.asarray(numbers, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise StatisticsError(f"{name} is not a table of numbers ({error}): pass floats") from error
+    if array.ndim != ndim:
+        raise StatisticsError(f"{name} has {array.ndim} axes, needs {ndim}: reshape it")
+    if array.shape[0] < least:
+        raise StatisticsError(f"{name} has n = {array.shape[0]}, needs n >= {least}: add rows")
+    if array.size == 0:
+        raise StatisticsError(f"{name} has shape {array.shape}, needs at least one score")
+    if not np.isfinite(array).all():
+        where = np.argwhere(~np.isfinite(array))[0].tolist()
+        raise StatisticsError(
+            f"{name}{where} is {array[tuple(where)]}, needs finite scores: "
+            "drop or cap that pair and report it"
+        )
+    return array
+
+
+def checked_fraction(value: float, name: str) -> float:
+    """A number strictly between 0 and 1 (a level, a power)."""
+    if not 0 < value < 1:
+        raise StatisticsError(f"{name} = {value} is not strictly between 0 and 1: pass e.g. 0.05")
+    return float(value)
+
+
+def checked_positive(value: float, name: str) -> float:
+    """A finite number above 0 (a margin, an effect)."""
+    if not (math.isfinite(value) and value > 0):
+        raise StatisticsError(f"{name} = {value} is not finite and above 0: pass a positive number")
+    return float(value)
+
+
+def checked_count(value: int, name: str, least: int, way_out: str = "pass a larger integer") -> int:
+    """An integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise StatisticsError(f"{name} = {value} is not an integer >= {least}: {way_out}")
+    return int(value)
+
+
+def checked_resamples(resamples: int) -> int:
+    """A number of resamples that a p-value may rest on."""
+    return checked_count(resamples, "resamples", RESAMPLES, "a p-value needs that many")
+
+
+def _json_types(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _json_types(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [_json_types(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

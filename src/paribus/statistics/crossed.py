@@ -1,0 +1,154 @@
+"""Scores of seeds x items: the crossed bootstrap, for claims about new items.
+
+Seeds and items are both samples, and every seed meets every item. The registered target of a claim
+says which of them vary:
+- *this item set*: items are fixed, a seed's macro score is one number, and the pair of seeds is the
+  unit: `seed_means`, then the gate of `contrast`;
+- *new items*: items are resampled too, crossed with seeds and not nested within them (nested
+  resampling counts the item noise once per seed): `crossed_bootstrap`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtr, stdtrit
+
+from .bootstrap import resample_counts
+from .conventions import (
+    ALPHA,
+    RESAMPLES,
+    TIE,
+    Floats,
+    Interval,
+    Result,
+    StatisticsError,
+    checked_fraction,
+    checked_resamples,
+    checked_scores,
+)
+from .paired import constant_interval, constant_p
+
+BLOCK = 1_000  # resamples whose item counts are held in memory at once
+
+
+@dataclass(frozen=True)
+class CrossedBootstrap(Result):
+    """A macro difference under resampling of seeds and items."""
+
+    n_seeds: int
+    n_items: tuple[int, ...]  # per task
+    mean: float
+    standard_error: float
+    p_value: float
+    interval: Interval  # of level 1 - alpha
+    equivalence_interval: Interval  # of level 1 - 2 alpha
+    percentile_interval_descriptive: Interval
+    resamples: int
+    seed: int
+
+
+def seed_means(tasks: Sequence[ArrayLike]) -> Floats:
+    """Macro score per seed, shape (S,): the unweighted mean over tasks of the mean over items.
+
+    Args: K tasks, each of shape (S, I_k) with the same seeds in the same order.
+    """
+    return np.mean([task.mean(axis=1) for task in _checked_tasks(tasks)], axis=0)
+
+
+def item_deltas(baseline: Sequence[ArrayLike], treatment: Sequence[ArrayLike]) -> list[Floats]:
+    """Treatment minus baseline by task, seed and item; both K tasks of shape (S, I_k)."""
+    first, second = _checked_tasks(baseline), _checked_tasks(treatment)
+    if [task.shape for task in first] != [task.shape for task in second]:
+        raise StatisticsError(
+            "arms differ in the shapes of their tasks, pairs need the same seeds and items in both"
+        )
+    return [b - a for a, b in zip(first, second, strict=True)]
+
+
+def crossed_bootstrap(
+    deltas: Sequence[ArrayLike],
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+    alpha: float = ALPHA,
+) -> CrossedBootstrap:
+    """Pigeonhole bootstrap of the macro mean over tasks (Owen 2007, Annals of Applied Statistics).
+
+    Seeds are drawn once per resample, for all tasks; items per task, independently. The bootstrap
+    gives the standard error, the reference is Student's t on S - 1 degrees of freedom: a bare
+    percentile interval is too short at few seeds, whatever is resampled. The standard error takes
+    the factor sqrt(S / (S - 1)), since a bootstrap divides by S. With row, column and interaction
+    variances a, b, e the resampled variance is a/S + b/I + 3e/(SI) on average (Owen's theorem), so
+    the interaction is counted three times: conservative, and never easier than the paired t.
+
+    Args: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, seeds shared.
+    Where every item differs by one constant at every seed, the rule in `paired` applies, n = S.
+    """
+    tasks = _checked_tasks(deltas)
+    resamples, alpha = checked_resamples(resamples), checked_fraction(alpha, "alpha")
+    n_seeds = tasks[0].shape[0]
+    mean = float(seed_means(tasks).mean())
+    rng = np.random.default_rng(seed)
+    seed_counts = resample_counts(rng, n_seeds, resamples)
+    scores = _item_resampled(tasks, rng, resamples)
+    shifts = np.einsum("bs,sb->b", seed_counts, scores - mean) / n_seeds
+    error = math.sqrt(float((shifts**2).mean()) * n_seeds / (n_seeds - 1))
+    df, constant = n_seeds - 1, error <= TIE * abs(mean)
+
+    def interval(level: float) -> Interval:
+        if constant:
+            return constant_interval(n_seeds, mean, level)
+        half = float(stdtrit(df, (1 + level) / 2)) * error
+        return Interval(mean - half, mean + half, level)
+
+    p_value = constant_p(n_seeds, mean, 0.0) if constant else 2 * stdtr(df, -abs(mean) / error)
+    low, high = np.quantile(mean + shifts, [alpha / 2, 1 - alpha / 2])
+    return CrossedBootstrap(
+        n_seeds=n_seeds,
+        n_items=tuple(task.shape[1] for task in tasks),
+        mean=mean,
+        standard_error=error,
+        p_value=float(p_value),
+        interval=interval(1 - alpha),
+        equivalence_interval=interval(1 - 2 * alpha),
+        percentile_interval_descriptive=Interval(float(low), float(high), 1 - alpha),
+        resamples=resamples,
+        seed=seed,
+    )
+
+
+def _item_resampled(tasks: list[Floats], rng: np.random.Generator, resamples: int) -> Floats:
+    """Macro score per seed under each resample of the items, (S, B).
+
+    Drawing item counts is what costs, so tasks of one size share a pool of B count vectors, and
+    each task meets them in an order of its own: B draws per task, independent between tasks.
+    """
+    n_seeds = tasks[0].shape[0]
+    total = np.zeros((n_seeds, resamples))
+    by_size: dict[int, list[Floats]] = {}
+    for task in tasks:
+        by_size.setdefault(task.shape[1], []).append(task)
+    for size, alike in by_size.items():
+        stacked = np.concatenate(alike)  # (K * S, I): one matrix product serves every task
+        pooled = np.empty((stacked.shape[0], resamples))
+        for start in range(0, resamples, BLOCK):
+            stop = min(start + BLOCK, resamples)
+            pooled[:, start:stop] = stacked @ resample_counts(rng, size, stop - start).T
+        for scores in np.split(pooled, len(alike)):
+            total += scores[:, rng.permutation(resamples)] / size
+    return total / len(tasks)
+
+
+def _checked_tasks(tasks: Sequence[ArrayLike]) -> list[Floats]:
+    if not len(tasks):
+        raise StatisticsError("no tasks: pass at least one array of shape (seeds, items)")
+    checked = [checked_scores(task, f"task {k}", ndim=2) for k, task in enumerate(tasks)]
+    if len({task.shape[0] for task in checked}) > 1:
+        seeds = [task.shape[0] for task in checked]
+        raise StatisticsError(f"tasks have {seeds} seeds, need the same seeds in every task")
+    return checked

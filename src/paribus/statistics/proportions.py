@@ -1,0 +1,96 @@
+"""Counts of events: paired rates by exact McNemar, single rates with binomial intervals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import bdtr, betaincinv, ndtri
+
+from .conventions import (
+    ALPHA,
+    Interval,
+    Result,
+    StatisticsError,
+    checked_count,
+    checked_fraction,
+    finite_array,
+)
+
+
+def mcnemar(only_baseline: int, only_treatment: int) -> float:
+    """Exact two-sided McNemar p (McNemar 1947), binomial on the discordant pairs; 1 without any."""
+    b = checked_count(only_baseline, "only_baseline", 0)
+    c = checked_count(only_treatment, "only_treatment", 0)
+    return min(1.0, 2 * float(bdtr(min(b, c), b + c, 0.5))) if b + c else 1.0
+
+
+@dataclass(frozen=True)
+class PairedRates(Result):
+    """How often an event struck each arm, by seed."""
+
+    n: int
+    both: int
+    only_baseline: int
+    only_treatment: int
+    neither: int
+    p_value: float
+
+    @property
+    def baseline_rate(self) -> float:
+        return (self.both + self.only_baseline) / self.n
+
+    @property
+    def treatment_rate(self) -> float:
+        return (self.both + self.only_treatment) / self.n
+
+
+def paired_event_rates(baseline: ArrayLike, treatment: ArrayLike) -> PairedRates:
+    """Compare how often an event (say, divergence) strikes two arms over the same seeds.
+
+    Args: booleans (or 0 and 1) of shape (S,), S >= 1, entry s of both from seed s.
+    """
+    arms = [
+        finite_array(baseline, "baseline"),
+        finite_array(treatment, "treatment"),
+    ]
+    if arms[0].shape != arms[1].shape:
+        raise StatisticsError(
+            f"arms have {arms[0].size} and {arms[1].size} events, pairs need one each per seed"
+        )
+    if not np.isin(arms, (0, 1)).all():
+        raise StatisticsError("events are not all 0 or 1: pass booleans, one per seed")
+    first, second = (arm.astype(bool) for arm in arms)
+    b, c = int((first & ~second).sum()), int((~first & second).sum())
+    both, neither = int((first & second).sum()), int((~first & ~second).sum())
+    return PairedRates(first.size, both, b, c, neither, mcnemar(b, c))
+
+
+def clopper_pearson(events: int, n: int, *, level: float = 1 - ALPHA) -> Interval:
+    """Exact binomial interval (Clopper and Pearson 1934): covers at least `level`, often more."""
+    events, n, level = _checked_rate(events, n, level)
+    tail = (1 - level) / 2
+    low = betaincinv(events, n - events + 1, tail) if events > 0 else 0.0
+    high = betaincinv(events + 1, n - events, 1 - tail) if events < n else 1.0
+    return Interval(float(low), float(high), level)
+
+
+def wilson(events: int, n: int, *, level: float = 1 - ALPHA) -> Interval:
+    """Score interval of a proportion (Wilson 1927): covers `level` on average, and is shorter."""
+    events, n, level = _checked_rate(events, n, level)
+    z = float(ndtri((1 + level) / 2))
+    rate, spread = events / n, z * z / n
+    centre = (rate + spread / 2) / (1 + spread)
+    half = z * math.sqrt(rate * (1 - rate) / n + spread / (4 * n)) / (1 + spread)
+    # At 0 and n events the bounds are 0 and 1 exactly, which rounding would miss.
+    low = centre - half if events > 0 else 0.0
+    return Interval(low, centre + half if events < n else 1.0, level)
+
+
+def _checked_rate(events: int, n: int, level: float) -> tuple[int, int, float]:
+    n, events = checked_count(n, "n", 1), checked_count(events, "events", 0)
+    if events > n:
+        raise StatisticsError(f"events = {events} is above n = {n}: pass events <= n")
+    return events, n, checked_fraction(level, "level")

@@ -1,0 +1,189 @@
+"""What the package promises to its callers: errors, conventions at the edges, plain results."""
+
+import dataclasses
+import doctest
+import inspect
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import paribus.statistics as st
+
+ARMS = ([3.1, 3.2, 3.3, 3.15, 3.25], [3.0, 3.15, 3.2, 3.1, 3.2])
+DELTA_FUNCTIONS = {
+    "paired_t": st.paired_t,
+    "paired_bootstrap": lambda d: st.paired_bootstrap(d, seed=0),
+    "gate_p_value": lambda d: st.gate_p_value(d, seed=0),
+    "sign_flip": lambda d: st.sign_flip(d, seed=0),
+    "effect_size": st.effect_size,
+    "two_one_sided_tests": lambda d: st.two_one_sided_tests(d, margin=1),
+    "paired_deltas": lambda d: st.paired_deltas(np.zeros(np.shape(d)), d),
+    "correlation": lambda d: st.correlation(d, d),
+    "paired_contrast": lambda d: st.paired_contrast(np.zeros(np.shape(d)), d, seed=0),
+}
+
+
+@pytest.mark.parametrize("name", DELTA_FUNCTIONS)
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ([0.5], "n = 1"),
+        ([], "n = 0"),
+        ([0.1, math.nan, 0.2], r"\[1\] is nan"),
+        ([0.1, 0.2, -math.inf], r"\[2\] is -inf"),
+        ([[0.1, 0.2]], "2 axes"),
+        ([1e200, 2.0], "rescale"),
+    ],
+)
+def test_bad_scores_raise_one_line_that_names_them(name: str, bad: list, says: str) -> None:
+    with pytest.raises(st.StatisticsError, match=says) as caught:
+        DELTA_FUNCTIONS[name](bad)
+    assert "\n" not in str(caught.value)
+
+
+TASK = np.zeros((3, 4))
+RULE = st.StabilityRule(smoothing_steps=2, median_steps=3, mad_multiplier=4, spike_steps=2)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: st.paired_deltas([1, 2], [1, 2, 3]),
+        lambda: st.correlation([1, 2], [1, 2, 3]),
+        lambda: st.paired_t("many"),
+        lambda: st.paired_contrast(*ARMS, seed=0, resamples=999),
+        lambda: st.paired_contrast(*ARMS, seed=0, alpha=0),
+        lambda: st.paired_contrast(*ARMS, seed=0, alpha=0.5),
+        lambda: st.paired_contrast(*ARMS, seed=0, margin=-1),
+        lambda: st.paired_contrast(*ARMS, seed=0, margin=math.nan),
+        lambda: st.paired_t([1, 2]).interval(1.0),
+        lambda: st.holm([]),
+        lambda: st.holm([0.5, 1.5]),
+        lambda: st.holm([0.5, math.nan]),
+        lambda: st.mcnemar(-1, 3),
+        lambda: st.mcnemar(1.5, 3),  # type: ignore[arg-type]
+        lambda: st.paired_event_rates([0, 2], [0, 1]),
+        lambda: st.paired_event_rates([0, 1], [0]),
+        lambda: st.wilson(3, 2),
+        lambda: st.clopper_pearson(0, 0),
+        lambda: st.paired_t_power(math.nan, 5),
+        lambda: st.paired_t_power(1, 1),
+        lambda: st.required_pairs(0),
+        lambda: st.required_pairs(1e-5),
+        lambda: st.minimum_detectable_effect(5, power=0.04),
+        lambda: st.crossed_bootstrap([], seed=0),
+        lambda: st.crossed_bootstrap([TASK, np.zeros((2, 4))], seed=0),
+        lambda: st.crossed_bootstrap([np.zeros((3, 0))], seed=0),
+        lambda: st.item_deltas([TASK], [np.zeros((3, 5))]),
+        lambda: st.macro_contrast([TASK], [TASK], target="all", seed=0),  # type: ignore[arg-type]
+        lambda: st.learning_rate_sensitivity([1.0, 2.0], [3.0]),
+        lambda: st.learning_rate_sensitivity([[math.nan, 4.0]], [3.0]),
+        lambda: st.stability_events([1.0, 2.0], RULE),
+        lambda: st.stability_events([math.nan, *[1.0] * 9], RULE),
+        lambda: dataclasses.replace(RULE, spike_steps=0),
+        lambda: dataclasses.replace(RULE, mad_multiplier=math.inf),
+    ],
+)
+def test_bad_parameters_raise_one_line(call) -> None:
+    with pytest.raises(st.StatisticsError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("n", [2, 5, 6, 9, 25])
+def test_identical_arms_give_p_of_one(n: int) -> None:
+    arm = np.random.default_rng(n).normal(3, 0.1, size=n)
+    result = st.paired_contrast(arm, arm, margin=0.01, seed=0)
+    assert result.constant and result.mean == 0 and result.t is None and result.d_z is None
+    assert result.gate_p == result.t_p == result.studentized_p == result.sign_flip_p == 1
+    assert 0 in result.t_interval and 0 in result.studentized_interval
+    assert result.tost_p == 2.0**-n  # the one-sided sign-flip p, never 0
+    assert result.equivalent == (n >= 5)
+    assert st.max_statistic_sign_flip(np.zeros((n, 3)), seed=0).p_values == (1, 1, 1)
+
+
+@pytest.mark.parametrize("n", [2, 5, 6, 9])
+def test_constant_shift_falls_back_on_the_sign_flip(n: int) -> None:
+    arm = np.random.default_rng(n).normal(3, 0.1, size=n)
+    result = st.paired_contrast(arm, arm + 0.1, margin=0.05, seed=0)  # constant up to rounding
+    assert result.constant and result.sd == 0
+    assert result.gate_p == result.t_p == result.studentized_p == 2.0 ** (1 - n)
+    assert result.gate_p == result.sign_flip_p == result.sign_flip_floor
+    bounds = (result.t_interval.low, result.t_interval.high)
+    assert result.t_interval == result.studentized_interval
+    if n >= 6:  # 2^(1-n) <= 0.05
+        assert bounds == (result.mean, result.mean)
+    else:
+        assert bounds == (-math.inf, math.inf)
+    assert result.equivalent is False and result.tost_p == 1
+
+
+def test_few_pairs_are_flagged_and_still_described() -> None:
+    for n in (2, 3, 4):
+        result = st.paired_contrast(ARMS[0][:n], ARMS[1][:n], seed=0)
+        assert result.descriptive_only and result.n == n
+    assert not st.paired_contrast(*ARMS, seed=0).descriptive_only
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 12, 25])
+def test_results_are_json(n: int) -> None:
+    rng = np.random.default_rng(n)
+    tasks = [rng.integers(0, 2, size=(n, 6)), rng.normal(size=(n, 9))]
+    others = [rng.integers(0, 2, size=(n, 6)), rng.normal(size=(n, 9))]
+    results = [
+        st.paired_contrast(tasks[1][:, 0], others[1][:, 0], margin=1, seed=0),
+        st.macro_contrast(tasks, others, target="new items", margin=1, seed=0),
+        st.macro_contrast(tasks, tasks, target="new items", margin=1, seed=0),
+        st.sign_flip(tasks[1][:, 0], seed=0),
+        st.effect_size(tasks[1][:, 0]),
+        st.two_one_sided_tests(tasks[1][:, 0], margin=1),
+        st.paired_event_rates(tasks[0][:, 0], others[0][:, 0]),
+        st.stability_events(rng.normal(size=50), RULE),
+        RULE,
+    ]
+    for result in results:
+        plain = result.to_dict()
+        assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+
+
+def test_same_seed_same_answer_and_the_global_generator_is_untouched() -> None:
+    rng = np.random.default_rng(3)
+    arms = rng.normal(size=(2, 25))
+    before = pickle.dumps(np.random.get_state())
+    first = st.paired_contrast(*arms, seed=7)
+    assert first == st.paired_contrast(*arms, seed=7)
+    other = st.paired_contrast(*arms, seed=8)
+    assert first.studentized_p != other.studentized_p or first.sign_flip_p != other.sign_flip_p
+    assert pickle.dumps(np.random.get_state()) == before
+
+
+def test_import_brings_neither_torch_nor_scipy_stats() -> None:
+    heavy = ("torch", "scipy.stats", "pandas", "statsmodels")
+    code = f"import sys, paribus.statistics; print([m for m in {heavy} if m in sys.modules])"
+    source = str(Path(st.__file__).parents[2])
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    assert run.stdout.strip() == "[]"
+
+
+def test_the_example_in_the_overview_is_true() -> None:
+    assert doctest.testmod(st) == (0, 3)
+
+
+def test_public_names_are_all_there_and_documented() -> None:
+    for name in st.__all__:
+        public = getattr(st, name)
+        if inspect.isclass(public) or inspect.isfunction(public):
+            assert public.__doc__

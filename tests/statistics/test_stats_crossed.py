@@ -1,0 +1,113 @@
+"""The crossed bootstrap against its closed form, the paired t, and simulation."""
+
+import numpy as np
+import pytest
+
+from paribus.statistics import (
+    crossed_bootstrap,
+    gate_p_value,
+    item_deltas,
+    macro_contrast,
+    paired_t,
+    seed_means,
+)
+
+
+def simulated(
+    rng: np.random.Generator, shape: tuple[int, int], seed_sd: float, item_sd: float
+) -> np.ndarray:
+    seeds = rng.normal(0, seed_sd, size=(shape[0], 1))
+    return seeds + rng.normal(0, item_sd, size=(1, shape[1])) + rng.normal(size=shape)
+
+
+def pigeonhole_variance(task: np.ndarray) -> float:
+    """Exact variance of the crossed-resampled mean, from population variances (Owen 2007)."""
+    rows, columns = task.mean(1, keepdims=True), task.mean(0, keepdims=True)
+    rest = task - rows - columns + task.mean()
+    return rows.var() / rows.size + columns.var() / columns.size + rest.var() / rest.size
+
+
+def test_variance_matches_the_closed_form() -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((5, 40), (12, 7)):
+        task = simulated(rng, shape, 0.5, 0.8)
+        result = crossed_bootstrap([task], seed=1, resamples=100_000)
+        exact = pigeonhole_variance(task) * shape[0] / (shape[0] - 1)
+        assert result.standard_error**2 == pytest.approx(exact, rel=0.02)
+
+
+def test_tasks_share_seeds_and_not_items() -> None:
+    # Two tasks of one size, made of item effects alone: independent items halve the variance.
+    rng = np.random.default_rng(1)
+    tasks = [np.repeat(rng.normal(size=(1, 60)), 6, axis=0) for _ in range(2)]
+    result = crossed_bootstrap(tasks, seed=2, resamples=100_000)
+    expected = sum(pigeonhole_variance(task) for task in tasks) / 4 * 6 / 5
+    assert result.standard_error**2 == pytest.approx(expected, rel=0.02)
+    # Seed effects alone, the same in both tasks: nothing is averaged away.
+    seeds = np.repeat(rng.normal(size=(6, 1)), 60, axis=1)
+    result = crossed_bootstrap([seeds, seeds], seed=2, resamples=100_000)
+    assert result.standard_error == pytest.approx(paired_t(seeds[:, 0]).standard_error, rel=0.02)
+
+
+def test_new_items_are_never_easier_than_this_item_set() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        tasks = [simulated(rng, (6, size), 0.3, 0.3) + 0.3 for size in (30, 50)]
+        result = crossed_bootstrap(tasks, seed=0)
+        test = paired_t(seed_means(tasks))
+        assert result.mean == pytest.approx(test.mean)
+        assert result.standard_error > 0.98 * test.standard_error  # 2% for Monte-Carlo error
+        interval = result.interval
+        assert (0 in interval) == (result.p_value > 0.05)
+
+
+def test_macro_is_the_unweighted_mean_over_tasks() -> None:
+    tasks = [np.full((3, 2), 1.0), np.full((3, 50), 4.0)]
+    np.testing.assert_array_equal(seed_means(tasks), [2.5, 2.5, 2.5])
+
+
+def test_target_selects_the_analysis() -> None:
+    rng = np.random.default_rng(4)
+    baseline = [simulated(rng, (8, size), 0.3, 0.5) for size in (20, 30)]
+    treatment = [task + 0.2 + rng.normal(0, 0.3, size=task.shape) for task in baseline]
+    this = macro_contrast(baseline, treatment, target="this item set", seed=5, margin=1)
+    new = macro_contrast(baseline, treatment, target="new items", seed=5, margin=1)
+    deltas = item_deltas(baseline, treatment)
+    assert this.p_value == pytest.approx(gate_p_value(seed_means(deltas), seed=5))
+    assert this.crossed is None and this.interval == this.by_seed.t_interval
+    assert new.crossed == crossed_bootstrap(deltas, seed=5)
+    assert new.crossed is not None and new.p_value == new.crossed.p_value
+    assert new.by_seed == this.by_seed
+    assert this.equivalent and new.equivalent
+
+
+@pytest.mark.parametrize("n", [3, 6])
+def test_identical_arms(n: int) -> None:
+    task = np.random.default_rng(0).integers(0, 2, size=(n, 30)).astype(float)
+    result = macro_contrast([task], [task], target="new items", seed=0, margin=0.1)
+    assert result.p_value == 1 and result.mean == 0
+    assert result.equivalent == (n >= 5)
+    shifted = crossed_bootstrap([np.full((n, 30), 0.5)], seed=0)
+    assert shifted.p_value == 2.0 ** (1 - n)
+
+
+def false_positives(trials: int, seed_sd: float, item_sd: float, crossed: bool) -> float:
+    rng = np.random.default_rng(9)
+    hits = 0
+    for _ in range(trials):
+        task = simulated(rng, (5, 30), seed_sd, item_sd)
+        if crossed:
+            hits += crossed_bootstrap([task], seed=int(rng.integers(2**31))).p_value <= 0.05
+        else:
+            hits += paired_t(seed_means([task])).p_value() <= 0.05
+    return hits / trials
+
+
+@pytest.mark.parametrize("trials", [100, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_false_positives_for_new_items(trials: int) -> None:
+    margin = 4 * np.sqrt(0.05 * 0.95 / trials)
+    # Item effects dominate: treating the item set as fixed rejects far too often, crossing holds.
+    assert false_positives(trials, 0.1, 1.0, crossed=False) > 0.15
+    assert false_positives(trials, 0.1, 1.0, crossed=True) < 0.05 + margin
+    # Seed effects dominate: the interval is about the t's.
+    assert abs(false_positives(trials, 1.0, 0.1, crossed=True) - 0.05) < margin

@@ -1,0 +1,187 @@
+"""Answers known from outside this package, each with its source."""
+
+import math
+
+import numpy as np
+import pytest
+
+from paribus.statistics import (
+    clopper_pearson,
+    effect_size,
+    hedges_correction,
+    holm,
+    max_statistic_sign_flip,
+    mcnemar,
+    minimum_detectable_effect,
+    noncentral_t_cdf,
+    paired_bootstrap,
+    paired_contrast,
+    paired_deltas,
+    paired_t,
+    paired_t_power,
+    required_pairs,
+    sign_flip,
+    two_one_sided_tests,
+    wilson,
+)
+
+# R datasets::sleep (Student 1908): extra hours of sleep of ten patients under two drugs.
+DRUG_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+DRUG_2 = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+SLEEP = paired_deltas(DRUG_2, DRUG_1)
+# R package boot's worked example of a mean.
+SIXTEEN = [10, 12, 12.5, 12.5, 13.9, 15, 21, 22, 23, 34, 50, 81, 89, 121, 134, 213]
+# Darwin's maize, crossed minus self-fertilized, eighths of an inch (Fisher 1935, section 17).
+MAIZE = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
+
+
+def test_sleep_paired_t_agrees_with_r() -> None:
+    test = paired_t(SLEEP)
+    assert test.df == 9
+    assert test.statistic() == pytest.approx(-4.062128, abs=5e-7)
+    assert test.p_value() == pytest.approx(0.00283289, abs=5e-9)
+    interval = test.interval(0.95)
+    assert (interval.low, interval.high) == pytest.approx((-2.459886, -0.700114), abs=5e-7)
+
+
+def test_sleep_effect_size_sign_flip_and_equivalence() -> None:
+    effect = effect_size(SLEEP)
+    assert effect.d_z == pytest.approx(-1.284558, abs=5e-7)
+    assert effect.g_z == pytest.approx(-1.173925, abs=5e-7)
+    flips = sign_flip(SLEEP, seed=0)
+    assert flips.p_value == 4 / 1024
+    assert flips.floor == 2 / 1024
+    tost = two_one_sided_tests(SLEEP, margin=3)
+    assert tost.p_value == pytest.approx(0.00265557, abs=5e-9)
+    assert tost.equivalent
+
+
+def test_sleep_composed_contrast_states_the_same_numbers() -> None:
+    result = paired_contrast(DRUG_2, DRUG_1, margin=3, seed=0)
+    assert result.t == pytest.approx(-4.062128, abs=5e-7)
+    assert result.t_p == pytest.approx(0.00283289, abs=5e-9)
+    assert result.sign_flip_p == 4 / 1024
+    assert result.tost_p == pytest.approx(0.00265557, abs=5e-9)
+    assert result.gate_p == max(result.t_p, result.studentized_p)
+    assert result.correlation == pytest.approx(0.7951702, abs=5e-8)  # R: cor(...)
+
+
+def test_boot_intervals_agree_with_r_within_monte_carlo_error() -> None:
+    # R drew some thousand resamples and interpolates; two Monte-Carlo answers, so 2% at the ends.
+    bootstrap = paired_bootstrap(SIXTEEN, seed=0, resamples=100_000)
+    percentile, bca = bootstrap.percentile_interval(0.95), bootstrap.bca_interval(0.95)
+    assert (percentile.low, percentile.high) == pytest.approx((28.86, 84.21), rel=0.01)
+    assert (bca.low, bca.high) == pytest.approx((32.31, 91.43), rel=0.015)
+
+
+def test_percentile_of_five_values_enumerated() -> None:
+    bootstrap = paired_bootstrap([0.1, 0.2, 0.3, 0.4, 0.5], seed=0)
+    interval = bootstrap.percentile_interval(0.95)
+    assert bootstrap.standard_error == pytest.approx(0.0632456, abs=5e-8)
+    assert (interval.low, interval.high) == pytest.approx((0.18, 0.42), abs=1e-12)
+
+
+def test_studentized_bootstrap_of_three_values_by_hand() -> None:
+    # Differences 0, 1, 5: mean 2, SD sqrt(7). Of 27 resamples, t* = (mean* - 2) / (SD* / sqrt 3):
+    # (0,0,0) -inf, (1,1,1) -inf, (0,0,1) x3 -5, (0,1,1) x3 -4, (0,0,5) x3 -0.2, (0,1,5) x6 0,
+    # (0,5,5) x3 0.8, (1,1,5) x3 0.25, (1,5,5) x3 1.25, (5,5,5) +inf.
+    bootstrap = paired_bootstrap([0, 1, 5], seed=0)
+    # Against 0, t = 2 / sqrt(7/3) = 1.309: only +inf lies at or above it.
+    assert bootstrap.p_value(0) == pytest.approx(2 / 27, abs=1e-15)
+    # t = 1.2 lies below 1.25 (x3) and +inf.
+    error = math.sqrt(7 / 3)
+    assert bootstrap.p_value(2 - 1.2 * error) == pytest.approx(8 / 27, abs=1e-15)
+    # At level 0.8 a bound needs more than 2.7 of 27 beyond it: -5 (5 of 27) and 1.25 (4 of 27).
+    interval = bootstrap.studentized_interval(0.8)
+    expected = (2 - 1.25 * error, 2 + 5 * error)
+    assert (interval.low, interval.high) == pytest.approx(expected, abs=1e-12)
+    # At 95% it needs more than 0.675 of 27: the zero-SD resamples are reached, no bound exists.
+    assert bootstrap.studentized_interval(0.95).low == -math.inf
+
+
+def test_maize_sign_flip_agrees_with_fisher() -> None:
+    # Fisher 1935, section 21: 863 of 32,768 sums reach the observed one; t = 2.148.
+    assert sign_flip(MAIZE, seed=0).p_value == 2 * 863 / 32_768
+    assert paired_t(MAIZE).statistic() == pytest.approx(2.148, abs=5e-4)
+
+
+def test_holm() -> None:
+    np.testing.assert_allclose(
+        holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02], rtol=1e-14
+    )
+
+
+@pytest.mark.parametrize(
+    ("b", "c", "p"), [(0, 5, 0.0625), (0, 6, 0.03125), (1, 9, 0.021484375), (0, 0, 1), (3, 3, 1)]
+)
+def test_mcnemar(b: int, c: int, p: float) -> None:
+    assert mcnemar(b, c) == pytest.approx(p, abs=1e-15)
+    assert mcnemar(c, b) == mcnemar(b, c)
+
+
+@pytest.mark.parametrize(
+    ("events", "n", "exact", "score"),
+    [  # Newcombe 1998, Statistics in Medicine 17:857, table I, methods 5 and 3
+        (81, 263, (0.2527, 0.3676), (0.2553, 0.3662)),
+        (15, 148, (0.0578, 0.1617), (0.0624, 0.1605)),
+        (0, 20, (0.0000, 0.1684), (0.0000, 0.1611)),
+        (1, 29, (0.0009, 0.1776), (0.0061, 0.1718)),
+    ],
+)
+def test_binomial_intervals(
+    events: int, n: int, exact: tuple[float, float], score: tuple[float, float]
+) -> None:
+    for interval, expected in ((clopper_pearson(events, n), exact), (wilson(events, n), score)):
+        assert (interval.low, interval.high) == pytest.approx(expected, abs=5e-5)
+        assert events / n in interval
+
+
+def test_binomial_interval_of_r_binom_test() -> None:
+    # R ?binom.test, Mendelian example: 682 of 925.
+    interval = clopper_pearson(682, 925)
+    assert (interval.low, interval.high) == pytest.approx((0.7076683, 0.7654066), abs=5e-8)
+
+
+def test_pairs_for_eighty_per_cent_power() -> None:
+    assert [required_pairs(d_z) for d_z in (0.5, 1.0, 1.5, 2.0)] == [34, 10, 6, 5]
+
+
+def test_power_where_the_usual_libraries_return_nan() -> None:
+    assert paired_t_power(2, 20) == pytest.approx(1, abs=1e-9)
+    # scipy's lower tail exists here, only its far tail is NaN.
+    assert 1 - paired_t_power(2, 20) == pytest.approx(4.5468e-11, rel=1e-3)
+    grid = [paired_t_power(d, n) for d in (0.0, 0.1, 1, 3, 10, 100) for n in (2, 3, 20, 1000)]
+    assert all(0 <= power <= 1 for power in grid)
+    assert all(paired_t_power(0, n) == pytest.approx(0.05, abs=1e-12) for n in (2, 5, 100))
+
+
+def test_noncentral_t_gives_r_power_t_test() -> None:
+    # R ?power.t.test, first example: n = 20 per group, delta = 1: power = 0.8689528.
+    critical = 2.0243941639119702  # qt(.975, 38)
+    assert 1 - noncentral_t_cdf(critical, 38, math.sqrt(10)) == pytest.approx(0.8689528, abs=5e-8)
+
+
+def test_detectable_effect_inverts_power() -> None:
+    for n in (2, 5, 20):
+        effect = minimum_detectable_effect(n, power=0.9)
+        assert paired_t_power(effect, n) == pytest.approx(0.9, abs=1e-9)
+
+
+def test_hedges_correction_in_closed_form() -> None:
+    # J(2) = 1 / sqrt(pi); J(4) = sqrt(2 / pi) ... from Gamma(1), Gamma(1/2), Gamma(3/2).
+    assert hedges_correction(2) == pytest.approx(1 / math.sqrt(math.pi), rel=1e-14)
+    assert hedges_correction(4) == pytest.approx(math.sqrt(2 / math.pi), rel=1e-14)
+
+
+def test_family_of_copies_needs_no_adjustment() -> None:
+    alone = sign_flip(SLEEP, seed=0).p_value
+    family = max_statistic_sign_flip(np.column_stack([SLEEP, 3 * SLEEP, -SLEEP]), seed=0)
+    assert family.p_values == (alone, alone, alone)
+
+
+def test_max_statistic_by_hand() -> None:
+    # Three seeds, endpoints (1,1,1) and (1,1,-1). Of the 4 patterns (first sign fixed) one makes
+    # the first constant and another the second, both to the largest |t|: 2 of 4 reach the first's.
+    # The second's |t| is then reached by all 4, since every pattern gives |sum| >= 1.
+    family = max_statistic_sign_flip([[1, 1], [1, 1], [1, -1]], seed=0)
+    assert family.p_values == (0.5, 1.0)

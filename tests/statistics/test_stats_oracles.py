@@ -1,0 +1,169 @@
+"""Independent implementations as oracles: scipy, and statsmodels and pingouin where installed."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from paribus.statistics import (
+    clopper_pearson,
+    correlation,
+    effect_size,
+    holm,
+    mcnemar,
+    noncentral_t_cdf,
+    paired_bootstrap,
+    paired_t,
+    paired_t_power,
+    required_pairs,
+    sign_flip,
+    two_one_sided_tests,
+    wilson,
+)
+
+RNG_SEED = 20240611
+
+
+def random_arms(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(RNG_SEED)
+    sizes = rng.integers(3, 15, size=count)
+    return [(rng.normal(size=n), rng.normal(0.5, 1.5, size=n)) for n in sizes]
+
+
+def test_paired_t_and_correlation_match_scipy() -> None:
+    for baseline, treatment in random_arms(200):
+        ours, theirs = paired_t(treatment - baseline), scipy.stats.ttest_rel(treatment, baseline)
+        assert ours.statistic() == pytest.approx(theirs.statistic, rel=1e-12)
+        assert ours.p_value() == pytest.approx(theirs.pvalue, rel=1e-10)
+        interval, reference = ours.interval(0.9), theirs.confidence_interval(0.9)
+        assert (interval.low, interval.high) == pytest.approx((reference.low, reference.high))
+        reference = scipy.stats.pearsonr(baseline, treatment)[0]
+        assert correlation(baseline, treatment) == pytest.approx(reference, rel=1e-12)
+
+
+def test_sign_flip_matches_scipy_permutation_test() -> None:
+    for baseline, treatment in random_arms(20):
+        reference = scipy.stats.permutation_test(
+            (treatment - baseline,),
+            lambda x, axis: np.abs(x.mean(axis=axis)),
+            permutation_type="samples",
+            alternative="greater",
+            vectorized=True,
+            n_resamples=10**6,  # above 2^n: exact
+        )
+        assert sign_flip(treatment - baseline, seed=0).p_value == pytest.approx(reference.pvalue)
+
+
+def test_sampled_sign_flip_agrees_with_the_exact_one() -> None:
+    # 22 differences, 12 of them 0: the exact p is that of the 10 others.
+    deltas = np.concatenate([np.zeros(12), np.random.default_rng(1).normal(0.7, size=10)])
+    sampled, exact = sign_flip(deltas, seed=0), sign_flip(deltas[12:], seed=0)
+    assert not sampled.enumerated
+    error = np.sqrt(exact.p_value * (1 - exact.p_value) / 10_000)
+    assert abs(sampled.p_value - exact.p_value) < 4 * error + 1e-4
+
+
+@pytest.mark.parametrize("method", ["percentile", "BCa"])
+def test_descriptive_intervals_match_scipy_bootstrap(method: str) -> None:
+    rng = np.random.default_rng(RNG_SEED)
+    for n in (10, 30):
+        data = rng.lognormal(size=n)
+        bootstrap = paired_bootstrap(data, seed=1, resamples=50_000)
+        ours = bootstrap.bca_interval() if method == "BCa" else bootstrap.percentile_interval()
+        theirs = scipy.stats.bootstrap(
+            (data,), np.mean, n_resamples=50_000, method=method, rng=np.random.default_rng(2)
+        ).confidence_interval
+        # Two Monte-Carlo quantiles of 50,000: a few hundredths of a standard error each.
+        assert np.abs([ours.low - theirs.low, ours.high - theirs.high]).max() < (
+            0.06 * bootstrap.standard_error
+        )
+
+
+def test_enumerated_bootstrap_is_the_limit_of_sampling() -> None:
+    # The same 6 differences, resampled by brute force in another order of operations.
+    deltas = np.random.default_rng(5).normal(0.4, size=6)
+    drawn = deltas[np.random.default_rng(6).integers(6, size=(400_000, 6))]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t_star = (drawn.mean(1) - deltas.mean()) / (drawn.std(1, ddof=1) / np.sqrt(6))
+    t = deltas.mean() / (deltas.std(ddof=1) / np.sqrt(6))
+    brute = 2 * min((t_star >= t).mean(), (t_star <= t).mean())
+    p = paired_bootstrap(deltas, seed=0).p_value()
+    assert abs(p - brute) < 4 * np.sqrt(2 * p / 400_000)
+
+
+def test_noncentral_t_matches_scipy_where_scipy_has_an_answer() -> None:
+    rng = np.random.default_rng(RNG_SEED)
+    compared = 0
+    for _ in range(2_000):
+        df, ncp, t = int(rng.integers(1, 200)), rng.normal(scale=4), rng.normal(scale=5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            reference = scipy.stats.nct.cdf(t, df, ncp)
+        ours = noncentral_t_cdf(t, df, ncp)
+        assert 0 <= ours <= 1
+        if np.isfinite(reference):
+            assert ours == pytest.approx(reference, abs=1e-9)
+            compared += 1
+    assert compared > 1_500
+
+
+def test_noncentral_t_matches_simulation_where_scipy_has_none() -> None:
+    rng = np.random.default_rng(RNG_SEED)
+    draws = (rng.normal(size=10**6) + 40) / np.sqrt(rng.chisquare(50, size=10**6) / 50)
+    for t in (36, 40, 44):
+        assert noncentral_t_cdf(t, 50, 40) == pytest.approx((draws <= t).mean(), abs=0.002)
+
+
+def test_effect_interval_inverts_scipy_noncentral_t() -> None:
+    for baseline, treatment in random_arms(30):
+        deltas = treatment - baseline
+        n, interval = deltas.size, effect_size(deltas).d_z_interval
+        t = scipy.stats.ttest_1samp(deltas, 0)[0]
+        assert interval is not None
+        low, high = interval.low * np.sqrt(n), interval.high * np.sqrt(n)
+        assert scipy.stats.nct.sf(t, n - 1, low) == pytest.approx(0.025, abs=1e-7)
+        assert scipy.stats.nct.cdf(t, n - 1, high) == pytest.approx(0.025, abs=1e-7)
+
+
+def test_statsmodels_agrees() -> None:
+    pytest.importorskip("statsmodels")
+    from statsmodels.stats.contingency_tables import mcnemar as sm_mcnemar
+    from statsmodels.stats.multitest import multipletests
+    from statsmodels.stats.power import TTestPower
+    from statsmodels.stats.proportion import proportion_confint
+    from statsmodels.stats.weightstats import ttost_paired
+
+    rng = np.random.default_rng(RNG_SEED)
+    for baseline, treatment in random_arms(50):
+        margin = float(rng.uniform(0.2, 2))
+        p_value = ttost_paired(treatment, baseline, -margin, margin)[0]
+        ours = two_one_sided_tests(treatment - baseline, margin=margin)
+        assert ours.p_value == pytest.approx(p_value, rel=1e-9)
+        assert ours.equivalent == (p_value < 0.05)
+        p_values = rng.uniform(size=baseline.size) ** 3
+        reference = np.asarray(multipletests(p_values, method="holm")[1], dtype=float)
+        np.testing.assert_allclose(holm(p_values), reference)
+        b, c = (int(count) for count in rng.integers(0, 12, size=2))
+        exact = sm_mcnemar([[3, b], [c, 4]], exact=True).pvalue  # type: ignore[attr-defined]
+        assert mcnemar(b, c) == pytest.approx(exact, rel=1e-10)
+        n = int(rng.integers(1, 60))
+        events = int(rng.integers(0, n + 1))
+        for function, name in ((clopper_pearson, "beta"), (wilson, "wilson")):
+            interval = function(events, n)
+            reference = proportion_confint(events, n, method=name)
+            assert (interval.low, interval.high) == pytest.approx(reference, abs=1e-10)
+    for d_z, n in ((0.3, 8), (0.5, 20), (1.0, 10), (1.5, 5)):
+        reference = TTestPower().power(d_z, n, 0.05)
+        assert paired_t_power(d_z, n) == pytest.approx(reference, abs=1e-9)
+
+
+def test_pingouin_agrees() -> None:
+    pg = pytest.importorskip("pingouin")
+    for baseline, treatment in random_arms(10):
+        ours = two_one_sided_tests(treatment - baseline, margin=1.0).p_value
+        table = pg.tost(treatment, baseline, bound=1, paired=True)
+        assert ours == pytest.approx(float(table.iloc[0]["pval" if "pval" in table else "p_val"]))
+    for d_z in (0.4, 0.8, 1.2):
+        n = pg.power_ttest(d=d_z, power=0.8, contrast="paired")
+        assert required_pairs(d_z) == int(np.ceil(n))

@@ -1,0 +1,212 @@
+"""Properties that hold for any scores, over 1,000 random cases each."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as hs
+
+from paribus.statistics import (
+    StatisticsError,
+    clopper_pearson,
+    effect_size,
+    gate_p_value,
+    holm,
+    max_statistic_sign_flip,
+    mcnemar,
+    noncentral_t_cdf,
+    paired_bootstrap,
+    paired_contrast,
+    paired_deltas,
+    paired_t,
+    paired_t_power,
+    sign_flip,
+    two_one_sided_tests,
+    wilson,
+)
+
+thousand = settings(max_examples=1_000, deadline=None, derandomize=True)
+
+
+def vector(raw: bytes, coarseness: int) -> np.ndarray:
+    """Differences on a dyadic grid: shifting is exact, and a coarse one makes ties and zeros."""
+    whole = np.frombuffer(raw[: len(raw) // 2 * 2], dtype=np.int16)
+    return (whole // coarseness * coarseness) / 64
+
+
+# Bytes are drawn at once and not number by number, which is what takes time. From 2 to 8 pairs, on
+# both sides of the limit of 7 up to which the bootstrap is enumerated.
+vectors = hs.builds(vector, hs.binary(min_size=4, max_size=17), hs.sampled_from([1, 1, 2**14]))
+value = hs.integers(-(2**14), 2**14).map(lambda integer: integer / 64)
+levels = hs.sampled_from([0.8, 0.9, 0.95, 0.99])
+scales = hs.floats(1e-6, 1e6)
+p_values = hs.lists(hs.floats(0, 1), min_size=1, max_size=8)
+
+
+def answers(deltas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every two-sided p of one set of differences, and the bounds (4, 2) of every interval."""
+    t, bootstrap = paired_t(deltas), paired_bootstrap(deltas, seed=0)
+    p_values = [t.p_value(), bootstrap.p_value(), sign_flip(deltas, seed=0).p_value]
+    intervals = [
+        t.interval(),
+        bootstrap.studentized_interval(),
+        bootstrap.percentile_interval(),
+        bootstrap.bca_interval(),
+    ]
+    return np.array(p_values), np.array([[i.low, i.high] for i in intervals])
+
+
+def has_direction(deltas: np.ndarray) -> bool:
+    """Above 7 pairs the resamples are oriented by the mean, which must then be one."""
+    return len(deltas) <= 7 or math.fsum(deltas) != 0
+
+
+@thousand
+@given(vectors, value, scales, hs.integers(0, 2**32))
+def test_answers_follow_unit_sign_order_and_location(
+    deltas: np.ndarray, shift: float, scale: float, seed: int
+) -> None:
+    p_values, bounds = answers(deltas)
+
+    def follow(transformed: np.ndarray, expected: np.ndarray) -> None:
+        p_found, found = answers(transformed)
+        np.testing.assert_allclose(p_found, p_values, rtol=1e-9)
+        np.testing.assert_allclose(found, expected, atol=1e-7 * np.abs(transformed).max())
+
+    follow(deltas * scale, bounds * scale)
+    follow(np.random.default_rng(seed).permutation(deltas), bounds)
+    if has_direction(deltas):
+        follow(-deltas, -bounds[:, ::-1])
+    if len(deltas) <= 7 or (deltas.mean() > 0) == ((deltas + shift).mean() > 0):
+        moved = answers(deltas + shift)[1]
+        np.testing.assert_allclose(
+            moved, bounds + shift, atol=1e-7 * (np.abs(deltas).max() + abs(shift))
+        )
+    t, d_z = paired_t(deltas), effect_size(deltas * scale).d_z
+    assert d_z is None if t.sd == 0 else d_z == pytest.approx(t.mean / t.sd, rel=1e-9, abs=1e-12)
+
+
+@thousand
+@given(vectors, value, levels)
+def test_interval_holds_exactly_the_nulls_that_its_test_keeps(
+    deltas: np.ndarray, null: float, level: float
+) -> None:
+    t, bootstrap = paired_t(deltas), paired_bootstrap(deltas, seed=0)
+    for p_value, interval in (
+        (t.p_value, t.interval(level)),
+        (bootstrap.p_value, bootstrap.studentized_interval(level)),
+    ):
+        bounds = np.array([b for b in (interval.low, interval.high) if math.isfinite(b)])
+        # Just within and just beyond each bound, and anywhere; at a bound itself p is 1 - level
+        # up to rounding, and either answer is right.
+        steps = 1e-6 * np.maximum(np.abs(bounds - t.mean), t.sd or 1.0)
+        for tested in (null, 0.0, t.mean, *(bounds - steps), *(bounds + steps)):
+            if t.sd == 0 or (np.abs(tested - bounds) > steps / 2).all():
+                assert (tested in interval) == (p_value(tested) > 1 - level)
+
+
+@thousand
+@given(vectors)
+def test_composed_contrast_is_consistent(deltas: np.ndarray) -> None:
+    result = paired_contrast(np.zeros(len(deltas)), deltas, margin=50, seed=0)
+    assert result.gate_p == max(result.t_p, result.studentized_p)
+    assert 0 < result.gate_p <= 1 and 0 < result.sign_flip_p <= 1
+    assert result.sign_flip_p >= result.sign_flip_floor
+    assert result.tost_p is not None and 0 <= result.tost_p <= 1
+    assert not any(isinstance(item, float) and math.isnan(item) for item in vars(result).values())
+    assert result.mean in result.t_interval and result.mean in result.studentized_interval
+    if result.d_z is not None and result.d_z_interval is not None:
+        assert result.d_z in result.d_z_interval
+        # Both the t interval and the noncentral one exclude 0 exactly when t is significant.
+        assert (0 in result.d_z_interval) == (0 in result.t_interval)
+
+
+@thousand
+@given(vectors, hs.floats(0.01, 300))
+def test_equivalence_is_the_interval_in_the_margin(deltas: np.ndarray, margin: float) -> None:
+    tost = two_one_sided_tests(deltas, margin=margin)
+    assume(min(abs(tost.interval.low + margin), abs(tost.interval.high - margin)) > 1e-9)
+    assert tost.equivalent == (tost.p_value <= 0.05)
+
+
+@thousand
+@given(vectors)
+def test_p_is_one_for_identical_arms(arm: np.ndarray) -> None:
+    zeros = paired_deltas(arm, arm)
+    assert gate_p_value(zeros, seed=0) == paired_t(zeros).p_value() == 1
+    assert sign_flip(zeros, seed=0).p_value == 1
+
+
+@thousand
+@given(vectors, hs.sampled_from([math.nan, math.inf, -math.inf]), hs.integers(0, 100))
+def test_nonfinite_scores_raise(deltas: np.ndarray, bad: float, where: int) -> None:
+    deltas = deltas.copy()
+    deltas[where % len(deltas)] = bad
+    for call in (paired_t, effect_size, lambda d: gate_p_value(d, seed=0)):
+        with pytest.raises(StatisticsError):
+            call(deltas)
+    with pytest.raises(StatisticsError):
+        paired_contrast(deltas, np.zeros(len(deltas)), seed=0)
+
+
+@thousand
+@given(value)
+def test_one_pair_raises(only: float) -> None:
+    for call in (paired_t, effect_size, lambda d: gate_p_value(d, seed=0)):
+        with pytest.raises(StatisticsError, match="n = 1"):
+            call([only])
+    with pytest.raises(StatisticsError, match="n = 1"):
+        paired_contrast([only], [only], seed=0)
+
+
+@thousand
+@given(p_values, hs.integers(0, 2**32))
+@example([0.01, 0.04, 0.03, 0.005], 0)
+def test_holm_is_monotone_never_below_raw_and_free_of_order(raw: list[float], seed: int) -> None:
+    adjusted = holm(raw)
+    assert (adjusted >= raw).all() and adjusted.max() <= 1
+    assert (np.diff(adjusted[np.argsort(raw, kind="stable")]) >= 0).all()
+    assert (adjusted <= np.minimum(1, np.array(raw) * len(raw))).all()  # never above Bonferroni
+    order = np.random.default_rng(seed).permutation(len(raw))
+    np.testing.assert_array_equal(holm(np.array(raw)[order]), adjusted[order])
+
+
+@thousand
+@given(hs.integers(2, 7), hs.integers(1, 5), hs.integers(0, 2**32))
+def test_family_p_is_never_below_its_own(n: int, endpoints: int, seed: int) -> None:
+    deltas = np.random.default_rng(seed).integers(-4, 5, size=(n, endpoints)) / 4
+    family = max_statistic_sign_flip(deltas, seed=0)
+    alone = [sign_flip(column, seed=0).p_value for column in deltas.T]
+    assert all(f >= a for f, a in zip(family.p_values, alone, strict=True))
+    assert max(family.p_values) <= 1
+
+
+@thousand
+@given(hs.floats(-50, 50), hs.integers(1, 500), hs.floats(-60, 60), hs.floats(0.01, 5))
+def test_noncentral_t_is_a_distribution(t: float, df: int, ncp: float, step: float) -> None:
+    here = noncentral_t_cdf(t, df, ncp)
+    assert 0 <= here <= 1
+    assert noncentral_t_cdf(t + step, df, ncp) >= here - 1e-12
+    assert noncentral_t_cdf(t, df, ncp + step) <= here + 1e-12
+    assert noncentral_t_cdf(-t, df, -ncp) == pytest.approx(1 - here, abs=1e-12)
+
+
+@thousand
+@given(hs.floats(0, 20), hs.integers(2, 300))
+def test_power_is_a_probability_and_grows(d_z: float, n: int) -> None:
+    power = paired_t_power(d_z, n)
+    assert 0.05 - 1e-9 <= power <= 1 + 1e-12
+    assert paired_t_power(d_z, n + 1) >= power - 1e-9
+    assert paired_t_power(-d_z, n) == power
+
+
+@thousand
+@given(hs.integers(0, 100), hs.integers(0, 100), levels)
+def test_rate_intervals_hold_the_rate_and_mirror(events: int, others: int, level: float) -> None:
+    n = max(1, events + others)
+    for function in (clopper_pearson, wilson):
+        interval, mirror = function(events, n, level=level), function(n - events, n, level=level)
+        assert 0 <= interval.low <= events / n <= interval.high <= 1
+        assert interval.low == pytest.approx(1 - mirror.high, abs=1e-9)
+    assert 0 < mcnemar(events, n - events) <= 1
