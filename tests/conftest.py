@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from paribus.data import Dataset, load_dataset
+from paribus.results import Results, ResultsFolder, load_results, registration, settle
+from paribus.streams import stream
 from paribus.study import Study, parse_study
 from paribus.study.study import override
 
@@ -70,3 +74,79 @@ def small_study(tmp_path: Path) -> Callable[..., Study]:
 def small_dataset(small_study: Callable[..., Study]) -> Dataset:
     study = small_study()
     return load_dataset(study.data, study.folder)
+
+
+@pytest.fixture
+def fabricate(tmp_path: Path) -> Callable[..., Results]:
+    """`fabricate(study, loss, ...)` writes a results folder as `run` does, without training."""
+    return lambda study, loss, **options: write_results(tmp_path / "made", study, loss, **options)
+
+
+def write_results(
+    path: Path,
+    study: Study,
+    loss: Callable[[str, int], float],
+    *,
+    skip: Collection[tuple[str, int]] = (),
+    curve: Callable[[str, int], np.ndarray] | None = None,
+    diverged: Collection[tuple[str, int]] = (),
+    calibration: Callable[[str], float] = lambda arm: 0.01,
+) -> Results:
+    """Records of every trial with the scores that a test wants: `loss(arm, seed)`, or none."""
+    folder = ResultsFolder(path)
+    dataset = load_dataset(study.data, study.folder)
+    settle(folder, study, registration(study, dict.fromkeys(study.arms, dataset.record), "cpu"))
+    for arm, seed in study.trials:
+        if (arm, seed) in skip:
+            continue
+        trial, setting, value = folder.trial(arm, seed), study.setting(arm), loss(arm, seed)
+        steps = setting.iterations
+        losses = curve(arm, seed) if curve else np.linspace(3, 2, steps)
+        trial.write_columns(
+            "steps.parquet",
+            {
+                "step": np.arange(1, steps + 1),
+                "train_loss": losses,
+                "grad_norm": np.full(steps, 1.0),
+                "embedding_norm": np.full(steps, 11.3),
+            },
+            {"step": "1", "train_loss": "nats/token", "grad_norm": "L2", "embedding_norm": "L2"},
+        )
+        predicted = np.full(20, 16)
+        correct = stream(seed, arm, "hits").integers(2, 9, size=20)
+        trial.write_columns(
+            "windows.parquet",
+            {"loss_sum_nats": value * predicted, "correct": correct, "predicted": predicted},
+            {"loss_sum_nats": "nats", "correct": "tokens", "predicted": "tokens"},
+        )
+        trial.write_weights({"w": np.ones(1, np.float32)})
+        finite = math.isfinite(value)
+        trial.write_json(
+            "evaluation.json",
+            {
+                "validation_loss": value if finite else None,
+                "validation_perplexity": math.exp(value) if finite else None,
+                "validation_accuracy": float(correct.sum() / predicted.sum()),
+                "calibration_error": calibration(arm),
+            },
+        )
+        shared = {"shape": [2], "rule": "normal(std=0.02)", "sha256": f"values of {seed}"}
+        trial.write_json("initial.json", {"embedding.tokens.weight": shared})
+        trial.write_json(
+            "trial.json",
+            {
+                "arm": arm,
+                "seed": seed,
+                "setting": setting.model_dump(mode="json"),
+                "data": dataset.record,
+                "batch_digest": f"batches of {seed}",
+                "tokens": setting.tokens,
+                "iterations": steps,
+                "diverged_at": steps // 2 if (arm, seed) in diverged else None,
+            },
+        )
+        environment = {"packages": {"torch": "2"}, "python": "3", "device": "cpu", "threads": 1}
+        trial.write_json("environment.json", environment)
+        trial.write_json("timing.json", {"training_seconds": 2.0, "evaluation_seconds": 0.5})
+        trial.finish()
+    return load_results(path)

@@ -23,8 +23,13 @@ app = App(
 VERBS = {
     "studies": "List the studies that ship with paribus.",
     "show": "Show what a study would do: arms, cost on this machine, specification.",
+    "plan": "Say what a study costs here and what it can detect, before any run.",
+    "register": "Fix what would count before the first run: write registration.json.",
     "run": "Train, evaluate, compare and report a study; continues an earlier run.",
     "status": "Show which trials of a results folder are finished.",
+    "analyse": "Test every contrast of a results folder; write analysis.json.",
+    "decide": "Give the verdict on every arm of a results folder; write verdict.json.",
+    "null": "Measure the error rates of a study's tests on A/A replicates of its baseline.",
     "report": "Draw the report of a results folder again, from its records alone.",
 }
 for _verb, _help in VERBS.items():

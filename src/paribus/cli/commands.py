@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -13,6 +13,11 @@ from paribus.errors import ParibusError
 from paribus.execution import Device
 from paribus.study import Study, load_study, parse_override, shipped_studies
 
+if TYPE_CHECKING:
+    from paribus.analysis import Analysis
+    from paribus.decision import Verdict
+    from paribus.results import Results
+
 # What several verbs take.
 StudyName = Annotated[
     str, Parameter(help="A shipped name (see `paribus studies`), or the path of a TOML file.")
@@ -21,6 +26,9 @@ Folder = Annotated[Path, Parameter(help="The results folder of a study.")]
 Overrides = Annotated[
     list[str] | None,
     Parameter(name="--set", negative=(), help="Override a key of the study: key=value."),
+]
+ResultsPath = Annotated[
+    Path | None, Parameter(name="--results", help="The results folder; by default results/<study>.")
 ]
 Workers = Annotated[
     int | None, Parameter(help="Worker processes; by default one per core, on a GPU one.")
@@ -47,12 +55,52 @@ def show(
         console.print(part)
 
 
+def plan(
+    study: StudyName,
+    *,
+    pilot: Annotated[
+        Path | None, Parameter(help="A results folder whose spread to plan with.")
+    ] = None,
+    sd: Annotated[
+        float | None,
+        Parameter(help="SD of the paired differences of the primary endpoint, where known."),
+    ] = None,
+    workers: Workers = None,
+    device: Where = "auto",
+    set_: Overrides = None,
+) -> None:
+    """What a study costs on this machine, and the smallest effect it can detect."""
+    from paribus.analysis import analyse as analyse_results
+    from paribus.analysis import detectable
+    from paribus.execution import estimate
+    from paribus.results import load_results
+
+    loaded = _load(study, set_)
+    earlier = analyse_results(load_results(pilot)) if pilot else None
+    rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
+    cost = estimate(loaded, workers=workers, device=device)
+    for part in (tables.cost(loaded, cost), *tables.detectable(loaded, rows)):
+        console.print(part)
+
+
+def register(
+    study: StudyName,
+    *,
+    results: ResultsPath = None,
+    device: Where = "auto",
+    set_: Overrides = None,
+) -> None:
+    """Fix what would count before the first run."""
+    from paribus.execution import register as register_study
+
+    path = register_study(_load(study, set_), results, device=device)
+    console.print(f"registered: {path}", soft_wrap=True)
+
+
 def run(
     study: StudyName,
     *,
-    results: Annotated[
-        Path | None, Parameter(help="The results folder; by default results/<study>.")
-    ] = None,
+    results: ResultsPath = None,
     workers: Workers = None,
     device: Where = "auto",
     stack: Annotated[
@@ -61,13 +109,8 @@ def run(
     ] = None,
     set_: Overrides = None,
 ) -> int:
-    """Train, evaluate, compare and report a study; continues where an earlier run stopped."""
-    from paribus.cli.progress import watching
-    from paribus.execution import run as run_study
-
-    loaded = _load(study, set_)
-    with watching(console) as watch:
-        done = run_study(loaded, results, workers=workers, device=device, stack=stack, watch=watch)
+    """Train, evaluate, compare and report a study; continues an earlier run."""
+    done = _train(_load(study, set_), results, workers, device, stack)
     return _finish(done.path)
 
 
@@ -79,28 +122,94 @@ def status(folder: Folder) -> None:
         console.print(part)
 
 
+def analyse(folder: Folder) -> int:
+    """Test every contrast as registered; everything goes to analysis.json."""
+    analysis = _analyse(folder)[1]
+    for part in tables.contrasts(analysis):
+        console.print(part)
+    return _exit_code(analysis)
+
+
+def decide(folder: Folder) -> int:
+    """The verdict on every arm, with the row of the decision table that fired."""
+    _, analysis, verdicts = _analyse(folder)
+    for part in tables.verdicts(verdicts):
+        console.print(part)
+    return _exit_code(analysis)
+
+
+def null(
+    study: StudyName,
+    *,
+    replicates: Annotated[int, Parameter(help="A/A studies, each with the study's seeds.")],
+    results: ResultsPath = None,
+    workers: Workers = None,
+    device: Where = "auto",
+    set_: Overrides = None,
+) -> None:
+    """Run the baseline against itself through the whole pipeline, and count what is found."""
+    from paribus.analysis import calibrate
+    from paribus.results.files import write_json
+    from paribus.study import null_study
+
+    loaded = _load(study, set_)
+    nulls = null_study(loaded, replicates)
+    done = _train(nulls, results, workers, device, None)
+    calibration = calibrate(done, pairs=len(loaded.seeds))
+    write_json(done.path / "null.json", calibration.to_dict())
+    console.print(tables.calibration(calibration))
+    console.print(f"null: {done.path / 'null.json'}", soft_wrap=True)
+
+
 def report(folder: Folder) -> int:
     """Draw the report of a results folder again, from its records alone."""
     return _finish(folder)
+
+
+def _train(
+    study: Study, results: Path | None, workers: int | None, device: Device, stack: int | None
+) -> Results:
+    from paribus.cli.progress import watching
+    from paribus.execution import run as run_study
+
+    with watching(console) as watch:
+        return run_study(study, results, workers=workers, device=device, stack=stack, watch=watch)
 
 
 def _load(study: str, overrides: list[str] | None) -> Study:
     return load_study(study, dict(parse_override(text) for text in overrides or ()))
 
 
-def _finish(folder: Path) -> int:
-    """Compare, print and write the report; 1 where controls did not hold."""
-    from paribus.analysis import analyse
-    from paribus.report import write_report
-    from paribus.results import load_results, write_tables
+def _analyse(folder: Path) -> tuple[Results, Analysis, list[Verdict]]:
+    """Read, analyse and decide; leaves analysis.json and verdict.json."""
+    from paribus.analysis import analyse as analyse_results
+    from paribus.decision import decide as decide_analysis
+    from paribus.results import load_results
+    from paribus.results.files import write_json
 
     results = load_results(folder)
     if not results.finished:
         raise ParibusError(f"no trial in {folder} is finished; run the study first")
-    analysis = analyse(results)
+    analysis = analyse_results(results)
+    verdicts = decide_analysis(analysis)
+    write_json(folder / "analysis.json", analysis.to_dict())
+    write_json(folder / "verdict.json", [verdict.to_dict() for verdict in verdicts])
+    return results, analysis, verdicts
+
+
+def _finish(folder: Path) -> int:
+    """Analyse, decide, print and write the report; 1 where controls did not hold."""
+    from paribus.report import write_report
+    from paribus.results import write_tables
+
+    results, analysis, verdicts = _analyse(folder)
     write_tables(results)
-    page = write_report(results, analysis)
-    for part in tables.comparison(analysis):
+    page = write_report(results, analysis, verdicts)
+    for part in (*tables.comparison(analysis), *tables.verdicts(verdicts)):
         console.print(part)
     console.print(f"report: {page}", soft_wrap=True)
+    return _exit_code(analysis)
+
+
+def _exit_code(analysis: Analysis) -> int:
     return 1 if any(control.state == "broken" for control in analysis.controls) else 0

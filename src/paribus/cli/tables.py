@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rich import box
@@ -10,9 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from paribus import numbers
-from paribus.analysis import Analysis
+from paribus.analysis import Analysis, Calibration, Contrast, Detectable
+from paribus.decision import Verdict
 from paribus.execution import Estimate
 from paribus.results import Results
+from paribus.statistics import Interval, PairedRates, minimum_detectable_effect
 from paribus.study import METRICS, Study
 from paribus.study.canonical import flatten
 
@@ -34,7 +37,25 @@ def shipped(studies: dict[str, Study]) -> Table:
     return table
 
 
-def study(study: Study, cost: Estimate) -> Iterator[RenderableType]:
+def cost(study: Study, estimated: Estimate) -> Table:
+    """Tokens, operations, time and memory."""
+    tokens = sum(estimated.tokens[arm] for arm, _ in study.trials)
+    flops = sum(estimated.flops[arm] for arm, _ in study.trials)
+    how = "measured just now" if estimated.measured else "at least: too large to try out here"
+    table = _table("", "", title=f"{len(study.trials)} trials", right=("",))
+    table.show_header = False
+    table.add_row("tokens per trial", f"{estimated.tokens[study.baseline]:,}")
+    table.add_row("tokens in all", f"{tokens:,}")
+    table.add_row("FLOPs per trial", f"{estimated.flops[study.baseline]:.3g}")
+    table.add_row("FLOPs in all", f"{flops:.3g}")
+    table.add_row(f"one step ({how})", f"{estimated.step_seconds * 1e3:,.0f} ms")
+    where = f"{estimated.workers} workers on {estimated.device}"
+    table.add_row(f"expected time, {where}", numbers.duration(estimated.seconds))
+    table.add_row("memory of a worker", f"{estimated.memory_bytes / 2**20:,.0f} MiB")
+    return table
+
+
+def study(study: Study, estimated: Estimate) -> Iterator[RenderableType]:
     yield f"[bold]{escape(study.title or study.name)}[/]"
     if study.question:
         yield escape(study.question)
@@ -53,28 +74,12 @@ def study(study: Study, cost: Estimate) -> Iterator[RenderableType]:
             escape(arm),
             escape(study.reference(arm) or ""),
             escape("\n".join(differences)) or "(nothing)",
-            f"{cost.parameters[arm]:,}",
-            f"{cost.flops[arm] / 1e12:,.2f}",
+            f"{estimated.parameters[arm]:,}",
+            f"{estimated.flops[arm] / 1e12:,.2f}",
         )
     yield arms
 
-    trials = len(study.trials)
-    tokens = sum(cost.tokens[arm] for arm, _ in study.trials)
-    flops = sum(cost.flops[arm] for arm, _ in study.trials)
-    total = _table("cost", "", title=f"{trials} trials", right=("",))
-    total.add_row("tokens per trial", f"{cost.tokens[study.baseline]:,}")
-    total.add_row("tokens in all", f"{tokens:,}")
-    total.add_row("training FLOPs in all", f"{flops:.3g}")
-    step = f"{cost.step_seconds * 1e3:,.0f} ms"
-    total.add_row("one step" if cost.measured else "one step, at least", step)
-    how = "measured just now" if cost.measured else "a lower bound: too large to try out here"
-    total.add_row(
-        f"expected time, {cost.workers} workers on {cost.device}", numbers.duration(cost.seconds)
-    )
-    total.add_row("memory of a worker", f"{cost.memory_bytes / 2**20:,.0f} MiB")
-    yield total
-    yield f"[dim]time and memory: {how}[/]"
-
+    yield cost(study, estimated)
     spec = _table("key", "value", title="as resolved")
     for key, value in flatten(study.model_dump(exclude={"arms", "claims"})).items():
         spec.add_row(key, escape(str(value)))
@@ -165,3 +170,164 @@ def _claims(analysis: Analysis) -> Iterator[RenderableType]:
             )
     yield table
     yield f"[dim]claimed by {escape(claims.source)}[/]"
+
+
+def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
+    """Every contrast: the primary endpoint in full, the others in a line."""
+    study = analysis.study
+    for arm, reference in study.contrasts:
+        primary = analysis.contrast(arm, study.primary.metric)
+        metric = METRICS[primary.metric]
+        title = f"{escape(arm)} against {escape(reference)}: {metric.label}"
+        if primary.paired is None:
+            yield f"[bold]{title}[/]: {escape(primary.why_not)}"
+            continue
+        table = _table("", "", title=title)
+        table.show_header = False
+        for name, value in _details(primary, metric.digits):
+            table.add_row(name, value)
+        yield table
+        others = _table(
+            "also", "delta [95% CI]".replace("[", "\\["), "gate p", "d_z", right=("gate p", "d_z")
+        )
+        for endpoint in study.endpoints:
+            contrast = analysis.contrast(arm, endpoint.metric)
+            if endpoint.primary or contrast.paired is None:
+                continue
+            paired, label = contrast.paired, METRICS[endpoint.metric].label
+            p, d_z = numbers.p_value(paired.gate_p), numbers.signed(paired.d_z, 2)
+            others.add_row(label, _delta(analysis, arm, endpoint.metric), p, d_z)
+        yield others
+    yield from _stability(analysis)
+    for line in left_out_lines(analysis):
+        yield f"[yellow]left out:[/] {escape(line)}"
+    yield "[dim]everything else, every pair included, is in analysis.json[/]"
+
+
+def _details(contrast: Contrast, digits: int) -> list[tuple[str, str]]:
+    paired = contrast.paired
+    assert paired is not None
+
+    def span(interval: Interval | None, places: int = digits) -> str:
+        if interval is None:
+            return numbers.NONE
+        if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
+            return "unbounded"
+        return f"{numbers.signed(interval.low, places)} to {numbers.signed(interval.high, places)}"
+
+    p = numbers.p_value
+    rows = [
+        ("seed pairs", f"{paired.n}" + (" (descriptive only)" if paired.descriptive_only else "")),
+        ("mean (SD) of differences", numbers.mean_sd(paired.mean, paired.sd, digits)),
+        ("95% t interval", span(paired.t_interval)),
+        ("95% studentized interval", span(paired.studentized_interval)),
+        (
+            "percentile, BCa (descriptive)",
+            f"{span(paired.percentile_interval_descriptive)}; "
+            f"{span(paired.bca_interval_descriptive)}",
+        ),
+        (
+            "gate p (t, bootstrap)",
+            f"{p(paired.gate_p)} ({p(paired.t_p)}, {p(paired.studentized_p)})",
+        ),
+        ("Holm p over the family", p(contrast.holm_p)),
+        ("sign-flip p (its floor)", f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})"),
+        ("d_z", f"{numbers.signed(paired.d_z, 2)}, {span(paired.d_z_interval, 2)}"),
+        ("Hedges g_z", f"{numbers.signed(paired.g_z, 2)}, {span(paired.g_z_interval, 2)}"),
+        ("correlation between arms", numbers.signed(paired.correlation, 2)),
+        ("detectable at the power", numbers.fixed(contrast.detectable, digits)),
+    ]
+    if paired.margin is not None:
+        inside = "inside" if paired.equivalent else "not inside"
+        rows.append(
+            (
+                f"90% interval {inside} +-{paired.margin:g}",
+                f"{span(paired.t_equivalence_interval)}, TOST p {p(paired.tost_p)}",
+            )
+        )
+    if contrast.capped is not None:
+        capped = contrast.capped
+        rows.append(
+            (
+                "diverged trials capped",
+                f"{numbers.signed(capped.mean, digits)}, {span(capped.t_interval)}, n = {capped.n}",
+            )
+        )
+    return rows
+
+
+def _stability(analysis: Analysis) -> Iterator[RenderableType]:
+    table = _table("events", "diverged", "spiked", "either", "McNemar p", title="stability")
+    for s in analysis.stabilities:
+
+        def count(rates: PairedRates) -> str:
+            baseline, treatment = (
+                rates.both + rates.only_baseline,
+                rates.both + rates.only_treatment,
+            )
+            return f"{baseline} -> {treatment} of {rates.n}"
+
+        p = numbers.p_value(s.any_event.p_value)
+        row = (count(s.diverged), count(s.spiked), count(s.any_event), p)
+        table.add_row(f"{escape(s.reference)} -> {escape(s.arm)}", *row)
+    if analysis.stabilities:
+        yield table
+
+
+OUTCOME_STYLES = {"INVALID": "red", "ADOPT": "green", "IMPROVES": "green", "BASELINE": "cyan"}
+
+
+def verdicts(verdicts: list[Verdict]) -> Iterator[RenderableType]:
+    for verdict in verdicts:
+        style = OUTCOME_STYLES.get(verdict.outcome, "yellow")
+        speaks = f", {verdict.hypothesis}" if verdict.hypothesis else ""
+        yield (
+            f"[bold {style}]{verdict.outcome}[/] [dim](row {verdict.row}{speaks})[/] "
+            f"{escape(verdict.sentence)}"
+        )
+
+
+def detectable(study: Study, rows: list[Detectable]) -> Iterator[RenderableType]:
+    power = f"{study.inference.power:.0%}"
+    least = minimum_detectable_effect(
+        len(study.seeds), power=study.inference.power, alpha=study.inference.alpha
+    )
+    yield f"{len(study.seeds)} seed pairs detect {least:.2f} SDs of a difference at {power} power."
+    if not rows:
+        yield "[dim]--pilot DIR or --sd X says what that is in the endpoint's unit[/]"
+        return
+    metric = METRICS[study.primary.metric]
+    columns = ("SD", "detects", "margin", "pairs for it")
+    table = _table("contrast", *columns, title=f"{metric.label}, {metric.unit}", right=columns)
+    for row in rows:
+        table.add_row(
+            escape(row.contrast),
+            f"{numbers.fixed(row.sd, metric.digits)} ({row.source})",
+            numbers.fixed(row.effect, metric.digits),
+            numbers.fixed(row.margin, metric.digits),
+            str(row.pairs_for_margin),
+        )
+    yield table
+    for row in rows:
+        if row.exceeds_margin:
+            yield (
+                f"[yellow]warning:[/] {escape(row.contrast)}: the smallest detectable effect "
+                f"exceeds the margin; {row.pairs_for_margin} seeds would resolve it"
+            )
+
+
+def calibration(calibration: Calibration) -> Table:
+    columns = ("nominal", "measured", "95% interval")
+    title = f"A/A: {calibration.rates[0].n} replicates of {calibration.pairs} seed pairs"
+    table = _table("", *columns, title=title, right=columns)
+    for rate in calibration.rates:
+        low, high = rate.interval.low, rate.interval.high
+        table.add_row(
+            rate.name,
+            f"{rate.nominal:.1%}",
+            f"{rate.rate:.1%} ({rate.count}/{rate.n})",
+            f"{low:.1%} to {high:.1%}",
+        )
+    if calibration.skipped:
+        table.add_row(f"{calibration.skipped} replicates were left out: a trial diverged")
+    return table

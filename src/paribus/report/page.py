@@ -14,6 +14,7 @@ import vl_convert
 
 from paribus import numbers
 from paribus.analysis import Analysis
+from paribus.decision import Verdict
 from paribus.report import figures
 from paribus.results import Results
 from paribus.results.files import write_bytes
@@ -34,14 +35,14 @@ class Figure:
         return self.chart.to_dict()
 
 
-def write_report(results: Results, analysis: Analysis) -> Path:
+def write_report(results: Results, analysis: Analysis, verdicts: list[Verdict]) -> Path:
     """Write `report.html` into the results folder; returns its path. Needs no network."""
     path = results.path / "report.html"
-    write_bytes(path, render(results, analysis).encode())
+    write_bytes(path, render(results, analysis, verdicts).encode())
     return path
 
 
-def render(results: Results, analysis: Analysis) -> str:
+def render(results: Results, analysis: Analysis, verdicts: list[Verdict]) -> str:
     """The page as text. Whatever comes from a study file is escaped."""
     drawn = _figures(results, analysis)
     environment = jinja2.Environment(
@@ -56,6 +57,7 @@ def render(results: Results, analysis: Analysis) -> str:
         study=results.study,
         results=results,
         analysis=analysis,
+        verdicts=verdicts,
         colours=figures.colours(results.study),
         figures=drawn,
         # Inside a <script> element "</" would end it, whatever the quotes say.

@@ -77,6 +77,11 @@ class Results:
         return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
     @cached_property
+    def windows(self) -> dict[tuple[str, int], pa.Table]:
+        """Loss and hits of every window of the validation split, by (arm, seed)."""
+        return {(f.arm, f.seed): f.read_columns("windows.parquet") for f in self.finished}
+
+    @cached_property
     def timing(self) -> dict[tuple[str, int], dict[str, float]]:
         """timing.json by (arm, seed)."""
         return {(f.arm, f.seed): f.read_json("timing.json") for f in self.finished}

@@ -2,6 +2,7 @@
 
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
 from paribus.study.metrics import METRICS, Metric
+from paribus.study.null import null_study
 from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Training
 from paribus.study.study import (
     Arm,
@@ -33,6 +34,7 @@ __all__ = [
     "Study",
     "Training",
     "load_study",
+    "null_study",
     "parse_override",
     "parse_study",
     "shipped_studies",

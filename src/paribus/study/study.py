@@ -7,7 +7,7 @@ between two arms is therefore known before anything runs, and can be printed.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
@@ -60,6 +60,8 @@ class Inference(Spec):
     resamples: Annotated[int, Field(ge=10_000)] = 10_000
     seed: Annotated[int, Field(ge=0)] = 0
     """Of the resampling."""
+    target: Literal["this item set", "new items"] = "new items"
+    """What claims from items (windows, questions) are about: these, or others like them."""
 
 
 class Stability(Spec):

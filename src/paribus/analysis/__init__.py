@@ -1,0 +1,28 @@
+"""From records to inference, as the study registered it. No torch."""
+
+from paribus.analysis.analyse import analyse
+from paribus.analysis.calibration import Calibration, Rate, calibrate
+from paribus.analysis.detectable import Detectable, detectable
+from paribus.analysis.parts import (
+    Analysis,
+    Contrast,
+    Costs,
+    LeftOut,
+    Stabilities,
+    Summary,
+)
+
+__all__ = [
+    "Analysis",
+    "Calibration",
+    "Contrast",
+    "Costs",
+    "Detectable",
+    "LeftOut",
+    "Rate",
+    "Stabilities",
+    "Summary",
+    "analyse",
+    "calibrate",
+    "detectable",
+]

@@ -1,0 +1,231 @@
+"""From records to inference: every contrast, tested as the study registered it.
+
+The unit is the seed pair: treatment minus baseline at the same seed. A pair that cannot be compared
+is left out by name, never in silence; a contrast whose controls are broken is not analysed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from paribus.analysis.parts import Analysis, Contrast, Costs, LeftOut, Stabilities, Summary
+from paribus.analysis.table import Table
+from paribus.results import Results, ResultsFolder, read_registration
+from paribus.statistics import (
+    FamilySignFlip,
+    MacroContrast,
+    PairedContrast,
+    PairedRates,
+    StabilityEvents,
+    holm,
+    macro_contrast,
+    max_statistic_sign_flip,
+    minimum_detectable_effect,
+    paired_contrast,
+    paired_event_rates,
+)
+from paribus.study import Endpoint, Study
+
+# Metrics that are means over items (windows of the validation split), and the column of hits.
+ITEM_METRICS = {"validation_accuracy": "correct"}
+
+Pair = tuple[StabilityEvents, StabilityEvents]
+Kind = Callable[[StabilityEvents], bool]
+
+
+def analyse(results: Results) -> Analysis:
+    """Analyse the finished trials of `results` as their study says.
+
+    Raises ParibusError where a record is missing or was changed.
+    """
+    study = results.study
+    table = Table.of(results)
+    contrasts, left_out = [], []
+    for endpoint in study.endpoints:
+        for arm, reference in study.contrasts:
+            contrast, out = _contrast(table, arm, reference, endpoint)
+            contrasts.append(contrast)
+            left_out += out
+    return Analysis(
+        study=study,
+        missing=tuple(folder.label for folder in results.unfinished),
+        late_seeds=_late_seeds(results),
+        controls=tuple(results.controls),
+        summaries=tuple(
+            Summary(arm, endpoint.metric, table.usable(arm, endpoint.metric))
+            for endpoint in study.endpoints
+            for arm in study.arms
+        ),
+        contrasts=tuple(_adjusted(contrasts)),
+        events=table.events,
+        stabilities=tuple(_stabilities(study, table.events)),
+        costs=tuple(_costs(table, arm, reference) for arm, reference in study.contrasts),
+        family=_family(study, contrasts),
+        left_out=tuple(left_out),
+    )
+
+
+def _contrast(
+    table: Table, arm: str, reference: str, endpoint: Endpoint
+) -> tuple[Contrast, list[LeftOut]]:
+    study, metric = table.results.study, endpoint.metric
+    ours, theirs = table.usable(arm, metric), table.usable(reference, metric)
+    seeds = tuple(seed for seed in study.seeds if seed in ours and seed in theirs)
+    left_out = [
+        LeftOut(arm, reference, metric, seed, "; ".join(filter(None, why)))
+        for seed in study.seeds
+        if any(why := [table.why_unusable(name, seed, metric) for name in (reference, arm)])
+    ]
+    broken = [c for c in table.results.controls if c.arm == arm and c.state == "broken"]
+    why_not = ""
+    if broken:
+        why_not = f"controls broken: {', '.join(control.name for control in broken)}"
+    elif len(seeds) < 2:
+        why_not = f"{len(seeds)} comparable seed pairs; inference needs two"
+    contrast = Contrast(arm, reference, metric, endpoint.primary, seeds, None, why_not)
+    if not why_not:
+        paired = _infer(study, endpoint, theirs, ours)
+        power, alpha = study.inference.power, study.inference.alpha
+        effect = minimum_detectable_effect(len(seeds), power=power, alpha=alpha)
+        contrast = replace(
+            contrast,
+            paired=paired,
+            detectable=effect * paired.sd,
+            items=_items(table, contrast, endpoint),
+        )
+    capped_ours, capped_theirs = table.capped(arm, metric), table.capped(reference, metric)
+    if not broken and len(capped_ours.keys() & capped_theirs.keys()) > max(len(seeds), 1):
+        contrast = replace(contrast, capped=_infer(study, endpoint, capped_theirs, capped_ours))
+    return contrast, left_out
+
+
+def _items(table: Table, contrast: Contrast, endpoint: Endpoint) -> MacroContrast | None:
+    """Accuracy paired by seed and by item; the items are the full windows of the validation split.
+
+    The last window may be shorter; it is left out here, so that every item weighs the same.
+    """
+    study = table.results.study
+    if contrast.metric not in ITEM_METRICS:
+        return None
+
+    def accuracy(arm: str) -> np.ndarray:
+        windows = [table.windows(arm, seed) for seed in contrast.seeds]
+        full = [w["predicted"].to_numpy() == w["predicted"].to_numpy().max() for w in windows]
+        hits = [w[ITEM_METRICS[contrast.metric]].to_numpy() for w in windows]
+        sizes = [w["predicted"].to_numpy() for w in windows]
+        return np.stack([(h / n)[f] for h, n, f in zip(hits, sizes, full, strict=True)])
+
+    baseline, treatment = accuracy(contrast.reference), accuracy(contrast.arm)
+    if baseline.shape != treatment.shape:  # the arm reads in windows of its own length
+        return None
+    return macro_contrast(
+        [baseline],
+        [treatment],
+        target=study.inference.target,
+        seed=study.inference.seed,
+        margin=endpoint.margin,
+        alpha=study.inference.alpha,
+        resamples=study.inference.resamples,
+    )
+
+
+def _infer(
+    study: Study, endpoint: Endpoint, baseline: dict[int, float], treatment: dict[int, float]
+) -> PairedContrast:
+    """The registered inference over the seeds that both have."""
+    seeds = [seed for seed in study.seeds if seed in baseline and seed in treatment]
+    return paired_contrast(
+        [baseline[seed] for seed in seeds],
+        [treatment[seed] for seed in seeds],
+        seed=study.inference.seed,
+        margin=endpoint.margin,
+        alpha=study.inference.alpha,
+        resamples=study.inference.resamples,
+    )
+
+
+def _adjusted(contrasts: list[Contrast]) -> list[Contrast]:
+    """Holm over the registered family: the primary endpoint in every contrast.
+
+    A contrast that could not be analysed stays in the family as p = 1, so that losing one never
+    makes the others easier.
+    """
+    family = [contrast for contrast in contrasts if contrast.primary]
+    if not family:
+        return contrasts
+    adjusted = holm([c.paired.gate_p if c.paired else 1.0 for c in family])
+    by_arm = {c.arm: float(p) for c, p in zip(family, adjusted, strict=True) if c.paired}
+    return [
+        replace(c, holm_p=by_arm[c.arm]) if c.primary and c.arm in by_arm else c for c in contrasts
+    ]
+
+
+def _stabilities(study: Study, events: dict[tuple[str, int], StabilityEvents]) -> list[Stabilities]:
+    found = []
+    for arm, reference in study.contrasts:
+        pairs = [
+            (events[reference, seed], events[arm, seed])
+            for seed in study.seeds
+            if (arm, seed) in events and (reference, seed) in events
+        ]
+        if not pairs:
+            continue
+
+        def rates(kind: Kind, pairs: list[Pair] = pairs) -> PairedRates:
+            return paired_event_rates([kind(a) for a, _ in pairs], [kind(b) for _, b in pairs])
+
+        found.append(
+            Stabilities(
+                arm,
+                reference,
+                diverged=rates(lambda e: e.diverged),
+                spiked=rates(lambda e: e.spiked),
+                any_event=rates(lambda e: e.diverged or e.spiked),
+            )
+        )
+    return found
+
+
+def _costs(table: Table, arm: str, reference: str) -> Costs:
+    ours, theirs = (table.usable(name, "calibration_error") for name in (arm, reference))
+    rises = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    trials, timing = table.results.trials, table.results.timing
+
+    def speed(name: str, seed: int) -> float:
+        return trials[name, seed]["tokens"] / timing[name, seed]["training_seconds"]
+
+    losses = [
+        1 - speed(arm, seed) / speed(reference, seed)
+        for seed in table.results.study.seeds
+        if (arm, seed) in trials and (reference, seed) in trials
+    ]
+    return Costs(
+        arm,
+        reference,
+        calibration=float(np.mean(rises)) if rises else None,
+        throughput=float(np.mean(losses)) if losses else None,
+    )
+
+
+def _family(study: Study, contrasts: list[Contrast]) -> FamilySignFlip | None:
+    """Over the seeds that every analysed contrast of the primary endpoint has."""
+    family = [c for c in contrasts if c.primary and c.paired is not None]
+    shared = [seed for seed in study.seeds if family and all(seed in c.seeds for c in family)]
+    if len(shared) < 2:
+        return None
+    columns = [
+        [dict(zip(c.seeds, c.paired.pairs, strict=True))[seed].delta for seed in shared]
+        for c in family
+        if c.paired
+    ]
+    return max_statistic_sign_flip(
+        np.array(columns).T, seed=study.inference.seed, resamples=study.inference.resamples
+    )
+
+
+def _late_seeds(results: Results) -> tuple[int, ...]:
+    registered = read_registration(ResultsFolder(results.path)) or {}
+    return tuple(registered.get("seeds_added_after_results", ()))

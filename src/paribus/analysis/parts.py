@@ -1,0 +1,191 @@
+"""What an analysis consists of. Plain data, all of it in `analysis.json`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from paribus.results import Control
+from paribus.statistics import (
+    FamilySignFlip,
+    MacroContrast,
+    PairedContrast,
+    PairedRates,
+    StabilityEvents,
+)
+from paribus.study import Study
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One metric of one arm over its finished, finite trials."""
+
+    arm: str
+    metric: str
+    values: dict[int, float]
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+    @property
+    def mean(self) -> float | None:
+        return float(np.mean(list(self.values.values()))) if self.values else None
+
+    @property
+    def sd(self) -> float | None:
+        """Sample SD (n - 1); None for fewer than two trials."""
+        return float(np.std(list(self.values.values()), ddof=1)) if self.n > 1 else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "arm": self.arm,
+            "metric": self.metric,
+            "n": self.n,
+            "mean": self.mean,
+            "sd": self.sd,
+            "values": {str(seed): value for seed, value in self.values.items()},
+        }
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A seed that a contrast could not use, and why."""
+
+    arm: str
+    reference: str
+    metric: str
+    seed: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One metric of an arm against its reference.
+
+    Attributes:
+        seeds: those of the pairs, in the order of `paired.pairs`.
+        paired: the inference; None where it does not exist, and `why_not` says why.
+        holm_p: the gate p adjusted over the family of the primary endpoint; None outside of it.
+        detectable: the least difference, in the metric's unit, that so many pairs would detect at
+            the registered power, given the SD seen here.
+        items: for accuracy-type metrics, paired by seed and by window of the validation split.
+        capped: the same with diverged trials given a uniform guess's score, where there are any.
+    """
+
+    arm: str
+    reference: str
+    metric: str
+    primary: bool
+    seeds: tuple[int, ...]
+    paired: PairedContrast | None
+    why_not: str
+    holm_p: float | None = None
+    detectable: float | None = None
+    items: MacroContrast | None = None
+    capped: PairedContrast | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "arm": self.arm,
+            "reference": self.reference,
+            "metric": self.metric,
+            "primary": self.primary,
+            "seeds": list(self.seeds),
+            "paired": self.paired.to_dict() if self.paired else None,
+            "why_not": self.why_not,
+            "holm_p": self.holm_p,
+            "detectable": self.detectable,
+            "items": self.items.to_dict() if self.items else None,
+            "capped": self.capped.to_dict() if self.capped else None,
+        }
+
+
+@dataclass(frozen=True)
+class Stabilities:
+    """Events of an arm against its reference, over the seeds that both have finished."""
+
+    arm: str
+    reference: str
+    diverged: PairedRates
+    spiked: PairedRates
+    any_event: PairedRates
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What an arm costs besides quality, as means over seed pairs; None where it is not known.
+
+    Attributes:
+        calibration: rise of the expected calibration error.
+        throughput: share of training tokens per second that is lost.
+    """
+
+    arm: str
+    reference: str
+    calibration: float | None
+    throughput: float | None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All that is inferred from a study's records.
+
+    Attributes:
+        missing: labels of trials that are not finished.
+        late_seeds: seeds that were added after results had been seen.
+        family: the maximum-statistic sign-flip test over the primary family, a sensitivity
+            analysis beside Holm; None where the contrasts have no two seeds in common.
+    """
+
+    study: Study
+    missing: tuple[str, ...]
+    late_seeds: tuple[int, ...]
+    controls: tuple[Control, ...]
+    summaries: tuple[Summary, ...]
+    contrasts: tuple[Contrast, ...]
+    events: dict[tuple[str, int], StabilityEvents]
+    stabilities: tuple[Stabilities, ...]
+    costs: tuple[Costs, ...]
+    family: FamilySignFlip | None
+    left_out: tuple[LeftOut, ...]
+
+    def contrast(self, arm: str, metric: str) -> Contrast:
+        return next(c for c in self.contrasts if (c.arm, c.metric) == (arm, metric))
+
+    def summary(self, arm: str, metric: str) -> Summary:
+        return next(s for s in self.summaries if (s.arm, s.metric) == (arm, metric))
+
+    def broken(self, arm: str) -> list[Control]:
+        """Controls between `arm` and its reference that did not hold."""
+        return [c for c in self.controls if c.arm == arm and c.state == "broken"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types: the content of `analysis.json`."""
+        return {
+            "study": self.study.digest,
+            "missing": list(self.missing),
+            "late_seeds": list(self.late_seeds),
+            "controls": [asdict(control) for control in self.controls],
+            "summaries": [summary.to_dict() for summary in self.summaries],
+            "contrasts": [contrast.to_dict() for contrast in self.contrasts],
+            "events": [
+                {"arm": arm, "seed": seed} | events.to_dict()
+                for (arm, seed), events in self.events.items()
+            ],
+            "stability": [
+                {
+                    "arm": s.arm,
+                    "reference": s.reference,
+                    "diverged": s.diverged.to_dict(),
+                    "spiked": s.spiked.to_dict(),
+                    "any_event": s.any_event.to_dict(),
+                }
+                for s in self.stabilities
+            ],
+            "costs": [asdict(cost) for cost in self.costs],
+            "family": self.family.to_dict() if self.family else None,
+            "left_out": [asdict(left_out) for left_out in self.left_out],
+        }

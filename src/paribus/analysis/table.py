@@ -1,0 +1,106 @@
+"""Every finished trial's scores, and which of them can be compared."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from paribus.results import Results
+from paribus.statistics import StabilityEvents, StabilityRule, stability_events
+from paribus.study import METRICS
+
+
+@dataclass(frozen=True)
+class Table:
+    """The scores of all finished trials, and what happened in their training.
+
+    Attributes:
+        values: {(arm, seed, metric): value}, NaN where a trial has none.
+        events: divergence and spikes by (arm, seed), of every finished trial.
+    """
+
+    results: Results
+    values: dict[tuple[str, int, str], float]
+    events: dict[tuple[str, int], StabilityEvents]
+
+    @classmethod
+    def of(cls, results: Results) -> Table:
+        values = {
+            (row["arm"], row["seed"], metric): row[metric]
+            for row in results.scores.to_pylist()
+            for metric in METRICS
+        }
+        stability = results.study.stability
+        rule = StabilityRule(
+            smoothing_steps=stability.smoothing_steps,
+            median_steps=stability.median_steps,
+            mad_multiplier=stability.mad_multiplier,
+            spike_steps=stability.spike_steps,
+        )
+        events = {
+            (folder.arm, folder.seed): _events(
+                folder.read_columns("steps.parquet")["train_loss"].to_numpy(), rule
+            )
+            for folder in results.finished
+        }
+        return cls(results, values, events)
+
+    def why_unusable(self, arm: str, seed: int, metric: str) -> str:
+        """Why a trial has no value to compare; empty where it has one."""
+        if (arm, seed) not in self.events:
+            return f"{arm} is not finished"
+        events = self.events[arm, seed]
+        frozen_at = self.results.trials[arm, seed]["diverged_at"]
+        if frozen_at is not None:
+            return f"{arm} diverged: not finite at step {frozen_at + 1}"
+        if events.diverged:
+            return f"{arm} diverged: final loss {events.final_smoothed_loss:.3f} above the first"
+        if not math.isfinite(self.values[arm, seed, metric]):
+            return f"{arm} has no finite value"
+        return ""
+
+    def windows(self, arm: str, seed: int) -> pa.Table:
+        """Loss and hits of every window of the validation split."""
+        return self.results.windows[arm, seed]
+
+    def usable(self, arm: str, metric: str) -> dict[int, float]:
+        """{seed: value} of the trials that can be compared."""
+        return {
+            seed: self.values[arm, seed, metric]
+            for seed in self.results.study.seeds
+            if not self.why_unusable(arm, seed, metric)
+        }
+
+    def capped(self, arm: str, metric: str) -> dict[int, float]:
+        """The same with diverged trials given the score of a uniform guess over tokens."""
+        trials = self.results.trials
+        capped = self.usable(arm, metric)
+        for seed in self.results.study.seeds:
+            if seed not in capped and (arm, seed) in trials:
+                guess = _uniform_guess(metric, trials[arm, seed]["data"]["vocab_size"])
+                if guess is not None:
+                    capped[seed] = guess
+        return capped
+
+
+def _events(losses: np.ndarray, rule: StabilityRule) -> StabilityEvents:
+    if math.isfinite(losses[0]):
+        return stability_events(losses, rule)
+    return StabilityEvents(
+        diverged=True,
+        first_nonfinite_step=0,
+        initial_loss=math.nan,
+        final_smoothed_loss=None,
+        spike_starts=(),
+    )
+
+
+def _uniform_guess(metric: str, vocab_size: int) -> float | None:
+    return {
+        "validation_loss": math.log(vocab_size),
+        "validation_perplexity": float(vocab_size),
+        "validation_accuracy": 1 / vocab_size,
+    }.get(metric)

@@ -1,0 +1,33 @@
+"""A/A studies: the baseline against itself, so that whatever is found is a false positive."""
+
+from __future__ import annotations
+
+from paribus.errors import ParibusError
+from paribus.study.load import parse_study
+from paribus.study.study import Study
+
+AGAIN = "again"
+SALT = "model.init.salt"
+
+
+def null_study(study: Study, replicates: int) -> Study:
+    """`replicates` A/A studies of `study` in one: as many seeds each, none of them shared.
+
+    The arm `again` is the baseline with other initial values from the same distributions, on the
+    same batches. Raises ParibusError for fewer than one replicate or two seeds.
+    """
+    if replicates < 1:
+        raise ParibusError(f"replicates = {replicates} must be at least 1")
+    if len(study.seeds) < 2:
+        raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
+    table = study.model_dump(exclude={"claims"})
+    baseline = table["arms"][study.baseline]
+    salt = 1 + study.setting(study.baseline).model.init.salt
+    table["arms"] = {
+        study.baseline: baseline | {"against": None},
+        AGAIN: {"title": "baseline again", "set": baseline["set"] | {SALT: salt}},
+    }
+    table["name"] = f"{study.name}-null"[:80]
+    table["title"] = f"A/A calibration of {study.name}"
+    table["seeds"] = list(range(1, replicates * len(study.seeds) + 1))
+    return parse_study(table, folder=study.folder)

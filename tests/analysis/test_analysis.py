@@ -1,0 +1,226 @@
+"""From records to inference: the right pairs, the right family, and nothing dropped in silence."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from paribus.analysis import analyse, calibrate, detectable
+from paribus.errors import ParibusError
+from paribus.results import Results
+from paribus.statistics import holm, minimum_detectable_effect, paired_contrast
+from paribus.study import Study, null_study
+
+Study_, Fabricate = Callable[..., Study], Callable[..., Results]
+SEEDS = [1, 2, 3, 4, 5]
+NOISE = {1: 0.010, 2: -0.013, 3: 0.004, 4: 0.021, 5: -0.009}
+
+
+def loss(arm: str, seed: int) -> float:
+    effect = {"baseline": 0.0, "layernorm": 0.08, "rmsnorm": -0.01}[arm]
+    wobble = {"baseline": 0.0, "layernorm": 0.3, "rmsnorm": -0.7}[arm]
+    return 2.5 + NOISE[seed] + effect + wobble * NOISE[seed]
+
+
+def test_contrasts_are_those_of_the_seed_pairs(small_study: Study_, fabricate: Fabricate) -> None:
+    study = small_study(seeds=SEEDS)
+    analysis = analyse(fabricate(study, loss))
+    contrast = analysis.contrast("layernorm", "validation_loss")
+    expected = paired_contrast(
+        [loss("baseline", s) for s in SEEDS],
+        [loss("layernorm", s) for s in SEEDS],
+        seed=0,
+        margin=0.02,
+    )
+    assert contrast.paired == expected
+    assert contrast.seeds == tuple(SEEDS)
+    assert contrast.paired is not None
+    assert contrast.paired.mean == pytest.approx(0.08 + 0.3 * np.mean(list(NOISE.values())))
+    least = minimum_detectable_effect(5)
+    assert contrast.detectable == pytest.approx(least * contrast.paired.sd)
+    summary = analysis.summary("layernorm", "validation_loss")
+    assert summary.sd == pytest.approx(np.std([loss("layernorm", s) for s in SEEDS], ddof=1))
+    assert analysis.missing == ()
+    assert analysis.left_out == ()
+    json.dumps(analysis.to_dict(), allow_nan=False)
+
+
+def test_holm_runs_over_the_primary_family_alone(small_study: Study_, fabricate: Fabricate) -> None:
+    analysis = analyse(fabricate(small_study(seeds=SEEDS), loss))
+    family = [analysis.contrast(arm, "validation_loss") for arm in ("layernorm", "rmsnorm")]
+    raw = [c.paired.gate_p for c in family if c.paired]
+    assert [c.holm_p for c in family] == pytest.approx(list(holm(raw)))
+    assert all(c.holm_p is None for c in analysis.contrasts if not c.primary)
+    assert analysis.family is not None
+    assert len(analysis.family.p_values) == 2
+
+
+def test_a_contrast_that_is_lost_makes_no_other_easier(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    gone = [("rmsnorm", seed) for seed in SEEDS]
+    analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, skip=gone))
+    kept = analysis.contrast("layernorm", "validation_loss")
+    lost = analysis.contrast("rmsnorm", "validation_loss")
+    assert lost.paired is None
+    assert lost.why_not == "0 comparable seed pairs; inference needs two"
+    assert kept.paired is not None
+    assert kept.holm_p == pytest.approx(min(1.0, 2 * kept.paired.gate_p))
+    assert len(analysis.missing) == 5
+
+
+def test_unequal_seeds_are_paired_and_named(small_study: Study_, fabricate: Fabricate) -> None:
+    analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, skip=[("layernorm", 4)]))
+    contrast = analysis.contrast("layernorm", "validation_loss")
+    assert contrast.seeds == (1, 2, 3, 5)
+    why = {(o.arm, o.seed): o.why for o in analysis.left_out}
+    assert why == {("layernorm", 4): "layernorm is not finished"}
+    assert analysis.missing == ("layernorm/seed-4",)
+
+
+def test_a_diverged_trial_is_left_out_by_name_and_kept_capped(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    study = small_study(seeds=SEEDS)
+    results = fabricate(study, loss, diverged=[("layernorm", 2)])
+    analysis = analyse(results)
+    contrast = analysis.contrast("layernorm", "validation_loss")
+    assert contrast.seeds == (1, 3, 4, 5)
+    assert analysis.left_out[0].why == "layernorm diverged: not finite at step 5"
+    assert contrast.capped is not None
+    assert contrast.capped.n == 5
+    vocab_size = results.trials["baseline", 1]["data"]["vocab_size"]
+    assert contrast.capped.pairs[1].treatment == pytest.approx(math.log(vocab_size))
+    assert analysis.contrast("rmsnorm", "validation_loss").capped is None
+
+
+def test_a_final_loss_above_the_first_is_divergence(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    def curve(arm: str, seed: int) -> np.ndarray:
+        return np.linspace(3, 4 if (arm, seed) == ("rmsnorm", 1) else 2, 8)
+
+    analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, curve=curve))
+    assert analysis.contrast("rmsnorm", "validation_loss").seeds == (2, 3, 4, 5)
+    events = next(s for s in analysis.stabilities if s.arm == "rmsnorm")
+    assert (events.diverged.only_treatment, events.diverged.p_value) == (1, 1.0)
+
+
+def test_a_curve_that_starts_not_finite_is_divergence(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    def curve(arm: str, seed: int) -> np.ndarray:
+        return np.full(8, np.nan) if (arm, seed) == ("rmsnorm", 1) else np.linspace(3, 2, 8)
+
+    results = fabricate(small_study(), loss, curve=curve, diverged=[("rmsnorm", 1)])
+    analysis = analyse(results)
+    assert analysis.events["rmsnorm", 1].diverged
+    assert analysis.contrast("rmsnorm", "validation_loss").seeds == (2,)
+    json.dumps(analysis.to_dict(), allow_nan=False)
+
+
+def test_broken_controls_are_not_analysed(small_study: Study_, fabricate: Fabricate) -> None:
+    results = fabricate(small_study(seeds=SEEDS), loss)
+    results.trials["layernorm", 3]["batch_digest"] = "other batches"
+    analysis = analyse(results)
+    assert [c.name for c in analysis.broken("layernorm")] == ["batches"]
+    broken = [c for c in analysis.contrasts if c.arm == "layernorm"]
+    assert all(c.paired is None and c.why_not == "controls broken: batches" for c in broken)
+    assert analysis.contrast("rmsnorm", "validation_loss").paired is not None
+
+
+def test_tampered_records_are_no_results(small_study: Study_, fabricate: Fabricate) -> None:
+    results = fabricate(small_study(), loss)
+    (results.path / "trials" / "baseline" / "seed-1" / "evaluation.json").write_text("{}")
+    from paribus.results import load_results
+
+    with pytest.raises(ParibusError, match=r"baseline/seed-1: evaluation.json was changed"):
+        load_results(results.path)
+
+
+def test_accuracy_is_paired_by_seed_and_by_window(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    results = fabricate(small_study(seeds=SEEDS), loss)
+    items = analyse(results).contrast("layernorm", "validation_accuracy").items
+    assert items is not None
+    assert items.target == "new items"
+    assert items.crossed is not None
+    assert (items.crossed.n_seeds, items.crossed.n_items) == (5, (20,))
+
+    def accuracy(arm: str) -> np.ndarray:
+        hits = [results.windows[arm, s]["correct"].to_numpy() / 16 for s in SEEDS]
+        return np.stack(hits)
+
+    assert items.mean == pytest.approx((accuracy("layernorm") - accuracy("baseline")).mean())
+
+
+@pytest.mark.parametrize("seeds", [[1], [1, 2], [1, 2, 3, 4]])
+def test_few_seeds_are_described(
+    small_study: Study_, fabricate: Fabricate, seeds: list[int]
+) -> None:
+    contrast = analyse(fabricate(small_study(seeds=seeds), loss)).contrast(
+        "layernorm", "validation_loss"
+    )
+    if len(seeds) == 1:
+        assert contrast.why_not == "1 comparable seed pairs; inference needs two"
+    else:
+        assert contrast.paired is not None
+        assert contrast.paired.descriptive_only
+
+
+def test_one_arm_alone_is_no_comparison(small_study: Study_, fabricate: Fabricate) -> None:
+    analysis = analyse(fabricate(small_study(arms={"baseline": {}}), loss))
+    assert analysis.contrasts == ()
+    assert analysis.summary("baseline", "validation_loss").n == 2
+
+
+def test_a_plan_takes_its_spread_from_a_pilot(small_study: Study_, fabricate: Fabricate) -> None:
+    study = small_study(seeds=SEEDS)
+    pilot = analyse(fabricate(study, loss))
+    rows = detectable(study, pilot=pilot)
+    assert [row.contrast for row in rows] == [
+        "layernorm against baseline",
+        "rmsnorm against baseline",
+    ]
+    deltas = [loss("layernorm", s) - loss("baseline", s) for s in SEEDS]
+    assert rows[0].sd == pytest.approx(np.std(deltas, ddof=1))
+    assert rows[0].effect == pytest.approx(minimum_detectable_effect(5) * rows[0].sd)
+    # statistics.md: an effect of 1 SD takes 10 pairs at 80% power, one of 2 SDs 5.
+    assert detectable(study, sd=0.02)[0].pairs_for_margin == 10
+    assert detectable(study, sd=0.01)[0].pairs_for_margin == 5
+    assert detectable(study, sd=0.02)[0].exceeds_margin
+    assert not detectable(study, sd=0.001)[0].exceeds_margin
+    with pytest.raises(ParibusError, match="sd = -1"):
+        detectable(study, sd=-1)
+    with pytest.raises(ParibusError, match="1 seed"):
+        detectable(small_study(seeds=[1]), sd=0.1)
+
+
+def test_a_null_study_differs_in_luck_alone(small_study: Study_, fabricate: Fabricate) -> None:
+    study = small_study(seeds=SEEDS)
+    nulls = null_study(study, 40)
+    assert nulls.differences("again") == {"model.init.salt": (0, 1)}
+    assert len(nulls.seeds) == 200
+    rng = np.random.default_rng(0)
+    noise = {key: rng.normal(2.5, 0.02) for key in nulls.trials}
+    calibration = calibrate(fabricate(nulls, lambda arm, seed: noise[arm, seed]), pairs=5)
+    rates = {rate.name: rate for rate in calibration.rates}
+    assert len(calibration.p_values) == 40
+    assert rates["false positives, gate"].count == sum(p <= 0.05 for p in calibration.p_values)
+    assert rates["false positives, gate"].interval.low <= 0.05
+    assert rates["coverage, t interval"].rate == 1 - rates["false positives, paired t"].rate
+    with pytest.raises(ParibusError, match="replicates = 0"):
+        null_study(study, 0)
+
+
+def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: Fabricate) -> None:
+    nulls = null_study(small_study(), 3)
+    results = fabricate(nulls, lambda arm, seed: 2.0 + seed / 7, skip=[("again", 4)])
+    calibration = calibrate(results, pairs=2)
+    assert calibration.skipped == 1
+    assert len(calibration.p_values) == 2

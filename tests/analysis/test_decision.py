@@ -1,0 +1,217 @@
+"""The decision table: total, each row reached by what it says, words that match the numbers."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paribus.analysis import analyse
+from paribus.decision import ROWS, Evidence, Fix, Quality, Verdict, decide, decide_row
+from paribus.results import Results
+from paribus.statistics import required_pairs
+from paribus.study import Study
+
+Fabricate = Callable[..., Results]
+
+
+def evidence(**changes: object) -> Evidence:
+    ordinary = {
+        "invalid": "",
+        "n": 5,
+        "quality": "Q?",
+        "baseline_stable": True,
+        "fix": "unshown",
+        "over_budget": False,
+    }
+    return Evidence(**(ordinary | changes))  # type: ignore[arg-type]
+
+
+# The table of statistics.md, row by row: (evidence, row).
+TABLE = [
+    ({"invalid": "a run is missing"}, 0),
+    ({"n": 4}, 1),
+    ({"fix": "harm"}, 2),
+    ({"quality": "Q-"}, 3),
+    ({"quality": "Q0"}, 4),
+    ({"quality": "Q+"}, 5),
+    ({"quality": "Q?"}, 6),
+    ({"baseline_stable": False, "quality": "Q-"}, 7),
+    ({"baseline_stable": False, "quality": "Q0"}, 8),
+    ({"baseline_stable": False, "quality": "Q+"}, 8),
+    ({"baseline_stable": False, "quality": "Q?"}, 8),
+    ({"baseline_stable": False, "fix": "fix", "quality": "Q-"}, 9),
+    ({"baseline_stable": False, "fix": "fix", "quality": "Q?"}, 10),
+    ({"baseline_stable": False, "fix": "fix", "quality": "Q0", "over_budget": True}, 11),
+    ({"baseline_stable": False, "fix": "fix", "quality": "Q+", "over_budget": True}, 11),
+    ({"baseline_stable": False, "fix": "fix", "quality": "Q0"}, 12),
+    ({"baseline_stable": False, "fix": "fix", "quality": "Q+"}, 12),
+    # First match wins.
+    ({"invalid": "x", "n": 1, "fix": "harm"}, 0),
+    ({"n": 2, "fix": "harm"}, 1),
+    ({"fix": "harm", "quality": "Q+", "baseline_stable": False}, 2),
+    ({"fix": "fix", "quality": "Q+"}, 5),
+]
+
+
+@pytest.mark.parametrize(("changes", "number"), TABLE)
+def test_the_table_by_hand(changes: dict, number: int) -> None:
+    assert decide_row(evidence(**changes)).number == number
+
+
+def test_every_input_has_exactly_one_row_and_every_row_an_input() -> None:
+    found = Counter(
+        decide_row(Evidence(invalid, n, quality, stable, fix, over)).number
+        for invalid, n, quality, stable, fix, over in itertools.product(
+            ("", "missing"),
+            (0, 1, 4, 5, 50),
+            get_args(Quality),
+            (True, False),
+            get_args(Fix),
+            (True, False),
+        )
+    )
+    assert sum(found.values()) == 2 * 5 * 4 * 2 * 3 * 2
+    assert set(found) == set(ROWS) == set(range(13))
+
+
+@settings(max_examples=1000, deadline=None, derandomize=True)
+@given(
+    st.builds(
+        Evidence,
+        st.sampled_from(["", "missing"]),
+        st.integers(0, 1000),
+        st.sampled_from(get_args(Quality)),
+        st.booleans(),
+        st.sampled_from(get_args(Fix)),
+        st.booleans(),
+    )
+)
+def test_a_verdict_never_claims_more_than_its_evidence(e: Evidence) -> None:
+    row = decide_row(e)
+    if row.outcome == "ADOPT":
+        assert (e.fix, e.baseline_stable, e.over_budget) == ("fix", False, False)
+        assert e.quality in ("Q0", "Q+")
+    if row.outcome == "IMPROVES":
+        assert e.quality == "Q+" and e.n >= 5
+    if row.hypothesis == "H0":
+        assert e.quality == "Q0" and e.baseline_stable
+    if e.n < 5 or e.invalid:
+        assert row.outcome in ("INVALID", "DESCRIPTIVE ONLY")
+
+
+NOISE = [0.010, -0.013, 0.004, 0.021, -0.009, 0.012, -0.002, 0.007, -0.016, 0.001]
+SEEDS = list(range(1, 11))
+
+
+def verdict_of(
+    small_study: Callable[..., Study],
+    fabricate: Fabricate,
+    effect: float,
+    spread: float = 0.1,
+    *,
+    metric_margin: float = 0.02,
+    spiky: dict[str, int] | None = None,
+    **options: object,
+) -> Verdict:
+    """The verdict on one arm whose loss is higher by `effect`, SD `spread` of the noise."""
+    study = small_study(
+        {"training.iterations": 40},
+        seeds=SEEDS,
+        arms={"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}},
+        endpoints=[
+            {"metric": "validation_loss", "primary": True, "margin": metric_margin},
+            {"metric": "calibration_error"},
+        ],
+    )
+
+    def loss(arm: str, seed: int) -> float:
+        noise = NOISE[seed - 1]
+        return 2.5 + noise + (effect + spread * noise if arm == "arm" else 0)
+
+    def curve(arm: str, seed: int) -> np.ndarray:
+        losses = np.linspace(3, 2, 40) + 0.001 * np.sin(np.arange(40))
+        if seed <= (spiky or {}).get(arm, 0):
+            losses[25:30] += 2
+        return losses
+
+    return decide(analyse(fabricate(study, loss, curve=curve, **options)))[0]
+
+
+@pytest.mark.parametrize(
+    ("effect", "spread", "options", "row"),
+    [
+        (0.1, 0.1, {}, 3),
+        (0.001, 0.1, {}, 4),
+        (-0.1, 0.1, {}, 5),
+        (0.01, 4.0, {}, 6),
+        (0.0, 0.1, {"spiky": {"arm": 8}}, 2),
+        (0.1, 0.1, {"spiky": {"baseline": 4, "arm": 4}}, 7),
+        (0.0, 0.1, {"spiky": {"baseline": 4, "arm": 4}}, 8),
+        (0.1, 0.1, {"spiky": {"baseline": 8}}, 9),
+        (0.01, 4.0, {"spiky": {"baseline": 8}}, 10),
+        (
+            0.0,
+            0.1,
+            {"spiky": {"baseline": 8}, "calibration": {"baseline": 0.01, "arm": 0.03}.get},
+            11,
+        ),
+        (0.0, 0.1, {"spiky": {"baseline": 8}}, 12),
+        (0.1, 0.1, {"skip": [("arm", 3)]}, 0),
+    ],
+)
+def test_records_lead_to_their_row(
+    small_study: Callable[..., Study],
+    fabricate: Fabricate,
+    effect: float,
+    spread: float,
+    options: dict,
+    row: int,
+) -> None:
+    verdict = verdict_of(small_study, fabricate, effect, spread, **options)
+    assert verdict.row == row
+    assert verdict.outcome == ROWS[row].outcome
+    assert verdict.sentence.endswith(".")
+    if row not in (0,):
+        assert "perplexity ratio" in verdict.sentence
+    assert (verdict.pairs_needed is not None) == (verdict.outcome == "INCONCLUSIVE")
+
+
+def test_an_inconclusive_verdict_says_how_many_pairs_would_do(
+    small_study: Callable[..., Study], fabricate: Fabricate
+) -> None:
+    verdict = verdict_of(small_study, fabricate, 0.01, 4.0)
+    sd = np.std([4.0 * noise for noise in NOISE], ddof=1)
+    assert verdict.pairs_needed == required_pairs(0.02 / sd)
+    assert f"About {verdict.pairs_needed} seed pairs" in verdict.sentence
+
+
+def test_a_higher_score_is_better_where_the_metric_says_so(
+    small_study: Callable[..., Study], fabricate: Fabricate
+) -> None:
+    study = small_study(
+        seeds=SEEDS,
+        endpoints=[{"metric": "validation_perplexity", "primary": True, "margin": 0.01}],
+    )
+
+    def loss(arm: str, seed: int) -> float:
+        return 2.5 + NOISE[seed - 1] - (0.2 if arm == "layernorm" else 0)
+
+    layernorm = decide(analyse(fabricate(study, loss)))[0]
+    assert layernorm.outcome == "IMPROVES"  # a lower perplexity is better
+
+
+def test_broken_controls_have_no_verdict(
+    small_study: Callable[..., Study], fabricate: Fabricate
+) -> None:
+    results = fabricate(small_study(seeds=SEEDS), lambda arm, seed: 2.5)
+    results.trials["layernorm", 3]["tokens"] += 1
+    verdict = decide(analyse(results))[0]
+    assert (verdict.row, verdict.outcome) == (0, "INVALID")
+    assert "tokens" in verdict.sentence

@@ -1,0 +1,101 @@
+"""Registration: fixed before the first run, continued or refused afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paribus.analysis import analyse
+from paribus.decision import decide
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder, load_results, registration, settle
+from paribus.study import Study
+
+Maker = Callable[..., Study]
+DATA = {"baseline": {"digests": {"corpus": "abc"}}}
+
+
+def test_everything_that_counts_is_written_down(small_study: Maker, tmp_path: Path) -> None:
+    study, folder = small_study(), ResultsFolder(tmp_path / "r")
+    settle(folder, study, registration(study, DATA, "cpu"))
+    written = json.loads((folder.path / "registration.json").read_text())
+    assert written["study_digest"] == study.digest
+    assert written["primary_endpoint"] == {"metric": "validation_loss", "margin": 0.02}
+    assert written["contrasts"] == ["layernorm against baseline", "rmsnorm against baseline"]
+    assert len(written["families"]["primary"]) == 2
+    assert written["seeds"] == [1, 2]
+    assert written["data"] == DATA
+    assert {"torch", "numpy", "scipy", "paribus"} <= written["packages"].keys()
+    for part in ("inference", "stability", "decision", "device", "registered_at"):
+        assert written[part]
+
+
+def test_a_later_run_continues_under_it(small_study: Maker, tmp_path: Path) -> None:
+    study, folder = small_study(), ResultsFolder(tmp_path / "r")
+    settle(folder, study, registration(study, DATA, "cpu"))
+    before = (folder.path / "registration.json").read_bytes()
+    settle(folder, study, registration(study, DATA, "cpu"))
+    assert (folder.path / "registration.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        ({"training.iterations": 9}, "training.iterations: 8 there, 9"),
+        ({"inference.alpha": 0.1}, "inference.alpha: 0.05 there, 0.1"),
+        ({"stability.unstable_above": 0.5}, "stability.unstable_above"),
+        ({"decision.calibration_budget": 0.5}, "decision.calibration_budget"),
+        ({"seeds": [1, 3]}, "seeds"),
+    ],
+)
+def test_an_edited_study_is_refused_by_what_changed(
+    small_study: Maker, tmp_path: Path, overrides: dict, named: str
+) -> None:
+    folder = ResultsFolder(tmp_path / "r")
+    settle(folder, small_study(), registration(small_study(), DATA, "cpu"))
+    edited = small_study(overrides)
+    with pytest.raises(ParibusError, match="different study") as caught:
+        settle(folder, edited, registration(edited, DATA, "cpu"))
+    assert named in str(caught.value)
+
+
+def test_another_text_or_version_or_device_is_refused(small_study: Maker, tmp_path: Path) -> None:
+    study, folder = small_study(), ResultsFolder(tmp_path / "r")
+    wanted = registration(study, DATA, "cpu")
+    settle(folder, study, wanted)
+    other_text = {"baseline": {"digests": {"corpus": "xyz"}}}
+    with pytest.raises(ParibusError, match=r"data.baseline.digests.corpus: abc there, xyz now"):
+        settle(folder, study, registration(study, other_text, "cpu"))
+    with pytest.raises(ParibusError, match="device: cpu there, cuda now"):
+        settle(folder, study, registration(study, DATA, "cuda"))
+    with pytest.raises(ParibusError, match=r"packages.torch"):
+        settle(folder, study, wanted | {"packages": wanted["packages"] | {"torch": "1.0"}})
+
+
+def test_seeds_added_before_results_are_no_peeking(small_study: Maker, tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path / "r")
+    for study in (small_study(), small_study(seeds=[1, 2, 3])):
+        settle(folder, study, registration(study, DATA, "cpu"))
+    written = json.loads((folder.path / "registration.json").read_text())
+    assert written["number"] == 2
+    assert written["seeds_added_after_results"] == []
+    assert json.loads((folder.path / "registration-1.json").read_text())["seeds"] == [1, 2]
+
+
+def test_seeds_added_after_results_are_said_everywhere(
+    small_study: Maker, fabricate: Callable
+) -> None:
+    first = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
+    more = small_study(seeds=[1, 2, 3])
+    folder = ResultsFolder(first.path)
+    known = json.loads((first.path / "registration.json").read_text())
+    settle(folder, more, registration(more, known["data"], "cpu"))
+    written = json.loads((first.path / "registration.json").read_text())
+    assert written["seeds_added_after_results"] == [3]
+    assert "baseline/seed-1" in written["results_when_registered"]
+    analysis = analyse(load_results(first.path))
+    assert analysis.late_seeds == (3,)
+    assert "no error rate is guaranteed" in decide(analysis)[0].sentence
