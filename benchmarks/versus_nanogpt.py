@@ -37,8 +37,8 @@ def train_nanogpt(path: Path, threads: int, steps: int, start: object, seconds: 
     sys.path.insert(0, str(path))
     import numpy as np
     import torch
-    from model import GPT, GPTConfig  # type: ignore[import-not-found]
 
+    from model import GPT, GPTConfig  # type: ignore[import-not-found]
     from paribus.data import load_dataset
     from paribus.study import Data
 
@@ -82,11 +82,9 @@ def train_paribus(steps: int, start: object, seconds: object) -> None:
 
     from paribus.data import load_dataset
     from paribus.execution.trial import build_stack
-    from paribus.execution.worker import keep_memory
     from paribus.study import load_study
 
     torch.set_num_threads(1)
-    keep_memory()
     study = load_study("quickstart", {"training.iterations": WARM_UP_STEPS + steps})
     dataset = load_dataset(study.data, study.folder)
     stack = build_stack(study, study.setting("layernorm"), (1,), dataset, torch.device("cpu"))

@@ -5,6 +5,7 @@ import paribus
 study = paribus.load_study("quickstart")     # a shipped name, or the path of a TOML file
 results = paribus.run(study)                 # trains what is not trained yet
 results.scores.to_pandas()                   # one row per trial
+paribus.decide(paribus.analyse(results))  # the verdict on every arm
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from paribus.analysis import analyse
+    from paribus.decision import decide
     from paribus.errors import ParibusError
-    from paribus.execution import run
+    from paribus.execution import estimate, register, run
+    from paribus.report import write_report
     from paribus.results import load_results
-    from paribus.study import Study, load_study, shipped_studies
+    from paribus.study import Study, load_study, null_study, shipped_studies
 
 __version__ = "0.1.0"
 
@@ -24,13 +28,32 @@ __version__ = "0.1.0"
 _HOMES = {
     "ParibusError": "paribus.errors",
     "Study": "paribus.study",
+    "analyse": "paribus.analysis",
+    "decide": "paribus.decision",
+    "estimate": "paribus.execution",
     "load_results": "paribus.results",
     "load_study": "paribus.study",
+    "null_study": "paribus.study",
+    "register": "paribus.execution",
     "run": "paribus.execution",
     "shipped_studies": "paribus.study",
+    "write_report": "paribus.report",
 }
 
-__all__ = ["ParibusError", "Study", "load_results", "load_study", "run", "shipped_studies"]
+__all__ = [
+    "ParibusError",
+    "Study",
+    "analyse",
+    "decide",
+    "estimate",
+    "load_results",
+    "load_study",
+    "null_study",
+    "register",
+    "run",
+    "shipped_studies",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:

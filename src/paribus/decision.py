@@ -167,11 +167,15 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
 
 
 def _over_budget(analysis: Analysis, arm: str) -> bool:
-    """A cost that was not measured is over no budget; the verdict names it as not measured."""
+    """Whether a cost is shown to exceed its budget: its whole 95% interval lies above."""
     cost, budget = _cost(analysis, arm), analysis.study.decision
-    return (cost.calibration or 0) > budget.calibration_budget or (
-        cost.throughput or 0
-    ) > budget.throughput_budget
+    return any(
+        measured is not None and measured.interval.low > limit
+        for measured, limit in (
+            (cost.calibration, budget.calibration_budget),
+            (cost.throughput, budget.throughput_budget),
+        )
+    )
 
 
 def _cost(analysis: Analysis, arm: str) -> Costs:
@@ -183,9 +187,13 @@ def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
     cost = _cost(analysis, arm)
     calibration, throughput = "not measured", "not measured"
     if cost.calibration is not None:
-        calibration = f"{numbers.signed(cost.calibration, 4)} expected calibration error"
+        low, high = cost.calibration.interval.low, cost.calibration.interval.high
+        rise = numbers.delta(cost.calibration.mean, low, high, 4)
+        calibration = f"{rise} expected calibration error"
     if cost.throughput is not None:
-        throughput = f"{numbers.signed(-100 * cost.throughput, 1)}% training tokens per second"
+        low, high = cost.throughput.interval.low, cost.throughput.interval.high
+        gain = numbers.delta(-100 * cost.throughput.mean, -100 * high, -100 * low, 1)
+        throughput = f"{gain} per cent training tokens per second, as timed while training"
     return (f"calibration: {calibration}", f"throughput: {throughput}")
 
 

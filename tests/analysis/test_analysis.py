@@ -224,3 +224,49 @@ def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: 
     calibration = calibrate(results, pairs=2)
     assert calibration.skipped == 1
     assert len(calibration.p_values) == 2
+
+
+def test_sensitivity_to_the_learning_rate_is_paired_by_seed(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """Wortsman et al. 2023: the mean over the sweep of min(final, initial) minus the best."""
+    rate, norm = "training.optimizer.learning_rate", {"model.embedding.norm": "layernorm"}
+    study = small_study(
+        seeds=SEEDS,
+        arms={
+            "baseline": {},
+            "baseline-hot": {"set": {rate: 1e-2}},
+            "layernorm": {"set": norm},
+            "layernorm-hot": {"set": norm | {rate: 1e-2}},
+        },
+        sweeps={
+            "baseline": {"arms": ["baseline", "baseline-hot"]},
+            "layernorm": {"arms": ["layernorm", "layernorm-hot"], "against": "baseline"},
+        },
+    )
+    final = {"baseline": 2.0, "baseline-hot": 9.0, "layernorm": 2.1, "layernorm-hot": 2.3}
+
+    def curve(arm: str, seed: int) -> np.ndarray:
+        return np.linspace(3.0, 2.0, 8)  # the initial loss is 3
+
+    hot_diverged = [("baseline-hot", 5)]
+    results = fabricate(
+        study, lambda arm, seed: final[arm] + seed / 100, curve=curve, diverged=hot_diverged
+    )
+    baseline, layernorm = analyse(results).sensitivities
+    # Seed 1: baseline ends at 2.01 and 9.01, which counts as the initial 3: mean 2.505, best 2.01.
+    assert baseline.values[1] == pytest.approx((2.01 + 3.0) / 2 - 2.01)
+    assert baseline.values[5] == pytest.approx((2.05 + 3.0) / 2 - 2.05)  # diverged: 3 as well
+    assert layernorm.values[2] == pytest.approx((2.12 + 2.32) / 2 - 2.12)
+    assert baseline.paired is None
+    assert layernorm.paired is not None
+    assert layernorm.paired.pairs[0].delta == pytest.approx(0.1 - 0.495)
+
+
+def test_a_sweep_needs_learning_rates_of_its_own(small_study: Study_) -> None:
+    with pytest.raises(ParibusError, match="learning rate twice"):
+        small_study(sweeps={"s": {"arms": ["baseline", "layernorm"]}})
+    with pytest.raises(ParibusError, match="did you mean 'rmsnorm'"):
+        small_study(sweeps={"s": {"arms": ["baseline", "rmsnrm"]}})
+    with pytest.raises(ParibusError, match="which is no sweep"):
+        small_study(sweeps={"s": {"arms": ["baseline", "rmsnorm"], "against": "t"}})

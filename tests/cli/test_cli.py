@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from paribus.cli import VERBS
 
 STUDY = """
 name = "tiny"
@@ -43,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 def test_help_names_every_verb_and_loads_nothing_heavy() -> None:
     done = paribus("--help")
     assert done.returncode == 0
-    for verb in ("studies", "show", "run", "status", "report"):
+    for verb in VERBS:
         assert verb in done.stdout
     code = (
         "import sys, paribus.cli\n"
@@ -91,6 +94,59 @@ def test_the_whole_way_from_the_command_line(folder: Path) -> None:
     tampered = paribus("report", results, cwd=folder)
     assert tampered.returncode == 2
     assert "evaluation.json was changed" in tampered.stderr
+
+
+def test_registering_planning_analysing_deciding(folder: Path) -> None:
+    registered = paribus("register", "study.toml", cwd=folder)
+    assert registered.returncode == 0, registered.stderr
+    results = folder / "results" / "tiny"
+    assert (results / "registration.json").is_file()
+    assert not (results / "trials").exists()
+    early = paribus("analyse", results, cwd=folder)
+    assert (early.returncode, early.stderr.count("\n")) == (2, 1)
+    assert "no trial" in early.stderr
+
+    edited = paribus("run", "study.toml", "--set", "inference.alpha=0.01", cwd=folder)
+    assert edited.returncode == 2
+    assert "inference.alpha: 0.05 there, 0.01 here" in edited.stderr
+
+    assert paribus("run", "study.toml", "--workers", "1", cwd=folder).returncode == 0
+    analysed = paribus("analyse", results, cwd=folder)
+    assert analysed.returncode == 0, analysed.stderr
+    for words in (
+        "Holm p over the family",
+        "sign-flip p",
+        "Hedges g_z",
+        "stability",
+        "for new items",
+    ):
+        assert words in analysed.stdout
+    assert max(map(len, analysed.stdout.splitlines())) <= 80
+    analysis = json.loads((results / "analysis.json").read_text())
+    assert len(analysis["contrasts"][0]["paired"]["pairs"]) == 2
+
+    decided = paribus("decide", results, cwd=folder)
+    assert "DESCRIPTIVE ONLY (row 1)" in decided.stdout
+    verdict = json.loads((results / "verdict.json").read_text())[0]
+    assert (verdict["row"], verdict["evidence"]["n"]) == (1, 2)
+
+    planned = paribus("plan", "study.toml", "--pilot", results, "--workers", "1", cwd=folder)
+    assert planned.returncode == 0, planned.stderr
+    for words in ("tokens in all", "FLOPs per trial", "memory of a worker", "2 seed pairs detect"):
+        assert words in planned.stdout
+    assert "pilot" in planned.stdout
+    stated = paribus("plan", "study.toml", "--sd", "1.0", "--workers", "1", cwd=folder)
+    assert "warning" in stated.stdout
+
+
+def test_the_baseline_against_itself(folder: Path) -> None:
+    done = paribus("null", "study.toml", "--replicates", "2", "--workers", "1", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "A/A: 2 replicates of 2 seed pairs" in done.stdout
+    null = json.loads((folder / "results" / "tiny-null" / "null.json").read_text())
+    assert len(null["p_values"]) == 2
+    assert all(0 < p <= 1 for p in null["p_values"])
+    assert null["rates"][0]["interval"]["high"] == 1 or null["rates"][0]["count"] < 2
 
 
 def test_show_says_what_differs_and_what_it_costs(folder: Path) -> None:

@@ -6,8 +6,10 @@ from paribus.analysis.detectable import Detectable, detectable
 from paribus.analysis.parts import (
     Analysis,
     Contrast,
+    Cost,
     Costs,
     LeftOut,
+    Sensitivity,
     Stabilities,
     Summary,
 )
@@ -16,10 +18,12 @@ __all__ = [
     "Analysis",
     "Calibration",
     "Contrast",
+    "Cost",
     "Costs",
     "Detectable",
     "LeftOut",
     "Rate",
+    "Sensitivity",
     "Stabilities",
     "Summary",
     "analyse",

@@ -11,7 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from paribus.analysis.parts import Analysis, Contrast, Costs, LeftOut, Stabilities, Summary
+from paribus.analysis.parts import (
+    Analysis,
+    Contrast,
+    Cost,
+    Costs,
+    LeftOut,
+    Stabilities,
+    Summary,
+)
+from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.table import Table
 from paribus.results import Results, ResultsFolder, read_registration
 from paribus.statistics import (
@@ -26,6 +35,7 @@ from paribus.statistics import (
     minimum_detectable_effect,
     paired_contrast,
     paired_event_rates,
+    paired_t,
 )
 from paribus.study import Endpoint, Study
 
@@ -62,6 +72,7 @@ def analyse(results: Results) -> Analysis:
         contrasts=tuple(_adjusted(contrasts)),
         events=table.events,
         stabilities=tuple(_stabilities(study, table.events)),
+        sensitivities=tuple(sensitivities(table)),
         costs=tuple(_costs(table, arm, reference) for arm, reference in study.contrasts),
         family=_family(study, contrasts),
         left_out=tuple(left_out),
@@ -191,23 +202,30 @@ def _stabilities(study: Study, events: dict[tuple[str, int], StabilityEvents]) -
 
 def _costs(table: Table, arm: str, reference: str) -> Costs:
     ours, theirs = (table.usable(name, "calibration_error") for name in (arm, reference))
-    rises = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     trials, timing = table.results.trials, table.results.timing
 
     def speed(name: str, seed: int) -> float:
         return trials[name, seed]["tokens"] / timing[name, seed]["training_seconds"]
 
-    losses = [
-        1 - speed(arm, seed) / speed(reference, seed)
-        for seed in table.results.study.seeds
-        if (arm, seed) in trials and (reference, seed) in trials
-    ]
     return Costs(
         arm,
         reference,
-        calibration=float(np.mean(rises)) if rises else None,
-        throughput=float(np.mean(losses)) if losses else None,
+        calibration=_cost([ours[seed] - theirs[seed] for seed in ours if seed in theirs]),
+        throughput=_cost(
+            [
+                1 - speed(arm, seed) / speed(reference, seed)
+                for seed in table.results.study.seeds
+                if (arm, seed) in trials and (reference, seed) in trials
+            ]
+        ),
     )
+
+
+def _cost(deltas: list[float]) -> Cost | None:
+    if len(deltas) < 2:
+        return None
+    t = paired_t(deltas)
+    return Cost(t.mean, t.interval(0.95))
 
 
 def _family(study: Study, contrasts: list[Contrast]) -> FamilySignFlip | None:

@@ -10,6 +10,7 @@ import numpy as np
 from paribus.results import Control
 from paribus.statistics import (
     FamilySignFlip,
+    Interval,
     MacroContrast,
     PairedContrast,
     PairedRates,
@@ -115,18 +116,61 @@ class Stabilities:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """A mean over seed pairs with its 95% t interval."""
+
+    mean: float
+    interval: Interval
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean, "interval": self.interval.to_dict()}
+
+
+@dataclass(frozen=True)
 class Costs:
-    """What an arm costs besides quality, as means over seed pairs; None where it is not known.
+    """What an arm costs besides quality, over seed pairs; None for fewer than two.
 
     Attributes:
         calibration: rise of the expected calibration error.
-        throughput: share of training tokens per second that is lost.
+        throughput: share of training tokens per second that is lost. Trials are timed as they are
+            trained, so load on the machine is in it.
     """
 
     arm: str
     reference: str
-    calibration: float | None
-    throughput: float | None
+    calibration: Cost | None
+    throughput: Cost | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "arm": self.arm,
+            "reference": self.reference,
+            "calibration": self.calibration.to_dict() if self.calibration else None,
+            "throughput": self.throughput.to_dict() if self.throughput else None,
+        }
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Learning-rate sensitivity of a sweep (Wortsman et al. 2023), in nats/token.
+
+    Attributes:
+        values: by seed.
+        paired: against the sweep that it is compared with; None where there is none.
+    """
+
+    sweep: str
+    against: str | None
+    values: dict[int, float]
+    paired: PairedContrast | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sweep": self.sweep,
+            "against": self.against,
+            "values": {str(seed): value for seed, value in self.values.items()},
+            "paired": self.paired.to_dict() if self.paired else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -149,6 +193,7 @@ class Analysis:
     events: dict[tuple[str, int], StabilityEvents]
     stabilities: tuple[Stabilities, ...]
     costs: tuple[Costs, ...]
+    sensitivities: tuple[Sensitivity, ...]
     family: FamilySignFlip | None
     left_out: tuple[LeftOut, ...]
 
@@ -185,7 +230,8 @@ class Analysis:
                 }
                 for s in self.stabilities
             ],
-            "costs": [asdict(cost) for cost in self.costs],
+            "costs": [cost.to_dict() for cost in self.costs],
+            "sensitivities": [sensitivity.to_dict() for sensitivity in self.sensitivities],
             "family": self.family.to_dict() if self.family else None,
             "left_out": [asdict(left_out) for left_out in self.left_out],
         }

@@ -184,7 +184,7 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
             continue
         table = _table("", "", title=title)
         table.show_header = False
-        for name, value in _details(primary, metric.digits):
+        for name, value in _details(primary):
             table.add_row(name, value)
         yield table
         others = _table(
@@ -197,15 +197,25 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
             paired, label = contrast.paired, METRICS[endpoint.metric].label
             p, d_z = numbers.p_value(paired.gate_p), numbers.signed(paired.d_z, 2)
             others.add_row(label, _delta(analysis, arm, endpoint.metric), p, d_z)
+            if contrast.items is not None:
+                items, digits = contrast.items, METRICS[endpoint.metric].digits
+                low, high = items.interval.low, items.interval.high
+                span = numbers.delta(items.mean, low, high, digits)
+                others.add_row(f"  for {items.target}", span, numbers.p_value(items.p_value), "")
         yield others
+    if analysis.family is not None:
+        adjusted = ", ".join(numbers.p_value(p) for p in analysis.family.p_values)
+        yield f"sensitivity: maximum-statistic sign-flip p over the family: {adjusted}"
     yield from _stability(analysis)
+    yield from _sensitivities(analysis)
     for line in left_out_lines(analysis):
         yield f"[yellow]left out:[/] {escape(line)}"
     yield "[dim]everything else, every pair included, is in analysis.json[/]"
 
 
-def _details(contrast: Contrast, digits: int) -> list[tuple[str, str]]:
-    paired = contrast.paired
+def _details(contrast: Contrast) -> list[tuple[str, str]]:
+    paired, metric = contrast.paired, METRICS[contrast.metric]
+    digits = metric.digits
     assert paired is not None
 
     def span(interval: Interval | None, places: int = digits) -> str:
@@ -245,6 +255,10 @@ def _details(contrast: Contrast, digits: int) -> list[tuple[str, str]]:
                 f"{span(paired.t_equivalence_interval)}, TOST p {p(paired.tost_p)}",
             )
         )
+    if metric.unit == "nats/token":
+        ratios = [math.exp(x) for x in (paired.mean, paired.t_interval.low, paired.t_interval.high)]
+        mean, low, high = (f"{ratio:.4f}" for ratio in ratios)
+        rows.insert(2, ("perplexity ratio, 95% t interval", f"{mean}, {low} to {high}"))
     if contrast.capped is not None:
         capped = contrast.capped
         rows.append(
@@ -271,6 +285,24 @@ def _stability(analysis: Analysis) -> Iterator[RenderableType]:
         row = (count(s.diverged), count(s.spiked), count(s.any_event), p)
         table.add_row(f"{escape(s.reference)} -> {escape(s.arm)}", *row)
     if analysis.stabilities:
+        yield table
+
+
+def _sensitivities(analysis: Analysis) -> Iterator[RenderableType]:
+    columns = ("mean", "delta [95% CI]".replace("[", "\\["), "gate p")
+    table = _table("sweep", *columns, title="learning-rate sensitivity, nats/token")
+    for sensitivity in analysis.sensitivities:
+        values = list(sensitivity.values.values())
+        mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
+        row = ["", ""]
+        if sensitivity.paired is not None:
+            paired, interval = sensitivity.paired, sensitivity.paired.t_interval
+            row = [
+                numbers.delta(paired.mean, interval.low, interval.high, 4),
+                numbers.p_value(paired.gate_p),
+            ]
+        table.add_row(escape(sensitivity.sweep), mean, *row)
+    if analysis.sensitivities:
         yield table
 
 

@@ -8,8 +8,6 @@ the worker writes a checkpoint and leaves.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -62,7 +60,6 @@ def _work(tell: Any) -> None:
     # One thread: results do not depend on how many cores a machine has, and several workers with a
     # thread each beat one worker with several threads.
     torch.set_num_threads(1)
-    keep_memory()
     tell("ready", device=device.type)
 
     stop = threading.Event()
@@ -117,19 +114,6 @@ def _tasks(stop: threading.Event) -> SimpleQueue[dict[str, Any] | None]:
 
     threading.Thread(target=read, daemon=True).start()
     return queue
-
-
-def keep_memory() -> None:
-    """Let glibc keep freed memory instead of returning it to the kernel.
-
-    By default every tensor above 128 KiB is mapped and unmapped anew, and its pages are zeroed at
-    every step: some 15% of a step of the flagship. Other C libraries do without.
-    """
-    M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
-        libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
 
 
 if __name__ == "__main__":

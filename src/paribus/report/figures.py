@@ -56,9 +56,9 @@ def step_curves(
         for row in table.to_pylist()
         if row[column] is not None and math.isfinite(row[column])
     ]
-    scale = alt.Scale(type="log" if log else "linear", zero=False, nice=True)
+    scale = alt.Scale(type="log", nice=False, padding=8) if log else alt.Scale(zero=False)
     base = alt.Chart(alt.InlineData(values=rows)).encode(
-        x=alt.X("step:Q", title="training step"),
+        x=alt.X("step:Q", title="training step", scale=alt.Scale(nice=False)),
         y=alt.Y(f"{column}:Q", title=label, scale=scale),
         color=_arm_colour(results.study),
     )

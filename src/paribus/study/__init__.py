@@ -13,6 +13,7 @@ from paribus.study.study import (
     Inference,
     Stability,
     Study,
+    Sweep,
 )
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Setting",
     "Stability",
     "Study",
+    "Sweep",
     "Training",
     "load_study",
     "null_study",

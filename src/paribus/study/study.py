@@ -92,6 +92,14 @@ class Decision(Spec):
     """Largest share of training throughput that may be lost."""
 
 
+class Sweep(Spec):
+    """Arms that differ in their learning rate alone: how delicate is its choice?"""
+
+    arms: Annotated[tuple[str, ...], Field(strict=False, min_length=2)]
+    against: str | None = None
+    """The sweep it is compared with."""
+
+
 class Claim(Spec):
     """A value that somebody reported, to stand beside what is measured."""
 
@@ -131,6 +139,7 @@ class Study(Setting):
     inference: Inference = Inference()
     stability: Stability = Stability()
     decision: Decision = Decision()
+    sweeps: dict[Name, Sweep] = Field(default_factory=dict)
     claims: Claims | None = None
 
     # Where relative paths of the study start. Not part of the study: it moves with the file.
@@ -149,12 +158,28 @@ class Study(Setting):
             raise ParibusError(f"baseline '{self.baseline}' is not {known_arm}")
         claims = self.claims.values if self.claims else ()
         named = [arm.against for arm in self.arms.values() if arm.against]
-        for arm in [*named, *(arm for claim in claims for arm in claim.arms)]:
+        named += [arm for part in (*claims, *self.sweeps.values()) for arm in part.arms]
+        for arm in named:
             if arm not in self.arms:
                 raise ParibusError(f"arm '{arm}' is not {known_arm}: {nearest(arm, self.arms)}")
         for metric in [*(e.metric for e in self.endpoints), *(c.metric for c in claims)]:
             if metric not in METRICS:
                 raise ParibusError(f"metric '{metric}' is unknown: {nearest(metric, METRICS)}")
+        return self
+
+    @model_validator(mode="after")
+    def _sweeps_vary_the_learning_rate(self) -> Self:
+        for name, sweep in self.sweeps.items():
+            if sweep.against is not None and sweep.against not in self.sweeps:
+                raise ParibusError(
+                    f"sweep '{name}' is against '{sweep.against}', which is no sweep: "
+                    f"{nearest(sweep.against, self.sweeps)}"
+                )
+            rates = [self.setting(arm).training.optimizer.learning_rate for arm in sweep.arms]
+            if len(set(rates)) < len(rates):
+                raise ParibusError(
+                    f"sweep '{name}' has a learning rate twice in {rates}; each arm needs its own"
+                )
         return self
 
     @model_validator(mode="after")

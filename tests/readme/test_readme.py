@@ -1,0 +1,58 @@
+"""The README is true: its example runs, its tree is the tree, its verbs are the verbs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.cli import VERBS
+from paribus.data import CharacterTokenizer
+from paribus.model import count_parameters
+from paribus.study import shipped_studies
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def block(language: str, containing: str) -> str:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+    return next(text for kind, text in blocks if kind == language and containing in text)
+
+
+def test_the_own_idea_of_the_readme_can_be_run(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(block("toml", "no-centring"))
+    (tmp_path / "ideas.py").write_text(block("python", "class RMS"))
+    (tmp_path / "my-text.txt").write_text("all else equal " * 200)
+    study = paribus.load_study(tmp_path / "study.toml")
+    vocab_size = CharacterTokenizer.of(["all else equal "]).vocab_size
+    parameters = {
+        arm: count_parameters(study.setting(arm), vocab_size, study.folder) for arm in study.arms
+    }
+    assert parameters["baseline"] == parameters["hot"] == parameters["rms"] + 16 * 128
+
+
+def test_every_verb_and_study_is_named() -> None:
+    for verb in VERBS:
+        assert f"`paribus {verb} " in README or f"`paribus {verb}`" in README
+    for name in shipped_studies():
+        assert f"`{name}`" in README
+
+
+@pytest.mark.skipif(not (ROOT / "src").exists(), reason="needs a checkout")
+def test_the_tree_is_the_tree() -> None:
+    tree = block("", "study/        what a study is")
+    listed = set(re.findall(r"^  ([\w./]+)", tree, flags=re.MULTILINE))
+    there = {
+        path.name + ("/" if path.is_dir() else "")
+        for path in (ROOT / "src" / "paribus").iterdir()
+        if not path.name.startswith(("_", "py.typed"))
+    }
+    assert listed == there
+
+
+def test_pictures_exist() -> None:
+    for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README):
+        assert (ROOT / path).is_file(), path

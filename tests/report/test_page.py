@@ -1,0 +1,111 @@
+"""The page: whole without a network, safe with any text, and right when little is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from paribus.analysis import analyse
+from paribus.decision import decide
+from paribus.report import render, write_report
+from paribus.report.figures import ARM_COLOURS, colours
+from paribus.results import Results
+from paribus.study import Study
+
+Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+
+
+def loss(arm: str, seed: int) -> float:
+    return 2.5 + 0.01 * seed + 0.02 * (arm != "baseline") * (seed % 3)
+
+
+def page_of(results: Results) -> str:
+    analysis = analyse(results)
+    return render(results, analysis, decide(analysis))
+
+
+def test_the_page_says_what_the_records_say(small_study: Maker, fabricate: Fabricate) -> None:
+    results = fabricate(small_study(question="Does it help?", seeds=[1, 2, 3, 4, 5]), loss)
+    page = page_of(results)
+    analysis = analyse(results)
+    assert "Does it help?" in page
+    summary = analysis.summary("layernorm", "validation_loss")
+    assert f"{summary.mean:.4f} ({summary.sd:.4f})" in page
+    for verdict in decide(analysis):
+        assert verdict.sentence in page.replace("&#39;", "'")
+    for words in ("All else equal", "initial values", "figure-train_loss", results.study.digest):
+        assert words in page
+
+
+def test_nothing_is_fetched(small_study: Maker, fabricate: Fabricate) -> None:
+    page = page_of(fabricate(small_study(), loss))
+    markup = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert "http" not in markup
+    assert not re.search(r"<(link|img|iframe)|<script [^>]*src|@import|url\(", markup)
+    assert len(page) < 4_000_000
+
+
+def test_text_of_a_study_stays_text(small_study: Maker, fabricate: Fabricate) -> None:
+    evil = "<script>alert(1)<\\script>".replace("\\", "")
+    study = small_study(
+        name=evil.replace("/", ""),
+        title="</script><b>bold</b>",
+        arms={"baseline": {}, "<img src=x>": {"set": {"model.embedding.norm": "layernorm"}}},
+    )
+    page = page_of(fabricate(study, loss))
+    assert "<img src=x>" not in page
+    assert "<b>bold</b>" not in page
+    assert "<script>alert" not in page
+    assert page.count("<script>") == page.count("</script>") == 2
+
+
+@pytest.mark.parametrize("script", ["обычный текст", "基準 と 比較", "خط الأساس", "x" * 80])
+def test_names_in_any_script(small_study: Maker, fabricate: Fabricate, script: str) -> None:
+    arms = {"baseline": {}, script: {"set": {"model.embedding.norm": "layernorm"}}}
+    assert script in page_of(fabricate(small_study(arms=arms), loss))
+
+
+def test_a_study_in_progress_says_what_is_missing(small_study: Maker, fabricate: Fabricate) -> None:
+    page = page_of(fabricate(small_study(), loss, skip=[("rmsnorm", 2)]))
+    assert "5 of 6 trials are finished" in page
+    assert "not finished" in page
+    assert "INVALID" in page
+
+
+def test_one_arm_one_seed_and_divergence(small_study: Maker, fabricate: Fabricate) -> None:
+    assert "nothing is compared" in page_of(
+        fabricate(small_study(arms={"baseline": {}}, seeds=[1]), loss)
+    )
+
+
+def test_all_diverged(small_study: Maker, fabricate: Fabricate) -> None:
+    study = small_study()
+    results = fabricate(
+        study,
+        lambda arm, seed: float("nan"),
+        curve=lambda arm, seed: np.full(8, np.nan),
+        diverged=study.trials,
+    )
+    page = page_of(results)
+    assert "diverged" in page
+    assert "nan" not in re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL).lower()
+
+
+def test_equal_records_give_an_equal_page(small_study: Maker, fabricate: Fabricate) -> None:
+    results = fabricate(small_study(), loss)
+    assert page_of(results) == page_of(results)
+    analysis = analyse(results)
+    path = write_report(results, analysis, decide(analysis))
+    assert path.read_text() == page_of(results)
+
+
+def test_every_arm_has_a_colour_and_the_baseline_is_grey(small_study: Maker) -> None:
+    arms = {"baseline": {}} | {
+        f"arm-{i}": {"set": {"training.optimizer.learning_rate": 0.001 + i / 1000}}
+        for i in range(len(ARM_COLOURS))
+    }
+    found = colours(small_study(arms=arms))
+    assert len(set(found.values())) == len(arms)
