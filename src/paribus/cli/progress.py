@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
 from rich.table import Table
 
 from paribus import numbers
@@ -26,7 +27,8 @@ def watching(console: Console) -> Iterator[Watch]:
     if not console.is_terminal:
         yield _plain(console)
         return
-    with Live(console=console, refresh_per_second=4, transient=True) as live:
+    starting = Spinner("dots", "starting workers, trying one step of every arm")
+    with Live(starting, console=console, refresh_per_second=4, transient=True) as live:
         yield lambda progress: live.update(_picture(progress))
 
 
@@ -57,5 +59,6 @@ def _picture(progress: Progress) -> Group:
     running = Table.grid(padding=(0, 2))
     for label, (t, loss) in list(progress.running.items())[:MOST_TRIALS_SHOWN]:
         running.add_row(f"  {escape(label)}", f"step {t}", f"loss {numbers.fixed(loss, 3)}")
-    bar = ProgressBar(total=progress.tokens, completed=progress.tokens_done, width=60)
+    bar = Table.grid()  # a bar alone does not end its line
+    bar.add_row(ProgressBar(total=progress.tokens, completed=progress.tokens_done, width=72))
     return Group(bar, _summary(progress), running)

@@ -69,6 +69,7 @@ def step_curves(
         tooltip=["arm:N", "seed:N", "step:Q", alt.Tooltip(f"{column}:Q", format=".4g")],
     )
     mean = base.mark_line(strokeWidth=2.2).encode(
+        strokeDash=alt.StrokeDash("arm:N", scale=_dashes(results.study), legend=None),
         y=alt.Y(f"mean({column}):Q", title=label, scale=scale),
         opacity=alt.when(picked).then(alt.value(1)).otherwise(alt.value(0.08)),
     )
@@ -128,6 +129,13 @@ def _arm_colour(study: Study, **options: Any) -> alt.Color:
     palette = colours(study)
     scale = alt.Scale(domain=list(palette), range=list(palette.values()))
     return alt.Color("arm:N", title=None, scale=scale, **options)
+
+
+def _dashes(study: Study) -> alt.Scale:
+    """Lines that coincide are still told apart: those drawn later have gaps."""
+    patterns = [[1, 0], [1, 0], [6, 4], [2, 3]]
+    arms = list(study.arms)
+    return alt.Scale(domain=arms, range=[patterns[min(i, 2 + i % 2)] for i in range(len(arms))])
 
 
 def _styled(chart: Any) -> Any:
