@@ -142,10 +142,11 @@ def write_results(
                 "batch_digest": f"batches of {seed}",
                 "tokens": setting.tokens,
                 "iterations": steps,
+                "own_modules": {},
                 "diverged_at": steps // 2 if (arm, seed) in diverged else None,
             },
         )
-        environment = {"packages": {"torch": "2"}, "python": "3", "device": "cpu", "threads": 1}
+        environment = {"packages": {"torch": "2"}, "device": "cpu", "threads": 1, "stack": 1}
         trial.write_json("environment.json", environment)
         trial.write_json("timing.json", {"training_seconds": 2.0, "evaluation_seconds": 0.5})
         trial.finish()

@@ -4,7 +4,7 @@ import paribus
 
 study = paribus.load_study("quickstart")     # a shipped name, or the path of a TOML file
 results = paribus.run(study)                 # trains what is not trained yet
-results.scores.to_pandas()                   # one row per trial
+results.scores  # a pyarrow table: one row per trial
 paribus.decide(paribus.analyse(results))  # the verdict on every arm
 """
 
@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paribus.analysis import analyse
+    from paribus.analysis import analyse, calibrate, detectable
     from paribus.decision import decide
     from paribus.errors import ParibusError
     from paribus.execution import estimate, register, run
@@ -29,7 +29,9 @@ _HOMES = {
     "ParibusError": "paribus.errors",
     "Study": "paribus.study",
     "analyse": "paribus.analysis",
+    "calibrate": "paribus.analysis",
     "decide": "paribus.decision",
+    "detectable": "paribus.analysis",
     "estimate": "paribus.execution",
     "load_results": "paribus.results",
     "load_study": "paribus.study",
@@ -44,7 +46,9 @@ __all__ = [
     "ParibusError",
     "Study",
     "analyse",
+    "calibrate",
     "decide",
+    "detectable",
     "estimate",
     "load_results",
     "load_study",

@@ -16,8 +16,10 @@ from typing import Any, Literal
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Costs, Stabilities
-from paribus.statistics import DESCRIPTIVE_BELOW, StatisticsError, required_pairs
+from paribus.statistics import DESCRIPTIVE_BELOW, StatisticsError, mcnemar, required_pairs
 from paribus.study import METRICS
+
+MOST_PAIRS = 1000  # more seeds than this are no way out
 
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
 Fix = Literal["fix", "harm", "unshown"]
@@ -30,11 +32,11 @@ class Evidence:
 
     Attributes:
         invalid: why the study cannot be judged; empty where it can.
-        n: comparable seed pairs.
+        n: seed pairs that both arms have finished, diverged ones included.
         quality: of the arm on the primary endpoint.
         baseline_stable: by the registered threshold.
         fix: what the arm does to instability.
-        over_budget: whether calibration or throughput costs more than registered.
+        over_budget: whether calibration or throughput costs more than registered, or is not known.
     """
 
     invalid: str
@@ -137,7 +139,7 @@ def _verdict(analysis: Analysis, arm: str, reference: str) -> Verdict:
     contrast = analysis.contrast(arm, analysis.study.primary.metric)
     evidence = gather(analysis, contrast)
     row = decide_row(evidence)
-    needed = _pairs_needed(analysis, contrast) if row.outcome == "INCONCLUSIVE" else None
+    needed = _pairs_needed(analysis, contrast, row)
     return Verdict(
         arm=arm,
         reference=reference,
@@ -157,7 +159,7 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
     stability = next((s for s in analysis.stabilities if s.arm == contrast.arm), None)
     return Evidence(
         invalid=_why_invalid(analysis, contrast),
-        n=len(contrast.seeds),
+        n=stability.any_event.n if stability else 0,
         quality=_quality(analysis, contrast),
         baseline_stable=stability is None
         or stability.any_event.baseline_rate <= analysis.study.stability.unstable_above,
@@ -167,10 +169,10 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
 
 
 def _over_budget(analysis: Analysis, arm: str) -> bool:
-    """Whether a cost is shown to exceed its budget: its whole 95% interval lies above."""
+    """Whether a mean cost exceeds its budget; one that is not known cannot be within it."""
     cost, budget = _cost(analysis, arm), analysis.study.decision
     return any(
-        measured is not None and measured.interval.low > limit
+        measured is None or measured.mean > limit
         for measured, limit in (
             (cost.calibration, budget.calibration_budget),
             (cost.throughput, budget.throughput_budget),
@@ -202,6 +204,8 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
     missing = [label for label in analysis.missing if label.rsplit("/", 1)[0] in mine]
     if missing:
         return f"{len(missing)} trials are missing, such as {missing[0]}"
+    if analysis.unregistered:
+        return analysis.unregistered
     broken = analysis.broken(contrast.arm)
     if broken:
         return f"{broken[0].name}: {broken[0].detail}"
@@ -209,8 +213,8 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
 
 
 def _quality(analysis: Analysis, contrast: Contrast) -> Quality:
-    if contrast.paired is None or contrast.holm_p is None:
-        return "Q?"
+    if contrast.paired is None or contrast.holm_p is None or contrast.paired.descriptive_only:
+        return "Q?"  # also where divergence has left too few pairs to test
     if contrast.paired.equivalent:
         return "Q0"
     if contrast.holm_p > analysis.study.inference.alpha:
@@ -220,22 +224,45 @@ def _quality(analysis: Analysis, contrast: Contrast) -> Quality:
 
 
 def _fix(stability: Stabilities | None, alpha: float) -> Fix:
-    if stability is None or stability.any_event.p_value > alpha:
+    if stability is None or stability.holm_p > alpha:
         return "unshown"
     cured = stability.any_event.treatment_rate < stability.any_event.baseline_rate
     return "fix" if cured else "harm"
 
 
-def _pairs_needed(analysis: Analysis, contrast: Contrast) -> int | None:
-    """Pairs that detect an effect of the margin's size, at the SD of the pairs seen here."""
-    paired, inference = contrast.paired, analysis.study.inference
+def _pairs_needed(analysis: Analysis, contrast: Contrast, row: Row) -> int | None:
+    """Seed pairs that would resolve an inconclusive verdict; None where no number is known."""
+    if row.outcome != "INCONCLUSIVE":
+        return None
+    alpha = analysis.study.inference.alpha / len(analysis.study.contrasts)
+    if row.number == 8:
+        return _pairs_to_show_cure(analysis, contrast.arm, alpha)
+    paired, power = contrast.paired, analysis.study.inference.power
     if paired is None or paired.margin is None or paired.sd == 0:
         return None
+    d_z = paired.margin / paired.sd
     try:
-        d_z = paired.margin / paired.sd
-        return required_pairs(d_z, power=inference.power, alpha=inference.alpha)
+        detects = required_pairs(d_z, power=power, alpha=alpha)
+        # Two one-sided tests of a true difference of 0 both reject with the power asked for where
+        # each does with probability (1 + power) / 2.
+        excludes = required_pairs(d_z, power=(1 + power) / 2, alpha=2 * paired.alpha)
     except StatisticsError:
         return None
+    return max(detects, excludes, paired.n + 1)
+
+
+def _pairs_to_show_cure(analysis: Analysis, arm: str, alpha: float) -> int | None:
+    """Pairs at which the rates of events seen here would be significant by McNemar's test."""
+    rates = next(s.any_event for s in analysis.stabilities if s.arm == arm)
+    if rates.only_baseline <= rates.only_treatment:
+        return None
+    for n in range(rates.n + 1, MOST_PAIRS + 1):
+        cured, caused = (
+            round(n * count / rates.n) for count in (rates.only_baseline, rates.only_treatment)
+        )
+        if mcnemar(cured, caused) <= alpha:
+            return n
+    return None
 
 
 def _sentence(row: Row, contrast: Contrast, evidence: Evidence, needed: int | None) -> str:
@@ -253,8 +280,10 @@ def _sentence(row: Row, contrast: Contrast, evidence: Evidence, needed: int | No
     text = f"{opening}: {why}."
     if contrast.paired is not None and row.number != 0:
         text += f" {effect_in_words(contrast)}."
-    if needed is not None:
-        text += f" About {needed} seed pairs would detect an effect as large as the margin."
+    if needed is not None and row.number == 8:
+        text += f" At these rates of events, about {needed} seed pairs would show a cure."
+    elif needed is not None:
+        text += f" About {needed} seed pairs would detect or exclude a change of the margin's size."
     return text
 
 

@@ -40,7 +40,7 @@ def test_contrasts_are_those_of_the_seed_pairs(small_study: Study_, fabricate: F
     assert contrast.seeds == tuple(SEEDS)
     assert contrast.paired is not None
     assert contrast.paired.mean == pytest.approx(0.08 + 0.3 * np.mean(list(NOISE.values())))
-    least = minimum_detectable_effect(5)
+    least = minimum_detectable_effect(5, alpha=0.05 / 2)  # two contrasts
     assert contrast.detectable == pytest.approx(least * contrast.paired.sd)
     summary = analysis.summary("layernorm", "validation_loss")
     assert summary.sd == pytest.approx(np.std([loss("layernorm", s) for s in SEEDS], ddof=1))
@@ -91,6 +91,7 @@ def test_a_diverged_trial_is_left_out_by_name_and_kept_capped(
     contrast = analysis.contrast("layernorm", "validation_loss")
     assert contrast.seeds == (1, 3, 4, 5)
     assert analysis.left_out[0].why == "layernorm diverged: not finite at step 5"
+    assert analysis.events["layernorm", 2].diverged
     assert contrast.capped is not None
     assert contrast.capped.n == 5
     vocab_size = results.trials["baseline", 1]["data"]["vocab_size"]
@@ -189,14 +190,21 @@ def test_a_plan_takes_its_spread_from_a_pilot(small_study: Study_, fabricate: Fa
     ]
     deltas = [loss("layernorm", s) - loss("baseline", s) for s in SEEDS]
     assert rows[0].sd == pytest.approx(np.std(deltas, ddof=1))
-    assert rows[0].effect == pytest.approx(minimum_detectable_effect(5) * rows[0].sd)
+    least = minimum_detectable_effect(5, alpha=0.05 / 2)
+    assert rows[0].effect == pytest.approx(least * rows[0].sd)
     # statistics.md: an effect of 1 SD takes 10 pairs at 80% power, one of 2 SDs 5.
-    assert detectable(study, sd=0.02)[0].pairs_for_margin == 10
-    assert detectable(study, sd=0.01)[0].pairs_for_margin == 5
+    one = small_study(
+        seeds=SEEDS, arms={"baseline": {}, "b": {"set": {"model.embedding.norm": "rmsnorm"}}}
+    )
+    assert detectable(one, sd=0.02)[0].pairs_for_margin == 10
+    assert detectable(one, sd=0.01)[0].pairs_for_margin == 5
     assert detectable(study, sd=0.02)[0].exceeds_margin
     assert not detectable(study, sd=0.001)[0].exceeds_margin
     with pytest.raises(ParibusError, match="sd = -1"):
         detectable(study, sd=-1)
+    for nonsense in (math.inf, math.nan, 1e9):
+        with pytest.raises(ParibusError):
+            detectable(study, sd=nonsense)
     with pytest.raises(ParibusError, match="1 seed"):
         detectable(small_study(seeds=[1]), sd=0.1)
 
@@ -216,6 +224,18 @@ def test_a_null_study_differs_in_luck_alone(small_study: Study_, fabricate: Fabr
     assert rates["coverage, t interval"].rate == 1 - rates["false positives, paired t"].rate
     with pytest.raises(ParibusError, match="replicates = 0"):
         null_study(study, 0)
+
+
+def test_a_null_study_of_an_odd_one(small_study: Study_) -> None:
+    hot = {"training.optimizer.learning_rate": 1e-2}
+    study = small_study(
+        baseline="again",
+        arms={"again": {"set": hot}, "cold": {"set": {"training.optimizer.learning_rate": 1e-4}}},
+        sweeps={"s": {"arms": ["again", "cold"]}},
+    )
+    nulls = null_study(study, 2)
+    assert list(nulls.arms) == ["baseline", "again"]
+    assert nulls.setting("baseline") == study.setting("again")
 
 
 def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: Fabricate) -> None:
@@ -270,3 +290,15 @@ def test_a_sweep_needs_learning_rates_of_its_own(small_study: Study_) -> None:
         small_study(sweeps={"s": {"arms": ["baseline", "rmsnrm"]}})
     with pytest.raises(ParibusError, match="which is no sweep"):
         small_study(sweeps={"s": {"arms": ["baseline", "rmsnorm"], "against": "t"}})
+    rate = "training.optimizer.learning_rate"
+    arms = {
+        "baseline": {},
+        "hot": {"set": {rate: 1e-2}},
+        "hotter": {"set": {rate: 1e-1}},
+        "mixed": {"set": {rate: 1e-2, "model.bias": False}},
+    }
+    with pytest.raises(ParibusError, match=r"more than the learning rate: model\.bias"):
+        small_study(arms=arms, sweeps={"s": {"arms": ["baseline", "mixed"]}})
+    unlike = {"s": {"arms": ["baseline", "hot"]}, "t": {"arms": ["hot", "hotter"], "against": "s"}}
+    with pytest.raises(ParibusError, match="different learning rates"):
+        small_study(arms=arms, sweeps=unlike)

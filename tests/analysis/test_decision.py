@@ -164,6 +164,9 @@ def verdict_of(
         ),
         (0.0, 0.1, {"spiky": {"baseline": 8}}, 12),
         (0.1, 0.1, {"skip": [("arm", 3)]}, 0),
+        # Divergence leaves the quality analysis, and is judged all the same.
+        (0.0, 0.1, {"diverged": [("arm", seed) for seed in SEEDS]}, 2),
+        (0.0, 0.1, {"diverged": [("baseline", seed) for seed in SEEDS]}, 10),
     ],
 )
 def test_records_lead_to_their_row(
@@ -178,9 +181,12 @@ def test_records_lead_to_their_row(
     assert verdict.row == row
     assert verdict.outcome == ROWS[row].outcome
     assert verdict.sentence.endswith(".")
-    if row not in (0,):
+    if row != 0 and "diverged" not in options:
         assert "perplexity ratio" in verdict.sentence
-    assert (verdict.pairs_needed is not None) == (verdict.outcome == "INCONCLUSIVE")
+    if verdict.outcome != "INCONCLUSIVE":
+        assert verdict.pairs_needed is None
+    elif verdict.pairs_needed is not None:
+        assert verdict.pairs_needed > 10
 
 
 def test_an_inconclusive_verdict_says_how_many_pairs_would_do(
@@ -188,8 +194,20 @@ def test_an_inconclusive_verdict_says_how_many_pairs_would_do(
 ) -> None:
     verdict = verdict_of(small_study, fabricate, 0.01, 4.0)
     sd = np.std([4.0 * noise for noise in NOISE], ddof=1)
-    assert verdict.pairs_needed == required_pairs(0.02 / sd)
+    detects = required_pairs(0.02 / sd)
+    excludes = required_pairs(0.02 / sd, power=0.9, alpha=0.1)  # TOST at 80% power
+    assert verdict.pairs_needed == max(detects, excludes, 11)
     assert f"About {verdict.pairs_needed} seed pairs" in verdict.sentence
+
+
+def test_a_cure_not_shown_says_how_many_pairs_would_show_it(
+    small_study: Callable[..., Study], fabricate: Fabricate
+) -> None:
+    verdict = verdict_of(small_study, fabricate, 0.0, spiky={"baseline": 4})
+    assert verdict.row == 8
+    # 4 of 10 are cured and none caused; significant from 6 of 6 on: round(0.4 n) = 6 at n = 14.
+    assert verdict.pairs_needed == 14
+    assert "would show a cure" in verdict.sentence
 
 
 def test_a_higher_score_is_better_where_the_metric_says_so(

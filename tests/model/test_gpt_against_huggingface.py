@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
 
 from paribus.model import build_model
 from paribus.study import Data, Model, Setting, Training
-
-transformers = pytest.importorskip("transformers")
 
 SHAPES = [  # n_layer, n_head, d_model, seq_len, vocab_size
     (1, 1, 8, 5, 11),

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from paribus.errors import ParibusError
-from paribus.model import build_model, initial_parameters, source_digests
+from paribus.model import build_model, initial_parameters, require_initializers
 from paribus.model.initialization import InitialParameter
-from paribus.study import Study, load_study
+from paribus.study import Study, load_study, source_digests
 
 
 def drawn(study: Study, arm: str, seed: int) -> dict[str, InitialParameter]:
@@ -121,6 +121,37 @@ def test_an_own_module_that_is_not_there_is_named(
     study = own(small_study, tmp_path, mlp=path)
     with pytest.raises(ParibusError, match=message):
         drawn(study, "own", 1)
+
+
+def test_a_parameter_that_starts_at_random_needs_an_initializer(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    code = OWN.replace("torch.full((), 0.5)", "torch.randn(())")
+    (tmp_path / "random.py").write_text(code)
+    changed = {"model.modules.block_norm": "random.py:ScaledNorm"}
+    study = small_study(arms={"baseline": {}, "own": {"set": changed}})
+    setting = study.setting("own")
+    models = [build_model(setting, 50, study.folder, constructor_seed=s) for s in (0, 1)]
+    with pytest.raises(ParibusError, match=r"temperature' of an own module starts at random"):
+        require_initializers(models[0], models[1], setting)
+    quiet = own(small_study, tmp_path, block_norm="ideas.py:ScaledNorm").setting("own")
+    models = [build_model(quiet, 50, study.folder, constructor_seed=s) for s in (0, 1)]
+    require_initializers(models[0], models[1], quiet)
+
+
+def test_source_digests_follow_the_source(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    study = own(small_study, tmp_path, mlp="ideas.py:ScaledNorm")
+    modules = study.setting("own").model.modules
+    before = source_digests(modules, study.folder)
+    (tmp_path / "ideas.py").write_text(OWN + "# edited\n")
+    assert source_digests(modules, study.folder) != before
+    packaged = small_study({"model.modules.mlp": "paribus.model.gpt:MLP"}).model.modules
+    assert source_digests(packaged, tmp_path).keys() == {"mlp"}
+    missing = small_study({"model.modules.mlp": "no_such_package:MLP"}).model.modules
+    with pytest.raises(ParibusError, match="no module named"):
+        source_digests(missing, tmp_path)
 
 
 def test_an_init_of_the_wrong_shape_is_named(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import paribus
+import paribus.results
 from paribus.cli import VERBS
 from paribus.data import CharacterTokenizer
 from paribus.model import count_parameters
@@ -54,5 +55,15 @@ def test_the_tree_is_the_tree() -> None:
 
 
 def test_pictures_exist() -> None:
-    for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README):
-        assert (ROOT / path).is_file(), path
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README)
+    assert pictures
+    assert all((ROOT / picture).is_file() for picture in pictures)
+
+
+def test_the_python_of_the_readme_runs_on_public_names() -> None:
+    code = block("python", "paribus.load_study")
+    names = re.findall(r"paribus\.(\w+)\(", code)
+    assert names
+    assert all(callable(getattr(paribus, name)) for name in names)
+    assert hasattr(paribus.results.Results, "scores")
+    compile(code, "README.md", "exec")

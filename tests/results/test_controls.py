@@ -24,9 +24,10 @@ def record(study: Study, arm: str, seed: int) -> TrialRecord:
             "data": {"digests": {"corpus": "c" * 64, "train": "t" * 64}},
             "batch_digest": f"batches-{seed}",
             "tokens": 512,
+            "own_modules": {"mlp": "source"},
         },
         initial={"embedding.tokens.weight": parameter},
-        environment={"packages": {"torch": "2"}, "python": "3", "device": "cpu", "threads": 1},
+        environment={"packages": {"torch": "2"}, "device": "cpu", "threads": 1, "stack": 1},
     )
 
 
@@ -65,6 +66,11 @@ def put(path: str, value: Any) -> Callable[[TrialRecord], None]:
         ("initial/embedding.tokens.weight/sha256", "others", "initial values"),
         ("environment/packages/torch", "3", "software"),
         ("environment/device", "cuda", "software"),
+        ("environment/stack", 5, "software"),
+        ("environment/processor", "another", "software"),
+        ("trial/data/digests/corpus", "others", "text"),
+        ("trial/setting/model/embedding/norm", "none", "setting"),  # declared, yet equal
+        ("trial/own_modules/mlp", "edited", "setting"),
     ],
 )
 def test_one_seed_of_one_arm_is_enough_to_break_a_control(

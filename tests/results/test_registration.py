@@ -75,6 +75,41 @@ def test_another_text_or_version_or_device_is_refused(small_study: Maker, tmp_pa
         settle(folder, study, wanted | {"packages": wanted["packages"] | {"torch": "1.0"}})
 
 
+def test_own_modules_are_registered(small_study: Maker, tmp_path: Path) -> None:
+    (tmp_path / "ideas.py").write_text("A = 1")
+    arms = {"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:A"}}}
+    study, folder = small_study(arms=arms), ResultsFolder(tmp_path / "r")
+    settle(folder, study, registration(study, DATA, "cpu"))
+    (tmp_path / "ideas.py").write_text("A = 2")
+    with pytest.raises(ParibusError, match=r"own_modules.own.mlp"):
+        settle(folder, study, registration(study, DATA, "cpu"))
+
+
+def test_results_without_their_registration_are_invalid(
+    small_study: Maker, fabricate: Callable
+) -> None:
+    results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
+    (results.path / "registration.json").rename(results.path / "kept")
+    verdict = decide(analyse(load_results(results.path)))[0]
+    assert (verdict.outcome, verdict.evidence.invalid) == (
+        "INVALID",
+        "the registration is missing",
+    )
+    study = small_study()
+    with pytest.raises(ParibusError, match="is missing though 6 trials are finished"):
+        settle(ResultsFolder(results.path), study, registration(study, DATA, "cpu"))
+
+
+def test_a_study_edited_after_registration_is_invalid(
+    small_study: Maker, fabricate: Callable
+) -> None:
+    results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
+    path = results.path / "study.json"
+    path.write_text(path.read_text().replace('"margin": 0.02', '"margin": 5.0'))
+    verdict = decide(analyse(load_results(results.path)))[0]
+    assert verdict.evidence.invalid == "the study was changed after it was registered"
+
+
 def test_seeds_added_before_results_are_no_peeking(small_study: Maker, tmp_path: Path) -> None:
     folder = ResultsFolder(tmp_path / "r")
     for study in (small_study(), small_study(seeds=[1, 2, 3])):

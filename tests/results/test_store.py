@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def test_numbers_that_json_has_no_word_for_are_refused(tmp_path: Path) -> None:
 
 
 def sealed(folder: TrialFolder) -> TrialFolder:
-    for name in ("trial.json", "initial.json", "evaluation.json"):
+    for name in ("trial.json", "initial.json", "evaluation.json", "environment.json"):
         folder.write_json(name, {"name": name})
     folder.write_columns(
         "steps.parquet",
@@ -101,6 +102,40 @@ def test_a_folder_holds_one_study(tmp_path: Path, small_study: Callable[..., Stu
         folder.create(small_study({"training.iterations": 9}))
 
 
+def test_a_manifest_that_seals_less_is_refused(tmp_path: Path) -> None:
+    folder = sealed(TrialFolder(tmp_path / "t", "baseline", 1))
+    (folder.path / "manifest.json").write_text("{}")
+    with pytest.raises(ParibusError, match="does not seal every record"):
+        folder.verify()
+
+
+@pytest.mark.parametrize("source", ["baseline/seed-1", "baseline/seed-2", "layernorm/seed-1"])
+def test_a_copied_trial_is_no_trial(
+    small_study: Callable[..., Study], fabricate: Callable, source: str
+) -> None:
+    results = fabricate(small_study(), lambda arm, seed: 2.0)
+    target = results.path / "trials" / "rmsnorm" / "seed-1"
+    shutil.rmtree(target)
+    shutil.copytree(results.path / "trials" / source, target)
+    with pytest.raises(ParibusError, match="rmsnorm/seed-1: its records are of another arm"):
+        load_results(results.path)
+
+
+def test_a_seed_relabelled_is_found_by_its_batches(
+    small_study: Callable[..., Study], fabricate: Callable
+) -> None:
+    results = fabricate(small_study(), lambda arm, seed: 2.0)
+    folder = results.finished[0]
+    twin = next(f for f in results.finished if (f.arm, f.seed) == (folder.arm, 2))
+    forged = folder.read_json("trial.json") | {"seed": 2}
+    shutil.rmtree(twin.path)
+    shutil.copytree(folder.path, twin.path)
+    twin.write_json("trial.json", forged)
+    twin.finish()
+    with pytest.raises(ParibusError, match="saw the same batches: one is a copy"):
+        load_results(results.path)
+
+
 def test_other_folders_are_not_taken(tmp_path: Path, small_study: Callable[..., Study]) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ParibusError, match="is a file"):
@@ -111,6 +146,15 @@ def test_other_folders_are_not_taken(tmp_path: Path, small_study: Callable[..., 
         ResultsFolder(tmp_path / "home").require_same(small_study())
     with pytest.raises(ParibusError, match="no results folder"):
         load_results(tmp_path / "home")
+
+
+def test_an_interrupted_first_write_is_no_obstacle(
+    tmp_path: Path, small_study: Callable[..., Study]
+) -> None:
+    (tmp_path / "r").mkdir()
+    for name in (".lock", ".study.json.abc123"):
+        (tmp_path / "r" / name).write_text("")
+    ResultsFolder(tmp_path / "r").create(small_study())
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:

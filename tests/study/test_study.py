@@ -84,6 +84,19 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ("[arms.b]\nagainst='bseline'\nset.'model.bias'=false", "did you mean 'baseline'?"),
         ("[arms.b]\nset.'training.tokens' = 3000", "61440 tokens"),
         ("[stability]\nmedian_steps = 40", "too few to judge stability"),
+        ("[inference]\nalpha = 0.5", "inference.alpha = 0.5 must be less than 0.5"),
+        ("[inference]\npower = 0.05", "inference.power = 0.05 must be"),
+        ("[[endpoints]]\nmetric='grad_norm'\nprimary=true\nmargin=0.1", "cannot be primary"),
+        (
+            "[[endpoints]]\nmetric='validation_loss'\nprimary=true\nmargin=0.1\n"
+            "[[endpoints]]\nmetric='validation_loss'",
+            "name a metric twice",
+        ),
+        ("[arms.b]\nset.'data.validation_fraction' = 0.3", "reads another text than 'baseline'"),
+        (
+            "[arms.b]\nset.'training.tokens' = 2048\nset.'training.iterations' = 30",
+            "sets both training.tokens and .iterations",
+        ),
         ("[claims]\nsource='x'\nvalues=[{arms=['b'], metric='grad_norm', mean=1.0}]", "arm 'b'"),
     ],
 )

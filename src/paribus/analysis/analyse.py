@@ -22,7 +22,7 @@ from paribus.analysis.parts import (
 )
 from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.table import Table
-from paribus.results import Results, ResultsFolder, read_registration
+from paribus.results import Results, ResultsFolder, read_registration, why_unregistered
 from paribus.statistics import (
     FamilySignFlip,
     MacroContrast,
@@ -62,6 +62,7 @@ def analyse(results: Results) -> Analysis:
     return Analysis(
         study=study,
         missing=tuple(folder.label for folder in results.unfinished),
+        unregistered=why_unregistered(ResultsFolder(results.path), study),
         late_seeds=_late_seeds(results),
         controls=tuple(results.controls),
         summaries=tuple(
@@ -100,7 +101,9 @@ def _contrast(
     if not why_not:
         paired = _infer(study, endpoint, theirs, ours)
         power, alpha = study.inference.power, study.inference.alpha
-        effect = minimum_detectable_effect(len(seeds), power=power, alpha=alpha)
+        effect = minimum_detectable_effect(
+            len(seeds), power=power, alpha=alpha / len(study.contrasts)
+        )
         contrast = replace(
             contrast,
             paired=paired,
@@ -197,12 +200,14 @@ def _stabilities(study: Study, events: dict[tuple[str, int], StabilityEvents]) -
                 any_event=rates(lambda e: e.diverged or e.spiked),
             )
         )
-    return found
+    adjusted = holm([s.any_event.p_value for s in found]) if found else []
+    return [replace(s, holm_p=float(p)) for s, p in zip(found, adjusted, strict=True)]
 
 
 def _costs(table: Table, arm: str, reference: str) -> Costs:
     ours, theirs = (table.usable(name, "calibration_error") for name in (arm, reference))
     trials, timing = table.results.trials, table.results.timing
+    level = 1 - table.results.study.inference.alpha
 
     def speed(name: str, seed: int) -> float:
         return trials[name, seed]["tokens"] / timing[name, seed]["training_seconds"]
@@ -210,22 +215,23 @@ def _costs(table: Table, arm: str, reference: str) -> Costs:
     return Costs(
         arm,
         reference,
-        calibration=_cost([ours[seed] - theirs[seed] for seed in ours if seed in theirs]),
+        calibration=_cost([ours[seed] - theirs[seed] for seed in ours if seed in theirs], level),
         throughput=_cost(
             [
                 1 - speed(arm, seed) / speed(reference, seed)
                 for seed in table.results.study.seeds
                 if (arm, seed) in trials and (reference, seed) in trials
-            ]
+            ],
+            level,
         ),
     )
 
 
-def _cost(deltas: list[float]) -> Cost | None:
+def _cost(deltas: list[float], level: float) -> Cost | None:
     if len(deltas) < 2:
         return None
     t = paired_t(deltas)
-    return Cost(t.mean, t.interval(0.95))
+    return Cost(t.mean, t.interval(level))
 
 
 def _family(study: Study, contrasts: list[Contrast]) -> FamilySignFlip | None:

@@ -58,6 +58,9 @@ def calibrate(results: Results, pairs: int) -> Calibration:
     """
     study = results.study
     metric, alpha = study.primary.metric, study.inference.alpha
+    broken = [control.name for control in results.controls if control.state == "broken"]
+    if broken:
+        raise ParibusError(f"controls of {results.path} are broken: {', '.join(broken)}")
     table = Table.of(results)
     baseline, again = table.usable(study.baseline, metric), table.usable(AGAIN, metric)
     contrasts: list[PairedContrast] = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from paribus.analysis.parts import Analysis
 from paribus.errors import ParibusError
-from paribus.statistics import minimum_detectable_effect, required_pairs
+from paribus.statistics import StatisticsError, minimum_detectable_effect, required_pairs
 from paribus.study import Study
 
 
@@ -37,15 +38,18 @@ def detectable(
 ) -> list[Detectable]:
     """One row per contrast, from the SDs of an earlier study's contrasts or a stated `sd`.
 
-    A contrast that the pilot lacks takes the largest SD among those it has. Raises ParibusError
+    The level is that of Holm's first step, alpha over the number of contrasts. A contrast that the
+    pilot lacks takes the largest SD among those it has. Raises ParibusError
     where the SD is not positive, or the pilot measured no difference of the primary endpoint.
     """
     n, margin = len(study.seeds), study.primary.margin
     assert margin is not None
     if n < 2:
         raise ParibusError(f"the study has {n} seed; a contrast needs two")
-    if sd is not None and not sd > 0:
-        raise ParibusError(f"sd = {sd} must be greater than 0")
+    if sd is not None and not 0 < sd < math.inf:
+        raise ParibusError(f"sd = {sd} must be a number greater than 0")
+    if not study.contrasts:
+        raise ParibusError("the study has one arm; a contrast needs two")
     seen: dict[tuple[str, str], float] = {}
     if pilot is not None:
         seen = {
@@ -58,13 +62,18 @@ def detectable(
                 f"the pilot '{pilot.study.name}' has no contrast of {study.primary.metric} with "
                 "two seed pairs; state --sd instead"
             )
-    power, alpha = study.inference.power, study.inference.alpha
+    # Holm's first step: the level that a contrast must reach whatever the others do.
+    power, alpha = study.inference.power, study.inference.alpha / len(study.contrasts)
     least = minimum_detectable_effect(n, power=power, alpha=alpha)
     rows = []
     for arm, reference in study.contrasts:
         spread = sd or seen.get((arm, reference)) or max(seen.values())
         own = (arm, reference) in seen
         source = "stated" if sd else "pilot" if own else "pilot's largest"
+        try:
+            pairs = required_pairs(margin / spread, power=power, alpha=alpha)
+        except StatisticsError as error:
+            raise ParibusError(f"{arm} against {reference}: {error}") from None
         rows.append(
             Detectable(
                 contrast=f"{arm} against {reference}",
@@ -72,7 +81,7 @@ def detectable(
                 sd=spread,
                 effect=least * spread,
                 margin=margin,
-                pairs_for_margin=required_pairs(margin / spread, power=power, alpha=alpha),
+                pairs_for_margin=pairs,
             )
         )
     return rows

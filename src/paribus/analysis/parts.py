@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -106,13 +107,18 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Stabilities:
-    """Events of an arm against its reference, over the seeds that both have finished."""
+    """Events of an arm against its reference, over the seeds that both have finished.
+
+    Attributes:
+        holm_p: McNemar's p of `any_event`, adjusted over the contrasts.
+    """
 
     arm: str
     reference: str
     diverged: PairedRates
     spiked: PairedRates
     any_event: PairedRates
+    holm_p: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,8 @@ class Sensitivity:
     """Learning-rate sensitivity of a sweep (Wortsman et al. 2023), in nats/token.
 
     Attributes:
-        values: by seed.
+        values: by seed; NaN where no learning rate of the seed learned anything, which leaves the
+            seed out of `paired`.
         paired: against the sweep that it is compared with; None where there is none.
     """
 
@@ -168,7 +175,10 @@ class Sensitivity:
         return {
             "sweep": self.sweep,
             "against": self.against,
-            "values": {str(seed): value for seed, value in self.values.items()},
+            "values": {
+                str(seed): value if math.isfinite(value) else None
+                for seed, value in self.values.items()
+            },
             "paired": self.paired.to_dict() if self.paired else None,
         }
 
@@ -179,6 +189,7 @@ class Analysis:
 
     Attributes:
         missing: labels of trials that are not finished.
+        unregistered: why these records are not those of what was registered; empty where they are.
         late_seeds: seeds that were added after results had been seen.
         family: the maximum-statistic sign-flip test over the primary family, a sensitivity
             analysis beside Holm; None where the contrasts have no two seeds in common.
@@ -186,6 +197,7 @@ class Analysis:
 
     study: Study
     missing: tuple[str, ...]
+    unregistered: str
     late_seeds: tuple[int, ...]
     controls: tuple[Control, ...]
     summaries: tuple[Summary, ...]
@@ -212,6 +224,7 @@ class Analysis:
         return {
             "study": self.study.digest,
             "missing": list(self.missing),
+            "unregistered": self.unregistered,
             "late_seeds": list(self.late_seeds),
             "controls": [asdict(control) for control in self.controls],
             "summaries": [summary.to_dict() for summary in self.summaries],
@@ -227,6 +240,7 @@ class Analysis:
                     "diverged": s.diverged.to_dict(),
                     "spiked": s.spiked.to_dict(),
                     "any_event": s.any_event.to_dict(),
+                    "holm_p": s.holm_p,
                 }
                 for s in self.stabilities
             ],

@@ -19,7 +19,8 @@ def sensitivities(table: Table) -> list[Sensitivity]:
     found = []
     for name, sweep in study.sweeps.items():
         theirs = values[sweep.against] if sweep.against else {}
-        shared = [seed for seed in values[name] if seed in theirs]
+        shared = [seed for seed in values[name] if math.isfinite(theirs.get(seed, math.nan))]
+        shared = [seed for seed in shared if math.isfinite(values[name][seed])]
         paired = None
         if len(shared) > 1:
             paired = paired_contrast(
@@ -49,5 +50,7 @@ def _by_seed(table: Table, arms: tuple[str, ...]) -> dict[int, float]:
         try:
             found[seed] = float(learning_rate_sensitivity([final], np.array([initial]))[0])
         except StatisticsError:
-            continue  # no learning rate of this seed learned anything: there is no best loss
+            # No learning rate of this seed learned anything. Its best loss is the initial one, as
+            # are all others: what is left is the formula's value, 0, which would flatter it.
+            found[seed] = math.nan
     return found

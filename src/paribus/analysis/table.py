@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -40,12 +40,15 @@ class Table:
             mad_multiplier=stability.mad_multiplier,
             spike_steps=stability.spike_steps,
         )
-        events = {
-            (folder.arm, folder.seed): _events(
-                folder.read_columns("steps.parquet")["train_loss"].to_numpy(), rule
-            )
-            for folder in results.finished
-        }
+        events = {}
+        for folder in results.finished:
+            key = (folder.arm, folder.seed)
+            losses = folder.read_columns("steps.parquet")["train_loss"].to_numpy()
+            seen = _events(losses, rule)
+            # The last step's gradient or update can be the one that diverges: no loss shows it.
+            broken = results.trials[key]["diverged_at"] is not None
+            broken = broken or not math.isfinite(values[*key, "validation_loss"])
+            events[key] = replace(seen, diverged=seen.diverged or broken)
         return cls(results, values, events)
 
     def why_unusable(self, arm: str, seed: int, metric: str) -> str:
@@ -56,6 +59,8 @@ class Table:
         frozen_at = self.results.trials[arm, seed]["diverged_at"]
         if frozen_at is not None:
             return f"{arm} diverged: not finite at step {frozen_at + 1}"
+        if not math.isfinite(self.values[arm, seed, "validation_loss"]):
+            return f"{arm} diverged: its validation loss is not finite"
         if events.diverged:
             return f"{arm} diverged: final loss {events.final_smoothed_loss:.3f} above the first"
         if not math.isfinite(self.values[arm, seed, metric]):

@@ -46,10 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("PARIBUS_TRACEBACK"):
             traceback.print_exc()
         return 2
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            # The reader of our output has left (`paribus show x | head`): no error of ours.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        print(f"paribus: {error.filename or 'system'}: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("paribus: interrupted; run the same command again to continue", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of our output has left (`paribus show x | head`): that is no error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0

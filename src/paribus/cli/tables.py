@@ -15,7 +15,7 @@ from paribus.analysis import Analysis, Calibration, Contrast, Detectable
 from paribus.decision import Verdict
 from paribus.execution import Estimate
 from paribus.results import Results
-from paribus.statistics import Interval, PairedRates, minimum_detectable_effect
+from paribus.statistics import Interval, PairedRates, mcnemar, minimum_detectable_effect
 from paribus.study import METRICS, Study
 from paribus.study.canonical import flatten
 
@@ -108,7 +108,9 @@ def status(results: Results) -> Iterator[RenderableType]:
 def comparison(analysis: Analysis) -> Iterator[RenderableType]:
     """Arm x metric with deltas, then the controls, then what was left out."""
     study = analysis.study
-    table = _table("", "mean (SD)", "n", "delta to its baseline \\[95% CI]", right=("n",))
+    table = _table(
+        "", "mean (SD)", "n", f"delta to its baseline \\[{_level(study)} CI]", right=("n",)
+    )
     for endpoint in study.endpoints:
         metric = METRICS[endpoint.metric]
         table.add_row(f"[bold]{metric.label}[/]", f"[dim]{metric.unit}[/]")
@@ -141,6 +143,11 @@ def left_out_lines(analysis: Analysis) -> list[str]:
         for out in analysis.left_out
     ]
     return list(dict.fromkeys(lines))
+
+
+def _level(study: Study) -> str:
+    """Of the study's intervals, such as 95%."""
+    return f"{1 - study.inference.alpha:.0%}"
 
 
 def _delta(analysis: Analysis, arm: str, metric: str) -> str:
@@ -188,7 +195,7 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
             table.add_row(name, value)
         yield table
         others = _table(
-            "also", "delta [95% CI]".replace("[", "\\["), "gate p", "d_z", right=("gate p", "d_z")
+            "also", f"delta \\[{_level(study)} CI]", "gate p", "d_z", right=("gate p", "d_z")
         )
         for endpoint in study.endpoints:
             contrast = analysis.contrast(arm, endpoint.metric)
@@ -217,6 +224,7 @@ def _details(contrast: Contrast) -> list[tuple[str, str]]:
     paired, metric = contrast.paired, METRICS[contrast.metric]
     digits = metric.digits
     assert paired is not None
+    level = f"{paired.t_interval.level:.0%}"
 
     def span(interval: Interval | None, places: int = digits) -> str:
         if interval is None:
@@ -229,8 +237,8 @@ def _details(contrast: Contrast) -> list[tuple[str, str]]:
     rows = [
         ("seed pairs", f"{paired.n}" + (" (descriptive only)" if paired.descriptive_only else "")),
         ("mean (SD) of differences", numbers.mean_sd(paired.mean, paired.sd, digits)),
-        ("95% t interval", span(paired.t_interval)),
-        ("95% studentized interval", span(paired.studentized_interval)),
+        (f"{level} t interval", span(paired.t_interval)),
+        (f"{level} studentized interval", span(paired.studentized_interval)),
         (
             "percentile, BCa (descriptive)",
             f"{span(paired.percentile_interval_descriptive)}; "
@@ -251,14 +259,14 @@ def _details(contrast: Contrast) -> list[tuple[str, str]]:
         inside = "inside" if paired.equivalent else "not inside"
         rows.append(
             (
-                f"90% interval {inside} +-{paired.margin:g}",
+                f"{paired.t_equivalence_interval.level:.0%} interval {inside} +-{paired.margin:g}",
                 f"{span(paired.t_equivalence_interval)}, TOST p {p(paired.tost_p)}",
             )
         )
     if metric.unit == "nats/token":
         ratios = [math.exp(x) for x in (paired.mean, paired.t_interval.low, paired.t_interval.high)]
         mean, low, high = (f"{ratio:.4f}" for ratio in ratios)
-        rows.insert(2, ("perplexity ratio, 95% t interval", f"{mean}, {low} to {high}"))
+        rows.insert(2, (f"perplexity ratio, {level} t interval", f"{mean}, {low} to {high}"))
     if contrast.capped is not None:
         capped = contrast.capped
         rows.append(
@@ -271,7 +279,7 @@ def _details(contrast: Contrast) -> list[tuple[str, str]]:
 
 
 def _stability(analysis: Analysis) -> Iterator[RenderableType]:
-    table = _table("events", "diverged", "spiked", "either", "McNemar p", title="stability")
+    table = _table("events", "diverged", "spiked", "either", "Holm p", title="stability (McNemar)")
     for s in analysis.stabilities:
 
         def count(rates: PairedRates) -> str:
@@ -281,7 +289,7 @@ def _stability(analysis: Analysis) -> Iterator[RenderableType]:
             )
             return f"{baseline} -> {treatment} of {rates.n}"
 
-        p = numbers.p_value(s.any_event.p_value)
+        p = numbers.p_value(s.holm_p)
         row = (count(s.diverged), count(s.spiked), count(s.any_event), p)
         table.add_row(f"{escape(s.reference)} -> {escape(s.arm)}", *row)
     if analysis.stabilities:
@@ -289,10 +297,10 @@ def _stability(analysis: Analysis) -> Iterator[RenderableType]:
 
 
 def _sensitivities(analysis: Analysis) -> Iterator[RenderableType]:
-    columns = ("mean", "delta [95% CI]".replace("[", "\\["), "gate p")
+    columns = ("mean", f"delta \\[{_level(analysis.study)} CI]", "gate p")
     table = _table("sweep", *columns, title="learning-rate sensitivity, nats/token")
     for sensitivity in analysis.sensitivities:
-        values = list(sensitivity.values.values())
+        values = [value for value in sensitivity.values.values() if math.isfinite(value)]
         mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
         row = ["", ""]
         if sensitivity.paired is not None:
@@ -320,11 +328,21 @@ def verdicts(verdicts: list[Verdict]) -> Iterator[RenderableType]:
 
 
 def detectable(study: Study, rows: list[Detectable]) -> Iterator[RenderableType]:
-    power = f"{study.inference.power:.0%}"
-    least = minimum_detectable_effect(
-        len(study.seeds), power=study.inference.power, alpha=study.inference.alpha
+    n, inference, family = len(study.seeds), study.inference, max(len(study.contrasts), 1)
+    if n < 2:
+        yield "One seed: nothing can be tested."
+        return
+    alpha = inference.alpha / family  # the first step of Holm
+    least = minimum_detectable_effect(n, power=inference.power, alpha=alpha)
+    yield (
+        f"{n} seed pairs detect {least:.2f} SDs of a difference at {inference.power:.0%} power "
+        f"(alpha {inference.alpha:g} over {family} contrasts)."
     )
-    yield f"{len(study.seeds)} seed pairs detect {least:.2f} SDs of a difference at {power} power."
+    if mcnemar(0, n) > alpha:
+        yield (
+            f"{n} seed pairs cannot show that an arm cures or causes instability: the least "
+            f"possible p is {mcnemar(0, n):.3g}, so rows 2 and 9 to 12 are out of reach."
+        )
     if not rows:
         yield "[dim]--pilot DIR or --sd X says what that is in the endpoint's unit[/]"
         return

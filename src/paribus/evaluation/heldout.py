@@ -69,32 +69,27 @@ def evaluate_heldout(model: nn.Module, tokens: np.ndarray, seq_len: int) -> Held
     was_training = model.training
     model.eval()
     windows: list[Tensor] = []
-    bins = torch.zeros(3, CALIBRATION_BINS, dtype=torch.float64, device=device)
+    bins = torch.zeros(3, CALIBRATION_BINS, dtype=torch.float64)
     for inputs, targets in _windows(tokens, seq_len):
         logits_WTV = model(inputs.to(device)).float()
         targets_WT = targets.to(device)
         log_probs_WTV = F.log_softmax(logits_WTV, dim=-1)
         losses_WT = -log_probs_WTV.gather(-1, targets_WT[..., None])[..., 0]
         best_WT, guess_WT = log_probs_WTV.max(dim=-1)
-        hits_WT = guess_WT == targets_WT
-        windows.append(
-            torch.stack(
-                [
-                    losses_WT.double().sum(dim=1),
-                    hits_WT.double().sum(dim=1),
-                    torch.full_like(targets_WT[:, 0], targets_WT.shape[1], dtype=torch.float64),
-                ]
-            )
-        )
-        confidence = best_WT.exp().double().flatten()
+        # Summed on the host: not every device has float64.
+        losses_WT, best_WT = losses_WT.cpu().double(), best_WT.cpu().double()
+        hits_WT = (guess_WT == targets_WT).cpu().double()
+        sizes_W = torch.full_like(losses_WT[:, 0], losses_WT.shape[1])
+        windows.append(torch.stack([losses_WT.sum(dim=1), hits_WT.sum(dim=1), sizes_W]))
+        confidence = best_WT.exp().flatten()
         # Bins are (0, 1/15], ..., (14/15, 1]; NaN of a broken model goes to the first.
         index = (confidence * CALIBRATION_BINS).ceil().sub(1).nan_to_num(0).long()
         index = index.clamp(0, CALIBRATION_BINS - 1)
-        summed = torch.stack([torch.ones_like(confidence), confidence, hits_WT.double().flatten()])
+        summed = torch.stack([torch.ones_like(confidence), confidence, hits_WT.flatten()])
         bins.index_add_(1, index, summed)
     model.train(was_training)
-    loss_sum, correct, predicted = torch.cat(windows, dim=1).cpu().numpy()
-    count, confidence_sum, bin_correct = bins.cpu().numpy()
+    loss_sum, correct, predicted = torch.cat(windows, dim=1).numpy()
+    count, confidence_sum, bin_correct = bins.numpy()
     return Heldout(
         loss_sum,
         correct.astype(np.int64),

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("paribus", "torch", "numpy", "pyarrow", "safetensors")
+from paribus.errors import ParibusError
+from paribus.results import PACKAGES
 
 
-def environment(device: torch.device) -> dict[str, Any]:
-    """Versions, operating system, processor and device of this process."""
+def environment(device: torch.device, stack: int) -> dict[str, Any]:
+    """Versions, operating system, processor and device of this process, and its stack's size."""
     return {
         "packages": {name: version(name) for name in PACKAGES},
         "python": platform.python_version(),
@@ -21,11 +22,12 @@ def environment(device: torch.device) -> dict[str, Any]:
         "processor": _processor(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
+        "stack": stack,
     }
 
 
 def choose_device(name: str) -> torch.device:
-    """The device that `name` means; "auto" is the best there is. Raises ValueError."""
+    """The device that `name` means; "auto" is the best there is."""
     available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -35,7 +37,7 @@ def choose_device(name: str) -> torch.device:
         name = next(kind for kind, there in available.items() if there)
     if not available[name]:
         there = ", ".join(kind for kind, is_there in available.items() if is_there)
-        raise ValueError(f"device '{name}' is not available here; there is: {there}")
+        raise ParibusError(f"device '{name}' is not available here; there is: {there}")
     return torch.device(name)
 
 

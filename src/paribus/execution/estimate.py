@@ -44,6 +44,8 @@ class Estimate:
 
 def estimate(study: Study, *, workers: int | None = None, device: Device = "auto") -> Estimate:
     """Time a few steps on all workers at once, and add up. Nothing is written."""
+    if workers is not None and workers < 1:
+        raise ParibusError(f"workers = {workers} must be at least 1")
     settings = {arm: study.setting(arm) for arm in study.arms}
     for data in dict.fromkeys(setting.data for setting in settings.values()):
         load_dataset(data, study.folder)
@@ -54,7 +56,7 @@ def estimate(study: Study, *, workers: int | None = None, device: Device = "auto
             pool.answer(pool.start())
         checked = {}
         for arm in study.arms:
-            pool.workers[0].send({"do": "check", "arm": arm})
+            pool.workers[0].send({"do": "size", "arm": arm})
             checked[arm] = pool.answer(pool.workers[0])
         # All at once: cores share caches and memory, and a study will use them all.
         for worker in pool.workers:

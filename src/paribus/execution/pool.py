@@ -91,9 +91,13 @@ class Worker:
 
     def _listen(self, inbox: Queue[tuple[Worker, Message | None]]) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            inbox.put((self, json.loads(line)))
-        inbox.put((self, None))
+        try:
+            for line in self.process.stdout:
+                inbox.put((self, json.loads(line)))
+        except json.JSONDecodeError:
+            pass  # it died in the middle of a line
+        finally:
+            inbox.put((self, None))
 
 
 class Pool:

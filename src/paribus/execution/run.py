@@ -90,12 +90,12 @@ def run(
     folder = results_folder(study, results)
     folder.require_same(study)
     data = _read_data(study)
-    todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
-    with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
-        kind = _start(pool, study, workers, len(todo))
-        with folder.lock():
+    # The lock is taken first and given back last: no worker of ours outlives it.
+    with folder.lock():
+        todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
+        with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
+            kind, size = _start(pool, study, workers, stack, len(todo))
             settle(folder, study, registration(study, data, kind))
-            size = stack or (1 if kind == "cpu" else len(study.seeds))
             _Run(study, folder, todo, pool, watch or (lambda progress: None)).train(size)
     return load_results(folder.path)
 
@@ -111,9 +111,8 @@ def register(
     folder = results_folder(study, results)
     folder.require_same(study)
     data = _read_data(study)
-    with Pool(study, folder.path, device=device, checkpoint_seconds=0) as pool:
-        kind = _start(pool, study, workers=1, n_trials=1)
-    with folder.lock():
+    with folder.lock(), Pool(study, folder.path, device=device, checkpoint_seconds=0) as pool:
+        kind, _ = _start(pool, study, workers=1, stack=None, n_trials=1)
         settle(folder, study, registration(study, data, kind))
     return folder.path / "registration.json"
 
@@ -125,20 +124,26 @@ def _read_data(study: Study) -> dict[str, Any]:
     return {arm: records[data] for arm, data in settings.items()}
 
 
-def _start(pool: Pool, study: Study, workers: int | None, n_trials: int) -> str:
-    """Start the workers, and try one step of every arm before the results folder is touched."""
+def _start(
+    pool: Pool, study: Study, workers: int | None, stack: int | None, n_trials: int
+) -> tuple[str, int]:
+    """Start the workers, and try one step of every arm before anything is written.
+
+    Returns the kind of device and the size of a stack.
+    """
     first = pool.start()
     kind = pool.answer(first)["device"]
+    size = stack or (1 if kind == "cpu" else len(study.seeds))
     if n_trials == 0:
-        return kind
+        return kind, size
     # The others start (PyTorch takes seconds to import) while the first checks the arms.
     for _ in range(min(workers or default_workers(kind), n_trials) - 1):
         pool.start()
     for arm in study.arms:
-        first.send({"do": "check", "arm": arm})
+        first.send({"do": "check", "arm": arm, "stack": size})
     for _ in study.arms:
         pool.answer(first)
-    return kind
+    return kind, size
 
 
 class _Run:

@@ -18,10 +18,10 @@ from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.evaluation import evaluate_heldout
 from paribus.execution.environment import environment
-from paribus.model import build_model, count_parameters, source_digests, training_flops_per_token
+from paribus.model import build_model, load_parameters, require_initializers
 from paribus.probes import all_probes
 from paribus.results import ResultsFolder, TrialFolder
-from paribus.study import Setting, Study
+from paribus.study import Setting, Study, source_digests
 from paribus.training import ReplicaState, Stack
 
 PROGRESS_SECONDS = 0.5
@@ -54,7 +54,8 @@ def run_stack(
     """Train, evaluate and record the task's trials; False where it was asked to stop before.
 
     `on_progress(t, losses)` hears of the steps done and each replica's training loss. A stopped
-    stack leaves a checkpoint from which the next call goes on to the same bytes.
+    stack leaves a checkpoint from which the next call goes on; with the seeds that it had, to the
+    same bytes.
     """
     setting = task.study.setting(task.arm)
     stack = build_stack(task.study, setting, task.seeds, dataset, task.device)
@@ -83,26 +84,35 @@ def run_stack(
     return True
 
 
-def dry_run(study: Study, arm: str, dataset: Dataset, device: torch.device) -> dict[str, int]:
-    """One step of one small batch of `arm`, recorded nowhere: what fails, fails before training.
+def dry_run(
+    study: Study, arm: str, dataset: Dataset, device: torch.device, stack_size: int
+) -> None:
+    """One step and one evaluated window of `arm`, recorded nowhere: what fails, fails now.
 
-    Returns the arm's `parameters` and `flops_per_token`. Raises ParibusError.
+    Raises ParibusError.
     """
     setting = study.setting(arm)
+    small = setting.training.model_copy(update={"batch_size": 1})
+    tiny = setting.model_copy(update={"training": small})
+    # Two replicas go the way of all stacks.
+    seeds = range(min(stack_size, 2))
     try:
-        small = setting.training.model_copy(update={"batch_size": 1})
-        tiny = setting.model_copy(update={"training": small})
-        build_stack(study, tiny, study.seeds[:1], dataset, device).step()
+        model, again = (
+            build_model(setting, dataset.vocab_size, study.folder, constructor_seed=seed)
+            for seed in (0, 1)
+        )
+        require_initializers(model, again, setting)
+        stack = build_stack(study, tiny, seeds, dataset, device)
+        stack.step()
+        load_parameters(model, stack.parameters(0))
+        window = dataset.validation[: setting.data.seq_len + 1]
+        evaluate_heldout(model.to(device), window, setting.data.seq_len)
     except ParibusError:
         raise
     except Exception as error:
         raise ParibusError(
             f"arm '{arm}' fails in a dry run of one step: {type(error).__name__}: {error}"
         ) from error
-    return {
-        "parameters": count_parameters(setting, dataset.vocab_size, study.folder),
-        "flops_per_token": training_flops_per_token(setting, dataset.vocab_size, study.folder),
-    }
 
 
 def build_stack(
@@ -169,7 +179,7 @@ def _record(
 
     began = time.monotonic()
     model = build_model(setting, dataset.vocab_size, task.study.folder)
-    model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
+    load_parameters(model, weights)
     heldout = evaluate_heldout(model.to(task.device), dataset.validation, setting.data.seq_len)
     evaluation_seconds = time.monotonic() - began
 
@@ -209,7 +219,7 @@ def _record(
             "diverged_at": state.diverged_at,
         },
     )
-    folder.write_json("environment.json", environment(task.device))
+    folder.write_json("environment.json", environment(task.device, len(task.seeds)))
     folder.write_json(
         "timing.json",
         {

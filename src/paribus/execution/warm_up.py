@@ -21,22 +21,22 @@ BYTES_PER_PARAMETER = 16  # float32 weight, gradient and two moments
 
 
 def measure(study: Study, arm: str, dataset: Dataset, device: torch.device) -> dict[str, Any]:
-    """Seconds of a step (the median) and of an evaluation, and resident memory in bytes.
+    """Seconds of a step (the median) and of an evaluation, and memory in bytes, of one replica.
 
     A model that is too large to try gets `measured` = False and lower bounds.
     """
     setting = study.setting(arm)
-    parameters = count_parameters(setting, dataset.vocab_size, study.folder)
-    per_token = training_flops_per_token(setting, dataset.vocab_size, study.folder)
+    size = model_size(study, arm, dataset)
     flops_per_second = _matrix_product_speed(setting, device)
-    least_seconds = per_token * setting.tokens_per_step / flops_per_second
-    state_bytes = BYTES_PER_PARAMETER * parameters
+    least_seconds = size["flops_per_token"] * setting.tokens_per_step / flops_per_second
+    state_bytes = BYTES_PER_PARAMETER * size["parameters"]
     if least_seconds > LONGEST_STEP_SECONDS or state_bytes > LARGEST_STATE_BYTES:
         # Evaluation is a forward pass: a third of the operations of training.
+        forward = size["flops_per_token"] / 3
         return {
             "measured": False,
             "step_seconds": least_seconds,
-            "evaluation_seconds": per_token / 3 * len(dataset.validation) / flops_per_second,
+            "evaluation_seconds": forward * len(dataset.validation) / flops_per_second,
             "memory_bytes": state_bytes,
         }
     stack = build_stack(study, setting, study.seeds[:1], dataset, device)
@@ -51,6 +51,15 @@ def measure(study: Study, arm: str, dataset: Dataset, device: torch.device) -> d
         "step_seconds": float(np.median(steps)),
         "evaluation_seconds": evaluation * len(dataset.validation) / len(some),
         "memory_bytes": _memory_bytes(device),
+    }
+
+
+def model_size(study: Study, arm: str, dataset: Dataset) -> dict[str, int]:
+    """`parameters` and training `flops_per_token`; allocates no weights."""
+    setting = study.setting(arm)
+    return {
+        "parameters": count_parameters(setting, dataset.vocab_size, study.folder),
+        "flops_per_token": training_flops_per_token(setting, dataset.vocab_size, study.folder),
     }
 
 

@@ -24,7 +24,7 @@ from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.environment import choose_device
 from paribus.execution.trial import StackTask, dry_run, run_stack
-from paribus.execution.warm_up import measure
+from paribus.execution.warm_up import measure, model_size
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study
 
@@ -41,7 +41,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started us decides
     try:
         _work(tell)
-    except (ParibusError, ValueError) as error:
+    except ParibusError as error:
         tell("refused", message=str(error))
         return 2
     except BrokenPipeError:
@@ -60,6 +60,8 @@ def _work(tell: Any) -> None:
     # One thread: results do not depend on how many cores a machine has, and several workers with a
     # thread each beat one worker with several threads.
     torch.set_num_threads(1)
+    if device.type == "cuda":
+        torch.use_deterministic_algorithms(True, warn_only=True)
     tell("ready", device=device.type)
 
     stop = threading.Event()
@@ -78,7 +80,11 @@ def _work(tell: Any) -> None:
             datasets[data] = load_dataset(data, study.folder)
         dataset = datasets[data]
         if task["do"] == "check":
-            tell("checked", arm=arm, **dry_run(study, arm, dataset, device))
+            dry_run(study, arm, dataset, device, task["stack"])
+            tell("checked", arm=arm)
+            continue
+        if task["do"] == "size":
+            tell("sized", **model_size(study, arm, dataset))
             continue
         if task["do"] == "measure":
             tell("measured", **measure(study, arm, dataset, device))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from paribus.model.gpt import GPT
@@ -15,6 +17,7 @@ def build_model(
     vocab_size: int,
     folder: Path | None = None,
     device: torch.device | str = "cpu",
+    constructor_seed: int = 0,
 ) -> GPT:
     """A `GPT` whose weights mean nothing yet; `initial_parameters` gives those of a seed.
 
@@ -23,8 +26,21 @@ def build_model(
     the model has shapes and no weights.
     """
     with torch.random.fork_rng(devices=[]), torch.device(device):
-        torch.manual_seed(0)
+        torch.manual_seed(constructor_seed)
         return GPT(setting, vocab_size, folder)
+
+
+@torch.no_grad()
+def load_parameters(model: GPT, weights: Mapping[str, np.ndarray]) -> None:
+    """Give `model` the weights of a trial, by name; buffers stay what its constructor made them.
+
+    Raises ValueError where names differ.
+    """
+    parameters = dict(model.named_parameters())
+    if parameters.keys() != weights.keys():
+        raise ValueError(f"other parameters: {sorted(parameters.keys() ^ weights.keys())}")
+    for name, parameter in parameters.items():
+        parameter.copy_(torch.from_numpy(weights[name]))
 
 
 def count_parameters(setting: Setting, vocab_size: int, folder: Path | None = None) -> int:

@@ -19,6 +19,7 @@ from paribus.errors import ParibusError
 from paribus.streams import stream
 from paribus.study import Setting
 
+CONSTRUCTED = "as constructed"
 RESIDUAL_PROJECTIONS = ("attention.out.weight", "mlp.down.weight")
 
 
@@ -49,6 +50,21 @@ def initial_parameters(
     }
 
 
+def require_initializers(first: nn.Module, second: nn.Module, setting: Setting) -> None:
+    """Raise ParibusError where a parameter keeps a value that its constructor drew at random.
+
+    `first` and `second` are the same model, built under two seeds: such a value would depend on
+    what other modules had drawn before, and be no function of (seed, name).
+    """
+    other = initial_parameters(second, setting, seed=0)
+    for name, parameter in initial_parameters(first, setting, seed=0).items():
+        if parameter.rule == CONSTRUCTED and (parameter.value != other[name].value).any():
+            raise ParibusError(
+                f"parameter '{name}' of an own module starts at random; give its module a method "
+                "init_parameter(self, name, shape, rng) that draws it"
+            )
+
+
 def _initial(
     name: str, shape: tuple[int, ...], model: nn.Module, setting: Setting, seed: int
 ) -> InitialParameter:
@@ -73,7 +89,7 @@ def _initial(
         return InitialParameter(np.ones(shape, np.float32), "ones")
     # A parameter of the user's own with a name of its own: its constructor knows best.
     constructed = model.get_parameter(name).detach().cpu().numpy().astype(np.float32)
-    return InitialParameter(constructed, "as constructed")
+    return InitialParameter(constructed, CONSTRUCTED)
 
 
 def _normal_std(name: str, shape: tuple[int, ...], setting: Setting) -> float | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +17,6 @@ from types import ModuleType
 from torch import nn
 
 from paribus.errors import ParibusError, nearest
-from paribus.study import Modules
 
 
 def site_class(path: str | None, site: str, folder: Path) -> type[nn.Module] | None:
@@ -35,17 +33,6 @@ def site_class(path: str | None, site: str, folder: Path) -> type[nn.Module] | N
         known = [name for name, value in vars(module).items() if isinstance(value, type)]
         raise ParibusError(f"{where}: no nn.Module of that name: {nearest(class_name, known)}")
     return cls
-
-
-def source_digests(modules: Modules, folder: Path) -> dict[str, str]:
-    """SHA-256 of the source file of each own module, by site."""
-    digests = {}
-    for site, path in modules.model_dump().items():
-        cls = site_class(path, site, folder)
-        if cls is not None:
-            source = Path(inspect.getfile(cls)).read_bytes()
-            digests[site] = hashlib.sha256(source).hexdigest()
-    return digests
 
 
 def _load(name: str, folder: Path, where: str) -> ModuleType:

@@ -2,10 +2,17 @@
 
 from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.read import Results, load_results, write_tables
-from paribus.results.registration import read_registration, registration, settle
+from paribus.results.registration import (
+    PACKAGES,
+    read_registration,
+    registration,
+    settle,
+    why_unregistered,
+)
 from paribus.results.store import ResultsFolder, TrialFolder
 
 __all__ = [
+    "PACKAGES",
     "Control",
     "Results",
     "ResultsFolder",
@@ -16,5 +23,6 @@ __all__ = [
     "read_registration",
     "registration",
     "settle",
+    "why_unregistered",
     "write_tables",
 ]

@@ -2,9 +2,9 @@
 
 For every arm, its reference and every seed that both have finished: the same text and split, the
 same batches in the same order, the same number of tokens, the same initial values of every
-parameter that both have, the same software and device, and no difference of setting but the arm's
-own. A difference that the arm itself declares (another batch size, another initial std) is
-`declared`; any other is `broken`, and a contrast with a broken control is not analysed.
+parameter that both have, the same software, machine and stack size, and no difference of setting
+but the arm's own. A difference that the arm itself declares (another batch size, another initial
+std) is `declared`; any other is `broken`, and a contrast with a broken control is not analysed.
 """
 
 from __future__ import annotations
@@ -80,15 +80,14 @@ def _text(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Fin
     differing = [name for name in ours if ours[name] != theirs[name]]
     if not differing:
         return "held", f"corpus {ours['corpus'][:12]}, training split {ours['train'][:12]}"
-    state = _declared_by(declared, "data.")
-    return state, f"{', '.join(differing)} differ"
+    return "broken", f"{', '.join(differing)} differ"
 
 
 def _batches(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
     ours, theirs = own.trial["batch_digest"], other.trial["batch_digest"]
     if ours == theirs:
         return "held", f"running digest {ours[:12]}"
-    state = _declared_by(declared, "data.", "training.batch_size")
+    state = _declared_by(declared, "data.seq_len", "training.batch_size")
     return state, f"running digest {ours[:12]} against {theirs[:12]}"
 
 
@@ -112,11 +111,13 @@ def _initial_values(own: TrialRecord, other: TrialRecord, declared: dict[str, An
     same_rule = [n for n in differing if own.initial[n]["rule"] == other.initial[n]["rule"]]
     if same_rule:
         return "broken", f"drawn by one rule, yet different: {_some(same_rule)}"
-    return _declared_by(declared, "model.", "data."), f"another rule for {_some(differing)}"
+    # What an initialisation rule depends on; the depth scales residual projections.
+    state = _declared_by(declared, "model.init.", "model.modules.", "model.n_layer")
+    return state, f"another rule for {_some(differing)}"
 
 
 def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    keys = ("packages", "python", "device", "threads")
+    keys = ("packages", "python", "processor", "device", "threads", "stack")
     differing = [k for k in keys if own.environment.get(k) != other.environment.get(k)]
     if differing:
         return "broken", f"{', '.join(differing)} differ"
@@ -129,6 +130,13 @@ def _settings(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
     undeclared = sorted(found.keys() - declared.keys())
     if undeclared:
         return "broken", f"not declared by the arm: {', '.join(undeclared)}"
+    absent = sorted(declared.keys() - found.keys())
+    if absent:
+        return "broken", f"declared by the arm, yet equal: {', '.join(absent)}"
+    ours, theirs = own.trial["own_modules"], other.trial["own_modules"]
+    for site in ours.keys() & theirs.keys():
+        if f"model.modules.{site}" not in declared and ours[site] != theirs[site]:
+            return "broken", f"the source of the own module '{site}' differs"
     return "held", f"differs in {', '.join(found)}"
 
 

@@ -1,9 +1,10 @@
-"""Reading a study back: every record checked against its seal, then as tidy tables."""
+"""Reading a study back: every record but timing checked against its seal, then as tidy tables."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from paribus.errors import ParibusError
 from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.files import write_bytes, write_table
 from paribus.results.store import ResultsFolder, TrialFolder
@@ -98,8 +100,45 @@ def load_results(path: str | os.PathLike[str]) -> Results:
     finished = tuple(trial for trial in trials if trial.is_finished)
     for trial in finished:
         trial.verify()
+        _require_own(study, trial)
+    _require_distinct(finished)
     unfinished = tuple(trial for trial in trials if not trial.is_finished)
     return Results(folder.path, study, finished, unfinished)
+
+
+def _require_own(study: Study, folder: TrialFolder) -> None:
+    """Raise ParibusError where a trial's records are those of another arm, seed or setting."""
+    trial = folder.read_json("trial.json")
+    expected = {
+        "arm": folder.arm,
+        "seed": folder.seed,
+        "setting": study.setting(folder.arm).model_dump(mode="json"),
+    }
+    for name, value in expected.items():
+        if trial.get(name) != value:
+            raise ParibusError(
+                f"trial {folder.label}: its records are of another {name}; "
+                f"delete {folder.path} and run again"
+            )
+
+
+def _require_distinct(finished: Iterable[TrialFolder]) -> None:
+    """Raise ParibusError where one arm has the same trial under two seeds, or code that changed."""
+    batches: dict[tuple[str, str], TrialFolder] = {}
+    code: dict[str, dict[str, str]] = {}
+    for folder in finished:
+        trial = folder.read_json("trial.json")
+        twin = batches.setdefault((folder.arm, trial["batch_digest"]), folder)
+        if twin is not folder:
+            raise ParibusError(
+                f"trials {twin.label} and {folder.label} saw the same batches: one is a copy; "
+                f"delete {folder.path} and run again"
+            )
+        if code.setdefault(folder.arm, trial["own_modules"]) != trial["own_modules"]:
+            raise ParibusError(
+                f"trial {folder.label}: the source of its own modules is not that of other seeds; "
+                f"delete {folder.path} and run again"
+            )
 
 
 def write_tables(results: Results) -> None:

@@ -14,15 +14,15 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.results.files import read_json, write_json
 from paribus.results.store import ResultsFolder
-from paribus.study import Study
+from paribus.study import Study, source_digests
 from paribus.study.canonical import changes
 
-PACKAGES = ("paribus", "torch", "numpy", "scipy")
+PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors")
 FILE = "registration.json"
 
 
 def registration(study: Study, data: dict[str, Any], device: str) -> dict[str, Any]:
-    """What `study` commits to.
+    """What `study` commits to, the source of the user's own modules included.
 
     Args:
         study: the whole study, as resolved.
@@ -43,6 +43,10 @@ def registration(study: Study, data: dict[str, Any], device: str) -> dict[str, A
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json"),
         "data": data,
+        "own_modules": {
+            arm: source_digests(study.setting(arm).model.modules, study.folder)
+            for arm in study.arms
+        },
         "packages": {name: version(name) for name in PACKAGES},
         "device": device,
     }
@@ -56,6 +60,12 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
     folder.require_same(study)
     path = folder.path / FILE
     now = datetime.now(UTC).isoformat(timespec="seconds")
+    finished = [f"{a}/seed-{s}" for a, s in study.trials if folder.trial(a, s).is_finished]
+    if not path.is_file() and finished:
+        raise ParibusError(
+            f"{path} is missing though {len(finished)} trials are finished; restore it, or choose "
+            "another folder with --results"
+        )
     if not path.is_file():
         folder.create(study)
         write_json(path, wanted | {"number": 1, "registered_at": now})
@@ -77,7 +87,6 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
             f"{folder.path} was registered otherwise ({named[:200]}); choose another folder with "
             "--results"
         )
-    finished = [f"{a}/seed-{s}" for a, s in study.trials if folder.trial(a, s).is_finished]
     late = there.get("seeds_added_after_results", [])
     if finished:
         late = late + [seed for seed in study.seeds if seed not in there["seeds"]]
@@ -93,6 +102,16 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
             "results_when_registered": finished,
         },
     )
+
+
+def why_unregistered(folder: ResultsFolder, study: Study) -> str:
+    """Why the records in `folder` are not those of what was registered; empty where they are."""
+    registered = read_registration(folder)
+    if registered is None:
+        return "the registration is missing"
+    if registered["study_digest"] != study.digest:
+        return "the study was changed after it was registered"
+    return ""
 
 
 def read_registration(folder: ResultsFolder) -> dict[str, Any] | None:

@@ -10,8 +10,8 @@
     windows.parquet             loss and hits of every window of the validation split
     evaluation.json             held-out measurements, sums beside ratios
     weights.safetensors         the trained weights
-    manifest.json               SHA-256 of the six above; written last: the trial is finished
     environment.json            software and machine
+    manifest.json               SHA-256 of the seven above; written last: the trial is finished
     timing.json                 seconds; the only file that differs between equal runs
     checkpoint.safetensors      only while unfinished
 """
@@ -45,6 +45,7 @@ CANONICAL = (
     "windows.parquet",
     "evaluation.json",
     "weights.safetensors",
+    "environment.json",
 )
 
 
@@ -115,7 +116,13 @@ class TrialFolder:
 
     def verify(self) -> None:
         """Raise ParibusError where a record is missing or differs from what was sealed."""
-        for name, expected in self.read_json("manifest.json").items():
+        sealed = self.read_json("manifest.json")
+        if not isinstance(sealed, dict) or sealed.keys() != set(CANONICAL):
+            raise ParibusError(
+                f"trial {self.label}: manifest.json does not seal every record; "
+                f"delete {self.path} and run again"
+            )
+        for name, expected in sealed.items():
             path = self.path / name
             if not path.is_file():
                 raise ParibusError(
@@ -154,7 +161,8 @@ class ResultsFolder:
         if self.path.exists() and not self.path.is_dir():
             raise ParibusError(f"{self.path} is a file; choose another folder with --results")
         if not self.exists:
-            if self.path.is_dir() and any(p.name != ".lock" for p in self.path.iterdir()):
+            # Hidden files are a lock, or what an interrupted first write has left.
+            if self.path.is_dir() and any(p.name[0] != "." for p in self.path.iterdir()):
                 raise ParibusError(
                     f"{self.path} holds something that is no study; choose another with --results"
                 )
@@ -180,12 +188,17 @@ class ResultsFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep every other run out of this folder."""
+        """Keep every other run out of this folder; one that stays empty is removed again."""
+        new = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path / ".lock", timeout=0)
-            with lock:
-                yield
+            with FileLock(self.path / ".lock", timeout=0):
+                try:
+                    yield
+                finally:
+                    if new and [path.name for path in self.path.iterdir()] == [".lock"]:
+                        (self.path / ".lock").unlink()
+                        self.path.rmdir()
         except Timeout:
             raise ParibusError(
                 f"another run is writing to {self.path}; wait for it, or choose --results"

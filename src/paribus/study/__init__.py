@@ -3,6 +3,7 @@
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
 from paribus.study.metrics import METRICS, Metric
 from paribus.study.null import null_study
+from paribus.study.own import source_digests
 from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Training
 from paribus.study.study import (
     Arm,
@@ -40,4 +41,5 @@ __all__ = [
     "parse_override",
     "parse_study",
     "shipped_studies",
+    "source_digests",
 ]

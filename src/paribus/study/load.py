@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -27,14 +28,18 @@ def shipped_studies() -> dict[str, Study]:
 def load_study(source: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Study:
     """The study that `source` names: a shipped name, or the path of a TOML file.
 
+    The `study.json` of a results folder will do as well.
+
     `overrides` are dotted keys of the shared setting or the study itself, such as
     {"training.iterations": 20, "seeds": [1, 2]}. Raises ParibusError with one line on bad input.
     """
     text, folder, label = _read(source)
+    is_json = os.fspath(source).endswith(".json")  # the study.json of a results folder
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ParibusError(f"{label} is not valid TOML: {error}") from None
+        table = json.loads(text) if is_json else tomllib.loads(text)
+    except ValueError as error:
+        kind = "JSON" if is_json else "TOML"
+        raise ParibusError(f"{label} is not valid {kind}: {error}") from None
     study = parse_study(table, folder=folder, label=label)
     if not overrides:
         return study
@@ -72,7 +77,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
     """(text, folder of relative paths, how to call it in an error)."""
     name = os.fspath(source)
     shipped = _SHIPPED / f"{name}.toml"
-    if os.sep not in name and not name.endswith(".toml"):
+    if os.sep not in name and not name.endswith((".toml", ".json")):
         if shipped.is_file():
             return shipped.read_text("utf-8"), Path.cwd(), name
         known = [

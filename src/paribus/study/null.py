@@ -6,7 +6,7 @@ from paribus.errors import ParibusError
 from paribus.study.load import parse_study
 from paribus.study.study import Study
 
-AGAIN = "again"
+BASELINE, AGAIN = "baseline", "again"
 SALT = "model.init.salt"
 
 
@@ -20,11 +20,12 @@ def null_study(study: Study, replicates: int) -> Study:
         raise ParibusError(f"replicates = {replicates} must be at least 1")
     if len(study.seeds) < 2:
         raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
-    table = study.model_dump(exclude={"claims"})
+    table = study.model_dump(exclude={"claims", "sweeps"})
     baseline = table["arms"][study.baseline]
     salt = 1 + study.setting(study.baseline).model.init.salt
+    table["baseline"] = BASELINE
     table["arms"] = {
-        study.baseline: baseline | {"against": None},
+        BASELINE: baseline | {"against": None},
         AGAIN: {"title": "baseline again", "set": baseline["set"] | {SALT: salt}},
     }
     table["name"] = f"{study.name}-null"[:80]

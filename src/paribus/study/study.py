@@ -30,6 +30,9 @@ DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
 ALTERNATIVES = {"training.iterations": "training.tokens", "training.tokens": "training.iterations"}
 
 
+LEARNING_RATE = "training.optimizer.learning_rate"
+
+
 class Arm(Spec):
     """One way of training, as a difference from the shared setting."""
 
@@ -53,9 +56,9 @@ class Endpoint(Spec):
 class Inference(Spec):
     """How contrasts are tested."""
 
-    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Two-sided level, held by Holm over the family of primary endpoint x contrasts."""
-    power: Annotated[float, Field(gt=0, lt=1)] = 0.80
+    power: Annotated[float, Field(ge=0.5, lt=1)] = 0.80
     """Power at which a detectable effect is stated."""
     resamples: Annotated[int, Field(ge=10_000)] = 10_000
     seed: Annotated[int, Field(ge=0)] = 0
@@ -175,19 +178,39 @@ class Study(Setting):
                     f"sweep '{name}' is against '{sweep.against}', which is no sweep: "
                     f"{nearest(sweep.against, self.sweeps)}"
                 )
-            rates = [self.setting(arm).training.optimizer.learning_rate for arm in sweep.arms]
-            if len(set(rates)) < len(rates):
+            if len(set(rates := self._rates(sweep))) < len(rates):
                 raise ParibusError(
                     f"sweep '{name}' has a learning rate twice in {rates}; each arm needs its own"
                 )
+            if sweep.against and sorted(rates) != sorted(self._rates(self.sweeps[sweep.against])):
+                raise ParibusError(
+                    f"sweeps '{name}' and '{sweep.against}' are of different learning rates; "
+                    "sensitivities are compared over the same ones"
+                )
+            base = self.setting(sweep.arms[0]).model_dump()
+            for arm in sweep.arms[1:]:
+                others = changes(base, self.setting(arm).model_dump()).keys() - {LEARNING_RATE}
+                if others:
+                    raise ParibusError(
+                        f"sweep '{name}': '{arm}' differs in more than the learning rate: "
+                        f"{', '.join(sorted(others))}"
+                    )
         return self
 
     @model_validator(mode="after")
     def _one_primary_endpoint(self) -> Self:
+        metrics = [endpoint.metric for endpoint in self.endpoints]
+        if len(set(metrics)) < len(metrics):
+            raise ParibusError(f"endpoints {metrics} name a metric twice; state each once")
         primary = [endpoint for endpoint in self.endpoints if endpoint.primary]
         if len(primary) != 1:
             raise ParibusError(
                 f"{len(primary)} endpoints are primary; exactly one decides: mark it primary = true"
+            )
+        if METRICS[primary[0].metric].better == "neither":
+            raise ParibusError(
+                f"'{primary[0].metric}' cannot be primary: neither more nor less of it is better; "
+                "take validation_loss"
             )
         if primary[0].margin is None:
             raise ParibusError(
@@ -214,6 +237,14 @@ class Study(Setting):
                     f"arm '{arm}' would train on {setting.tokens} tokens and '{reference}' on "
                     f"{budget}; budgets must match exactly: state training.tokens for both"
                 )
+            texts = [
+                s.data.model_copy(update={"seq_len": 1}) for s in (setting, self.setting(reference))
+            ]
+            if texts[0] != texts[1]:
+                raise ParibusError(
+                    f"arm '{arm}' reads another text than '{reference}'; losses on different texts "
+                    "cannot be compared: of data, an arm may set seq_len alone"
+                )
             if not self.differences(arm):
                 raise ParibusError(
                     f"arm '{arm}' does not differ from '{reference}'; give it a `set` of overrides"
@@ -224,6 +255,8 @@ class Study(Setting):
         """The shared setting with the overrides of `arm`."""
         if arm not in self.arms:
             raise ParibusError(f"arm '{arm}' is unknown: {nearest(arm, self.arms)}")
+        if ALTERNATIVES.keys() <= self.arms[arm].set.keys():
+            raise ParibusError(f"arm '{arm}' sets both training.tokens and .iterations; set one")
         shared = self.model_dump(include=set(Setting.model_fields))
         for key, value in self.arms[arm].set.items():
             override(shared, key, value, where=f"arm '{arm}': ")
@@ -241,6 +274,9 @@ class Study(Setting):
         """Exactly what sets `arm` apart: {dotted key: (its reference's value, its own)}."""
         reference = self.reference(arm) or arm
         return changes(self.setting(reference).model_dump(), self.setting(arm).model_dump())
+
+    def _rates(self, sweep: Sweep) -> list[float]:
+        return [self.setting(arm).training.optimizer.learning_rate for arm in sweep.arms]
 
     @property
     def primary(self) -> Endpoint:

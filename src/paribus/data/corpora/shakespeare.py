@@ -6,6 +6,7 @@ import hashlib
 import os
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
 from paribus.data.corpora import corpus
@@ -49,7 +50,7 @@ def _download(target: Path) -> None:
         partial = target.with_name(f"{target.name}.{os.getpid()}.part")
         partial.write_bytes(content)
         partial.replace(target)
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+    except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
         raise ParibusError(
             f"cannot download {URL} ({reason}); put the file at <folder>/{FILE.as_posix()} and set "

@@ -1,0 +1,39 @@
+"""The source of the user's own modules, as digests: what an arm is depends on it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from pathlib import Path
+
+from paribus.errors import ParibusError
+from paribus.study.spec import Modules
+
+
+def source_digests(modules: Modules, folder: Path) -> dict[str, str]:
+    """SHA-256 of the source file of each own module, by site; nothing of it is run.
+
+    Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`. Raises
+    ParibusError where there is no such source.
+    """
+    digests = {}
+    for site, path in modules.model_dump().items():
+        if path is not None:
+            file = _source(path.partition(":")[0], folder, f"model.modules.{site} = '{path}'")
+            digests[site] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return digests
+
+
+def _source(name: str, folder: Path, where: str) -> Path:
+    if name.endswith(".py"):
+        file = folder / name
+        if not file.is_file():
+            raise ParibusError(f"{where}: no file {file}; paths start at the study's folder")
+        return file
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        raise ParibusError(f"{where} cannot be imported: {error}") from None
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        raise ParibusError(f"{where} cannot be imported: no module named '{name}'")
+    return Path(spec.origin)
