@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ from paribus.results import Results, ResultsFolder, load_results, registration, 
 from paribus.streams import stream
 from paribus.study import Study, parse_study
 from paribus.study.study import override
+
+# As workers have it: small products are slower on several threads. Read when torch is imported,
+# which nothing above does.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 WORDS = [
     "the",

@@ -58,7 +58,12 @@ def step_curves(
     ]
     scale = alt.Scale(type="log", nice=False, padding=8) if log else alt.Scale(zero=False)
     base = alt.Chart(alt.InlineData(values=rows)).encode(
-        x=alt.X("step:Q", title="training step", scale=alt.Scale(nice=False)),
+        x=alt.X(
+            "step:Q",
+            title="training step",
+            scale=alt.Scale(nice=False),
+            axis=alt.Axis(tickCount=6, labelOverlap="greedy", labelFlush=False),
+        ),
         y=alt.Y(f"{column}:Q", title=label, scale=scale),
         color=_arm_colour(results.study),
     )
