@@ -85,7 +85,7 @@ def train_paribus(steps: int, start: object, seconds: object) -> None:
     from paribus.study import load_study
 
     torch.set_num_threads(1)
-    study = load_study("quickstart", {"training.iterations": WARM_UP_STEPS + steps})
+    study = load_study("quickstart")
     dataset = load_dataset(study.data, study.folder)
     stack = build_stack(study, study.setting("layernorm"), (1,), dataset, torch.device("cpu"))
     _timed(stack.step, steps, start, seconds)

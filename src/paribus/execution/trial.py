@@ -199,10 +199,10 @@ def _record(
     folder.write_weights(weights)
     reliability = {
         "count": heldout.bin_count.tolist(),
-        "confidence_sum": _finite(heldout.bin_confidence.tolist()),
+        "confidence_sum": finite(heldout.bin_confidence.tolist()),
         "correct": heldout.bin_correct.tolist(),
     }
-    scores = dict(zip(heldout.scores, _finite(heldout.scores.values()), strict=True))
+    scores = dict(zip(heldout.scores, finite(heldout.scores.values()), strict=True))
     folder.write_json("evaluation.json", scores | {"reliability": reliability})
     folder.write_json(
         "trial.json",
@@ -231,6 +231,6 @@ def _record(
     folder.finish()
 
 
-def _finite(values: Iterable[float]) -> list[float | None]:
+def finite(values: Iterable[float]) -> list[float | None]:
     """Non-finite numbers become null: JSON has no word for them."""
     return [value if math.isfinite(value) else None for value in values]

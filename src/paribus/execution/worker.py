@@ -23,7 +23,7 @@ import torch
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.environment import choose_device
-from paribus.execution.trial import StackTask, dry_run, run_stack
+from paribus.execution.trial import StackTask, dry_run, finite, run_stack
 from paribus.execution.warm_up import measure, model_size
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study
@@ -94,11 +94,7 @@ def _work(tell: Any) -> None:
         )
 
         def on_progress(t: int, losses: list[float], stack: StackTask = stack) -> None:
-            # NaN is no JSON; a loss that is not finite is told as null.
-            finite = [
-                loss if loss == loss and abs(loss) != float("inf") else None for loss in losses
-            ]
-            tell("progress", arm=stack.arm, seeds=stack.seeds, t=t, losses=finite)
+            tell("progress", arm=stack.arm, seeds=stack.seeds, t=t, losses=finite(losses))
 
         if run_stack(stack, dataset, on_progress=on_progress, should_stop=stop.is_set):
             tell("finished", arm=arm, seeds=stack.seeds)
