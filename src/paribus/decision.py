@@ -71,9 +71,7 @@ ROWS = {
         Row(8, "INCONCLUSIVE", "the baseline is unstable, a cure is not shown"),
         Row(9, "BASELINE", "the instability is cured, at a cost that exceeds the benefit", "H1b"),
         Row(10, "INCONCLUSIVE", "the instability is cured, the effect on quality is unresolved"),
-        Row(
-            11, "BASELINE", "the instability is cured, calibration or throughput over budget", "H1b"
-        ),
+        Row(11, "BASELINE", "the instability is cured, a cost is over budget or not known", "H1b"),
         Row(12, "ADOPT", "the instability is cured at no cost beyond the budgets", "H1b"),
     )
 }
