@@ -136,6 +136,15 @@ def test_a_seed_relabelled_is_found_by_its_batches(
         load_results(results.path)
 
 
+def test_arms_keep_their_order(tmp_path: Path, small_study: Callable[..., Study]) -> None:
+    change = {"set": {"model.embedding.norm": "layernorm"}}
+    study = small_study(arms={"zeta": {}, "alpha": change}, baseline="zeta")
+    folder = ResultsFolder(tmp_path / "r")
+    folder.create(study)
+    assert list(folder.read_study().arms) == ["zeta", "alpha"]
+    assert folder.read_study().digest == study.digest
+
+
 def test_other_folders_are_not_taken(tmp_path: Path, small_study: Callable[..., Study]) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ParibusError, match="is a file"):

@@ -31,6 +31,7 @@ ARM_COLOURS = (
 )
 WIDTH, HEIGHT = 620, 280
 MOST_STEPS = 300  # points of one line; longer runs are thinned, never averaged
+LOG_FROM = 5
 TEXT = "currentColor"
 
 
@@ -46,16 +47,19 @@ def colours(study: Study) -> dict[str, str]:
     return found
 
 
-def step_curves(
-    results: Results, column: str, *, label: str, log: bool = False
-) -> alt.TopLevelMixin:
-    """A step measurement over training: every seed a thin line, their mean a thick one."""
+def step_curves(results: Results, column: str, *, label: str) -> alt.TopLevelMixin:
+    """A step measurement over training: every seed a thin line, their mean a thick one.
+
+    The scale is logarithmic where values span more than a factor of LOG_FROM.
+    """
     table = _thinned(results.steps).select(["arm", "seed", "step", column])
     rows = [
         row | {column: float(f"{row[column]:.5g}")}
         for row in table.to_pylist()
         if row[column] is not None and math.isfinite(row[column])
     ]
+    values = [row[column] for row in rows]
+    log = bool(values) and min(values) > 0 and max(values) > LOG_FROM * min(values)
     scale = alt.Scale(type="log", nice=False, padding=8) if log else alt.Scale(zero=False)
     base = alt.Chart(alt.InlineData(values=rows)).encode(
         x=alt.X(

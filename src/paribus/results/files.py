@@ -39,9 +39,9 @@ def write_bytes(path: Path, content: bytes) -> None:
         ) from None
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
     """Canonical JSON: equal values give equal bytes."""
-    write_bytes(path, canonical_json(value).encode())
+    write_bytes(path, canonical_json(value, sort_keys=sort_keys).encode())
 
 
 def write_table(path: Path, table: pa.Table) -> None:

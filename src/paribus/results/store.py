@@ -184,7 +184,8 @@ class ResultsFolder:
     def create(self, study: Study) -> None:
         """Make the folder the home of `study`; what only describes a study may have changed."""
         self.require_same(study)
-        write_json(self.path / "study.json", study.model_dump(mode="json"))
+        # Arms are read back, and shown, in the order of the study file.
+        write_json(self.path / "study.json", study.model_dump(mode="json"), sort_keys=False)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -7,9 +7,13 @@ import json
 from typing import Any
 
 
-def canonical_json(value: Any) -> str:
-    """JSON text with one spelling; raises ValueError for NaN and infinities."""
-    return json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def canonical_json(value: Any, *, sort_keys: bool = True) -> str:
+    """JSON text with one spelling; raises ValueError for NaN and infinities.
+
+    Without `sort_keys` the order of a dict's keys is kept, and is part of the value.
+    """
+    text = json.dumps(value, sort_keys=sort_keys, indent=2, ensure_ascii=False, allow_nan=False)
+    return text + "\n"
 
 
 def digest(value: Any) -> str:
