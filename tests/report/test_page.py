@@ -11,7 +11,7 @@ import pytest
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report import render, write_report
-from paribus.report.figures import ARM_COLOURS, colours
+from paribus.report.figures import ARM_COLOURS, colours, step_curves
 from paribus.results import Results
 from paribus.study import Study
 
@@ -109,3 +109,19 @@ def test_every_arm_has_a_colour_and_the_baseline_is_grey(small_study: Maker) -> 
     }
     found = colours(small_study(arms=arms))
     assert len(set(found.values())) == len(arms)
+
+
+def test_curves_have_one_legend_that_names_the_arms(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    """Colour and dash share it: a legend that one of them drops is lost for both."""
+    chart = step_curves(fabricate(small_study(), loss), "train_loss", label="loss").to_dict()
+    channels = [
+        layer["encoding"][name]
+        for layer in chart["layer"]
+        for name in ("color", "strokeDash")
+        if name in layer["encoding"]
+    ]
+    assert len(channels) == 3
+    assert all(channel.get("legend", "shown") is not None for channel in channels)
+    assert all(channel["title"] is None for channel in channels)

@@ -78,7 +78,7 @@ def step_curves(results: Results, column: str, *, label: str) -> alt.TopLevelMix
         tooltip=["arm:N", "seed:N", "step:Q", alt.Tooltip(f"{column}:Q", format=".4g")],
     )
     mean = base.mark_line(strokeWidth=2.2).encode(
-        strokeDash=alt.StrokeDash("arm:N", scale=_dashes(results.study), legend=None),
+        strokeDash=alt.StrokeDash("arm:N", title=None, scale=_dashes(results.study)),
         y=alt.Y(f"mean({column}):Q", title=label, scale=scale),
         opacity=alt.when(picked).then(alt.value(1)).otherwise(alt.value(0.08)),
     )
