@@ -41,9 +41,8 @@ class Table:
             spike_steps=stability.spike_steps,
         )
         events = {}
-        for folder in results.finished:
-            key = (folder.arm, folder.seed)
-            losses = folder.read_columns("steps.parquet")["train_loss"].to_numpy()
+        for key, steps in results.trial_steps.items():
+            losses = steps["train_loss"].to_numpy()
             seen = _events(losses, rule)
             # The last step's gradient or update can be the one that diverges: no loss shows it.
             broken = results.trials[key]["diverged_at"] is not None

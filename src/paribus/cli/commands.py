@@ -110,8 +110,7 @@ def run(
     set_: Overrides = None,
 ) -> int:
     """Train, evaluate, compare and report a study; continues an earlier run."""
-    done = _train(_load(study, set_), results, workers, device, stack)
-    return _finish(done.path)
+    return _finish(_train(_load(study, set_), results, workers, device, stack))
 
 
 def status(folder: Folder) -> None:
@@ -124,7 +123,9 @@ def status(folder: Folder) -> None:
 
 def analyse(folder: Folder) -> int:
     """Test every contrast as registered; everything goes to analysis.json."""
-    analysis = _analyse(folder)[1]
+    from paribus.results import load_results
+
+    analysis, _ = _analyse(load_results(folder))
     for part in tables.contrasts(analysis):
         console.print(part)
     return _exit_code(analysis)
@@ -132,7 +133,9 @@ def analyse(folder: Folder) -> int:
 
 def decide(folder: Folder) -> int:
     """The verdict on every arm, with the row of the decision table that fired."""
-    _, analysis, verdicts = _analyse(folder)
+    from paribus.results import load_results
+
+    analysis, verdicts = _analyse(load_results(folder))
     for part in tables.verdicts(verdicts):
         console.print(part)
     return _exit_code(analysis)
@@ -163,7 +166,9 @@ def null(
 
 def report(folder: Folder) -> int:
     """Draw the report of a results folder again, from its records alone."""
-    return _finish(folder)
+    from paribus.results import load_results
+
+    return _finish(load_results(folder))
 
 
 def _train(
@@ -180,29 +185,27 @@ def _load(study: str, overrides: list[str] | None) -> Study:
     return load_study(study, dict(parse_override(text) for text in overrides or ()))
 
 
-def _analyse(folder: Path) -> tuple[Results, Analysis, list[Verdict]]:
-    """Read, analyse and decide; leaves analysis.json and verdict.json."""
+def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:
+    """Analyse and decide; leaves analysis.json and verdict.json."""
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
-    from paribus.results import load_results
     from paribus.results.files import write_json
 
-    results = load_results(folder)
     if not results.finished:
-        raise ParibusError(f"no trial in {folder} is finished; run the study first")
+        raise ParibusError(f"no trial in {results.path} is finished; run the study first")
     analysis = analyse_results(results)
     verdicts = decide_analysis(analysis)
-    write_json(folder / "analysis.json", analysis.to_dict())
-    write_json(folder / "verdict.json", [verdict.to_dict() for verdict in verdicts])
-    return results, analysis, verdicts
+    write_json(results.path / "analysis.json", analysis.to_dict())
+    write_json(results.path / "verdict.json", [verdict.to_dict() for verdict in verdicts])
+    return analysis, verdicts
 
 
-def _finish(folder: Path) -> int:
+def _finish(results: Results) -> int:
     """Analyse, decide, print and write the report; 1 where controls did not hold."""
     from paribus.report import write_report
     from paribus.results import write_tables
 
-    results, analysis, verdicts = _analyse(folder)
+    analysis, verdicts = _analyse(results)
     write_tables(results)
     page = write_report(results, analysis, verdicts)
     for part in (*tables.comparison(analysis), *tables.verdicts(verdicts)):

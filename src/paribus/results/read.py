@@ -21,17 +21,17 @@ from paribus.study import METRICS, Study
 
 @dataclass(frozen=True)
 class Results:
-    """What a results folder holds: the study, and the records of its finished trials."""
+    """What a results folder holds: the study, and the records of its finished trials.
+
+    Attributes:
+        trials: trial.json of every finished trial, by (arm, seed).
+    """
 
     path: Path
     study: Study
     finished: tuple[TrialFolder, ...]
     unfinished: tuple[TrialFolder, ...]
-
-    @cached_property
-    def trials(self) -> dict[tuple[str, int], dict[str, Any]]:
-        """trial.json by (arm, seed)."""
-        return {(f.arm, f.seed): f.read_json("trial.json") for f in self.finished}
+    trials: dict[tuple[str, int], dict[str, Any]]
 
     @cached_property
     def controls(self) -> list[Control]:
@@ -48,14 +48,18 @@ class Results:
         return check_controls(self.study, records)
 
     @cached_property
+    def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
+        """What was measured at every step, by (arm, seed)."""
+        return {(f.arm, f.seed): f.read_columns("steps.parquet") for f in self.finished}
+
+    @cached_property
     def steps(self) -> pa.Table:
         """Every step of every finished trial: arm, seed, step and what was measured."""
         tables = []
-        for folder in self.finished:
-            table = folder.read_columns("steps.parquet")
+        for (arm, seed), table in self.trial_steps.items():
             n = len(table)
-            table = table.add_column(0, "seed", pa.array([folder.seed] * n, pa.int64()))
-            tables.append(table.add_column(0, "arm", pa.array([folder.arm] * n, pa.string())))
+            table = table.add_column(0, "seed", pa.array([seed] * n, pa.int64()))
+            tables.append(table.add_column(0, "arm", pa.array([arm] * n, pa.string())))
         return pa.concat_tables(tables) if tables else pa.table({"arm": [], "seed": [], "step": []})
 
     @cached_property
@@ -65,7 +69,7 @@ class Results:
         for folder in self.finished:
             diverged = self.trials[folder.arm, folder.seed]["diverged_at"] is not None
             row = {"arm": folder.arm, "seed": folder.seed, "diverged": diverged}
-            steps = folder.read_columns("steps.parquet")
+            steps = self.trial_steps[folder.arm, folder.seed]
             found = {
                 "evaluation": folder.read_json("evaluation.json"),
                 "steps": steps.slice(len(steps) - 1).to_pylist()[0],
@@ -100,15 +104,16 @@ def load_results(path: str | os.PathLike[str]) -> Results:
     finished = tuple(trial for trial in trials if trial.is_finished)
     for trial in finished:
         trial.verify()
-        _require_own(study, trial)
-    _require_distinct(finished)
+    records = {(trial.arm, trial.seed): trial.read_json("trial.json") for trial in finished}
+    for trial in finished:
+        _require_own(study, trial, records[trial.arm, trial.seed])
+    _require_distinct(finished, records)
     unfinished = tuple(trial for trial in trials if not trial.is_finished)
-    return Results(folder.path, study, finished, unfinished)
+    return Results(folder.path, study, finished, unfinished, records)
 
 
-def _require_own(study: Study, folder: TrialFolder) -> None:
+def _require_own(study: Study, folder: TrialFolder, trial: dict[str, Any]) -> None:
     """Raise ParibusError where a trial's records are those of another arm, seed or setting."""
-    trial = folder.read_json("trial.json")
     expected = {
         "arm": folder.arm,
         "seed": folder.seed,
@@ -122,12 +127,14 @@ def _require_own(study: Study, folder: TrialFolder) -> None:
             )
 
 
-def _require_distinct(finished: Iterable[TrialFolder]) -> None:
+def _require_distinct(
+    finished: Iterable[TrialFolder], records: dict[tuple[str, int], dict[str, Any]]
+) -> None:
     """Raise ParibusError where one arm has the same trial under two seeds, or code that changed."""
     batches: dict[tuple[str, str], TrialFolder] = {}
     code: dict[str, dict[str, str]] = {}
     for folder in finished:
-        trial = folder.read_json("trial.json")
+        trial = records[folder.arm, folder.seed]
         twin = batches.setdefault((folder.arm, trial["batch_digest"]), folder)
         if twin is not folder:
             raise ParibusError(
