@@ -3,14 +3,17 @@
 from paribus.data.batches import FIRST_DIGEST, batch, extend_digest
 from paribus.data.corpora import corpus
 from paribus.data.dataset import Dataset, load_dataset
+from paribus.data.token_classes import TOKEN_CLASSES, token_classes
 from paribus.data.tokenizer import CharacterTokenizer
 
 __all__ = [
     "FIRST_DIGEST",
+    "TOKEN_CLASSES",
     "CharacterTokenizer",
     "Dataset",
     "batch",
     "corpus",
     "extend_digest",
     "load_dataset",
+    "token_classes",
 ]
