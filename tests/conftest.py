@@ -113,9 +113,15 @@ def write_results(
                 "step": np.arange(1, steps + 1),
                 "train_loss": losses,
                 "grad_norm": np.full(steps, 1.0),
-                "embedding_norm": np.full(steps, 11.3),
             },
-            {"step": "1", "train_loss": "nats/token", "grad_norm": "L2", "embedding_norm": "L2"},
+            {"step": "1", "train_loss": "nats/token", "grad_norm": "L2"},
+        )
+        column = "embedding_norm/all/mean"
+        trial.write_columns(
+            "probes.parquet",
+            {"step": np.arange(1, steps + 1, dtype=np.int32), column: np.full(steps, 11.3, "f4")},
+            {"step": "1", column: "L2"},
+            {column: {"probe": "embedding_norm", "part": "all", "statistic": "mean"}},
         )
         predicted = np.full(20, 16)
         correct = stream(seed, arm, "hits").integers(2, 9, size=20)

@@ -49,9 +49,7 @@ def test_a_study_runs_and_reads_back(small_study: Maker, tmp_path: Path) -> None
 
     assert {c.state for c in results.controls} == {"held"}
     assert results.steps.num_rows == 6 * 8
-    assert {"train_loss", "grad_norm", "learning_rate", "embedding_norm"} <= set(
-        results.steps.column_names
-    )
+    assert {"train_loss", "grad_norm", "learning_rate"} <= set(results.steps.column_names)
     scores = results.scores.to_pylist()
     assert len(scores) == 6
     assert all(2.0 < row["validation_loss"] < 4.0 for row in scores)

@@ -110,7 +110,7 @@ def test_an_own_module_initialises_what_it_names(
         ("ideas.py:ScaldNorm", "did you mean 'ScaledNorm'"),
         ("missing.py:X", "no file"),
         ("no_such_package.module:X", "cannot be imported"),
-        ("ideas.py", "must be 'package.module:Class'"),
+        ("ideas.py", "must be 'package.module:name'"),
         ("broken.py:X", "SyntaxError"),
     ],
 )

@@ -19,13 +19,12 @@ from paribus.errors import ParibusError
 from paribus.evaluation import evaluate_heldout
 from paribus.execution.environment import environment
 from paribus.model import build_model, load_parameters, require_initializers
-from paribus.probes import all_probes
+from paribus.probes import study_probes
 from paribus.results import ResultsFolder, TrialFolder
-from paribus.study import Setting, Study, source_digests
-from paribus.training import ReplicaState, Stack
+from paribus.study import Setting, Study, probe_digests, source_digests
+from paribus.training import COLUMNS, ReplicaState, Stack
 
 PROGRESS_SECONDS = 0.5
-UNITS = {"train_loss": "nats/token", "grad_norm": "L2", "learning_rate": "1", "step": "1"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def run_stack(
     same bytes.
     """
     setting = task.study.setting(task.arm)
-    stack = build_stack(task.study, setting, task.seeds, dataset, task.device)
+    stack = build_stack(task.study, setting, task.seeds, dataset, task.device, strict=False)
     seconds = _restore(stack, task.folders)
     for folder, initial in zip(task.folders, stack.initial_records, strict=True):
         folder.write_json("initial.json", initial)
@@ -104,6 +103,9 @@ def dry_run(
         require_initializers(model, again, setting)
         stack = build_stack(study, tiny, seeds, dataset, device)
         stack.step()
+        if study.probes.own:
+            bare = Stack(tiny, seeds, dataset, folder=study.folder, device=device)
+            _require_untouched(study, stack, bare)
         load_parameters(model, stack.parameters(0))
         window = dataset.validation[: setting.data.seq_len + 1]
         evaluate_heldout(model.to(device), window, setting.data.seq_len)
@@ -116,11 +118,37 @@ def dry_run(
 
 
 def build_stack(
-    study: Study, setting: Setting, seeds: Sequence[int], dataset: Dataset, device: torch.device
+    study: Study,
+    setting: Setting,
+    seeds: Sequence[int],
+    dataset: Dataset,
+    device: torch.device,
+    *,
+    strict: bool = True,
 ) -> Stack:
-    """A stack as every trial has it: all probes, the study's own modules."""
-    probes = all_probes()
-    return Stack(setting, seeds, dataset, folder=study.folder, device=device, probes=probes)
+    """A stack as every trial has it: the study's probes and own modules."""
+    return Stack(
+        setting,
+        seeds,
+        dataset,
+        folder=study.folder,
+        device=device,
+        probes=study_probes(study),
+        strict=strict,
+    )
+
+
+def _require_untouched(study: Study, probed: Stack, bare: Stack) -> None:
+    """Raise ParibusError where a step with probes gave other bits than one without."""
+    bare.step()
+    for replica in range(len(bare.seeds)):
+        ours, theirs = probed.state(replica), bare.state(replica)
+        for name in ("weights", "mean", "square"):
+            if getattr(ours, name).tobytes() != getattr(theirs, name).tobytes():
+                raise ParibusError(
+                    f"a probe of probes.own = {list(study.probes.own)} changes the "
+                    f"training ({name}); a probe must not write to what it sees"
+                )
 
 
 def _restore(stack: Stack, folders: list[TrialFolder]) -> float:
@@ -183,10 +211,7 @@ def _record(
     heldout = evaluate_heldout(model.to(task.device), dataset.validation, setting.data.seq_len)
     evaluation_seconds = time.monotonic() - began
 
-    columns = {"step": np.arange(1, state.t + 1, dtype=np.int32)}
-    columns |= {name: state.measured[:, c] for c, name in enumerate(stack.columns)}
-    units = UNITS | {probe.name: probe.unit for probe in stack.probes}
-    folder.write_columns("steps.parquet", columns, units)
+    _record_steps(folder, stack, state)
     folder.write_columns(
         "windows.parquet",
         {
@@ -211,6 +236,8 @@ def _record(
             "seed": folder.seed,
             "setting": setting.model_dump(mode="json"),
             "own_modules": source_digests(setting.model.modules, task.study.folder),
+            "own_probes": probe_digests(task.study.probes.own, task.study.folder),
+            "probes": {probe.name: {"every": probe.every} for probe in stack.probes},
             "data": dataset.record,
             "parameters": sum(value.size for value in weights.values()),
             "iterations": state.t,
@@ -229,6 +256,30 @@ def _record(
         },
     )
     folder.finish()
+
+
+def _record_steps(folder: TrialFolder, stack: Stack, state: ReplicaState) -> None:
+    """steps.parquet, and probes.parquet with a row for every step at which a probe was due."""
+    step = np.arange(1, state.t + 1, dtype=np.int32)
+    n_engine = len(COLUMNS)
+    columns = {name: state.measured[:, c] for c, name in enumerate(COLUMNS)}
+    folder.write_columns("steps.parquet", {"step": step} | columns, {"step": "1"} | COLUMNS)
+
+    measured = state.measured[:, n_engine:]
+    there = ~np.isnan(measured)
+    rows = there.any(axis=1)
+    values = {"step": step[rows]}
+    units, labels = {"step": "1"}, {}
+    for c, column in enumerate(stack.probe_columns):
+        if there[:, c].any():
+            values[column.name] = measured[rows, c]
+            units[column.name] = column.unit
+            labels[column.name] = {
+                "probe": column.probe,
+                "part": column.part,
+                "statistic": column.statistic,
+            }
+    folder.write_columns("probes.parquet", values, units, labels)
 
 
 def finite(values: Iterable[float]) -> list[float | None]:

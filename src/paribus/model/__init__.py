@@ -14,10 +14,14 @@ from paribus.model.initialization import (
     initial_parameters,
     require_initializers,
 )
-from paribus.model.observe import Probe, StepView, capture
+from paribus.model.observe import EVERY_BLOCK, LOGITS, Column, Probe, StepView, capture, is_there
+from paribus.model.own import load_own
 
 __all__ = [
+    "EVERY_BLOCK",
     "GPT",
+    "LOGITS",
+    "Column",
     "Dropout",
     "InitialParameter",
     "Probe",
@@ -28,6 +32,8 @@ __all__ = [
     "embedding_norm",
     "embedding_norm_names",
     "initial_parameters",
+    "is_there",
+    "load_own",
     "load_parameters",
     "require_initializers",
     "training_flops_per_token",

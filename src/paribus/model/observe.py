@@ -1,51 +1,160 @@
 """What can be seen of a training step, without the model or the engine knowing who looks.
 
-Axes: R replicas of the stack, B batch, T time, D d_model.
+Axes: R replicas of the stack, B batch, T time, D d_model, V vocabulary, P parts, S statistics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
+
+from paribus.errors import ParibusError
+from paribus.study import Setting
+
+LOGITS = ""  # the path of the model itself, whose output they are
+EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block
+
+Tensors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class StepView:
-    """One training step of a stack, before its update.
+    """One training step of a stack. Whatever can be seen is detached.
 
     Attributes:
-        outputs: what the named modules gave in the forward pass, detached: {module path: [R, ...]}.
+        setting: what the stack is trained with.
+        t: the step, from 0.
         tokens: [R, B, T] the inputs of the step.
+        token_classes: [V] the class of every token id (`paribus.data.TOKEN_CLASSES`).
+        outputs: what the probe's modules gave in the forward pass: {module path: [R, ...]}.
+        weights: {parameter name: [R, ...]} before the update.
+        gradients: the same of the mean loss, before clipping.
+        updates: weights after the update minus before; empty unless the probe asks for them.
+        mean, square: AdamW's running moments after the step, without bias correction.
     """
 
-    outputs: dict[str, Tensor]
+    setting: Setting
+    t: int
     tokens: Tensor
+    token_classes: Tensor
+    outputs: Tensors
+    weights: Tensors
+    gradients: Tensors
+    updates: Tensors
+    mean: Tensors
+    square: Tensors
+
+    @property
+    def block_inputs(self) -> list[Tensor]:
+        """[R, B, T, D] what enters each block, then what leaves the last one (`RESIDUAL`)."""
+        paths = ["embedding", *(f"blocks.{i}" for i in range(self.setting.model.n_layer))]
+        return [self.outputs[path] for path in paths]
 
 
-class Probe(Protocol):
-    """Something measured at every step, one number per replica, that disturbs nothing."""
+Measure = Callable[[StepView], Tensor]
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number per step and replica that a probe gives: where in the model, and what of it."""
+
+    probe: str
+    part: str
+    statistic: str
+    unit: str
 
     @property
     def name(self) -> str:
-        """The column in the record of steps."""
-        ...
+        return f"{self.probe}/{self.part}/{self.statistic}"
 
-    @property
-    def unit(self) -> str: ...
 
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """Paths of the modules whose outputs it needs, such as "embedding" or "blocks.0"."""
-        ...
+@dataclass(frozen=True)
+class Probe:
+    """Something measured while training that disturbs nothing.
 
-    @property
-    def measure(self) -> Callable[[StepView], Tensor]:
-        """From a step to [R] float32, on the step's device."""
-        ...
+    Attributes:
+        measure: from a step to [R, P, S] on the step's device; an axis that is not declared is not
+            there, so that the simplest probe gives [R]. NaN stands for what is not there to be
+            measured, such as a token class without a token, and becomes an absent row.
+        name: how records call it.
+        unit: of its values.
+        source: where its definition is from.
+        parts: labels of P, or a function of the setting that gives them.
+        statistics: labels of S.
+        every: it is measured at step 0, at every so many steps, and at the last one.
+        modules: paths of the modules whose outputs it needs, such as "embedding" or
+            "blocks.*.attention.qkv".
+        updates: whether it needs `StepView.updates`.
+    """
+
+    measure: Measure
+    name: str
+    unit: str
+    source: str
+    parts: Labels | Callable[[Setting], Labels] | None
+    statistics: Labels | None
+    every: int
+    modules: Labels
+    updates: bool
+
+    def columns(self, setting: Setting) -> list[Column]:
+        """Every number that it gives, in the order of a flattened [P, S]."""
+        parts = self.parts(setting) if callable(self.parts) else self.parts
+        return [
+            Column(self.name, part, statistic, self.unit)
+            for part in parts or ("all",)
+            for statistic in self.statistics or ("value",)
+        ]
+
+    def shape(self, setting: Setting, R: int) -> tuple[int, ...]:
+        """What `measure` must give."""
+        parts = self.parts(setting) if callable(self.parts) else self.parts
+        return (R, *(len(labels) for labels in (parts, self.statistics) if labels is not None))
+
+    def paths(self, setting: Setting) -> Labels:
+        """`modules` with every block written out."""
+        blocks = [f"blocks.{i}" for i in range(setting.model.n_layer)]
+        return tuple(
+            path.replace(EVERY_BLOCK, block)
+            for path in self.modules
+            for block in (blocks if EVERY_BLOCK in path else [""])
+        )
+
+    def is_due(self, t: int, iterations: int) -> bool:
+        return t % self.every == 0 or t == iterations - 1
+
+    def at(self, every: int) -> Probe:
+        """The same at another cadence."""
+        return replace(self, every=every)
+
+
+def is_there(probe: Probe, model: nn.Module, setting: Setting) -> bool:
+    """Whether `model` has the probe's modules; a user's own module need not have all of them.
+
+    Raises ParibusError where a module is missing that no own module has taken the place of.
+    """
+    own = [site for site, path in setting.model.modules.model_dump().items() if path]
+    for path in probe.paths(setting):
+        try:
+            model.get_submodule(path)
+        except AttributeError:
+            if any(_is_at(path, site) for site in own):
+                return False
+            raise ParibusError(
+                f"probe '{probe.name}': the model has no module '{path}'; paribus.model.gpt names "
+                "those that it has"
+            ) from None
+    return True
+
+
+def _is_at(path: str, site: str) -> bool:
+    """Whether the module at `path` is, or lies in, what stands at `site`."""
+    names = ("attention_norm", "mlp_norm") if site == "block_norm" else (site,)
+    return any(name in path.split(".") for name in names)
 
 
 @contextmanager

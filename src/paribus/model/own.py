@@ -1,4 +1,4 @@
-"""The user's own modules, by import path.
+"""The user's own modules and probes, by import path.
 
 `package.module:Class` is imported; `file.py:Class` is read from a file, relative to the study.
 Every site's class is built as `Class(setting, vocab_size)` and has the forward of what it replaces
@@ -11,8 +11,10 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from torch import nn
 
@@ -24,15 +26,29 @@ def site_class(path: str | None, site: str, folder: Path) -> type[nn.Module] | N
     if path is None:
         return None
     where = f"model.modules.{site} = '{path}'"
-    module_name, colon, class_name = path.partition(":")
-    if not colon or not class_name:
-        raise ParibusError(f"{where} must be 'package.module:Class' or 'file.py:Class'")
+    return load_own(path, where, "nn.Module", _is_module_class, folder)
+
+
+def load_own(
+    path: str, where: str, kind: str, is_wanted: Callable[[object], bool], folder: Path
+) -> Any:
+    """What `path` names, if it is wanted; `where` and `kind` are for the errors.
+
+    Raises ParibusError.
+    """
+    module_name, colon, name = path.partition(":")
+    if not colon or not name:
+        raise ParibusError(f"{where} must be 'package.module:name' or 'file.py:name'")
     module = _load(module_name, folder, where)
-    cls = getattr(module, class_name, None)
-    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
-        known = [name for name, value in vars(module).items() if isinstance(value, type)]
-        raise ParibusError(f"{where}: no nn.Module of that name: {nearest(class_name, known)}")
-    return cls
+    found = getattr(module, name, None)
+    if not is_wanted(found):
+        known = [name for name, value in vars(module).items() if is_wanted(value)]
+        raise ParibusError(f"{where}: no {kind} of that name: {nearest(name, known)}")
+    return found
+
+
+def _is_module_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, nn.Module)
 
 
 def _load(name: str, folder: Path, where: str) -> ModuleType:

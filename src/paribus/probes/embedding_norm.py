@@ -1,15 +1,24 @@
-"""Mean L2 norm at the first block's input: what the arms of the flagship change."""
+"""L2 norm at the first block's input, by token class: what the arms of the flagship change."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from paribus.model import StepView
-from paribus.probes import probe
+from paribus.probes import StepView, probe
+from paribus.probes.reduce import CLASSES, QUANTILES, by_class, quantiles
 
 
-@probe("embedding_norm", unit="L2", modules=("embedding",))
+@probe(
+    "embedding_norm",
+    unit="L2",
+    source="definition",
+    parts=CLASSES,
+    statistics=("mean", *QUANTILES),
+    modules=("embedding",),
+)
 def embedding_norm(step: StepView) -> Tensor:
-    """[R] mean over batch and positions of |x_BTD| entering block 1."""
-    x_RBTD = step.outputs["embedding"]
-    return x_RBTD.float().norm(dim=-1).mean(dim=(1, 2))
+    """[R, 1 + C, S] of |x_BTD| over the step's tokens: of all, and of each class of input token."""
+    norms_RN = step.outputs["embedding"].float().norm(dim=-1).flatten(1)
+    each = by_class(norms_RN, step.token_classes[step.tokens].flatten(1))
+    return torch.cat([each.nanmean(dim=-1, keepdim=True), quantiles(each)], dim=-1)

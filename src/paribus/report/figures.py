@@ -48,17 +48,20 @@ def colours(study: Study) -> dict[str, str]:
 
 
 def step_curves(results: Results, column: str, *, label: str) -> alt.TopLevelMixin:
-    """A step measurement over training: every seed a thin line, their mean a thick one.
+    """A column of steps or probes over training: seeds are thin lines, their mean a thick one.
 
     The scale is logarithmic where values span more than a factor of LOG_FROM.
     """
-    table = _thinned(results.steps).select(["arm", "seed", "step", column])
+    is_step = column in results.steps.column_names
+    table = _thinned(results.steps if is_step else results.probe_column(column))
     rows = [
-        row | {column: float(f"{row[column]:.5g}")}
-        for row in table.to_pylist()
-        if row[column] is not None and math.isfinite(row[column])
+        {"arm": arm, "seed": seed, "step": step, "value": float(f"{value:.5g}")}
+        for arm, seed, step, value in zip(
+            *(table[name].to_pylist() for name in ("arm", "seed", "step", column)), strict=True
+        )
+        if value is not None and math.isfinite(value)
     ]
-    values = [row[column] for row in rows]
+    values = [row["value"] for row in rows]
     log = bool(values) and min(values) > 0 and max(values) > LOG_FROM * min(values)
     scale = alt.Scale(type="log", nice=False, padding=8) if log else alt.Scale(zero=False)
     base = alt.Chart(alt.InlineData(values=rows)).encode(
@@ -68,18 +71,18 @@ def step_curves(results: Results, column: str, *, label: str) -> alt.TopLevelMix
             scale=alt.Scale(nice=False),
             axis=alt.Axis(tickCount=6, labelOverlap="greedy", labelFlush=False),
         ),
-        y=alt.Y(f"{column}:Q", title=label, scale=scale),
+        y=alt.Y("value:Q", title=label, scale=scale),
         color=_arm_colour(results.study),
     )
     picked = alt.selection_point(fields=["arm"], bind="legend", name="picked")
     seeds = base.mark_line(strokeWidth=0.8).encode(
         detail="seed:N",
         opacity=alt.when(picked).then(alt.value(0.45)).otherwise(alt.value(0.04)),
-        tooltip=["arm:N", "seed:N", "step:Q", alt.Tooltip(f"{column}:Q", format=".4g")],
+        tooltip=["arm:N", "seed:N", "step:Q", alt.Tooltip("value:Q", format=".4g")],
     )
     mean = base.mark_line(strokeWidth=2.2).encode(
         strokeDash=alt.StrokeDash("arm:N", title=None, scale=_dashes(results.study)),
-        y=alt.Y(f"mean({column}):Q", title=label, scale=scale),
+        y=alt.Y("mean(value):Q", title=label, scale=scale),
         opacity=alt.when(picked).then(alt.value(1)).otherwise(alt.value(0.08)),
     )
     chart = alt.layer(seeds.add_params(picked), mean).properties(width=WIDTH, height=HEIGHT)

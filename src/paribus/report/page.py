@@ -82,11 +82,11 @@ def _figures(results: Results, analysis: Analysis) -> list[Figure]:
     curves = (
         ("train_loss", "training loss (nats/token)", "Training loss at every step"),
         ("grad_norm", "total gradient norm", "Total gradient norm before clipping"),
-        ("embedding_norm", "mean L2 norm", "Mean L2 norm at the first block's input"),
+        ("embedding_norm/all/mean", "mean L2 norm", "Mean L2 norm at the first block's input"),
     )
     drawn += [
         Figure(
-            column,
+            column.replace("/", "-"),
             f"{caption}: thin lines are seeds, thick lines their mean. A click on the legend "
             "singles out an arm.",
             figures.step_curves(results, column, label=label),

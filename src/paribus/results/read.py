@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from paribus.errors import ParibusError
@@ -55,12 +56,31 @@ class Results:
     @cached_property
     def steps(self) -> pa.Table:
         """Every step of every finished trial: arm, seed, step and what was measured."""
+        tables = [_of_trial(f, self.trial_steps[f.arm, f.seed]) for f in self.finished]
+        return pa.concat_tables(tables) if tables else _of_no_trial("step")
+
+    def probe_column(self, name: str) -> pa.Table:
+        """One column of probes.parquet over all finished trials: arm, seed, step and `name`.
+
+        Trials that lack it have no row.
+        """
         tables = []
-        for (arm, seed), table in self.trial_steps.items():
-            n = len(table)
-            table = table.add_column(0, "seed", pa.array([seed] * n, pa.int64()))
-            tables.append(table.add_column(0, "arm", pa.array([arm] * n, pa.string())))
-        return pa.concat_tables(tables) if tables else pa.table({"arm": [], "seed": [], "step": []})
+        for folder in self.finished:
+            table = folder.read_columns("probes.parquet", ["step", name])
+            if name in table.column_names:
+                table = table.filter(table[name].is_valid())
+                tables.append(_of_trial(folder, table))
+        return pa.concat_tables(tables) if tables else _of_no_trial("step", name)
+
+    @cached_property
+    def probes(self) -> pa.Table:
+        """What probes measured, tidy: arm, seed, step, probe, part, statistic, value, unit."""
+        tables = [
+            _of_trial(folder, _tidy(folder.read_columns("probes.parquet")))
+            for folder in self.finished
+        ]
+        empty = _of_no_trial("step", "probe", "part", "statistic", "value", "unit")
+        return pa.concat_tables(tables).unify_dictionaries() if tables else empty
 
     @cached_property
     def scores(self) -> pa.Table:
@@ -69,13 +89,14 @@ class Results:
         for folder in self.finished:
             diverged = self.trials[folder.arm, folder.seed]["diverged_at"] is not None
             row = {"arm": folder.arm, "seed": folder.seed, "diverged": diverged}
-            steps = self.trial_steps[folder.arm, folder.seed]
+            named = [m.column for m in METRICS.values() if m.record == "probes"]
             found = {
                 "evaluation": folder.read_json("evaluation.json"),
-                "steps": steps.slice(len(steps) - 1).to_pylist()[0],
+                "steps": _last(self.trial_steps[folder.arm, folder.seed]),
+                "probes": _last(folder.read_columns("probes.parquet", named)),
             }
             for metric in METRICS.values():
-                value = found[metric.record].get(metric.name)
+                value = found[metric.record].get(metric.column or metric.name)
                 row[metric.name] = math.nan if value is None else float(value)
             rows.append(row)
         fields = [("arm", pa.string()), ("seed", pa.int64()), ("diverged", pa.bool_())]
@@ -91,6 +112,54 @@ class Results:
     def timing(self) -> dict[tuple[str, int], dict[str, float]]:
         """timing.json by (arm, seed)."""
         return {(f.arm, f.seed): f.read_json("timing.json") for f in self.finished}
+
+
+def _last(table: pa.Table) -> dict[str, Any]:
+    """The last row; empty where there is none."""
+    return table.slice(len(table) - 1).to_pylist()[0] if len(table) else {}
+
+
+def _of_trial(folder: TrialFolder, table: pa.Table) -> pa.Table:
+    """The table of one trial with its arm and seed in front."""
+    n = len(table)
+    table = table.add_column(0, "seed", pa.array([folder.seed] * n, pa.int64()))
+    return table.add_column(0, "arm", pa.array([folder.arm] * n, pa.string()))
+
+
+def _of_no_trial(*columns: str) -> pa.Table:
+    return pa.table({name: [] for name in ("arm", "seed", *columns)})
+
+
+def _tidy(wide: pa.Table) -> pa.Table:
+    """One row per measured value of a table whose columns carry labels; absent ones have none."""
+    steps = wide["step"]
+    kept: list[tuple[pa.ChunkedArray, pa.ChunkedArray]] = []
+    labels: dict[str, list[str]] = {"probe": [], "part": [], "statistic": [], "unit": []}
+    for field in wide.schema:
+        if field.name == "step":
+            continue
+        about = {k.decode(): v.decode() for k, v in field.metadata.items()}
+        valid = wide[field.name].is_valid()
+        kept.append((steps.filter(valid), wide[field.name].filter(valid)))
+        for name, values in labels.items():
+            values.append(about[name])
+    counts = [len(values) for _, values in kept]
+
+    def repeated(values: list[str]) -> pa.Array:
+        distinct = list(dict.fromkeys(values))
+        codes = np.repeat([distinct.index(value) for value in values], counts).astype(np.int32)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(distinct, pa.string()))
+
+    return pa.table(
+        {
+            "step": pa.chunked_array([c for s, _ in kept for c in s.chunks], pa.int32()),
+            "probe": repeated(labels["probe"]),
+            "part": repeated(labels["part"]),
+            "statistic": repeated(labels["statistic"]),
+            "value": pa.chunked_array([c for _, v in kept for c in v.chunks], pa.float32()),
+            "unit": repeated(labels["unit"]),
+        }
+    )
 
 
 def load_results(path: str | os.PathLike[str]) -> Results:

@@ -14,7 +14,7 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.results.files import read_json, write_json
 from paribus.results.store import ResultsFolder
-from paribus.study import Study, source_digests
+from paribus.study import Study, probe_digests, source_digests
 from paribus.study.canonical import changes
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors")
@@ -47,6 +47,7 @@ def registration(study: Study, data: dict[str, Any], device: str) -> dict[str, A
             arm: source_digests(study.setting(arm).model.modules, study.folder)
             for arm in study.arms
         },
+        "own_probes": probe_digests(study.probes.own, study.folder),
         "packages": {name: version(name) for name in PACKAGES},
         "device": device,
     }

@@ -6,12 +6,13 @@
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
     initial.json                shape, rule and digest of every parameter at step 0
-    steps.parquet               what was measured at every step
+    steps.parquet               loss, gradient norm and learning rate of every step
+    probes.parquet              what probes measured, a column for each part and statistic
     windows.parquet             loss and hits of every window of the validation split
     evaluation.json             held-out measurements, sums beside ratios
     weights.safetensors         the trained weights
     environment.json            software and machine
-    manifest.json               SHA-256 of the seven above; written last: the trial is finished
+    manifest.json               SHA-256 of the eight above; written last: the trial is finished
     timing.json                 seconds; the only file that differs between equal runs
     checkpoint.safetensors      only while unfinished
 """
@@ -42,6 +43,7 @@ CANONICAL = (
     "trial.json",
     "initial.json",
     "steps.parquet",
+    "probes.parquet",
     "windows.parquet",
     "evaluation.json",
     "weights.safetensors",
@@ -72,18 +74,28 @@ class TrialFolder:
         return read_json(self.path / name)
 
     def write_columns(
-        self, name: str, columns: Mapping[str, np.ndarray], units: Mapping[str, str]
+        self,
+        name: str,
+        columns: Mapping[str, np.ndarray],
+        units: Mapping[str, str],
+        labels: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """A Parquet file of columns of equal length; `units` become metadata of its schema."""
-        fields = [
-            pa.field(key, pa.from_numpy_dtype(values.dtype), metadata={"unit": units[key]})
-            for key, values in columns.items()
-        ]
-        table = pa.table([pa.array(v) for v in columns.values()], schema=pa.schema(fields))
-        write_table(self.path / name, table)
+        """A Parquet file of columns of equal length; NaN is written as absent (null).
 
-    def read_columns(self, name: str) -> pa.Table:
-        return pq.read_table(self.path / name)
+        The `units` of columns, and further `labels` of some of them, are metadata of its schema.
+        """
+        fields, arrays = [], []
+        for key, values in columns.items():
+            about = {"unit": units[key], **((labels or {}).get(key, {}))}
+            fields.append(pa.field(key, pa.from_numpy_dtype(values.dtype), metadata=about))
+            arrays.append(pa.array(values, mask=values != values))
+        write_table(self.path / name, pa.table(arrays, schema=pa.schema(fields)))
+
+    def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """Those of `columns` that the file has; all by default."""
+        file = pq.ParquetFile(self.path / name)
+        wanted = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
+        return file.read(columns=wanted)
 
     def write_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})

@@ -3,7 +3,7 @@
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
 from paribus.study.metrics import METRICS, Metric
 from paribus.study.null import null_study
-from paribus.study.own import source_digests
+from paribus.study.own import probe_digests, source_digests
 from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Training
 from paribus.study.study import (
     Arm,
@@ -12,6 +12,7 @@ from paribus.study.study import (
     Decision,
     Endpoint,
     Inference,
+    Probes,
     Stability,
     Study,
     Sweep,
@@ -31,6 +32,7 @@ __all__ = [
     "Metric",
     "Model",
     "Modules",
+    "Probes",
     "Setting",
     "Stability",
     "Study",
@@ -40,6 +42,7 @@ __all__ = [
     "null_study",
     "parse_override",
     "parse_study",
+    "probe_digests",
     "shipped_studies",
     "source_digests",
 ]

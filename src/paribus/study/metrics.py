@@ -10,16 +10,17 @@ from typing import Literal
 class Metric:
     """One number per trial.
 
-    `record` is where it is read: "evaluation" (held-out, at the end), or "steps" (the last value
-    of a training step's column).
+    `record` is where it is read: "evaluation" (held-out, at the end), or the last value of a column
+    of "steps" or "probes"; `column` is that column where it has another name.
     """
 
     name: str
     label: str
     unit: str
     better: Literal["lower", "higher", "neither"]
-    record: Literal["evaluation", "steps"]
+    record: Literal["evaluation", "steps", "probes"]
     digits: int = 4
+    column: str = ""
 
 
 METRICS: dict[str, Metric] = {
@@ -31,6 +32,14 @@ METRICS: dict[str, Metric] = {
         Metric("calibration_error", "calibration error", "share", "lower", "evaluation"),
         Metric("train_loss", "final training loss", "nats/token", "lower", "steps"),
         Metric("grad_norm", "final gradient norm", "", "neither", "steps"),
-        Metric("embedding_norm", "norm entering block 1", "L2", "neither", "steps", 2),
+        Metric(
+            "embedding_norm",
+            "norm entering block 1",
+            "L2",
+            "neither",
+            "probes",
+            2,
+            "embedding_norm/all/mean",
+        ),
     )
 }

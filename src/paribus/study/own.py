@@ -1,9 +1,10 @@
-"""The source of the user's own modules, as digests: what an arm is depends on it."""
+"""The source of the user's own modules and probes, as digests: records depend on it."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from paribus.errors import ParibusError
@@ -16,11 +17,20 @@ def source_digests(modules: Modules, folder: Path) -> dict[str, str]:
     Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`. Raises
     ParibusError where there is no such source.
     """
+    named = {site: path for site, path in modules.model_dump().items() if path is not None}
+    return _digests(named, "model.modules.{}", folder)
+
+
+def probe_digests(own: Iterable[str], folder: Path) -> dict[str, str]:
+    """The same of the user's own probes, by import path."""
+    return _digests({path: path for path in own}, "probes.own", folder)
+
+
+def _digests(named: Mapping[str, str], where: str, folder: Path) -> dict[str, str]:
     digests = {}
-    for site, path in modules.model_dump().items():
-        if path is not None:
-            file = _source(path.partition(":")[0], folder, f"model.modules.{site} = '{path}'")
-            digests[site] = hashlib.sha256(file.read_bytes()).hexdigest()
+    for key, path in named.items():
+        file = _source(path.partition(":")[0], folder, f"{where.format(key)} = '{path}'")
+        digests[key] = hashlib.sha256(file.read_bytes()).hexdigest()
     return digests
 
 

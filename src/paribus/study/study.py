@@ -103,6 +103,16 @@ class Sweep(Spec):
     """The sweep it is compared with."""
 
 
+class Probes(Spec):
+    """What is measured while training, the same in every arm."""
+
+    own: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """The user's own probes, by import path: `package.module:name` or `file.py:name`."""
+    every: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    """Steps from one measurement of a probe to the next, by its name; 0 turns it off. A probe that
+    is not named keeps the cadence that it declares."""
+
+
 class Claim(Spec):
     """A value that somebody reported, to stand beside what is measured."""
 
@@ -142,6 +152,7 @@ class Study(Setting):
     inference: Inference = Inference()
     stability: Stability = Stability()
     decision: Decision = Decision()
+    probes: Probes = Probes()
     sweeps: dict[Name, Sweep] = Field(default_factory=dict)
     claims: Claims | None = None
 

@@ -4,15 +4,17 @@ R = 1 is the ordinary case. The weights of all replicas are one tensor [R, N]; t
 module, mapped over the rows (`torch.func.vmap`). Replicas share no arithmetic, so what happens to
 one changes no bit of another.
 
-Axes: R replicas, N parameters, B batch, T time, V vocabulary, C measured columns.
+Axes: R replicas, N parameters, B batch, T time, V vocabulary, C measured columns, P parts and S
+statistics of a probe.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +22,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paribus.data import FIRST_DIGEST, Dataset, batch, extend_digest
-from paribus.model import Dropout, Probe, StepView, build_model, capture, initial_parameters
+from paribus.data import FIRST_DIGEST, Dataset, batch, extend_digest, token_classes
+from paribus.errors import ParibusError
+from paribus.model import (
+    Column,
+    Dropout,
+    Probe,
+    StepView,
+    build_model,
+    capture,
+    initial_parameters,
+    is_there,
+)
 from paribus.streams import key
 from paribus.study import Setting
 from paribus.training.optimizer import AdamW, clip_factors, is_decayed
+from paribus.training.parameters import Rows
 from paribus.training.schedule import learning_rate
 
-# Measured at every step by the engine itself; probes add their own columns.
-COLUMNS = ("train_loss", "grad_norm", "learning_rate")
+# Measured at every step by the engine itself, with their units; probes add their own columns.
+COLUMNS = {"train_loss": "nats/token", "grad_norm": "L2", "learning_rate": "1"}
 NEVER = -1
 
 
@@ -39,7 +52,7 @@ class ReplicaState:
     Attributes:
         t: steps done.
         weights, mean, square: [N] float32, in the engine's order of parameters.
-        measured: [t, C] float32, one column each of `Stack.columns`.
+        measured: [t, C] float32: COLUMNS, then `Stack.probe_columns`; NaN where not measured.
         batch_digest: the running digest of its batches.
         diverged_at: the step at which it turned non-finite, or None.
     """
@@ -62,7 +75,11 @@ class Stack:
         dataset: the tokens.
         folder: where import paths of the user's own modules start.
         device: where to train.
-        probes: what else to measure at every step.
+        probes: what else to measure.
+        strict: whether a probe that fails is an error, as in a dry run, or a value that is absent:
+            a diagnostic is no reason to lose a trial in the middle.
+
+    Raises ParibusError for a probe of a module that the model does not have.
     """
 
     def __init__(
@@ -74,17 +91,20 @@ class Stack:
         folder: Path | None = None,
         device: torch.device | str = "cpu",
         probes: Sequence[Probe] = (),
+        strict: bool = True,
     ) -> None:
         self.setting = setting
         self.seeds = tuple(seeds)
-        self.probes = tuple(probes)
-        self.columns = (*COLUMNS, *(probe.name for probe in probes))
         self.t = 0
         self.batch_digests = [FIRST_DIGEST] * len(self.seeds)
         self._dataset = dataset
         self._device = torch.device(device)
         self._model = build_model(setting, dataset.vocab_size, folder).to(self._device).train()
-        self._tapped = tuple(dict.fromkeys(path for probe in probes for path in probe.modules))
+        self.probes = tuple(p for p in probes if is_there(p, self._model, setting))
+        self.probe_columns: list[Column] = [c for p in self.probes for c in p.columns(setting)]
+        self._strict = strict
+        vocabulary, end = dataset.tokenizer.vocabulary, dataset.tokenizer.end_of_document
+        self._token_classes = torch.from_numpy(token_classes(vocabulary, end)).to(self._device)
         self._dropouts = [
             name
             for name, module in self._model.named_modules()
@@ -120,8 +140,10 @@ class Stack:
 
     def step(self) -> None:
         """One optimizer step of every replica that is still finite."""
+        due = [probe for probe in self.probes if probe.is_due(self.t, self.setting.iterations)]
+        tapped = list(dict.fromkeys(path for probe in due for path in probe.paths(self.setting)))
         windows = self._next_windows()
-        losses_R, outputs = self._losses(windows[..., :-1], windows[..., 1:])
+        losses_R, outputs = self._losses(windows[..., :-1], windows[..., 1:], tapped)
         (grads_RN,) = torch.autograd.grad(losses_R.sum(), self._weights)
         losses_R = losses_R.detach()
         norms_R = torch.linalg.vector_norm(grads_RN, dim=1)
@@ -137,14 +159,15 @@ class Stack:
         )
         # A frozen replica has no gradient and no learning rate: its weights stay what they were.
         factors_R1 = clip_factors(norms_R, training.grad_clip)[:, None]
-        grads_RN = torch.where(self._alive[:, None], grads_RN.mul_(factors_R1), 0.0)
+        clipped_RN = torch.where(self._alive[:, None], grads_RN * factors_R1, 0.0)
         rates_R = torch.where(self._alive, rate, 0.0)
-        self._adamw.update(self._weights, grads_RN, rates_R[:, None], self.t)
+        before_RN = self._weights.detach().clone() if due else self._weights
+        self._adamw.update(self._weights, clipped_RN, rates_R[:, None], self.t)
 
-        view = StepView(outputs=outputs, tokens=windows[..., :-1])
-        columns = [losses_R, norms_R, torch.full_like(losses_R, rate)]
-        columns += [probe.measure(view).to(losses_R.dtype) for probe in self.probes]
-        measured_RC = torch.stack(columns, dim=1)
+        measured_RC = torch.stack([losses_R, norms_R, torch.full_like(losses_R, rate)], dim=1)
+        if self.probes:
+            view = self._view(due, windows[..., :-1], outputs, before_RN, grads_RN)
+            measured_RC = torch.cat([measured_RC, *self._measure(due, view)], dim=1)
         self._measured.append(measured_RC.masked_fill(~was_alive[:, None], math.nan))
         self.t += 1
 
@@ -155,16 +178,12 @@ class Stack:
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
         """The present weights of one replica by parameter name, float32."""
-        row = self._weights[replica].detach()
-        pieces = row.split([shape.numel() for shape in self._shapes.values()])
-        return {
-            name: piece.view(shape).cpu().numpy().copy()
-            for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
-        }
+        rows = Rows(self._weights.detach()[replica : replica + 1], self._shapes)
+        return {name: row[0].cpu().numpy().copy() for name, row in rows.items()}
 
     def state(self, replica: int) -> ReplicaState:
         """A copy of everything that replica number `replica` goes on from."""
-        n_columns = len(self.columns)
+        n_columns = len(COLUMNS) + len(self.probe_columns)
         measured = [block[replica] for block in self._measured]
         at = int(self._diverged_at[replica])
         return ReplicaState(
@@ -208,7 +227,56 @@ class Stack:
         ]
         return torch.from_numpy(np.stack(windows)).to(self._device)
 
-    def _losses(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _view(
+        self,
+        due: list[Probe],
+        tokens: Tensor,
+        outputs: dict[str, Tensor],
+        before_RN: Tensor,
+        grads_RN: Tensor,
+    ) -> StepView:
+        """What the probes that are due see of the step just made."""
+        updates: Mapping[str, Tensor] = {}
+        if any(probe.updates for probe in due):
+            updates = Rows(self._weights.detach() - before_RN, self._shapes)
+        return StepView(
+            setting=self.setting,
+            t=self.t,
+            tokens=tokens,
+            token_classes=self._token_classes,
+            outputs=outputs,
+            weights=Rows(before_RN, self._shapes),
+            gradients=Rows(grads_RN, self._shapes),
+            updates=updates,
+            mean=Rows(self._adamw.mean, self._shapes),
+            square=Rows(self._adamw.square, self._shapes),
+        )
+
+    @torch.no_grad()
+    def _measure(self, due: list[Probe], view: StepView) -> list[Tensor]:
+        """[R, P S] of every probe, NaN for those that are not due."""
+        R = len(self.seeds)
+        blocks = []
+        for probe in self.probes:
+            n_columns = len(probe.columns(self.setting))
+            values = None
+            if probe in due:
+                try:
+                    values = _checked(probe.measure(view), probe, probe.shape(self.setting, R))
+                except Exception as error:
+                    if self._strict:
+                        raise ParibusError(
+                            f"probe '{probe.name}' failed: {type(error).__name__}: {error}; mend "
+                            f"it, or turn it off with probes.every.{probe.name} = 0"
+                        ) from error
+            if values is None:
+                values = torch.full((R, n_columns), math.nan, device=self._device)
+            blocks.append(values.to(torch.float32).reshape(R, n_columns))
+        return blocks
+
+    def _losses(
+        self, inputs: Tensor, targets: Tensor, tapped: Sequence[str] = ()
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """([R] mean loss in nats per token, tapped module outputs [R, ...])."""
         R = len(self.seeds)
         pieces = self._weights.split([shape.numel() for shape in self._shapes.values()], dim=1)
@@ -217,23 +285,28 @@ class Stack:
             for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
         }
         state |= self._dropout_keys()
+        loss_of = partial(self._loss, tuple(tapped))
         mixed = self.setting.training.precision == "bfloat16"
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=mixed):
             if R == 1:
                 only = {name: value[0] for name, value in state.items()}
-                loss, outputs = self._loss(only, inputs[0], targets[0])
+                loss, outputs = loss_of(only, inputs[0], targets[0])
                 return loss[None], {path: output[None] for path, output in outputs.items()}
             with warnings.catch_warnings():
                 # PyTorch has no batching rule for the CPU's attention kernel, and says so; its
                 # fallback, one call per replica, is right.
                 warnings.filterwarnings("ignore", message="There is a performance drop")
-                return torch.func.vmap(self._loss)(state, inputs, targets)
+                return torch.func.vmap(loss_of)(state, inputs, targets)
 
     def _loss(
-        self, state: dict[str, Tensor], inputs_BT: Tensor, targets_BT: Tensor
+        self,
+        tapped: tuple[str, ...],
+        state: dict[str, Tensor],
+        inputs_BT: Tensor,
+        targets_BT: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """One replica's mean loss, and the outputs of the tapped modules."""
-        with capture(self._model, self._tapped) as outputs:
+        with capture(self._model, tapped) as outputs:
             logits_BTV = torch.func.functional_call(self._model, state, (inputs_BT,))
         loss = F.cross_entropy(logits_BTV.float().flatten(0, 1), targets_BT.flatten())
         return loss, outputs
@@ -245,3 +318,12 @@ class Stack:
             words = [key(seed, "dropout", name, self.t) % 2**63 for seed in self.seeds]
             keys[f"{name}.key"] = torch.tensor(words, dtype=torch.int64, device=self._device)
         return keys
+
+
+def _checked(values: object, probe: Probe, shape: tuple[int, ...]) -> Tensor:
+    """What a probe gave, if it is what it has declared."""
+    if not isinstance(values, Tensor) or tuple(values.shape) != shape:
+        found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        declared = f"{shape}: R replicas, then its parts and statistics"
+        raise ValueError(f"it gave {found}, and must give a tensor of shape {declared}")
+    return values

@@ -1,0 +1,82 @@
+"""What the probes cost: training with all of them at their default cadence against none, in turn.
+
+python benchmarks/probe_cost.py [--rounds N] [--steps N]
+
+Two stacks of the flagship's shape take turns of N steps on one thread, on the same batches. Then
+each probe is timed alone, as a share of a bare step at its cadence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from paribus.data import load_dataset
+from paribus.model import Probe
+from paribus.probes import shipped_probes
+from paribus.study import load_study
+from paribus.training import Stack
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=20)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    study = load_study("quickstart", {"training.iterations": 100_000})
+    dataset = load_dataset(study.data, study.folder)
+    probes = list(shipped_probes().values())
+
+    def stack(probes: Sequence[Probe]) -> Stack:
+        made = Stack(study.setting("layernorm"), [1], dataset, probes=probes)
+        made.step()  # every probe is due at step 0: not part of what is timed
+        return made
+
+    bare, probed = stack([]), stack(probes)
+    ratios = []
+    for _ in range(arguments.rounds):
+        without, with_ = (seconds(one, arguments.steps) for one in (bare, probed))
+        ratios.append(with_ / without)
+        print(f"without {without:.3f} s/step, with {with_:.3f} s/step, ratio {ratios[-1]:.3f}")
+    print(f"all probes: ratio {np.median(ratios):.3f} (median of {arguments.rounds} rounds)")
+
+    step_seconds = np.median([seconds(bare, 3) for _ in range(3)])
+    print(f"\n{'probe':24} {'ms':>7} {'every':>6} {'share of a step':>16}")
+    for probe in probes:
+        ms = measured_alone(stack([]), probe) * 1e3
+        share = ms / probe.every / step_seconds / 1e3
+        print(f"{probe.name:24} {ms:7.1f} {probe.every:6} {share:16.2%}")
+
+
+def seconds(stack: Stack, steps: int) -> float:
+    began = time.perf_counter()
+    for _ in range(steps):
+        stack.step()
+    return (time.perf_counter() - began) / steps
+
+
+def measured_alone(stack: Stack, probe: Probe) -> float:
+    """Median seconds of one measurement."""
+    taken: list[float] = []
+
+    def timed(view: object) -> torch.Tensor:
+        began = time.perf_counter()
+        values = probe.measure(view)  # type: ignore[arg-type]
+        taken.append(time.perf_counter() - began)
+        return values
+
+    stack.probes = (Probe(**{**vars(probe), "measure": timed, "every": 1}),)
+    stack.probe_columns = probe.columns(stack.setting)
+    for _ in range(4):
+        stack._measured.clear()
+        stack.step()
+    return float(np.median(taken))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""Gradient norm by parameter group; the engine itself records the total."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from paribus.probes import StepView, probe
+from paribus.probes.reduce import GROUPS, group_norms
+
+
+@probe("gradient_norm", unit="L2", source="definition", parts=GROUPS)
+def gradient_norm(step: StepView) -> Tensor:
+    """[R, G] |g| of each group before clipping; squares add up to that of the total norm."""
+    return group_norms(step.gradients)

@@ -1,0 +1,81 @@
+"""Reductions that several probes share: by parameter group, by token class, quantiles.
+
+Axes: R replicas, G groups, N numbers, C token classes, Q quantiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from paribus.data import TOKEN_CLASSES
+from paribus.model.observe import Labels, Tensors
+from paribus.study import Setting
+
+GROUPS = ("embedding", "positions", "embedding norm", "attention", "mlp", "norms", "other")
+QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
+CLASSES = ("all", *TOKEN_CLASSES)
+
+
+def group_of(name: str) -> str:
+    """The group of a parameter. "embedding" is the token matrix, which is the head as well."""
+    if name.startswith("embedding.positions."):
+        return "positions"
+    if name.startswith("embedding.norm."):
+        return "embedding norm"
+    if name.startswith("embedding."):
+        return "embedding"
+    if ".attention." in name:
+        return "attention"
+    if ".mlp." in name:
+        return "mlp"
+    return "norms" if "norm." in name else "other"
+
+
+def groups(names: Tensors) -> Iterator[tuple[str, list[str]]]:
+    """(group, its parameters) of every group in GROUPS; the list may be empty."""
+    by_group: dict[str, list[str]] = {group: [] for group in GROUPS}
+    for name in names:
+        by_group[group_of(name)].append(name)
+    yield from by_group.items()
+
+
+def group_norms(tensors: Tensors) -> Tensor:
+    """[R, G] the L2 norm of each group's numbers taken together; NaN for an empty group."""
+    R = next(iter(tensors.values())).shape[0]
+    columns = []
+    for _, names in groups(tensors):
+        each = [torch.linalg.vector_norm(tensors[name].reshape(R, -1), dim=1) for name in names]
+        columns.append(torch.stack(each).square().sum(dim=0).sqrt() if each else absent(tensors, R))
+    return torch.stack(columns, dim=1)
+
+
+def absent(tensors: Tensors, *shape: int) -> Tensor:
+    """NaN: what is not there to be measured."""
+    return next(iter(tensors.values())).new_full(shape, torch.nan, dtype=torch.float32)
+
+
+def quantiles(values: Tensor) -> Tensor:
+    """[..., N] -> [..., Q] of those that are not NaN; NaN where all are."""
+    at = values.new_tensor(list(QUANTILES.values()))
+    return values.nanquantile(at, dim=-1).movedim(0, -1)
+
+
+def by_class(values_RN: Tensor, classes_RN: Tensor) -> Tensor:
+    """[R, 1 + C, N] the values, then those of each class with NaN in the place of the others."""
+    kinds_C1 = torch.arange(len(TOKEN_CLASSES), device=classes_RN.device)[:, None]
+    of_class_RCN = classes_RN[:, None, :] == kinds_C1
+    return torch.cat(
+        [values_RN[:, None], torch.where(of_class_RCN, values_RN[:, None], torch.nan)], dim=1
+    )
+
+
+def depths(setting: Setting) -> Labels:
+    """Labels of `StepView.block_inputs`."""
+    return (*blocks(setting), "output")
+
+
+def blocks(setting: Setting) -> Labels:
+    return tuple(f"block {i + 1}" for i in range(setting.model.n_layer))

@@ -1,0 +1,70 @@
+"""The decorator, and which probes a study has."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+
+import paribus.probes
+from paribus.errors import ParibusError, nearest
+from paribus.model import Probe, load_own
+from paribus.model.observe import Labels, Measure
+from paribus.study import Setting, Study
+
+
+def probe(
+    name: str,
+    *,
+    unit: str,
+    source: str = "",
+    parts: Labels | Callable[[Setting], Labels] | None = None,
+    statistics: Labels | None = None,
+    every: int = 1,
+    modules: Labels = (),
+    updates: bool = False,
+) -> Callable[[Measure], Probe]:
+    """Make a function from a step to numbers a probe; see `paribus.model.Probe` for the rest."""
+
+    def declare(measure: Measure) -> Probe:
+        return Probe(measure, name, unit, source, parts, statistics, every, modules, updates)
+
+    return declare
+
+
+@cache
+def shipped_probes() -> dict[str, Probe]:
+    """The probes in this folder, by name and in its order."""
+    found: dict[str, Probe] = {}
+    for info in pkgutil.iter_modules(paribus.probes.__path__):
+        module = importlib.import_module(f"paribus.probes.{info.name}")
+        for value in vars(module).values():
+            if isinstance(value, Probe) and found.setdefault(value.name, value) is not value:
+                raise ValueError(f"two probes are called '{value.name}'")
+    return found
+
+
+def study_probes(study: Study) -> list[Probe]:
+    """The probes of `study` at its cadences: those that ship, then its own.
+
+    Raises ParibusError for an unknown name, or an own probe that is none.
+    """
+    found = dict(shipped_probes())
+    for path in study.probes.own:
+        own = load_own(path, f"probes.own = '{path}'", "probe", _is_probe, study.folder)
+        if own.name in found:
+            raise ParibusError(
+                f"probes.own = '{path}': a probe named '{own.name}' is there already; give it "
+                "another name"
+            )
+        found[own.name] = own
+    for name in study.probes.every:
+        if name not in found:
+            raise ParibusError(f"probes.every.{name}: no such probe: {nearest(name, found)}")
+    cadences = {name: study.probes.every.get(name, one.every) for name, one in found.items()}
+    return [one.at(cadences[name]) for name, one in found.items() if cadences[name] > 0]
+
+
+def _is_probe(value: object) -> bool:
+    return isinstance(value, Probe)

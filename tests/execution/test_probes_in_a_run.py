@@ -1,0 +1,161 @@
+"""Probes of a whole run: the user's own, cadences, what goes wrong, and the tables they end in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+import paribus
+from paribus.study import Study
+
+GOOD = """
+from paribus.probes import probe
+
+@probe("quiet", unit="share", modules=("blocks.0.mlp.up",))
+def quiet(step):
+    return (step.outputs["blocks.0.mlp.up"] < 0).float().mean(dim=(1, 2, 3))
+
+@probe("raises", unit="1")
+def raises(step):
+    raise KeyError("no such thing")
+
+@probe("narrow", unit="1", statistics=("a", "b"))
+def narrow(step):
+    return step.tokens.float().mean(dim=(1, 2))
+
+@probe("meddles", unit="1")
+def meddles(step):
+    step.square["embedding.tokens.weight"].add_(1)
+    return step.tokens.float().mean(dim=(1, 2))
+
+@probe("tires", unit="1")
+def tires(step):
+    if step.t == 5:
+        raise RuntimeError("tired")
+    return step.tokens.float().mean(dim=(1, 2))
+
+@probe("lost", unit="1", modules=("blocks.0.mlp.middle",))
+def lost(step):
+    return step.tokens.float().mean(dim=(1, 2))
+
+@probe("logits", unit="1")
+def twice(step):
+    return step.tokens.float().mean(dim=(1, 2))
+"""
+
+
+@pytest.fixture
+def study_with(small_study: Callable[..., Study]) -> Callable[..., Study]:
+    def make(*own: str, **every: int) -> Study:
+        study = small_study(
+            {"probes.own": [f"ideas.py:{name}" for name in own], "probes.every": every}
+        )
+        (study.folder / "ideas.py").write_text(GOOD)
+        return study
+
+    return make
+
+
+def test_an_own_probe_is_measured_and_recorded(
+    study_with: Callable[..., Study], tmp_path: Path
+) -> None:
+    study = study_with("quiet", quiet=4, logits=0, residual_norm=3)
+    results = paribus.run(study, tmp_path / "r", workers=1)
+    table = results.probes
+    assert table.column_names == [
+        *("arm", "seed", "step", "probe", "part", "statistic", "value", "unit")
+    ]
+    assert table["value"].null_count == 0
+    assert not pc.any(pc.is_nan(table["value"])).as_py()
+
+    own = table.filter(pc.equal(table["probe"], "quiet")).to_pylist()
+    assert len(own) == len(study.trials) * 3  # steps 1, 5 and the last of 8
+    assert {row["step"] for row in own} == {1, 5, 8}
+    assert {(row["part"], row["statistic"], row["unit"]) for row in own} == {
+        ("all", "value", "share")
+    }
+    assert all(0 < row["value"] < 1 for row in own)
+    assert "logits" not in table["probe"].to_pylist()
+    residual = table.filter(pc.equal(table["probe"], "residual_norm"))
+    assert set(residual["part"].to_pylist()) == {"block 1", "block 2", "output"}
+    assert set(residual["step"].to_pylist()) == {1, 4, 7, 8}
+
+    # The baseline has no embedding norm, and so no row for it; the small text has no digits.
+    gains = table.filter(pc.equal(table["probe"], "embedding_gain"))
+    assert set(zip(gains["arm"].to_pylist(), gains["part"].to_pylist(), strict=True)) == {
+        ("layernorm", "gain"),
+        ("layernorm", "bias"),
+        ("rmsnorm", "gain"),
+    }
+    assert "numeric" not in table["part"].to_pylist()
+
+    # Squares of the groups' norms add up to that of the total.
+    first = results.finished[0]
+    groups = table.filter(
+        pc.and_(
+            pc.and_(pc.equal(table["arm"], first.arm), pc.equal(table["seed"], first.seed)),
+            pc.and_(pc.equal(table["probe"], "gradient_norm"), pc.equal(table["step"], 8)),
+        )
+    )
+    total = results.trial_steps[first.arm, first.seed]["grad_norm"][7].as_py()
+    assert np.linalg.norm(groups["value"].to_numpy()) == pytest.approx(total, rel=1e-5)
+    trial = results.trials[first.arm, first.seed]
+    assert trial["probes"]["quiet"] == {"every": 4}
+    assert list(trial["own_probes"]) == ["ideas.py:quiet"]
+    field = first.read_columns("probes.parquet").schema.field("quiet/all/value")
+    assert field.metadata[b"unit"] == b"share"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("raises", "probe 'raises' failed: KeyError: 'no such thing'"),
+        ("narrow", r"probe 'narrow' failed: .*it gave \(1,\), and must give .*\(1, 2\)"),
+        ("meddles", r"probes.own = \['ideas.py:meddles'\] changes the training"),
+        ("lost", "probe 'lost': the model has no module 'blocks.0.mlp.middle'"),
+        ("twice", "a probe named 'logits' is there already"),
+        ("quite", "no probe of that name: did you mean 'quiet'"),
+    ],
+)
+def test_a_bad_probe_stops_the_study_before_training(
+    name: str, words: str, study_with: Callable[..., Study], tmp_path: Path
+) -> None:
+    with pytest.raises(paribus.ParibusError, match=words) as caught:
+        paribus.run(study_with(name), tmp_path / "r", workers=1)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "r").exists()
+
+
+def test_an_unknown_cadence_names_the_nearest(
+    study_with: Callable[..., Study], tmp_path: Path
+) -> None:
+    with pytest.raises(
+        paribus.ParibusError, match=r"residual_norms: no such probe.*residual_norm'"
+    ):
+        paribus.run(study_with(residual_norms=5), tmp_path / "r", workers=1)
+
+
+def test_a_probe_that_fails_in_the_middle_costs_its_value_and_no_more(
+    study_with: Callable[..., Study], tmp_path: Path
+) -> None:
+    results = paribus.run(study_with("tires"), tmp_path / "r", workers=1)
+    assert len(results.finished) == 6
+    column = results.probe_column("tires/all/value")
+    of_one = column.filter(
+        pc.and_(pc.equal(column["arm"], "baseline"), pc.equal(column["seed"], 1))
+    )
+    assert of_one["step"].to_pylist() == [1, 2, 3, 4, 5, 7, 8]
+
+
+def test_a_changed_own_probe_is_another_registration(
+    study_with: Callable[..., Study], tmp_path: Path
+) -> None:
+    study = study_with("quiet")
+    paribus.register(study, tmp_path / "r")
+    (study.folder / "ideas.py").write_text(GOOD.replace("< 0", "< 1"))
+    with pytest.raises(paribus.ParibusError, match=r"was registered otherwise .*own_probes"):
+        paribus.run(study, tmp_path / "r", workers=1)

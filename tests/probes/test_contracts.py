@@ -1,0 +1,156 @@
+"""What every registered probe keeps to, whatever it measures."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from paribus.data import TOKEN_CLASSES, CharacterTokenizer, Dataset
+from paribus.model import Probe
+from paribus.probes import shipped_probes
+from paribus.probes.reduce import GROUPS
+from paribus.study import Study
+from paribus.training import COLUMNS, Stack
+
+PROBES = list(shipped_probes().values())
+each_probe = pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
+N_ENGINE = len(COLUMNS)
+
+
+@pytest.fixture
+def stack_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Stack]:
+    def make(
+        seeds: list[int],
+        probes: Sequence[Probe] = (),
+        arm: str = "layernorm",
+        dataset: Dataset = small_dataset,
+    ) -> Stack:
+        study = small_study({"training.dropout": 0.1})
+        return Stack(study.setting(arm), seeds, dataset, probes=[p.at(1) for p in probes])
+
+    return make
+
+
+def measured(stack: Stack, steps: int) -> np.ndarray:
+    """[R, steps, C] of the probes' columns."""
+    for _ in range(steps):
+        stack.step()
+    states = [stack.state(r) for r in range(len(stack.seeds))]
+    return np.stack([state.measured[:, N_ENGINE:] for state in states])
+
+
+@each_probe
+def test_it_declares_what_it_is(probe: Probe, small_study: Callable[..., Study]) -> None:
+    setting = small_study().setting("layernorm")
+    assert probe.name
+    assert probe.unit
+    assert probe.source
+    assert probe.every >= 1
+    names = [column.name for column in probe.columns(setting)]
+    assert names
+    assert len(set(names)) == len(names)
+    assert probe.measure.__doc__
+
+
+@each_probe
+@pytest.mark.parametrize("R", [1, 3])
+def test_training_is_bit_identical_with_it_and_without(
+    probe: Probe, R: int, stack_of: Callable[..., Stack]
+) -> None:
+    seeds = list(range(1, R + 1))
+    bare, probed = stack_of(seeds), stack_of(seeds, [probe])
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    before = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()  # type: ignore[index]
+    for _ in range(4):
+        bare.step()
+        probed.step()
+    assert random.getstate() == before[0]
+    assert (np.random.get_state()[1] == before[1]).all()  # type: ignore[index]
+    assert torch.equal(torch.get_rng_state(), before[2])
+    for r in range(R):
+        ours, theirs = probed.state(r), bare.state(r)
+        assert ours.weights.tobytes() == theirs.weights.tobytes()
+        assert ours.mean.tobytes() == theirs.mean.tobytes()
+        assert ours.square.tobytes() == theirs.square.tobytes()
+        assert ours.measured[:, :N_ENGINE].tobytes() == theirs.measured.tobytes()
+        assert ours.batch_digest == theirs.batch_digest
+
+
+@each_probe
+def test_a_replica_in_a_stack_measures_what_it_measures_alone(
+    probe: Probe, stack_of: Callable[..., Stack]
+) -> None:
+    together = measured(stack_of([1, 2, 3], [probe]), 2)
+    assert together.shape[0] == 3
+    for r, seed in enumerate((1, 2, 3)):
+        alone = measured(stack_of([seed], [probe]), 2)[0]
+        np.testing.assert_allclose(together[r], alone, rtol=2e-3, atol=1e-5)
+    assert not np.array_equal(together[0], together[1], equal_nan=True)
+
+
+@each_probe
+@pytest.mark.parametrize("arm", ["baseline", "layernorm", "rmsnorm"])
+def test_a_text_of_one_class_gives_numbers(
+    probe: Probe, arm: str, stack_of: Callable[..., Stack], small_dataset: Dataset
+) -> None:
+    """What is there is a number; what the arm or the text lacks is absent, and nothing else is."""
+    tokenizer = CharacterTokenizer("abcdefgh", has_end_of_document=False)
+    letters = np.random.default_rng(0).integers(0, 8, 2000)
+    dataset = replace(small_dataset, train=letters, validation=letters, tokenizer=tokenizer)
+    stack = stack_of([1], [probe], arm, dataset)
+    values = measured(stack, 2)[0]
+    assert not np.isinf(values).any()
+    for column, there in zip(stack.probe_columns, ~np.isnan(values).any(axis=0), strict=True):
+        if column.part in TOKEN_CLASSES:
+            assert there == (column.part == "alphabetic")
+        elif column.part == "embedding norm" or column.probe == "embedding_gain":
+            learned = {"baseline": (), "layernorm": ("gain", "bias"), "rmsnorm": ("gain",)}[arm]
+            if column.part in GROUPS:
+                assert there == bool(learned)
+            else:
+                assert there == (column.part in learned)
+        elif column.part == "other":
+            assert not there
+        else:
+            assert there, column
+
+
+def test_the_cadence_is_kept_and_the_ends_are_measured(stack_of: Callable[..., Stack]) -> None:
+    probe = replace(shipped_probes()["embedding_gain"], every=3)
+    stack = stack_of([1])
+    stack.probes = (probe,)
+    stack.probe_columns = probe.columns(stack.setting)
+    there = ~np.isnan(measured(stack, 8)[0]).any(axis=1)
+    assert there.tolist() == [True, False, False, True, False, False, True, True]
+
+
+def test_what_is_measured_survives_a_restart(stack_of: Callable[..., Stack]) -> None:
+    straight, before, after = (stack_of([1, 2], PROBES) for _ in range(3))
+    expected = measured(straight, 6)
+    measured(before, 2)
+    after.restore([before.state(r) for r in range(2)])
+    np.testing.assert_array_equal(measured(after, 4), expected)
+
+
+def test_a_probe_of_a_module_that_an_own_one_replaces_is_left_out(
+    small_study: Callable[..., Study], small_dataset: Dataset
+) -> None:
+    study = small_study({"model.modules.attention": "own.py:Nothing"})
+    (study.folder / "own.py").write_text(
+        "from torch import nn\n"
+        "class Nothing(nn.Identity):\n"
+        "    def __init__(self, setting, vocab_size):\n"
+        "        super().__init__()\n"
+    )
+    setting = study.setting("baseline")
+    stack = Stack(setting, [1], small_dataset, folder=study.folder, probes=PROBES)
+    left_out = {probe.name for probe in PROBES} - {probe.name for probe in stack.probes}
+    assert left_out == {"attention_logits"}
+    assert np.isfinite(measured(stack, 1)).any()

@@ -1,0 +1,272 @@
+"""Every probe on a tiny case whose answer is computed by hand or by another way."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paribus.data import TOKEN_CLASSES
+from paribus.model import StepView
+from paribus.probes import shipped_probes
+from paribus.probes.reduce import CLASSES, GROUPS, QUANTILES, group_of
+from paribus.study import Setting
+
+SETTING = Setting.model_validate(
+    {
+        "data": {"seq_len": 3},
+        "model": {"n_layer": 2, "n_head": 2, "d_model": 4},
+        "training": {"iterations": 10, "batch_size": 2},
+    }
+)
+rng = np.random.default_rng(7)
+# Two replicas of a few parameters, one group each, and one group that nobody has.
+NAMES = (
+    "embedding.tokens.weight",
+    "embedding.positions.weight",
+    "blocks.0.attention.qkv.weight",
+    "blocks.1.mlp.up.bias",
+    "final_norm.weight",
+)
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+
+
+def view(**what: Any) -> StepView:
+    given: dict[str, Any] = {
+        "setting": SETTING,
+        "t": 0,
+        "tokens": torch.zeros(2, 2, 3, dtype=torch.int64),
+        "token_classes": torch.arange(5),
+    }
+    for name in ("outputs", "weights", "gradients", "updates", "mean", "square"):
+        given[name] = {}
+    return StepView(**(given | what))
+
+
+def parameters() -> dict[str, torch.Tensor]:
+    return {name: numbers(2, 3, 4) for name in NAMES}
+
+
+def flat(tensors: dict[str, torch.Tensor], group: str, replica: int) -> np.ndarray:
+    mine = [t[replica].numpy().ravel() for name, t in tensors.items() if group_of(name) == group]
+    return np.concatenate(mine) if mine else np.array([])
+
+
+def by_group(values: torch.Tensor, expected: Callable[[str, int], Any]) -> None:
+    for replica, (g, group) in itertools.product(range(2), enumerate(GROUPS)):
+        if group in ("embedding norm", "other"):
+            assert values[replica, g].isnan().all()
+        else:
+            np.testing.assert_allclose(values[replica, g], expected(group, replica), rtol=1e-5)
+
+
+def quantiles(x: np.ndarray) -> list[float]:
+    return [float(np.quantile(x, q)) for q in QUANTILES.values()]
+
+
+def gradient_norm(measure: Any) -> None:
+    gradients = parameters()
+    by_group(measure(view(gradients=gradients)), lambda g, r: np.linalg.norm(flat(gradients, g, r)))
+
+
+def update_ratio(measure: Any) -> None:
+    weights, updates = parameters(), parameters()
+    by_group(
+        measure(view(weights=weights, updates=updates)),
+        lambda g, r: np.linalg.norm(flat(updates, g, r)) / np.linalg.norm(flat(weights, g, r)),
+    )
+    zeros = {name: torch.zeros_like(value) for name, value in weights.items()}
+    assert measure(view(weights=zeros, updates=updates)).isnan().all()  # of nothing: absent
+
+
+def adam_first_moment(measure: Any) -> None:
+    mean = parameters()
+
+    def expected(group: str, replica: int) -> list[float]:
+        magnitudes = np.abs(flat(mean, group, replica)) / (1 - 0.9**3)
+        return [float(magnitudes.mean()), *quantiles(magnitudes)]
+
+    by_group(measure(view(mean=mean, t=2)), expected)
+
+
+def adam_second_moment(measure: Any) -> None:
+    square = {name: value.square() for name, value in parameters().items()}
+
+    def expected(group: str, replica: int) -> list[float]:
+        corrected = flat(square, group, replica) / (1 - 0.95**3)
+        return [float(corrected.mean()), *quantiles(corrected)]
+
+    by_group(measure(view(square=square, t=2)), expected)
+
+
+def adam_below_eps(measure: Any) -> None:
+    # Corrected by 1 - 0.95 at the first step: 4e-18 becomes 8e-17 < 1e-16, and 6e-18 does not.
+    row = torch.tensor([4e-18, 4e-18, 4e-18, 6e-18]).view(1, 4).expand(2, 4)
+    values = measure(view(square={NAMES[0]: row}))
+    assert values[:, GROUPS.index("embedding")].tolist() == [0.75, 0.75]
+
+
+def embedding_norm(measure: Any) -> None:
+    x = numbers(2, 2, 3, 4)
+    tokens = torch.tensor([[[0, 1, 1], [0, 3, 3]], [[4, 4, 4], [4, 4, 0]]])
+    values = measure(view(outputs={"embedding": x}, tokens=tokens))
+    norms = np.linalg.norm(x.numpy(), axis=-1)
+    for replica, (c, name) in itertools.product(range(2), enumerate(CLASSES)):
+        of_class = norms[replica][
+            np.ones((2, 3), bool)
+            if name == "all"
+            else tokens[replica].numpy() == TOKEN_CLASSES.index(name)
+        ]
+        if len(of_class):
+            expected = [of_class.mean(), *quantiles(of_class)]
+            np.testing.assert_allclose(values[replica, c], expected, rtol=1e-5)
+        else:
+            assert values[replica, c].isnan().all()
+
+
+def stream_of(*shape: int) -> dict[str, torch.Tensor]:
+    return {path: numbers(*shape) for path in ("embedding", "blocks.0", "blocks.1")}
+
+
+def residual_norm(measure: Any) -> None:
+    outputs = stream_of(2, 2, 3, 4)
+    values = measure(view(outputs=outputs))
+    for replica, (depth, x) in itertools.product(range(2), enumerate(outputs.values())):
+        norms = np.linalg.norm(x[replica].numpy(), axis=-1).ravel()
+        np.testing.assert_allclose(
+            values[replica, depth], [norms.mean(), *quantiles(norms)], rtol=1e-5
+        )
+
+
+def mean_cosine(x: np.ndarray) -> float:
+    """Over all pairs of rows, one pair at a time."""
+    pairs = itertools.combinations(x, 2)
+    return float(np.mean([a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in pairs]))
+
+
+def three_cosines(x: np.ndarray) -> list[float]:
+    variants = (x, x - x.mean(axis=0), x - x.mean(axis=1, keepdims=True))
+    return [mean_cosine(variant) for variant in variants]
+
+
+def position_similarity(measure: Any) -> None:
+    outputs = stream_of(2, 2, 3, 4)
+    values = measure(view(outputs=outputs))
+    for replica, (depth, x) in itertools.product(range(2), enumerate(outputs.values())):
+        expected = np.mean([three_cosines(window) for window in x[replica].numpy()], axis=0)
+        np.testing.assert_allclose(values[replica, depth], expected, rtol=1e-4)
+    alike = {path: torch.ones(2, 2, 3, 4) for path in outputs}
+    np.testing.assert_allclose(measure(view(outputs=alike))[..., 0], 1, rtol=1e-6)
+
+
+def embedding_similarity(measure: Any) -> None:
+    weights = {name: numbers(2, 5, 4) for name in NAMES[:2]}
+    values = measure(view(weights=weights))
+    for replica, (k, name) in itertools.product(range(2), enumerate(weights)):
+        expected = three_cosines(weights[name][replica].numpy())
+        np.testing.assert_allclose(values[replica, k], expected, rtol=1e-4)
+    only_tokens = measure(view(weights={NAMES[0]: weights[NAMES[0]]}))
+    assert only_tokens[:, 1].isnan().all()
+
+
+def logits(measure: Any) -> None:
+    z = torch.tensor([[[[0.0, 0.0]]], [[[math.log(3), -math.log(5)]]]])
+    values = measure(view(outputs={"": z}))
+    np.testing.assert_allclose(values[0], [0, 0, math.log(2)], rtol=1e-6)
+    expected = [math.log(15) / 2, math.log(5), math.log(3.2)]
+    np.testing.assert_allclose(values[1], expected, rtol=1e-6)
+
+
+def attention_logits(measure: Any) -> None:
+    qkv = [numbers(2, 2, 3, 12) for _ in range(2)]
+    paths = {f"blocks.{i}.attention.qkv": x for i, x in enumerate(qkv)}
+    values = measure(view(outputs=paths))
+    for replica, block in itertools.product(range(2), range(2)):
+        q, k = (
+            qkv[block][replica, ..., s : s + 4].numpy().reshape(2, 3, 2, 2) for s in (0, 4)
+        )  # [B, T, H, K]
+        scores = [
+            q[b, t, h] @ k[b, s, h] / math.sqrt(2)
+            for b, h, t in itertools.product(range(2), range(2), range(3))
+            for s in range(t + 1)
+        ]
+        assert float(values[replica, block]) == pytest.approx(max(scores), rel=1e-5)
+
+
+def embedding_gain(measure: Any) -> None:
+    gain = numbers(2, 4)
+    values = measure(view(weights={"embedding.norm.weight": gain}))
+    for replica in range(2):
+        x = gain[replica].numpy()
+        expected = [x.mean(), x.std(), x.min(), *quantiles(x), x.max()]
+        np.testing.assert_allclose(values[replica, 0], expected, rtol=1e-5)
+    assert values[:, 1].isnan().all()
+
+
+CASES = {
+    case.__name__: case
+    for case in (
+        adam_below_eps,
+        adam_first_moment,
+        adam_second_moment,
+        attention_logits,
+        embedding_gain,
+        embedding_norm,
+        embedding_similarity,
+        gradient_norm,
+        logits,
+        position_similarity,
+        residual_norm,
+        update_ratio,
+    )
+}
+
+
+def test_every_probe_has_a_case() -> None:
+    assert CASES.keys() == shipped_probes().keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_known_answer(name: str) -> None:
+    CASES[name](shipped_probes()[name].measure)
+
+
+def test_groups_are_by_the_parameter_s_place() -> None:
+    found = {
+        "embedding.tokens.weight": "embedding",
+        "embedding.own_thing": "embedding",
+        "embedding.positions.weight": "positions",
+        "embedding.norm.bias": "embedding norm",
+        "blocks.3.attention.out.bias": "attention",
+        "blocks.3.attention_norm.weight": "norms",
+        "blocks.3.mlp.down.weight": "mlp",
+        "blocks.3.mlp_norm.bias": "norms",
+        "final_norm.weight": "norms",
+        "something.else": "other",
+    }
+    assert {name: group_of(name) for name in found} == found
+
+
+def test_quantiles_of_many_parameters_are_those_of_an_even_sample() -> None:
+    big = torch.from_numpy(rng.standard_normal((1, 300, 1024)).astype(np.float32))
+    values = shipped_probes()["adam_first_moment"].measure(view(mean={NAMES[0]: big}))
+    exact = quantiles(np.abs(big.numpy().ravel()) / 0.1)
+    np.testing.assert_allclose(values[0, 0, 1:], exact, rtol=0.08)
+    np.testing.assert_allclose(values[0, 0, 0], np.abs(big.numpy()).mean() / 0.1, rtol=1e-5)
+
+
+def test_gradient_norms_of_groups_add_up() -> None:
+    gradients = parameters()
+    values = shipped_probes()["gradient_norm"].measure(view(gradients=gradients))
+    total = [
+        np.linalg.norm(np.concatenate([flat(gradients, g, r) for g in GROUPS])) for r in (0, 1)
+    ]
+    np.testing.assert_allclose(values.nan_to_num().norm(dim=1), total, rtol=1e-5)
