@@ -6,6 +6,7 @@ from paribus.model.build import (
     load_parameters,
     training_flops_per_token,
 )
+from paribus.model.cache import KeyValueCache
 from paribus.model.dropout import Dropout
 from paribus.model.embedding_norms import embedding_norm, embedding_norm_names
 from paribus.model.gpt import GPT
@@ -24,6 +25,7 @@ __all__ = [
     "Column",
     "Dropout",
     "InitialParameter",
+    "KeyValueCache",
     "Probe",
     "StepView",
     "build_model",

@@ -11,7 +11,10 @@ from paribus.study import Setting
 
 
 class Embedding(nn.Module):
-    """tokens_BT -> norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p): [B, T, D]."""
+    """tokens_BT -> norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p): [B, T, D].
+
+    The first token stands at position `start`.
+    """
 
     def __init__(self, setting: Setting, vocab_size: int) -> None:
         super().__init__()
@@ -22,9 +25,10 @@ class Embedding(nn.Module):
         self.norm_at = setting.model.embedding.norm_at
         self.dropout = Dropout(setting.training.dropout)
 
-    def forward(self, tokens_BT: Tensor) -> Tensor:
+    def forward(self, tokens_BT: Tensor, start: int = 0) -> Tensor:
         tokens_BTD = self.tokens(tokens_BT)
-        positions_TD = self.positions(torch.arange(tokens_BT.shape[-1], device=tokens_BT.device))
+        end = start + tokens_BT.shape[-1]
+        positions_TD = self.positions(torch.arange(start, end, device=tokens_BT.device))
         if self.norm_at == "tokens":
             return self.dropout(self.norm(tokens_BTD) + positions_TD)
         return self.dropout(self.norm(tokens_BTD + positions_TD))

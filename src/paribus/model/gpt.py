@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from paribus.model.cache import KeyValueCache
 from paribus.model.dropout import Dropout
 from paribus.model.embedding import Embedding
 from paribus.model.own import site_class
@@ -24,7 +25,10 @@ from paribus.study import Setting
 
 
 class Attention(nn.Module):
-    """Causal multi-head self-attention: x_BTD -> [B, T, D]."""
+    """Causal multi-head self-attention: x_BTD -> [B, T, D].
+
+    With a cache x continues the text read before, and `layer` says whose keys and values to use.
+    """
 
     def __init__(self, setting: Setting, vocab_size: int) -> None:
         super().__init__()
@@ -34,11 +38,18 @@ class Attention(nn.Module):
         self.out = nn.Linear(model.d_model, model.d_model, bias=model.bias)
         self.dropout = Dropout(setting.training.dropout)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None, layer: int = 0) -> Tensor:
         B, T, D = x_BTD.shape
         qkv = self.qkv(x_BTD).view(B, T, 3, self.n_head, D // self.n_head)
         q_BHTK, k_BHTK, v_BHTK = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        if self.training and self.dropout.p > 0:
+        if cache is not None:
+            k_BHSK, v_BHSK = cache.append(layer, k_BHTK, v_BHTK)
+            # A single new position may look at all; a first piece is the ordinary causal case.
+            seen = None if T == 1 or not cache.length else cache.mask(T, x_BTD.device)
+            y_BHTK = F.scaled_dot_product_attention(
+                q_BHTK, k_BHSK, v_BHSK, seen, is_causal=T > 1 and seen is None
+            )
+        elif self.training and self.dropout.p > 0:
             # Attention written out: the fused kernel draws its dropout from the global generator.
             scores_BHTT = q_BHTK @ k_BHTK.transpose(-1, -2) / math.sqrt(D // self.n_head)
             future = torch.ones(T, T, dtype=torch.bool, device=x_BTD.device).triu(1)
@@ -85,16 +96,18 @@ class Block(nn.Module):
         self.mlp = mlp(setting, vocab_size)
         self.mlp_dropout = Dropout(setting.training.dropout)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        x_BTD = x_BTD + self.attention_dropout(self.attention(self.attention_norm(x_BTD)))
+    def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None, layer: int = 0) -> Tensor:
+        reads = () if cache is None else (cache, layer)
+        x_BTD = x_BTD + self.attention_dropout(self.attention(self.attention_norm(x_BTD), *reads))
         return x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)))
 
 
 class GPT(nn.Module):
     """tokens_BT -> logits [B, T, V].
 
-    `embedding` gives the first block's input; its token matrix is also the output head (Press &
-    Wolf 2017). `folder` is where the import paths of the user's own modules start.
+    With a cache, the tokens go on where those of the last call ended. `embedding` gives the first
+    block's input; its token matrix is also the output head (Press & Wolf 2017). `folder` is where
+    the import paths of the user's own modules start.
     """
 
     def __init__(self, setting: Setting, vocab_size: int, folder: Path | None = None) -> None:
@@ -109,8 +122,21 @@ class GPT(nn.Module):
         )
         self.final_norm = final_norm(setting, vocab_size)
 
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        x_BTD = self.embedding(tokens_BT)
-        for block in self.blocks:
-            x_BTD = block(x_BTD)
+    def forward(self, tokens_BT: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        if cache is None:
+            x_BTD = self.embedding(tokens_BT)
+            for block in self.blocks:
+                x_BTD = block(x_BTD)
+        else:
+            x_BTD = self.embedding(tokens_BT, cache.length)
+            for layer, block in enumerate(self.blocks):
+                x_BTD = block(x_BTD, cache, layer)
+            cache.advance(tokens_BT.shape[1])
         return F.linear(self.final_norm(x_BTD), self.embedding.tokens.weight)
+
+    @property
+    def can_cache(self) -> bool:
+        """Whether it can read with a cache: an own attention or embedding stage need not."""
+        return isinstance(self.embedding, Embedding) and all(
+            isinstance(block.get_submodule("attention"), Attention) for block in self.blocks
+        )
