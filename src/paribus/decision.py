@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Costs, Stabilities
+from paribus.analysis import Analysis, Contrast, Cost, Costs, Stabilities
 from paribus.statistics import DESCRIPTIVE_BELOW, StatisticsError, mcnemar, required_pairs
 from paribus.study import METRICS
 
@@ -185,16 +185,25 @@ def _cost(analysis: Analysis, arm: str) -> Costs:
 def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
     """What breaks a tie, in the user's order: calibration, then throughput."""
     cost = _cost(analysis, arm)
-    calibration, throughput = "not measured", "not measured"
+    calibration = "not measured"
     if cost.calibration is not None:
         low, high = cost.calibration.interval.low, cost.calibration.interval.high
         rise = numbers.delta(cost.calibration.mean, low, high, 4)
         calibration = f"{rise} expected calibration error"
-    if cost.throughput is not None:
-        low, high = cost.throughput.interval.low, cost.throughput.interval.high
-        gain = numbers.delta(-100 * cost.throughput.mean, -100 * high, -100 * low, 1)
-        throughput = f"{gain} per cent training tokens per second, as timed while training"
-    return (f"calibration: {calibration}", f"throughput: {throughput}")
+    how = "measured in turn" if cost.in_turn else "as timed while training"
+    kinds = {
+        f"training ({how})": cost.throughput,
+        "reading": cost.prefill,
+        "writing": cost.decoding,
+    }
+    gains = [f"{kind} {_gain(lost)} per cent" for kind, lost in kinds.items() if lost]
+    throughput = f"tokens per second: {', '.join(gains)}" if gains else "throughput: not measured"
+    return (f"calibration: {calibration}", throughput)
+
+
+def _gain(lost: Cost) -> str:
+    low, high = lost.interval.low, lost.interval.high
+    return numbers.delta(-100 * lost.mean, -100 * high, -100 * low, 1)
 
 
 def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:

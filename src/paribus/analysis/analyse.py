@@ -42,6 +42,8 @@ from paribus.study import Endpoint, Study
 # Metrics that are means over items (windows of the validation split), and the column of hits.
 ITEM_METRICS = {"validation_accuracy": "correct"}
 
+AS_TRAINED = "as trained"  # a kind of throughput
+
 Pair = tuple[StabilityEvents, StabilityEvents]
 Kind = Callable[[StabilityEvents], bool]
 
@@ -206,25 +208,43 @@ def _stabilities(study: Study, events: dict[tuple[str, int], StabilityEvents]) -
 
 def _costs(table: Table, arm: str, reference: str) -> Costs:
     ours, theirs = (table.usable(name, "calibration_error") for name in (arm, reference))
-    trials, timing = table.results.trials, table.results.timing
     level = 1 - table.results.study.inference.alpha
+    speeds = _speeds(table)
 
-    def speed(name: str, seed: int) -> float:
-        return trials[name, seed]["tokens"] / timing[name, seed]["training_seconds"]
+    def loss_of(kind: str) -> Cost | None:
+        return _cost(
+            [
+                1 - speeds[kind, arm, seed] / speeds[kind, reference, seed]
+                for seed in table.results.study.seeds
+                if (kind, arm, seed) in speeds and (kind, reference, seed) in speeds
+            ],
+            level,
+        )
 
+    in_turn = loss_of("training")
     return Costs(
         arm,
         reference,
         calibration=_cost([ours[seed] - theirs[seed] for seed in ours if seed in theirs], level),
-        throughput=_cost(
-            [
-                1 - speed(arm, seed) / speed(reference, seed)
-                for seed in table.results.study.seeds
-                if (arm, seed) in trials and (reference, seed) in trials
-            ],
-            level,
-        ),
+        throughput=in_turn or loss_of(AS_TRAINED),
+        in_turn=in_turn is not None,
+        prefill=loss_of("prefill"),
+        decoding=loss_of("decoding"),
     )
+
+
+def _speeds(table: Table) -> dict[tuple[str, str, int], float]:
+    """Tokens per second by (kind, arm, seed): measured in turn, and as timed while training."""
+    trials = table.results.trials
+    as_trained = {
+        (AS_TRAINED, *trial): trials[trial]["tokens"] / timing["training_seconds"]
+        for trial, timing in table.results.timing.items()
+    }
+    in_turn = {
+        (row["kind"], row["arm"], row["seed"]): row["tokens"] / row["seconds"]
+        for row in table.results.throughput.to_pylist()
+    }
+    return as_trained | in_turn
 
 
 def _cost(deltas: list[float], level: float) -> Cost | None:

@@ -138,14 +138,20 @@ class Costs:
 
     Attributes:
         calibration: rise of the expected calibration error.
-        throughput: share of training tokens per second that is lost. Trials are timed as they are
-            trained, so load on the machine is in it.
+        throughput: share of training tokens per second that is lost.
+        in_turn: whether the arms took turns for it. Where they have not yet, trials are compared as
+            they were timed while training, and load on the machine is in it.
+        prefill, decoding: share of tokens per second that is lost when reading full windows and
+            when writing token by token, measured in turn.
     """
 
     arm: str
     reference: str
     calibration: Cost | None
     throughput: Cost | None
+    in_turn: bool
+    prefill: Cost | None
+    decoding: Cost | None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -153,6 +159,9 @@ class Costs:
             "reference": self.reference,
             "calibration": self.calibration.to_dict() if self.calibration else None,
             "throughput": self.throughput.to_dict() if self.throughput else None,
+            "in_turn": self.in_turn,
+            "prefill": self.prefill.to_dict() if self.prefill else None,
+            "decoding": self.decoding.to_dict() if self.decoding else None,
         }
 
 

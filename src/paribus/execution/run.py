@@ -177,19 +177,28 @@ class _Run:
             if message is None:
                 at_work.discard(worker)
                 if worker in self.busy:
-                    raise worker.died(f"on {self._labels(self.busy[worker])}")
+                    raise worker.died(self._doing(self.busy[worker]))
             elif message["event"] == "progress":
                 self._note_progress(message)
             elif message["event"] == "finished":
-                self._note_finished(self.busy.pop(worker))
+                task = self.busy.pop(worker)
+                if task["do"] == "train":
+                    self._note_finished(task)
                 self._give(worker)
 
     def _give(self, worker: Worker) -> None:
         if self.waiting:
             self.busy[worker] = self.waiting.popleft()
             worker.send(self.busy[worker])
+        elif not self.busy and self._is_untimed():
+            # The last one to be done has the machine to itself.
+            self.busy[worker] = {"do": "time"}
+            worker.send(self.busy[worker])
         else:
             worker.send({"do": "leave"})
+
+    def _is_untimed(self) -> bool:
+        return self.progress.n_finished == self.progress.n_trials and not self.folder.has_throughput
 
     def _stacks(self, size: int) -> list[Message]:
         """The trials to do as tasks: of one arm and at one step each, in the order of seeds."""
@@ -240,5 +249,8 @@ class _Run:
         checkpoint = self.folder.trial(arm, seed).read_checkpoint()
         return checkpoint[1]["t"] if checkpoint else 0
 
-    def _labels(self, task: Message) -> str:
-        return ", ".join(self.folder.trial(task["arm"], seed).label for seed in task["seeds"])
+    def _doing(self, task: Message) -> str:
+        if task["do"] == "time":
+            return "while the arms were timed in turn"
+        labels = (self.folder.trial(task["arm"], seed).label for seed in task["seeds"])
+        return f"on {', '.join(labels)}"

@@ -23,6 +23,7 @@ import torch
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.environment import choose_device
+from paribus.execution.throughput import time_arms
 from paribus.execution.trial import StackTask, dry_run, finite, run_stack
 from paribus.execution.warm_up import measure, model_size
 from paribus.results import ResultsFolder
@@ -73,12 +74,19 @@ def _work(tell: Any) -> None:
 
     signal.signal(signal.SIGTERM, leave)
     datasets: dict[Data, Dataset] = {}
-    while (task := tasks.get()) is not None and not stop.is_set():
-        arm = task["arm"]
-        data = study.setting(arm).data
+
+    def dataset_of(data: Data) -> Dataset:
         if data not in datasets:
             datasets[data] = load_dataset(data, study.folder)
-        dataset = datasets[data]
+        return datasets[data]
+
+    while (task := tasks.get()) is not None and not stop.is_set():
+        if task["do"] == "time":
+            time_arms(study, results, dataset_of, device)
+            tell("finished")
+            continue
+        arm = task["arm"]
+        dataset = dataset_of(study.setting(arm).data)
         if task["do"] == "check":
             dry_run(study, arm, dataset, device, task["stack"])
             tell("checked", arm=arm)
@@ -97,7 +105,7 @@ def _work(tell: Any) -> None:
             tell("progress", arm=stack.arm, seeds=stack.seeds, t=t, losses=finite(losses))
 
         if run_stack(stack, dataset, on_progress=on_progress, should_stop=stop.is_set):
-            tell("finished", arm=arm, seeds=stack.seeds)
+            tell("finished")
 
 
 def _tasks(stop: threading.Event) -> SimpleQueue[dict[str, Any] | None]:

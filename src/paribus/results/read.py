@@ -109,6 +109,14 @@ class Results:
         return {(f.arm, f.seed): f.read_columns("windows.parquet") for f in self.finished}
 
     @cached_property
+    def throughput(self) -> pa.Table:
+        """Speed measured in turn: arm, seed, kind, tokens, seconds; no row where not yet timed."""
+        folder = ResultsFolder(self.path)
+        if not folder.has_throughput:
+            return _of_no_trial("kind", "tokens", "seconds")
+        return folder.read_columns("throughput.parquet")
+
+    @cached_property
     def timing(self) -> dict[tuple[str, int], dict[str, float]]:
         """timing.json by (arm, seed)."""
         return {(f.arm, f.seed): f.read_json("timing.json") for f in self.finished}

@@ -3,6 +3,7 @@
 <results>/
   registration.json             what was fixed before the first run
   study.json                    the study as resolved
+  throughput.parquet            speed of the arms, measured in turn; differs between equal runs
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
     initial.json                shape, rule and digest of every parameter at step 0
@@ -13,7 +14,7 @@
     weights.safetensors         the trained weights
     environment.json            software and machine
     manifest.json               SHA-256 of the eight above; written last: the trial is finished
-    timing.json                 seconds; the only file that differs between equal runs
+    timing.json                 seconds; differs between equal runs
     checkpoint.safetensors      only while unfinished
 """
 
@@ -52,10 +53,40 @@ CANONICAL = (
 
 
 @dataclass(frozen=True)
-class TrialFolder:
-    """One trial's records. `arm` and `seed` say which, `path` where."""
+class Folder:
+    """Tables in a folder at `path`."""
 
     path: Path
+
+    def write_columns(
+        self,
+        name: str,
+        columns: Mapping[str, np.ndarray],
+        units: Mapping[str, str],
+        labels: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """A Parquet file of columns of equal length; NaN is written as absent (null).
+
+        The `units` of columns, and further `labels` of some of them, are metadata of its schema.
+        """
+        fields, arrays = [], []
+        for key, values in columns.items():
+            about = {"unit": units[key], **((labels or {}).get(key, {}))}
+            arrays.append(pa.array(values, mask=values != values))
+            fields.append(pa.field(key, arrays[-1].type, metadata=about))
+        write_table(self.path / name, pa.table(arrays, schema=pa.schema(fields)))
+
+    def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """Those of `columns` that the file has; all by default."""
+        file = pq.ParquetFile(self.path / name)
+        wanted = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
+        return file.read(columns=wanted)
+
+
+@dataclass(frozen=True)
+class TrialFolder(Folder):
+    """One trial's records; `arm` and `seed` say which."""
+
     arm: str
     seed: int
 
@@ -72,30 +103,6 @@ class TrialFolder:
 
     def read_json(self, name: str) -> Any:
         return read_json(self.path / name)
-
-    def write_columns(
-        self,
-        name: str,
-        columns: Mapping[str, np.ndarray],
-        units: Mapping[str, str],
-        labels: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> None:
-        """A Parquet file of columns of equal length; NaN is written as absent (null).
-
-        The `units` of columns, and further `labels` of some of them, are metadata of its schema.
-        """
-        fields, arrays = [], []
-        for key, values in columns.items():
-            about = {"unit": units[key], **((labels or {}).get(key, {}))}
-            fields.append(pa.field(key, pa.from_numpy_dtype(values.dtype), metadata=about))
-            arrays.append(pa.array(values, mask=values != values))
-        write_table(self.path / name, pa.table(arrays, schema=pa.schema(fields)))
-
-    def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Those of `columns` that the file has; all by default."""
-        file = pq.ParquetFile(self.path / name)
-        wanted = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
-        return file.read(columns=wanted)
 
     def write_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})
@@ -148,10 +155,8 @@ class TrialFolder:
 
 
 @dataclass(frozen=True)
-class ResultsFolder:
-    """A study's results folder at `path`."""
-
-    path: Path
+class ResultsFolder(Folder):
+    """A study's results folder."""
 
     def trial(self, arm: str, seed: int) -> TrialFolder:
         return TrialFolder(self.path / "trials" / arm / f"seed-{seed}", arm, seed)
@@ -159,6 +164,15 @@ class ResultsFolder:
     @property
     def exists(self) -> bool:
         return (self.path / "study.json").is_file()
+
+    @property
+    def has_throughput(self) -> bool:
+        """Whether all trials of the study have been timed in turn."""
+        if not (self.path / "throughput.parquet").is_file():
+            return False
+        table = self.read_columns("throughput.parquet", ["arm", "seed"])
+        timed = set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
+        return set(self.read_study().trials) <= timed
 
     def read_study(self) -> Study:
         """The study whose results these are. Raises ParibusError where there is none."""

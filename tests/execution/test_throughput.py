@@ -1,0 +1,87 @@
+"""Arms take turns at the end of a study; what comes out is paired by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import paribus
+from paribus.results.files import write_table
+from paribus.study import Study
+
+
+def test_every_arm_and_seed_is_timed_once_the_study_is_done(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    study = small_study({"seeds": [1, 2, 3]})
+    results = paribus.run(study, tmp_path / "r", workers=2)
+    table = results.throughput
+    for kind, tokens in {"prefill": 4 * 16, "decoding": 4 * 4, "training": 4 * 16}.items():
+        rows = table.filter(pc.equal(table["kind"], kind))
+        pairs = set(zip(rows["arm"].to_pylist(), rows["seed"].to_pylist(), strict=True))
+        assert pairs == set(study.trials)
+        assert set(rows["tokens"].to_pylist()) == {tokens}
+    assert pc.all(pc.greater(table["seconds"], 0)).as_py()
+    # Nobody is always first: what starts a round pays for what the machine did before.
+    first = table.filter(pc.equal(table["kind"], "prefill"))["arm"].to_pylist()[::3]
+    assert first == list(study.arms)
+
+    costs = paribus.analyse(results).costs[0]
+    assert costs.in_turn
+    assert costs.prefill is not None
+    assert costs.decoding is not None
+    assert table.schema.field("seconds").metadata == {b"unit": b"s"}
+
+
+def test_speed_is_no_part_of_the_sealed_records(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    study = small_study()
+    paribus.run(study, tmp_path / "r", workers=1)
+    (tmp_path / "r" / "throughput.parquet").unlink()
+    results = paribus.load_results(tmp_path / "r")
+    assert len(results.throughput) == 0
+    assert not paribus.analyse(results).costs[0].in_turn  # as timed while training
+    again = paribus.run(study, tmp_path / "r", workers=1)
+    assert len(again.throughput) == 3 * len(study.trials)
+
+
+def test_a_costly_arm_is_seen_to_cost(
+    small_study: Callable[..., Study],
+    fabricate: Callable[..., paribus.results.Results],
+    tmp_path: Path,
+) -> None:
+    study = small_study()
+    results = fabricate(study, lambda arm, seed: 2.0)
+    rows = [
+        {"arm": arm, "seed": seed, "kind": kind, "tokens": 100, "seconds": seconds}
+        for arm, seed in study.trials
+        for kind, seconds in {"training": 1.25 if arm == "layernorm" else 1.0}.items()
+    ]
+    table = pa.Table.from_pylist(rows)
+    write_table(results.path / "throughput.parquet", table)
+    costs = {cost.arm: cost for cost in paribus.analyse(paribus.load_results(results.path)).costs}
+    assert costs["layernorm"].throughput is not None
+    assert abs(costs["layernorm"].throughput.mean - 0.2) < 1e-12
+    assert costs["layernorm"].decoding is None
+    assert costs["rmsnorm"].throughput is not None
+    assert costs["rmsnorm"].throughput.mean == 0
+
+
+def test_an_own_attention_is_not_timed_at_decoding(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    arms = {"baseline": {}, "own": {"set": {"model.modules.attention": "own.py:Nothing"}}}
+    study = small_study({"arms": arms})
+    (study.folder / "own.py").write_text(
+        "from torch import nn\n"
+        "class Nothing(nn.Identity):\n"
+        "    def __init__(self, setting, vocab_size):\n"
+        "        super().__init__()\n"
+    )
+    table = paribus.run(study, tmp_path / "r", workers=1).throughput
+    of_own = table.filter(pc.equal(table["arm"], "own"))
+    assert set(of_own["kind"].to_pylist()) == {"prefill", "training"}
