@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from paribus.data import Dataset
+from paribus.data import Dataset, token_classes
 from paribus.errors import ParibusError
-from paribus.evaluation import evaluate_heldout
+from paribus.evaluation import Evaluation, evaluate_heldout
 from paribus.execution.environment import environment
 from paribus.model import build_model, load_parameters, require_initializers
 from paribus.probes import all_probes
@@ -106,7 +106,7 @@ def dry_run(
         stack.step()
         load_parameters(model, stack.parameters(0))
         window = dataset.validation[: setting.data.seq_len + 1]
-        evaluate_heldout(model.to(device), window, setting.data.seq_len)
+        evaluate_on(model.to(device), dataset, window, setting.data.seq_len)
     except ParibusError:
         raise
     except Exception as error:
@@ -180,7 +180,8 @@ def _record(
     began = time.monotonic()
     model = build_model(setting, dataset.vocab_size, task.study.folder)
     load_parameters(model, weights)
-    heldout = evaluate_heldout(model.to(task.device), dataset.validation, setting.data.seq_len)
+    model = model.to(task.device)
+    heldout = evaluate_on(model, dataset, dataset.validation, setting.data.seq_len)
     evaluation_seconds = time.monotonic() - began
 
     columns = {"step": np.arange(1, state.t + 1, dtype=np.int32)}
@@ -190,20 +191,15 @@ def _record(
     folder.write_columns(
         "windows.parquet",
         {
-            "loss_sum_nats": heldout.loss_sum_nats,
-            "correct": heldout.correct,
-            "predicted": heldout.predicted,
+            "loss_sum_nats": heldout.windows.loss_sum_nats,
+            "correct": heldout.windows.correct,
+            "predicted": heldout.windows.predicted,
         },
         {"loss_sum_nats": "nats", "correct": "tokens", "predicted": "tokens"},
     )
     folder.write_weights(weights)
-    reliability = {
-        "count": heldout.bin_count.tolist(),
-        "confidence_sum": finite(heldout.bin_confidence.tolist()),
-        "correct": heldout.bin_correct.tolist(),
-    }
     scores = dict(zip(heldout.scores, finite(heldout.scores.values()), strict=True))
-    folder.write_json("evaluation.json", scores | {"reliability": reliability})
+    folder.write_json("evaluation.json", scores)
     folder.write_json(
         "trial.json",
         {
@@ -229,6 +225,21 @@ def _record(
         },
     )
     folder.finish()
+
+
+def evaluate_on(
+    model: torch.nn.Module, dataset: Dataset, tokens: np.ndarray, seq_len: int
+) -> Evaluation:
+    """`evaluate_heldout` of `tokens` [n], with what the dataset's tokenizer knows of them."""
+    vocabulary, end = dataset.tokenizer.vocabulary, dataset.tokenizer.end_of_document
+    characters = [0 if token == end else len(text) for token, text in enumerate(vocabulary)]
+    return evaluate_heldout(
+        model,
+        tokens,
+        seq_len,
+        token_classes=token_classes(vocabulary, end),
+        characters=np.array(characters),
+    )
 
 
 def finite(values: Iterable[float]) -> list[float | None]:
