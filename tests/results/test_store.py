@@ -45,7 +45,8 @@ def sealed(folder: TrialFolder) -> TrialFolder:
         {"step": np.arange(3), "train_loss": np.ones(3)},
         {"step": "1", "train_loss": "nats"},
     )
-    folder.write_columns("probes.parquet", {"step": np.arange(2)}, {"step": "1"})
+    for name in ("probes.parquet", "evaluation.parquet"):
+        folder.write_columns(name, {"step": np.arange(2)}, {"step": "1"})
     folder.write_columns("windows.parquet", {"correct": np.ones(2)}, {"correct": "tokens"})
     folder.write_weights({"w": np.ones((2, 2), np.float32)})
     folder.write_checkpoint({"w": np.ones(2, np.float32)}, {"t": 3})

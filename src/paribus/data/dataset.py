@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from paribus.data.corpora import read_corpus
+from paribus.data.token_classes import token_classes
 from paribus.data.tokenizer import CharacterTokenizer
 from paribus.errors import ParibusError
 from paribus.study import Data
@@ -36,6 +38,11 @@ class Dataset:
     @property
     def vocab_size(self) -> int:
         return self.tokenizer.vocab_size
+
+    @cached_property
+    def token_classes(self) -> np.ndarray:
+        """[V] the class of every token id, as an index into TOKEN_CLASSES."""
+        return token_classes(self.tokenizer.vocabulary, self.tokenizer.end_of_document)
 
     @property
     def record(self) -> dict[str, object]:

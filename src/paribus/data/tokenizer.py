@@ -42,6 +42,11 @@ class CharacterTokenizer:
         """The text of every token id."""
         return [*self.characters, *([END_OF_DOCUMENT] if self.has_end_of_document else [])]
 
+    @property
+    def characters_per_token(self) -> np.ndarray:
+        """[V] how many characters of text each token stands for; none for the end of document."""
+        return np.array([1] * len(self.characters) + [0] * self.has_end_of_document)
+
     @cached_property
     def _codes(self) -> np.ndarray:
         return _code_points(self.characters)

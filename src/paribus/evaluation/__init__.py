@@ -1,5 +1,19 @@
-"""Held-out measurements of a trained model."""
+"""Held-out measurements of a trained model: one pass over the text, then one file a measure."""
 
-from paribus.evaluation.heldout import Heldout, evaluate_heldout
+from paribus.evaluation.heldout import Evaluation, Measurement, evaluate_heldout
+from paribus.evaluation.measures import Measure, all_measures, measure
+from paribus.evaluation.parts import Row
+from paribus.evaluation.predictions import TEMPERATURES, Predictions, predict
 
-__all__ = ["Heldout", "evaluate_heldout"]
+__all__ = [
+    "TEMPERATURES",
+    "Evaluation",
+    "Measure",
+    "Measurement",
+    "Predictions",
+    "Row",
+    "all_measures",
+    "evaluate_heldout",
+    "measure",
+    "predict",
+]

@@ -6,23 +6,20 @@ Trials of one arm can share a stack; each still leaves a folder of its own.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.evaluation import evaluate_heldout
-from paribus.execution.environment import environment
+from paribus.execution.record import evaluate_on, record
 from paribus.model import build_model, load_parameters, require_initializers
 from paribus.probes import study_probes
 from paribus.results import ResultsFolder, TrialFolder
-from paribus.study import Setting, Study, probe_digests, source_digests
-from paribus.training import COLUMNS, ReplicaState, Stack
+from paribus.study import Setting, Study
+from paribus.training import ReplicaState, Stack
 
 PROGRESS_SECONDS = 0.5
 
@@ -79,7 +76,7 @@ def run_stack(
 
     training_seconds = seconds + time.monotonic() - began
     for replica, folder in enumerate(task.folders):
-        _record(task, folder, stack, replica, dataset, training_seconds)
+        record(task.study, folder, stack, replica, dataset, training_seconds)
     return True
 
 
@@ -108,7 +105,7 @@ def dry_run(
             _require_untouched(study, stack, bare)
         load_parameters(model, stack.parameters(0))
         window = dataset.validation[: setting.data.seq_len + 1]
-        evaluate_heldout(model.to(device), window, setting.data.seq_len)
+        evaluate_on(model.to(device), dataset, window, setting.data.seq_len)
     except ParibusError:
         raise
     except Exception as error:
@@ -190,98 +187,3 @@ def _write_checkpoints(stack: Stack, folders: list[TrialFolder], seconds: float)
             "seconds": seconds,
         }
         folder.write_checkpoint(arrays, about)
-
-
-def _record(
-    task: StackTask,
-    folder: TrialFolder,
-    stack: Stack,
-    replica: int,
-    dataset: Dataset,
-    training_seconds: float,
-) -> None:
-    """Write everything of one finished trial; the manifest comes last."""
-    setting = stack.setting
-    state = stack.state(replica)
-    weights = stack.parameters(replica)
-
-    began = time.monotonic()
-    model = build_model(setting, dataset.vocab_size, task.study.folder)
-    load_parameters(model, weights)
-    heldout = evaluate_heldout(model.to(task.device), dataset.validation, setting.data.seq_len)
-    evaluation_seconds = time.monotonic() - began
-
-    _record_steps(folder, stack, state)
-    folder.write_columns(
-        "windows.parquet",
-        {
-            "loss_sum_nats": heldout.loss_sum_nats,
-            "correct": heldout.correct,
-            "predicted": heldout.predicted,
-        },
-        {"loss_sum_nats": "nats", "correct": "tokens", "predicted": "tokens"},
-    )
-    folder.write_weights(weights)
-    reliability = {
-        "count": heldout.bin_count.tolist(),
-        "confidence_sum": finite(heldout.bin_confidence.tolist()),
-        "correct": heldout.bin_correct.tolist(),
-    }
-    scores = dict(zip(heldout.scores, finite(heldout.scores.values()), strict=True))
-    folder.write_json("evaluation.json", scores | {"reliability": reliability})
-    folder.write_json(
-        "trial.json",
-        {
-            "arm": task.arm,
-            "seed": folder.seed,
-            "setting": setting.model_dump(mode="json"),
-            "own_modules": source_digests(setting.model.modules, task.study.folder),
-            "own_probes": probe_digests(task.study.probes.own, task.study.folder),
-            "probes": {probe.name: {"every": probe.every} for probe in stack.probes},
-            "data": dataset.record,
-            "parameters": sum(value.size for value in weights.values()),
-            "iterations": state.t,
-            "tokens": state.t * setting.tokens_per_step,
-            "batch_digest": state.batch_digest,
-            "diverged_at": state.diverged_at,
-        },
-    )
-    folder.write_json("environment.json", environment(task.device, len(task.seeds)))
-    folder.write_json(
-        "timing.json",
-        {
-            # Replicas of a stack share its time: each is charged its part.
-            "training_seconds": training_seconds / len(task.seeds),
-            "evaluation_seconds": evaluation_seconds,
-        },
-    )
-    folder.finish()
-
-
-def _record_steps(folder: TrialFolder, stack: Stack, state: ReplicaState) -> None:
-    """steps.parquet, and probes.parquet with a row for every step at which a probe was due."""
-    step = np.arange(1, state.t + 1, dtype=np.int32)
-    n_engine = len(COLUMNS)
-    columns = {name: state.measured[:, c] for c, name in enumerate(COLUMNS)}
-    folder.write_columns("steps.parquet", {"step": step} | columns, {"step": "1"} | COLUMNS)
-
-    measured = state.measured[:, n_engine:]
-    there = ~np.isnan(measured)
-    rows = there.any(axis=1)
-    values = {"step": step[rows]}
-    units, labels = {"step": "1"}, {}
-    for c, column in enumerate(stack.probe_columns):
-        if there[:, c].any():
-            values[column.name] = measured[rows, c]
-            units[column.name] = column.unit
-            labels[column.name] = {
-                "probe": column.probe,
-                "part": column.part,
-                "statistic": column.statistic,
-            }
-    folder.write_columns("probes.parquet", values, units, labels)
-
-
-def finite(values: Iterable[float]) -> list[float | None]:
-    """Non-finite numbers become null: JSON has no word for them."""
-    return [value if math.isfinite(value) else None for value in values]

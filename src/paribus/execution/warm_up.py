@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from paribus.data import Dataset
-from paribus.evaluation import evaluate_heldout
+from paribus.execution.record import evaluate_on
 from paribus.execution.trial import build_stack
 from paribus.model import build_model, count_parameters, training_flops_per_token
 from paribus.study import Setting, Study
@@ -45,7 +45,7 @@ def measure(study: Study, arm: str, dataset: Dataset, device: torch.device) -> d
 
     model = build_model(setting, dataset.vocab_size, study.folder).to(device)
     some = dataset.validation[: setting.tokens_per_step + 1]
-    evaluation = _seconds(lambda: evaluate_heldout(model, some, setting.data.seq_len), device)
+    evaluation = _seconds(lambda: evaluate_on(model, dataset, some, setting.data.seq_len), device)
     return {
         "measured": True,
         "step_seconds": float(np.median(steps)),

@@ -23,8 +23,9 @@ import torch
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.environment import choose_device
+from paribus.execution.record import finite
 from paribus.execution.throughput import time_arms
-from paribus.execution.trial import StackTask, dry_run, finite, run_stack
+from paribus.execution.trial import StackTask, dry_run, run_stack
 from paribus.execution.warm_up import measure, model_size
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study

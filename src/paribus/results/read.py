@@ -83,6 +83,27 @@ class Results:
         return pa.concat_tables(tables).unify_dictionaries() if tables else empty
 
     @cached_property
+    def evaluation(self) -> pa.Table:
+        """Held-out measures, tidy: arm, seed, measure, part, value, total, count, unit.
+
+        Where a value is a ratio of sums, it is total / count; an absent part has no row.
+        """
+        tables = [_of_trial(f, f.read_columns("evaluation.parquet")) for f in self.finished]
+        empty = _of_no_trial("measure", "part", "value", "total", "count", "unit")
+        return pa.concat_tables(tables) if tables else empty
+
+    @cached_property
+    def items(self) -> pa.Table:
+        """Windows of the validation split: arm, seed, item, loss_sum_nats, correct, predicted."""
+        tables = []
+        for folder in self.finished:
+            table = self.windows[folder.arm, folder.seed]
+            items = pa.array(range(len(table)), pa.int32())
+            tables.append(_of_trial(folder, table.add_column(0, "item", items)))
+        empty = _of_no_trial("item", "loss_sum_nats", "correct", "predicted")
+        return pa.concat_tables(tables) if tables else empty
+
+    @cached_property
     def scores(self) -> pa.Table:
         """One row per finished trial: arm, seed, diverged, and every metric (NaN where absent)."""
         rows = []

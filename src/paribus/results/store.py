@@ -9,11 +9,12 @@
     initial.json                shape, rule and digest of every parameter at step 0
     steps.parquet               loss, gradient norm and learning rate of every step
     probes.parquet              what probes measured, a column for each part and statistic
+    evaluation.parquet          every held-out measure, by token class, position, temperature ...
     windows.parquet             loss and hits of every window of the validation split
-    evaluation.json             held-out measurements, sums beside ratios
+    evaluation.json             those of the whole validation split: what endpoints are read from
     weights.safetensors         the trained weights
     environment.json            software and machine
-    manifest.json               SHA-256 of the eight above; written last: the trial is finished
+    manifest.json               SHA-256 of the nine above; written last: the trial is finished
     timing.json                 seconds; differs between equal runs
     checkpoint.safetensors      only while unfinished
 """
@@ -45,6 +46,7 @@ CANONICAL = (
     "initial.json",
     "steps.parquet",
     "probes.parquet",
+    "evaluation.parquet",
     "windows.parquet",
     "evaluation.json",
     "weights.safetensors",

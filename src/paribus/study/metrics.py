@@ -29,7 +29,17 @@ METRICS: dict[str, Metric] = {
         Metric("validation_loss", "validation loss", "nats/token", "lower", "evaluation"),
         Metric("validation_perplexity", "validation perplexity", "", "lower", "evaluation", 2),
         Metric("validation_accuracy", "next-token accuracy", "share", "higher", "evaluation"),
+        Metric("bits_per_character", "bits per character", "bits/character", "lower", "evaluation"),
         Metric("calibration_error", "calibration error", "share", "lower", "evaluation"),
+        Metric(
+            "calibration_error_equal_mass",
+            "calibration error, bins of equal mass",
+            "share",
+            "lower",
+            "evaluation",
+        ),
+        Metric("brier_score", "Brier score", "", "lower", "evaluation"),
+        Metric("best_temperature", "best softmax temperature", "", "neither", "evaluation", 3),
         Metric("train_loss", "final training loss", "nats/token", "lower", "steps"),
         Metric("grad_norm", "final gradient norm", "", "neither", "steps"),
         Metric(

@@ -146,6 +146,7 @@ class Study(Setting):
         Endpoint(metric="validation_perplexity"),
         Endpoint(metric="validation_accuracy"),
         Endpoint(metric="calibration_error"),
+        Endpoint(metric="brier_score"),
         Endpoint(metric="grad_norm"),
         Endpoint(metric="embedding_norm"),
     )

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paribus.data import FIRST_DIGEST, Dataset, batch, extend_digest, token_classes
+from paribus.data import FIRST_DIGEST, Dataset, batch, extend_digest
 from paribus.errors import ParibusError
 from paribus.model import (
     Column,
@@ -98,13 +98,12 @@ class Stack:
         self.t = 0
         self.batch_digests = [FIRST_DIGEST] * len(self.seeds)
         self._dataset = dataset
-        self._device = torch.device(device)
-        self._model = build_model(setting, dataset.vocab_size, folder).to(self._device).train()
+        self.device = torch.device(device)
+        self._model = build_model(setting, dataset.vocab_size, folder).to(self.device).train()
         self.probes = tuple(p for p in probes if is_there(p, self._model, setting))
         self.probe_columns: list[Column] = [c for p in self.probes for c in p.columns(setting)]
         self._strict = strict
-        vocabulary, end = dataset.tokenizer.vocabulary, dataset.tokenizer.end_of_document
-        self._token_classes = torch.from_numpy(token_classes(vocabulary, end)).to(self._device)
+        self._token_classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._dropouts = [
             name
             for name, module in self._model.named_modules()
@@ -127,14 +126,14 @@ class Stack:
             {name: parameter.record for name, parameter in one.items()} for one in drawn
         ]
         rows = [np.concatenate([one[n].value.ravel() for n in self._shapes]) for one in drawn]
-        self._weights = torch.from_numpy(np.stack(rows)).to(self._device).requires_grad_()
+        self._weights = torch.from_numpy(np.stack(rows)).to(self.device).requires_grad_()
         self._adamw = AdamW(
             setting.training.optimizer,
             n_decayed,
             torch.zeros_like(self._weights, requires_grad=False),
             torch.zeros_like(self._weights, requires_grad=False),
         )
-        self._alive = torch.ones(len(self.seeds), dtype=torch.bool, device=self._device)
+        self._alive = torch.ones(len(self.seeds), dtype=torch.bool, device=self.device)
         self._diverged_at = torch.full_like(self._alive, NEVER, dtype=torch.int64)
         self._measured: list[Tensor] = []  # [R, C] each, on the device until they are asked for
 
@@ -213,7 +212,7 @@ class Stack:
             self._diverged_at[r] = NEVER if state.diverged_at is None else state.diverged_at
         self.batch_digests = [state.batch_digest for state in states]
         measured_RtC = torch.from_numpy(np.stack([state.measured for state in states]))
-        self._measured = list(measured_RtC.to(self._device).unbind(1))
+        self._measured = list(measured_RtC.to(self.device).unbind(1))
 
     def _next_windows(self) -> Tensor:
         """[R, B, T + 1] the token windows of step t."""
@@ -225,7 +224,7 @@ class Stack:
             extend_digest(digest, rows)
             for digest, rows in zip(self.batch_digests, windows, strict=True)
         ]
-        return torch.from_numpy(np.stack(windows)).to(self._device)
+        return torch.from_numpy(np.stack(windows)).to(self.device)
 
     def _view(
         self,
@@ -270,7 +269,7 @@ class Stack:
                             f"it, or turn it off with probes.every.{probe.name} = 0"
                         ) from error
             if values is None:
-                values = torch.full((R, n_columns), math.nan, device=self._device)
+                values = torch.full((R, n_columns), math.nan, device=self.device)
             blocks.append(values.to(torch.float32).reshape(R, n_columns))
         return blocks
 
@@ -287,7 +286,7 @@ class Stack:
         state |= self._dropout_keys()
         loss_of = partial(self._loss, tuple(tapped))
         mixed = self.setting.training.precision == "bfloat16"
-        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=mixed):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mixed):
             if R == 1:
                 only = {name: value[0] for name, value in state.items()}
                 loss, outputs = loss_of(only, inputs[0], targets[0])
@@ -316,7 +315,7 @@ class Stack:
         keys = {}
         for name in self._dropouts:
             words = [key(seed, "dropout", name, self.t) % 2**63 for seed in self.seeds]
-            keys[f"{name}.key"] = torch.tensor(words, dtype=torch.int64, device=self._device)
+            keys[f"{name}.key"] = torch.tensor(words, dtype=torch.int64, device=self.device)
         return keys
 
 

@@ -1,0 +1,66 @@
+"""Held-out measures, one idea a file behind one decorator.
+
+A measure is a pure function from `Predictions` to rows. It declares the unit of its values, the
+families of parts that its rows are named by, and where its definition is from. A file put into this
+folder is found by itself, and the contract tests run over it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from paribus.evaluation.parts import Parts, Row
+from paribus.evaluation.predictions import Predictions
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure and what it declares.
+
+    Attributes:
+        name: what its rows and, for the part "all", the trial's score are called.
+        unit: of its values; empty where they have none.
+        source: where the definition is from.
+        parts: the families of parts that its rows belong to, in their order.
+        compute: from predictions to rows; parts of no tokens are left out.
+    """
+
+    name: str
+    unit: str
+    source: str
+    parts: tuple[Parts, ...]
+    compute: Callable[[Predictions], list[Row]]
+
+    def part_names(self, seq_len: int) -> tuple[str, ...]:
+        """Every part that there can be, in the order of the rows."""
+        return tuple(name for family in self.parts for name in family(seq_len))
+
+
+def measure(
+    name: str, *, unit: str, source: str, parts: tuple[Parts, ...]
+) -> Callable[[Callable[[Predictions], list[Row]]], Measure]:
+    """Make the decorated function the measure `name`."""
+    return lambda compute: Measure(name, unit, source, parts, compute)
+
+
+@cache
+def all_measures() -> tuple[Measure, ...]:
+    """Every measure of this folder, by file and then by its place in the file.
+
+    Raises ValueError where two have one name.
+    """
+    found: dict[str, Measure] = {}
+    for module_name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+        module = importlib.import_module(f"{__name__}.{module_name}")
+        for value in vars(module).values():
+            # A measure that another file imported is not that file's.
+            if not isinstance(value, Measure) or value.compute.__module__ != module.__name__:
+                continue
+            if value.name in found:
+                raise ValueError(f"measure '{value.name}' is there twice, again in {module_name}")
+            found[value.name] = value
+    return tuple(found.values())

@@ -1,0 +1,18 @@
+"""How often the most probable token is the right one."""
+
+from __future__ import annotations
+
+from paribus.evaluation.measures import measure
+from paribus.evaluation.parts import BREAKDOWN, Row, breakdown
+from paribus.evaluation.predictions import Predictions
+
+
+@measure(
+    "validation_accuracy",
+    unit="share",
+    source="top-1 accuracy: hits over predictions",
+    parts=BREAKDOWN,
+)
+def validation_accuracy(predictions: Predictions) -> list[Row]:
+    """Hits over tokens."""
+    return breakdown(predictions, predictions.correct)

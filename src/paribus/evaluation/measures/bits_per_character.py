@@ -1,0 +1,24 @@
+"""Loss in a unit that does not depend on the tokenizer."""
+
+from __future__ import annotations
+
+import math
+
+from paribus.evaluation.measures import measure
+from paribus.evaluation.parts import BREAKDOWN, Row, breakdown
+from paribus.evaluation.predictions import Predictions
+
+
+@measure(
+    "bits_per_character",
+    unit="bits/character",
+    source="Shannon 1951; per character of the text, as Graves 2013",
+    parts=BREAKDOWN,
+)
+def bits_per_character(predictions: Predictions) -> list[Row]:
+    """Summed loss in bits over the characters that the predicted tokens stand for.
+
+    Of the whole, the bits of end-of-document tokens are counted although these have no characters:
+    the text cannot be told without them. As a class of their own they have no row.
+    """
+    return breakdown(predictions, predictions.loss_nats / math.log(2), predictions.characters)

@@ -1,0 +1,19 @@
+"""How far the predicted probabilities are from what came."""
+
+from __future__ import annotations
+
+from paribus.evaluation.measures import measure
+from paribus.evaluation.parts import Row, whole
+from paribus.evaluation.predictions import Predictions
+
+
+@measure(
+    "brier_score",
+    unit="",
+    source="Brier 1950, Verification of forecasts expressed in terms of probability",
+    parts=(whole,),
+)
+def brier_score(predictions: Predictions) -> list[Row]:
+    """The mean of sum_k (p_k - y_k)^2 over the vocabulary: 0 is perfect, 2 certain and wrong."""
+    total = predictions.brier.sum(dtype="float64")
+    return [Row.ratio("all", total, len(predictions))]

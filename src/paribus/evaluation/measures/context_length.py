@@ -1,0 +1,29 @@
+"""What more context is worth."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paribus.evaluation.measures import measure
+from paribus.evaluation.parts import CONTEXT_STEP, Row, contexts, grouped
+from paribus.evaluation.predictions import Predictions
+
+
+@measure(
+    "context_loss",
+    unit="nats/token",
+    source="loss by token index, as Kaplan et al. 2020 (arXiv 2001.08361)",
+    parts=(contexts,),
+)
+def context_loss(predictions: Predictions) -> list[Row]:
+    """The mean loss of the tokens predicted from c - 7 to c tokens, as "context c".
+
+    A causal model's prediction at a position depends on the tokens of its window up to there and on
+    nothing after them: a context cut to c tokens would give the same logits as the first c
+    positions of the window do. So this costs no further pass, and since windows start at the same
+    tokens in every arm, each length is compared on the same predictions. The last part is shorter
+    where 8 does not divide seq_len.
+    """
+    index = predictions.position // CONTEXT_STEP
+    names = contexts(predictions.seq_len)
+    return grouped(names, index, predictions.loss_nats, np.ones(len(predictions)))

@@ -1,0 +1,39 @@
+"""How improbable the text is to the model: loss, and perplexity as its exponential."""
+
+from __future__ import annotations
+
+import math
+
+from paribus.evaluation.measures import measure
+from paribus.evaluation.parts import BREAKDOWN, Row, breakdown
+from paribus.evaluation.predictions import Predictions
+
+
+@measure(
+    "validation_loss",
+    unit="nats/token",
+    source="cross-entropy, Shannon 1948",
+    parts=BREAKDOWN,
+)
+def validation_loss(predictions: Predictions) -> list[Row]:
+    """The mean of -log p(token | context)."""
+    return breakdown(predictions, predictions.loss_nats)
+
+
+@measure(
+    "validation_perplexity",
+    unit="",
+    source="Jelinek, Mercer, Bahl & Baker 1977",
+    parts=BREAKDOWN,
+)
+def validation_perplexity(predictions: Predictions) -> list[Row]:
+    """exp(loss) of the same part; infinite beyond the range of a float. No ratio of sums."""
+    rows = breakdown(predictions, predictions.loss_nats)
+    return [Row(row.part, _exp(row.value)) for row in rows]
+
+
+def _exp(x: float) -> float:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf

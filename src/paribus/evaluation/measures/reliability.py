@@ -1,0 +1,30 @@
+"""The two axes of a reliability diagram: confidence and accuracy by bin of confidence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paribus.evaluation.bins import equal_width
+from paribus.evaluation.measures import measure
+from paribus.evaluation.parts import Row, confidence_bins, grouped
+from paribus.evaluation.predictions import Predictions
+
+SOURCE = "reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2"
+
+
+@measure("reliability_confidence", unit="share", source=SOURCE, parts=(confidence_bins,))
+def reliability_confidence(predictions: Predictions) -> list[Row]:
+    """The mean of the highest probabilities in the bin."""
+    return _by_bin(predictions, predictions.confidence)
+
+
+@measure("reliability_accuracy", unit="share", source=SOURCE, parts=(confidence_bins,))
+def reliability_accuracy(predictions: Predictions) -> list[Row]:
+    """The share of hits in the bin."""
+    return _by_bin(predictions, predictions.correct)
+
+
+def _by_bin(predictions: Predictions, totals: np.ndarray) -> list[Row]:
+    names = confidence_bins(predictions.seq_len)
+    index = equal_width(predictions.confidence)
+    return grouped(names, index, totals, np.ones(len(predictions)))

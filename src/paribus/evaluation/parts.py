@@ -1,0 +1,96 @@
+"""The parts that a measure is given by: their names, and sums over the tokens of each.
+
+A family of parts is a function from `seq_len` to the names of its rows, in their order. A part that
+no token belongs to has no row, so that nothing is ever divided by zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from paribus.data import TOKEN_CLASSES
+from paribus.evaluation.bins import BINS
+from paribus.evaluation.predictions import TEMPERATURES, Predictions
+
+CONTEXT_STEP = 8  # tokens
+
+Parts = Callable[[int], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of a measure.
+
+    `value` is `total` / `count` where the measure is a ratio of sums; other measures have no total
+    and no count.
+    """
+
+    part: str
+    value: float
+    total: float | None = None
+    count: int | None = None
+
+    @classmethod
+    def ratio(cls, part: str, total: float, count: int) -> Row:
+        return cls(part, float(total) / int(count), float(total), int(count))
+
+
+def whole(seq_len: int) -> tuple[str, ...]:
+    """The whole split; what a measure says of it is the trial's score."""
+    return ("all",)
+
+
+def token_classes(seq_len: int) -> tuple[str, ...]:
+    """The class of the predicted token."""
+    return TOKEN_CLASSES
+
+
+def positions(seq_len: int) -> tuple[str, ...]:
+    """The place in the window: "position 5" is predicted from 5 tokens."""
+    return tuple(f"position {p}" for p in range(1, seq_len + 1))
+
+
+def contexts(seq_len: int) -> tuple[str, ...]:
+    """Lengths of context, 8, 16, ... and seq_len, each with those since the one before it."""
+    ends = [*range(CONTEXT_STEP, seq_len, CONTEXT_STEP), seq_len]
+    return tuple(f"context {end}" for end in ends)
+
+
+def confidence_bins(seq_len: int) -> tuple[str, ...]:
+    """Bins of confidence, of equal width, from the least confident."""
+    return tuple(f"bin {b}" for b in range(1, BINS + 1))
+
+
+def temperatures(seq_len: int) -> tuple[str, ...]:
+    """Softmax temperatures."""
+    return tuple(f"T={temperature:g}" for temperature in TEMPERATURES)
+
+
+BREAKDOWN: tuple[Parts, ...] = (whole, token_classes, positions)
+
+
+def breakdown(
+    predictions: Predictions, totals: np.ndarray, counts: np.ndarray | None = None
+) -> list[Row]:
+    """`totals` [N] over `counts` [N] (1 each by default): whole, by class, and by position."""
+    if counts is None:
+        counts = np.ones(len(predictions), np.int64)
+    everything = np.zeros(len(predictions), np.int64)
+    return [
+        *grouped(("all",), everything, totals, counts),
+        *grouped(TOKEN_CLASSES, predictions.token_class, totals, counts),
+        *grouped(positions(predictions.seq_len), predictions.position, totals, counts),
+    ]
+
+
+def grouped(
+    names: tuple[str, ...], index: np.ndarray, totals: np.ndarray, counts: np.ndarray
+) -> list[Row]:
+    """A row for each of `names` that has anything to count; `index` [N] says where a token is."""
+    # bincount adds up in float64, which holds whole numbers of characters exactly.
+    total = np.bincount(index, totals, minlength=len(names))
+    count = np.bincount(index, counts, minlength=len(names))
+    return [Row.ratio(name, total[i], count[i]) for i, name in enumerate(names) if count[i] > 0]

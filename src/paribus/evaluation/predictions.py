@@ -1,0 +1,202 @@
+"""One pass of a model over held-out text, kept as a few numbers per predicted token.
+
+Every token of the text but its first is predicted exactly once, in non-overlapping windows (the
+last one may be shorter). Logits live for one batch; what stays is a row of narrow columns per token
+and, for the sweep over softmax temperatures, sums. Every measure is computed from these, so that
+one more costs no further pass.
+
+Axes: W windows of a batch, T time, N tokens, V vocabulary, K temperatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from paribus.errors import ParibusError
+from paribus.evaluation.bins import equal_width, tally
+
+WINDOWS_PER_BATCH = 32
+BATCH_LOGITS = 2**28  # at most, unless one window has more: 1 GiB of float32
+# Logits worked on at once: what a core's cache holds, and what keeps an accelerator busy.
+CPU_LOGITS, ACCELERATOR_LOGITS = 2**18, 2**24
+# Symmetric about 1 and close to evenly spaced in their logarithm.
+TEMPERATURES = (0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0)
+# exp(x / 2) is zero in float32 below this, and unlike -inf it may be multiplied by zero.
+LOWEST_LOGIT = -1e4
+
+
+@dataclass(frozen=True)
+class TemperatureSweep:
+    """What every temperature T of `TEMPERATURES` would give: logits / T in place of logits.
+
+    Attributes:
+        loss_sum_nats: [K] the summed loss.
+        slope_sum: [K] its derivative with respect to the inverse temperature 1 / T.
+        tallies: [K, 3, BINS] tokens, confidence and hits by bin of confidence (`bins.tally`).
+    """
+
+    loss_sum_nats: np.ndarray
+    slope_sum: np.ndarray
+    tallies: np.ndarray
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model predicted, token by token, in the order of the text.
+
+    Attributes:
+        seq_len: the length of a window.
+        loss_nats: [N] float32, -log of the probability that the token had.
+        correct: [N] bool, whether it was the most probable one (the first of several; NaN is none).
+        confidence: [N] float32, the highest probability.
+        brier: [N] float32, sum_k (p_k - y_k)^2 over the vocabulary, y the token in one-hot form.
+        token_class: [N] int8, index into `paribus.data.TOKEN_CLASSES` of the predicted token.
+        characters: [N] uint16, how many characters it stands for.
+        sweep: sums at other temperatures.
+    """
+
+    seq_len: int
+    loss_nats: np.ndarray
+    correct: np.ndarray
+    confidence: np.ndarray
+    brier: np.ndarray
+    token_class: np.ndarray
+    characters: np.ndarray
+    sweep: TemperatureSweep
+
+    def __len__(self) -> int:
+        return len(self.loss_nats)
+
+    @property
+    def position(self) -> np.ndarray:
+        """[N] the place in the window, from 0: position p is predicted from p + 1 tokens."""
+        return np.arange(len(self)) % self.seq_len
+
+    @property
+    def window(self) -> np.ndarray:
+        """[N] the window that the token was predicted in, from 0."""
+        return np.arange(len(self)) // self.seq_len
+
+
+def predict(
+    model: nn.Module,
+    tokens: np.ndarray,
+    seq_len: int,
+    *,
+    token_classes: np.ndarray,
+    characters: np.ndarray,
+) -> Predictions:
+    """Let `model` predict tokens[1:], with contexts of up to `seq_len`, in float32.
+
+    `model` takes ids [W, T] and gives logits [W, T, V]; `tokens` are [N + 1] ids; `token_classes`
+    and `characters`, both [V], are as in `Predictions`. The model's weights, the training mode of
+    each of its modules and PyTorch's global generators are left as they were. Sums are accumulated
+    in float64 and in a fixed order. Raises ParibusError where there is nothing to predict.
+    """
+    if len(tokens) < 2:
+        raise ParibusError(
+            f"{len(tokens)} held-out tokens leave nothing to predict; give a text of at least 2"
+        )
+    device = next(model.parameters()).device
+    modes = {module: module.training for module in model.modules()}
+    generators = [device] if device.type == "cuda" else []
+    windows = BATCH_LOGITS // (seq_len * len(token_classes))
+    scored: list[_Scored] = []
+    try:
+        model.eval()
+        with torch.no_grad(), torch.random.fork_rng(devices=generators):
+            for inputs_WT, targets_WT in _batches(tokens, seq_len, windows):
+                logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
+                targets = torch.from_numpy(targets_WT).to(device)
+                scored.append(_score(logits_WTV.flatten(0, 1), targets.flatten()))
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    columns = zip(*(batch.columns for batch in scored), strict=True)
+    loss_nats, correct, confidence, brier = map(np.concatenate, columns)
+    loss_sum, slope_sum, tallies = (
+        np.sum(batches, axis=0) for batches in zip(*(b.sums for b in scored), strict=True)
+    )
+    return Predictions(
+        seq_len=seq_len,
+        loss_nats=loss_nats,
+        correct=correct,
+        confidence=confidence,
+        brier=brier,
+        token_class=token_classes.astype(np.int8)[tokens[1:]],
+        characters=characters.astype(np.uint16)[tokens[1:]],
+        sweep=TemperatureSweep(loss_sum, slope_sum, tallies),
+    )
+
+
+class _Scored(NamedTuple):
+    """A batch, reduced."""
+
+    columns: tuple[np.ndarray, ...]  # loss_nats, correct, confidence, brier
+    sums: tuple[np.ndarray, ...]  # as in TemperatureSweep
+
+
+def _batches(
+    tokens: np.ndarray, seq_len: int, windows: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(inputs [W, T], targets [W, T]), int64, that predict tokens[1:] once each."""
+    n = len(tokens) - 1
+    whole = n // seq_len * seq_len
+    step = seq_len * min(max(windows, 1), WINDOWS_PER_BATCH)
+    spans = [(start, min(start + step, whole), seq_len) for start in range(0, whole, step)]
+    if whole < n:
+        spans.append((whole, n, n - whole))
+    for start, end, length in spans:
+        ids = tokens[start : end + 1].astype(np.int64)
+        yield ids[:-1].reshape(-1, length), ids[1:].reshape(-1, length)
+
+
+def _score(logits_NV: Tensor, targets_N: Tensor) -> _Scored:
+    """Reduce a batch: on its device by token, then on the host by sum."""
+    size = CPU_LOGITS if logits_NV.device.type == "cpu" else ACCELERATOR_LOGITS
+    rows = max(1, size // logits_NV.shape[1])
+    chunks = [
+        _reduce(logits.float(), targets)
+        for logits, targets in zip(logits_NV.split(rows), targets_N.split(rows), strict=True)
+    ]
+    hits_N, briers_N, losses_KN, slopes_KN, confidences_KN = (
+        torch.cat(parts, dim=-1).cpu().numpy() for parts in zip(*chunks, strict=True)
+    )
+    one = TEMPERATURES.index(1.0)
+    # Summed on the host: not every device has float64.
+    tallies = [tally(equal_width(c), c, hits_N) for c in confidences_KN]
+    sums = (
+        losses_KN.sum(axis=1, dtype=np.float64),
+        slopes_KN.sum(axis=1, dtype=np.float64),
+        np.stack(tallies),
+    )
+    return _Scored((losses_KN[one], hits_N, confidences_KN[one], briers_N), sums)
+
+
+def _reduce(logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, ...]:
+    """Hits [N], Brier scores [N], and [K, N] by temperature: losses, slopes, confidences."""
+    top_N, guess_N = logits_NV.max(dim=-1)
+    shifted_NV = logits_NV - top_N[:, None]
+    target_N = shifted_NV.gather(-1, targets_N[:, None])[:, 0]
+    shifted_NV.clamp_(min=LOWEST_LOGIT)
+    hits_N = (guess_N == targets_N) & ~target_N.isnan()
+    briers_N = torch.empty(0)
+    losses, slopes, confidences = [], [], []
+    for temperature in TEMPERATURES:
+        # The most probable token has weight 1, so that the sum is the inverse of its probability.
+        weights_NV = (shifted_NV / temperature).exp_()
+        sum_N = weights_NV.sum(dim=-1)
+        losses.append(sum_N.log() - target_N / temperature)
+        confidences.append(1 / sum_N)
+        if temperature == 1.0:
+            squares_N = weights_NV.square().sum(dim=-1) / sum_N.square()
+            # Rounding may take a certain and right prediction below zero.
+            briers_N = (squares_N - 2 * target_N.exp() / sum_N + 1).clamp(min=0)
+        slopes.append(weights_NV.mul_(shifted_NV).sum(dim=-1) / sum_N - target_N)
+    return hits_N, briers_N, torch.stack(losses), torch.stack(slopes), torch.stack(confidences)

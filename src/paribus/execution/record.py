@@ -1,0 +1,149 @@
+"""What a finished trial leaves: everything that is computed from its weights, and its seal."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from paribus.data import TOKEN_CLASSES, Dataset, consumption
+from paribus.evaluation import Evaluation, evaluate_heldout
+from paribus.execution.environment import environment
+from paribus.model import build_model, load_parameters
+from paribus.results import TrialFolder
+from paribus.study import Setting, Study, probe_digests, source_digests
+from paribus.training import COLUMNS, ReplicaState, Stack
+
+
+def record(
+    study: Study, folder: TrialFolder, stack: Stack, replica: int, dataset: Dataset, seconds: float
+) -> None:
+    """Evaluate one replica of a finished stack and write its records; the manifest comes last.
+
+    `seconds` is what training the whole stack took.
+    """
+    setting, state, weights = stack.setting, stack.state(replica), stack.parameters(replica)
+    began = time.monotonic()
+    model = build_model(setting, dataset.vocab_size, study.folder).to(stack.device)
+    load_parameters(model, weights)
+    evaluation = evaluate_on(model, dataset, dataset.validation, setting.data.seq_len)
+    evaluation_seconds = time.monotonic() - began
+
+    _write_steps(folder, stack, state)
+    _write_evaluation(folder, evaluation)
+    folder.write_weights(weights)
+    trial = {
+        "arm": folder.arm,
+        "seed": folder.seed,
+        "setting": setting.model_dump(mode="json"),
+        "own_modules": source_digests(setting.model.modules, study.folder),
+        "own_probes": probe_digests(study.probes.own, study.folder),
+        "probes": {probe.name: {"every": probe.every} for probe in stack.probes},
+        "data": dataset.record,
+        "parameters": sum(value.size for value in weights.values()),
+        "iterations": state.t,
+        "tokens": state.t * setting.tokens_per_step,
+        "batch_digest": state.batch_digest,
+        "consumed": _consumed(setting, folder.seed, dataset),
+        "diverged_at": state.diverged_at,
+    }
+    folder.write_json("trial.json", trial)
+    folder.write_json("environment.json", environment(stack.device, len(stack.seeds)))
+    # Replicas of a stack share its time: each is charged its part.
+    timing = {
+        "training_seconds": seconds / len(stack.seeds),
+        "evaluation_seconds": evaluation_seconds,
+    }
+    folder.write_json("timing.json", timing)
+    folder.finish()
+
+
+def evaluate_on(
+    model: torch.nn.Module, dataset: Dataset, tokens: np.ndarray, seq_len: int
+) -> Evaluation:
+    """`evaluate_heldout` of `tokens` [n], with what the dataset knows of them."""
+    return evaluate_heldout(
+        model,
+        tokens,
+        seq_len,
+        token_classes=dataset.token_classes,
+        characters=dataset.tokenizer.characters_per_token,
+    )
+
+
+def _write_steps(folder: TrialFolder, stack: Stack, state: ReplicaState) -> None:
+    """steps.parquet, and probes.parquet with a row for every step at which a probe was due."""
+    step = np.arange(1, state.t + 1, dtype=np.int32)
+    n_engine = len(COLUMNS)
+    columns = {name: state.measured[:, c] for c, name in enumerate(COLUMNS)}
+    folder.write_columns("steps.parquet", {"step": step} | columns, {"step": "1"} | COLUMNS)
+
+    measured = state.measured[:, n_engine:]
+    there = ~np.isnan(measured)
+    rows = there.any(axis=1)
+    values = {"step": step[rows]}
+    units, labels = {"step": "1"}, {}
+    for c, column in enumerate(stack.probe_columns):
+        if there[:, c].any():
+            values[column.name] = measured[rows, c]
+            units[column.name] = column.unit
+            labels[column.name] = {
+                "probe": column.probe,
+                "part": column.part,
+                "statistic": column.statistic,
+            }
+    folder.write_columns("probes.parquet", values, units, labels)
+
+
+def _write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
+    """evaluation.parquet, windows.parquet, and the scores of the whole split as JSON."""
+    rows = [asdict(row) for row in evaluation.rows]
+    of_unit = "that of the row's column 'unit'"
+    units = {
+        "measure": "1",
+        "part": "1",
+        "value": of_unit,
+        "total": f"{of_unit}, times tokens or characters",
+        "count": "tokens or characters",
+        "unit": "1",
+    }
+    columns: dict[str, Any] = {}
+    for name in units:
+        values = [row[name] for row in rows]
+        absent = None if name in ("measure", "part", "unit") else math.nan
+        columns[name] = np.array([absent if value is None else value for value in values])
+    folder.write_columns("evaluation.parquet", columns, units)
+    windows = asdict(evaluation.windows)
+    folder.write_columns(
+        "windows.parquet",
+        windows,
+        {"loss_sum_nats": "nats", "correct": "tokens", "predicted": "tokens"},
+    )
+    scores = evaluation.scores
+    folder.write_json("evaluation.json", dict(zip(scores, finite(scores.values()), strict=True)))
+
+
+def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:
+    """Targets by token class, and how many training tokens were seen 0, 1, 2, ... times."""
+    consumed = consumption(
+        dataset.train,
+        dataset.token_classes,
+        seed,
+        setting.iterations,
+        setting.training.batch_size,
+        setting.data.seq_len,
+    )
+    return {
+        "token_classes": dict(zip(TOKEN_CLASSES, consumed.targets.tolist(), strict=True)),
+        "times_seen": consumed.times_seen.tolist(),
+    }
+
+
+def finite(values: Iterable[float]) -> list[float | None]:
+    """Non-finite numbers become null: JSON has no word for them."""
+    return [value if math.isfinite(value) else None for value in values]

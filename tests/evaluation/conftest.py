@@ -1,0 +1,61 @@
+"""A model whose every prediction can be worked out by hand: it looks at one token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paribus.evaluation import Evaluation, Predictions, evaluate_heldout, predict
+
+
+class Bigram(nn.Module):
+    """The logits of the next token are the row of this one, [V, V]; remembers what it was shown."""
+
+    def __init__(self, table: np.ndarray) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.tensor(table, dtype=torch.float32))
+        self.shown: list[Tensor] = []
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        self.shown.append(tokens_BT)
+        return self.table[tokens_BT]
+
+
+def knows(vocabulary: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arguments of an evaluation: tokens are alphabetic and of one character by default."""
+    usual = {
+        "token_classes": np.zeros(vocabulary, np.int64),
+        "characters": np.ones(vocabulary, np.int64),
+    }
+    return usual | arrays
+
+
+@pytest.fixture
+def bigram() -> Callable[[np.ndarray], Bigram]:
+    return Bigram
+
+
+@pytest.fixture
+def predicted() -> Callable[..., Predictions]:
+    """`predicted(table, tokens, seq_len, **arrays)`: what a bigram of these logits predicts."""
+
+    def run(table: np.ndarray, tokens: object, seq_len: int, **arrays: np.ndarray) -> Predictions:
+        ids = np.asarray(tokens, dtype=np.uint16)
+        return predict(Bigram(table), ids, seq_len, **knows(len(table), arrays))
+
+    return run
+
+
+@pytest.fixture
+def evaluated() -> Callable[..., Evaluation]:
+    """The same, evaluated."""
+
+    def run(table: np.ndarray, tokens: object, seq_len: int, **arrays: np.ndarray) -> Evaluation:
+        ids = np.asarray(tokens, dtype=np.uint16)
+        return evaluate_heldout(Bigram(table), ids, seq_len, **knows(len(table), arrays))
+
+    return run

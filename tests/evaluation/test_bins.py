@@ -1,0 +1,93 @@
+"""Bins of confidence: against loops in plain Python, and ties."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.evaluation.bins import BINS, equal_mass, equal_width, gap_sum, tally
+
+
+def naive_error(confidence: list[float], hits: list[bool], members: list[list[int]]) -> float:
+    """sum_b n_b / n |accuracy_b - confidence_b|, as Guo et al. 2017 write it."""
+    error = 0.0
+    for bin_ in members:
+        if bin_:
+            accuracy = sum(hits[i] for i in bin_) / len(bin_)
+            mean = sum(confidence[i] for i in bin_) / len(bin_)
+            error += len(bin_) / len(hits) * abs(accuracy - mean)
+    return error
+
+
+@pytest.mark.parametrize("n", [1, 14, 15, 16, 1000, 1003])
+def test_against_a_loop(n: int) -> None:
+    rng = np.random.default_rng(n)
+    confidence = rng.permutation(n) / n + 1e-4
+    hits = rng.uniform(size=n) < confidence**2
+    wide = [[i for i, c in enumerate(confidence) if b / 15 < c <= (b + 1) / 15] for b in range(15)]
+    ranked = np.argsort(confidence)
+    mass = [
+        [int(i) for r, i in enumerate(ranked) if b <= 15 * (r + 0.5) / n < b + 1] for b in range(15)
+    ]
+    for index, members in ((equal_width(confidence), wide), (equal_mass(confidence), mass)):
+        expected = naive_error(confidence.tolist(), hits.tolist(), members)
+        assert gap_sum(tally(index, confidence, hits)) / n == pytest.approx(expected, abs=1e-12)
+        assert [np.flatnonzero(index == b).tolist() for b in range(15)] == [
+            sorted(bin_) for bin_ in members
+        ]
+
+
+def test_the_edges_of_equal_widths() -> None:
+    confidence = np.array([1e-9, 1 / 15, 0.0667, 14 / 15, 0.9334, 1.0, math.nan])
+    assert equal_width(confidence).tolist() == [0, 0, 1, 13, 14, 14, 0]
+
+
+@pytest.mark.parametrize("n", [15, 1000, 1003])
+def test_equal_masses_differ_by_one_at_most(n: int) -> None:
+    index = equal_mass(np.random.default_rng(0).permutation(n).astype(np.float32))
+    sizes = np.bincount(index, minlength=BINS)
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_equal_confidences_share_a_bin() -> None:
+    """Nine in ten are the same: they are all in the bin of their middle rank, and no order counts.
+
+    Of 100, ranks 5 to 94 are tied: 5 lie below (bin 0), the middle is 50 (bin 7), 5 above (14).
+    """
+    confidence = np.repeat([0.2, 0.5, 0.9], [5, 90, 5])
+    index = equal_mass(confidence)
+    assert np.bincount(index, minlength=BINS).tolist() == [5] + [0] * 6 + [90] + [0] * 6 + [5]
+    order = np.random.default_rng(1).permutation(100)
+    assert (equal_mass(confidence[order]) == index[order]).all()
+
+
+def test_a_single_confidence_has_the_error_of_a_single_bin() -> None:
+    confidence, hits = np.full(1000, 0.75), np.arange(1000) < 700
+    for index in (equal_width(confidence), equal_mass(confidence)):
+        assert gap_sum(tally(index, confidence, hits)) / 1000 == pytest.approx(0.05)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 1, width=32, exclude_min=True), st.booleans()),
+        min_size=1,
+        max_size=200,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_an_error_is_a_share_and_the_order_of_the_text_decides_nothing(pairs, shuffle) -> None:
+    again = list(pairs)
+    shuffle.shuffle(again)
+    for kind in (equal_width, equal_mass):
+        errors = []
+        for order in (pairs, again):
+            confidence, hits = (np.array(column) for column in zip(*order, strict=True))
+            index = kind(confidence)
+            assert ((index >= 0) & (index < BINS)).all()
+            errors.append(gap_sum(tally(index, confidence, hits)) / len(order))
+        assert 0 <= errors[0] <= 1
+        assert errors[0] == pytest.approx(errors[1], abs=1e-12)

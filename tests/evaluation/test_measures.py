@@ -1,0 +1,288 @@
+"""Every registered measure: its declaration, a known answer, and what it owes on awkward texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.data import TOKEN_CLASSES
+from paribus.evaluation import TEMPERATURES, Measure, Predictions, all_measures, measures, predict
+from paribus.study import METRICS
+
+each = pytest.mark.parametrize("measure", all_measures(), ids=lambda measure: measure.name)
+Maker = Callable[..., Predictions]
+
+# The known case. Of the tokens "a", "1", "  " and end of document, each is followed by the next one
+# with probability 3/4 (logit ln 9 against 0), and 7 of 10 predictions are right.
+TOKENS = [0, 1, 2, 3, 0, 1, 2, 0, 1, 3, 2]
+SUCCESSOR = np.roll(np.eye(4), 1, axis=1) * math.log(9)
+KNOWS = {"token_classes": np.array([0, 1, 3, 4]), "characters": np.array([1, 1, 2, 0])}
+HIT, MISS = math.log(4 / 3), math.log(12)  # nats
+# (hits, misses, characters) of each part; no punctuation comes.
+COUNTS = {
+    "all": (7, 3, 11),
+    "alphabetic": (1, 1, 2),
+    "numeric": (3, 0, 3),
+    "whitespace": (2, 1, 6),
+    "end-of-document": (1, 1, 0),
+    "position 1": (2, 1, 2),
+    "position 2": (2, 1, 6),
+    "position 3": (1, 1, 1),
+    "position 4": (2, 0, 2),
+}
+LOSS = {part: (h * HIT + m * MISS) / (h + m) for part, (h, m, _) in COUNTS.items()}
+
+
+def at(temperature: float) -> float:
+    """The probability of the most probable token."""
+    weight = 9 ** (1 / temperature)
+    return weight / (weight + 3)
+
+
+def loss_at(temperature: float) -> float:
+    p = at(temperature)
+    return -0.7 * math.log(p) - 0.3 * math.log((1 - p) / 3)
+
+
+KNOWN: dict[str, dict[str, float]] = {
+    "validation_loss": LOSS,
+    "validation_perplexity": {part: math.exp(loss) for part, loss in LOSS.items()},
+    "validation_accuracy": {part: h / (h + m) for part, (h, m, _) in COUNTS.items()},
+    "bits_per_character": {
+        part: (h * HIT + m * MISS) / math.log(2) / c for part, (h, m, c) in COUNTS.items() if c
+    },
+    # Right: 1/16 + 3/144. Wrong: 81/144 + 121/144 + 2/144.
+    "brier_score": {"all": (7 * 1 / 12 + 3 * 17 / 12) / 10},
+    "calibration_error": {"all": 0.05},
+    "calibration_error_equal_mass": {"all": 0.05},
+    "reliability_confidence": {"bin 12": 0.75},  # (11/15, 12/15]
+    "reliability_accuracy": {"bin 12": 0.7},
+    "temperature_loss": {f"T={t:g}": loss_at(t) for t in TEMPERATURES},
+    "temperature_calibration_error": {f"T={t:g}": abs(0.7 - at(t)) for t in TEMPERATURES},
+    # Where confidence is accuracy: 9^(1/T) / (9^(1/T) + 3) = 7/10.
+    "best_temperature": {"all": math.log(9) / math.log(7)},
+    "context_loss": {"context 4": LOSS["all"]},
+    # Position 4 against positions 2 and 3, which have three hits and two misses.
+    "edge_loss": {"all": HIT - (3 * HIT + 2 * MISS) / 5},
+}
+
+
+def test_every_measure_has_a_known_answer() -> None:
+    assert {measure.name for measure in all_measures()} == KNOWN.keys()
+
+
+@each
+def test_the_known_answer(measure: Measure, predicted: Maker) -> None:
+    rows = measure.compute(predicted(SUCCESSOR, TOKENS, 4, **KNOWS))
+    within = 1e-4 if measure.name == "best_temperature" else 1e-6  # interpolated; float32
+    expected = pytest.approx(KNOWN[measure.name], rel=within, abs=1e-6)
+    assert {row.part: row.value for row in rows} == expected
+
+
+@pytest.fixture
+def rich(predicted: Maker) -> Predictions:
+    """Every class, position and bin of confidence: row r is confident as bin r % 15 wants."""
+    rng = np.random.default_rng(3)
+    confidence = (np.arange(40) % 15 + 0.5) / 15
+    table = np.eye(40) * np.log(confidence * 39 / (1 - confidence))
+    tokens = rng.integers(40, size=3000)
+    return predicted(table, tokens, 20, token_classes=np.arange(40) % len(TOKEN_CLASSES))
+
+
+@each
+def test_what_is_declared(measure: Measure, rich: Predictions) -> None:
+    assert measure.source
+    assert measure.compute.__doc__
+    names = measure.part_names(20)
+    assert len(set(names)) == len(names)
+    assert tuple(row.part for row in measure.compute(rich)) == names
+
+
+@each
+def test_ratios_are_of_their_sums(measure: Measure, rich: Predictions) -> None:
+    for row in measure.compute(rich):
+        assert math.isfinite(row.value)
+        assert (row.total is None) == (row.count is None)
+        if row.total is not None and row.count is not None:
+            assert row.count > 0
+            assert row.value == row.total / row.count
+
+
+@each
+def test_a_measure_changes_nothing_and_repeats_itself(measure: Measure, rich: Predictions) -> None:
+    before = [np.copy(getattr(rich, f.name)) for f in fields(rich) if f.name != "sweep"]
+    assert measure.compute(rich) == measure.compute(rich)
+    after = [getattr(rich, f.name) for f in fields(rich) if f.name != "sweep"]
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@each
+@pytest.mark.parametrize("seq_len", [1, 2, 4, 7, 50])
+@pytest.mark.parametrize("token_class", range(len(TOKEN_CLASSES)))
+def test_a_text_of_one_class(
+    measure: Measure, predicted: Maker, token_class: int, seq_len: int
+) -> None:
+    """Absent parts have no row; what is there is finite, declared and in order."""
+    arrays = {
+        "token_classes": np.full(4, token_class),
+        "characters": np.full(4, int(TOKEN_CLASSES[token_class] != "end-of-document")),
+    }
+    rows = measure.compute(predicted(SUCCESSOR, TOKENS, seq_len, **arrays))
+    assert all(math.isfinite(row.value) for row in rows)
+    parts = [row.part for row in rows]
+    assert parts == [name for name in measure.part_names(seq_len) if name in parts]
+    assert not set(parts) & (set(TOKEN_CLASSES) - {TOKEN_CLASSES[token_class]})
+
+
+@each
+def test_a_model_that_is_not_finite(measure: Measure, predicted: Maker) -> None:
+    """Says so in its values, or counts no hit; it does not raise."""
+    for broken in (math.nan, math.inf, -math.inf):
+        for row in measure.compute(predicted(np.full((4, 4), broken), TOKENS, 4, **KNOWS)):
+            accuracy = measure.name in ("validation_accuracy", "reliability_accuracy")
+            assert row.value == 0 if accuracy else math.isnan(row.value)
+
+
+@each
+def test_the_model_is_left_as_it_was(measure: Measure, bigram: Callable) -> None:
+    model = bigram(SUCCESSOR).train()
+    before = model.table.detach().clone().numpy().tobytes()
+    rows = measure.compute(predict(model, np.array(TOKENS), 4, **KNOWS))
+    again = measure.compute(predict(model, np.array(TOKENS), 4, **KNOWS))
+    assert rows == again
+    assert model.training
+    assert model.table.detach().numpy().tobytes() == before
+
+
+def test_every_held_out_metric_of_a_study_is_a_measure_of_the_whole() -> None:
+    found = {measure.name: measure for measure in all_measures()}
+    for metric in METRICS.values():
+        if metric.record == "evaluation":
+            assert found[metric.name].unit == metric.unit
+            assert "all" in found[metric.name].part_names(8)
+
+
+def test_two_measures_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = ModuleType("twice")
+    for name in ("one", "two"):
+
+        def compute(predictions: Predictions) -> list:
+            return []
+
+        compute.__module__ = "twice"
+        setattr(twice, name, Measure("same", "", "", (), compute))
+    monkeypatch.setattr(measures.importlib, "import_module", lambda name: twice)
+    with pytest.raises(ValueError, match="measure 'same' is there twice"):
+        all_measures.__wrapped__()
+
+
+def by_name(predictions: Predictions) -> dict[str, dict[str, tuple]]:
+    return {
+        measure.name: {row.part: (row.value, row.total, row.count) for row in rows}
+        for measure in all_measures()
+        for rows in [measure.compute(predictions)]
+    }
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(1, 120),
+    seq_len=st.integers(1, 40),
+    scale=st.floats(0, 6),
+)
+def test_what_holds_of_any_text(seed: int, n: int, seq_len: int, scale: float) -> None:
+    seen = by_name(fabricated(seed, n, seq_len, scale))
+    for name in ("validation_loss", "validation_accuracy", "bits_per_character"):
+        rows = seen[name]
+        for family in (TOKEN_CLASSES, [f"position {p}" for p in range(1, seq_len + 1)]):
+            parts = [rows[part] for part in family if part in rows]
+            assert sum(count for _, _, count in parts) == rows.get("all", (0, 0, 0))[2]
+            if name != "bits_per_character":  # whole, it counts tokens of no characters too
+                total = math.fsum(total for _, total, _ in parts)
+                exact = name == "validation_accuracy"
+                assert total == pytest.approx(rows["all"][1], rel=0 if exact else 1e-12)
+    contexts = seen["context_loss"].values()
+    assert sum(count for _, _, count in contexts) == n
+    for part, (perplexity, *_) in seen["validation_perplexity"].items():
+        assert perplexity == pytest.approx(math.exp(seen["validation_loss"][part][0]))
+        assert perplexity >= 1
+    assert 0 <= seen["brier_score"]["all"][0] <= 2
+    assert 0.5 <= seen["best_temperature"]["all"][0] <= 2
+    for name in ("calibration_error", "calibration_error_equal_mass"):
+        assert 0 <= seen[name]["all"][0] <= 1
+    for plain, swept in (
+        ("validation_loss", "temperature_loss"),
+        ("calibration_error", "temperature_calibration_error"),
+    ):
+        expected = seen[plain]["all"][0]
+        assert seen[swept]["T=1"][0] == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def fabricated(seed: int, n: int, seq_len: int, scale: float) -> Predictions:
+    """A random text of at least one character, and a random bigram."""
+    import torch
+    from torch import nn
+
+    rng = np.random.default_rng(seed)
+    table = torch.tensor(rng.normal(scale=scale, size=(9, 9)), dtype=torch.float32)
+    model = nn.Embedding.from_pretrained(table)
+    characters = rng.integers(0, 4, size=9)
+    return predict(
+        model,
+        rng.integers(9, size=n + 1),
+        seq_len,
+        token_classes=rng.integers(len(TOKEN_CLASSES), size=9),
+        characters=characters,
+    )
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "names"),
+    [
+        (1, ["context 1"]),
+        (8, ["context 8"]),
+        (20, ["context 8", "context 16", "context 20"]),
+        (24, ["context 8", "context 16", "context 24"]),
+    ],
+)
+def test_context_lengths(predicted: Maker, seq_len: int, names: list[str]) -> None:
+    (measure,) = (m for m in all_measures() if m.name == "context_loss")
+    seen = predicted(np.zeros((3, 3)), np.zeros(10 * seq_len + 1), seq_len)
+    losses = (seen.position + 1).astype(np.float32)  # a loss that is the length of the context
+    rows = measure.compute(replace(seen, loss_nats=losses))
+    assert [row.part for row in rows] == names
+    ends = [int(name.split()[1]) for name in names]
+    spans = zip([0, *ends], ends, strict=False)
+    for row, (start, end) in zip(rows, spans, strict=True):
+        assert row.value == (start + 1 + end) / 2
+
+
+@pytest.mark.parametrize(
+    ("n", "seq_len", "expected"),
+    [
+        (64, 64, 60.5 - 32.5),  # positions 57..64 against 17..48
+        (16, 16, 14.5 - 8.5),  # 13..16 against 5..12: an edge of a quarter
+        (4, 4, 4 - 2.5),
+        (3, 3, None),
+        (60, 64, 58.5 - 32.5),  # what there is of the edge
+        (50, 64, None),  # nothing of the edge
+    ],
+)
+def test_the_edge(predicted: Maker, n: int, seq_len: int, expected: float | None) -> None:
+    (measure,) = (m for m in all_measures() if m.name == "edge_loss")
+    seen = predicted(np.zeros((3, 3)), np.zeros(n + 1), seq_len)
+    rows = measure.compute(replace(seen, loss_nats=(seen.position + 1).astype(np.float32)))
+    assert [row.value for row in rows] == ([] if expected is None else [expected])
+
+
+def test_a_perplexity_beyond_a_float_is_infinite(predicted: Maker) -> None:
+    (measure,) = (m for m in all_measures() if m.name == "validation_perplexity")
+    seen = predicted(np.roll(np.eye(7), 1, axis=1) * 5000, [0, 5, 0, 5], 3)
+    assert measure.compute(seen)[0].value == math.inf
