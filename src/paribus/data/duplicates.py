@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 SHINGLE_CHARACTERS = 9
 """Long enough that unrelated texts of any length share few (Leskovec et al., section 3.2.2), and
@@ -157,5 +155,9 @@ def _normalized(text: str) -> str:
 
 
 def _n_clusters(n: int, pairs: np.ndarray) -> int:
+    # Here, since every worker imports this room and none counts clusters.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     graph = coo_array((np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
     return connected_components(graph, directed=False)[0]
