@@ -155,6 +155,16 @@ def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:
     assert all((other != later).any() for other in others)
 
 
+def test_the_batches_of_a_seed_stay_what_they_were() -> None:
+    """Digests of batches are in every record: other bytes would be another experiment."""
+    tokens = np.arange(1000, dtype=np.uint16)
+    running = FIRST_DIGEST
+    for t in range(20):
+        running = extend_digest(running, batch(tokens, 3, t, 4, 16))
+    assert running == "4861f1e15a3fc500d082d302aa1b1667cf348e1132dafb27aa811fd91a6d4f38"
+    assert batch(tokens, 3, 19, 4, 16)[:, 0].tolist() == [160, 768, 724, 485]
+
+
 def test_batches_reach_every_window_evenly() -> None:
     tokens = np.arange(20, dtype=np.uint16)  # 20 - 4 = 16 possible starts
     starts = np.concatenate([batch(tokens, 1, t, 64, 4)[:, 0] for t in range(50)])

@@ -1,8 +1,12 @@
-"""What is read: corpora, the tokenizer, the split, and batches as a function of (seed, t)."""
+"""What is read: corpora, tokenizer, split, batches as a function of (seed, t), and their tables."""
 
 from paribus.data.batches import FIRST_DIGEST, batch, extend_digest
-from paribus.data.corpora import corpus
+from paribus.data.consumption import Consumption, class_counts, consumption
+from paribus.data.corpora import corpus, read_corpus
 from paribus.data.dataset import Dataset, load_dataset
+from paribus.data.describe import describe_data
+from paribus.data.duplicates import Duplicates, count_duplicates, near_duplicate_pairs, passages
+from paribus.data.leakage import in_training
 from paribus.data.token_classes import TOKEN_CLASSES, token_classes
 from paribus.data.tokenizer import CharacterTokenizer
 
@@ -10,10 +14,20 @@ __all__ = [
     "FIRST_DIGEST",
     "TOKEN_CLASSES",
     "CharacterTokenizer",
+    "Consumption",
     "Dataset",
+    "Duplicates",
     "batch",
+    "class_counts",
+    "consumption",
     "corpus",
+    "count_duplicates",
+    "describe_data",
     "extend_digest",
+    "in_training",
     "load_dataset",
+    "near_duplicate_pairs",
+    "passages",
+    "read_corpus",
     "token_classes",
 ]

@@ -15,13 +15,22 @@ from paribus.streams import stream
 FIRST_DIGEST = hashlib.sha256(b"paribus batches").hexdigest()
 
 
+def window_starts(n_tokens: int, seed: int, t: int, batch_size: int, seq_len: int) -> np.ndarray:
+    """Where the windows of batch `t` of `seed` start: [batch_size] positions, int64.
+
+    Uniformly and with replacement among all starts that leave room for a window of
+    seq_len + 1 tokens (as in nanoGPT).
+    """
+    return stream(seed, "batches", position=t).integers(n_tokens - seq_len, size=batch_size)
+
+
 def batch(tokens: np.ndarray, seed: int, t: int, batch_size: int, seq_len: int) -> np.ndarray:
     """Batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
 
-    Windows start anywhere in `tokens`, uniformly and with replacement (as in nanoGPT). Inputs are
-    `[:, :-1]` and targets `[:, 1:]`.
+    Windows start anywhere in `tokens`, as `window_starts` draws them. Inputs are `[:, :-1]` and
+    targets `[:, 1:]`.
     """
-    starts = stream(seed, "batches", position=t).integers(len(tokens) - seq_len, size=batch_size)
+    starts = window_starts(len(tokens), seed, t, batch_size, seq_len)
     return tokens[starts[:, None] + np.arange(seq_len + 1)].astype(np.int64)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -74,7 +75,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
                 f"seq_len + 1 = {data.seq_len + 1}; use more text or a shorter data.seq_len"
             )
     digests = {
-        "corpus": _corpus_digest(documents),
+        "corpus": corpus_digest(documents),
         "vocabulary": digest(tokenizer.vocabulary),
         "train": _tokens_digest(train),
         "validation": _tokens_digest(validation),
@@ -82,7 +83,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     return Dataset(train, validation, tokenizer, len(documents), digests)
 
 
-def _corpus_digest(documents: list[str]) -> str:
+def corpus_digest(documents: Sequence[str]) -> str:
     """Of one document, the digest of its bytes; of several, of the list of their digests."""
     each = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in documents]
     return each[0] if len(each) == 1 else digest(each)

@@ -1,0 +1,118 @@
+"""The tables of a corpus: by hand on a small one, and what they show of the shipped ones."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paribus.data import describe_data, load_dataset, read_corpus
+from paribus.errors import ParibusError
+from paribus.study import Data
+
+HERE = Path()
+
+
+def sentence(seed: int, n: int = 120) -> str:
+    """Random letters: nothing in it is found in another."""
+    return "".join(np.random.default_rng(seed).choice(list("abcdefghijklmnop"), size=n))
+
+
+def write(folder: Path, *documents: str) -> Data:
+    for i, document in enumerate(documents):
+        (folder / f"{i}.txt").write_text(document, encoding="utf-8")
+    return Data(corpus="text", path=".", seq_len=8, validation_fraction=0.5)
+
+
+def test_a_corpus_by_hand(tmp_path: Path) -> None:
+    """Documents of 121, 364, 121 and 242 tokens with their ends: 848, cut in the second."""
+    data = write(
+        tmp_path,
+        sentence(0),
+        "\n\n".join([sentence(1), sentence(2, n=119), sentence(0)]),
+        sentence(0),
+        f"{sentence(2, n=119)}\n\n{sentence(3)}",
+    )
+    table = describe_data(load_dataset(data, tmp_path), read_corpus(data, tmp_path))
+    assert table["token_classes"]["corpus"] == {
+        "alphabetic": 120 * 5 + 119 * 2,
+        "numeric": 0,
+        "punctuation": 0,
+        "whitespace": 6,
+        "end-of-document": 4,
+    }
+    # 848 tokens: the cut at 424 is in the last passage of the second document.
+    assert sum(table["token_classes"]["train"].values()) == 424
+    assert table["token_classes"]["validation"]["end-of-document"] == 3
+    assert table["duplicates"]["document"] == {
+        "units": 4,
+        "exact": 1,
+        "near": 1,
+        "validation_units": 2,
+        "leaked_exact": 1,
+        "leaked_near": 1,
+    }
+    assert table["duplicates"]["passage"] == {
+        "units": 7,
+        "exact": 3,
+        "near": 3,
+        "validation_units": 3,
+        "leaked_exact": 2,
+        "leaked_near": 2,
+    }
+    # What the cut left of the second document, with its end; the third, with its end; and the
+    # passage that the second document has too, with its blank line.
+    leakage = {"validation_tokens": 424, "in_training": 60 + 1 + 121 + 119 + 2}
+    assert table["leakage"] == leakage
+
+
+def test_a_document_that_the_split_cuts_is_of_training(tmp_path: Path) -> None:
+    data = write(tmp_path, sentence(0, n=300))
+    dataset = load_dataset(data, tmp_path)
+    table = describe_data(dataset, read_corpus(data, tmp_path))
+    assert table["duplicates"]["document"]["validation_units"] == 0
+    assert table["leakage"] == {"validation_tokens": 150, "in_training": 0}
+
+
+def test_the_split_at_the_end_of_a_document(tmp_path: Path) -> None:
+    """What begins with the first validation token is of validation, its copy in training known."""
+    data = write(tmp_path, sentence(0), sentence(0))
+    dataset = load_dataset(data, tmp_path)
+    assert dataset.train[-1] == dataset.tokenizer.end_of_document
+    table = describe_data(dataset, read_corpus(data, tmp_path))
+    assert table["duplicates"]["document"]["validation_units"] == 1
+    assert table["duplicates"]["document"]["leaked_exact"] == 1
+    assert table["leakage"]["in_training"] == 121
+
+
+def test_other_documents_are_refused(tmp_path: Path) -> None:
+    data = write(tmp_path, sentence(0))
+    dataset = load_dataset(data, tmp_path)
+    write(tmp_path, sentence(1))
+    with pytest.raises(ParibusError, match="leave its files as they are"):
+        describe_data(dataset, read_corpus(data, tmp_path))
+
+
+def test_pydoc_leaks_by_containment_and_not_by_document() -> None:
+    """Topics stand inside other topics: no document is a copy, and a fifth of validation is."""
+    data = Data(corpus="pydoc")
+    dataset = load_dataset(data, HERE)
+    table = describe_data(dataset, read_corpus(data, HERE))
+    assert json.loads(json.dumps(table)) == table
+    assert table == describe_data(dataset, read_corpus(data, HERE))
+    assert table["duplicates"]["document"]["units"] == dataset.n_documents
+    leaked = table["leakage"]["in_training"] / table["leakage"]["validation_tokens"]
+    assert 0.05 < leaked < 0.5  # the text differs between versions of Python
+
+
+def test_shakespeare_has_no_duplicates() -> None:
+    if "PARIBUS_DATA" not in os.environ:
+        pytest.skip("PARIBUS_DATA does not name a folder with the text")
+    data = Data(corpus="shakespeare")
+    table = describe_data(load_dataset(data, HERE), read_corpus(data, HERE))
+    assert table["token_classes"]["corpus"]["numeric"] == 27
+    assert table["duplicates"]["passage"]["near"] == 0
+    assert table["leakage"] == {"validation_tokens": 111_540, "in_training": 0}

@@ -1,0 +1,50 @@
+"""Containment against a search of strings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paribus.data import in_training
+from paribus.data.leakage import RUN_TOKENS
+
+
+def ids(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), np.uint8).astype(np.uint16)
+
+
+def test_runs_by_hand() -> None:
+    train, validation = ids("a short document"), ids("in it a short one, and document")
+    found = in_training(train, validation, length=8)
+    assert "".join("x" if hit else "." for hit in found) == "......xxxxxxxx........xxxxxxxxx"
+    found = in_training(train, validation, length=9)
+    assert np.flatnonzero(found).tolist() == list(range(22, 31))  # " document" alone
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_is_what_a_search_of_strings_finds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    train, validation = ("".join(rng.choice(list("abc"), size=n)) for n in (300, 200))
+    expected = np.zeros(200, bool)
+    for start in range(200 - 5):
+        if validation[start : start + 6] in train:
+            expected[start : start + 6] = True
+    assert 0 < expected.sum() < 200
+    assert (in_training(ids(train), ids(validation), length=6) == expected).all()
+
+
+def test_a_copy_leaks_whole_and_other_text_not_at_all() -> None:
+    text = np.random.default_rng(1).integers(60_000, size=500).astype(np.uint16)
+    assert in_training(text, text[100:200]).all()
+    assert not in_training(text[:250], text[250:]).any()
+    changed = text[100:200].copy()
+    changed[RUN_TOKENS] += 1  # a run before it, and one token too few after it
+    expected = np.arange(100) < RUN_TOKENS
+    assert (in_training(text, changed) == expected).all()
+
+
+@pytest.mark.parametrize(("n_train", "n_validation"), [(49, 500), (500, 49), (0, 3), (3, 0)])
+def test_a_text_shorter_than_a_run_holds_none(n_train: int, n_validation: int) -> None:
+    found = in_training(np.zeros(n_train, np.uint16), np.zeros(n_validation, np.uint16))
+    assert found.shape == (n_validation,)
+    assert not found.any()
