@@ -130,6 +130,11 @@ def write_results(
             {"loss_sum_nats": value * predicted, "correct": correct, "predicted": predicted},
             {"loss_sum_nats": "nats", "correct": "tokens", "predicted": "tokens"},
         )
+        trial.write_columns(
+            "evaluation.parquet",
+            {"measure": np.array(["validation_loss"]), "part": np.array(["all"])},
+            {"measure": "1", "part": "1"},
+        )
         trial.write_weights({"w": np.ones(1, np.float32)})
         finite = math.isfinite(value)
         trial.write_json(
@@ -151,6 +156,7 @@ def write_results(
                 "seed": seed,
                 "setting": setting.model_dump(mode="json"),
                 "data": dataset.record,
+                "consumed": {"token_classes": {"alphabetic": 10}, "times_seen": [1, 2]},
                 "batch_digest": f"batches of {seed}",
                 "tokens": setting.tokens,
                 "iterations": steps,

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paribus.data import load_dataset
+from paribus.data import describe_data, load_dataset, read_corpus
 from paribus.errors import ParibusError
 from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
 from paribus.results import Results, ResultsFolder, load_results, registration, settle
+from paribus.results.files import write_json
 from paribus.study import Study
 
 CHECKPOINT_SECONDS = 60.0
@@ -96,6 +97,7 @@ def run(
         with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
             kind, size = _start(pool, study, workers, stack, len(todo))
             settle(folder, study, registration(study, data, kind))
+            _describe_data(folder, study)
             _Run(study, folder, todo, pool, watch or (lambda progress: None)).train(size)
     return load_results(folder.path)
 
@@ -122,6 +124,14 @@ def _read_data(study: Study) -> dict[str, Any]:
     settings = {arm: study.setting(arm).data for arm in study.arms}
     records = {data: load_dataset(data, study.folder).record for data in settings.values()}
     return {arm: records[data] for arm, data in settings.items()}
+
+
+def _describe_data(folder: ResultsFolder, study: Study) -> None:
+    """Write data.json, once: all arms read one text, whatever their windows."""
+    path = folder.path / "data.json"
+    if not path.is_file():
+        dataset = load_dataset(study.data, study.folder)
+        write_json(path, describe_data(dataset, read_corpus(study.data, study.folder)))
 
 
 def _start(

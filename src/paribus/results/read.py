@@ -10,14 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from paribus.errors import ParibusError
 from paribus.results.controls import Control, TrialRecord, check_controls
-from paribus.results.files import write_bytes, write_table
+from paribus.results.files import read_json, write_bytes, write_table
 from paribus.results.store import ResultsFolder, TrialFolder
+from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
 from paribus.study import METRICS, Study
+
+# The tidy tables of `Results`.
+TABLES = ("scores", "steps", "probes", "evaluation", "items", "sampling", "throughput")
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class Results:
     @cached_property
     def steps(self) -> pa.Table:
         """Every step of every finished trial: arm, seed, step and what was measured."""
-        tables = [_of_trial(f, self.trial_steps[f.arm, f.seed]) for f in self.finished]
-        return pa.concat_tables(tables) if tables else _of_no_trial("step")
+        tables = [of_trial(f, self.trial_steps[f.arm, f.seed]) for f in self.finished]
+        return pa.concat_tables(tables) if tables else of_no_trial("step")
 
     def probe_column(self, name: str) -> pa.Table:
         """One column of probes.parquet over all finished trials: arm, seed, step and `name`.
@@ -69,17 +72,17 @@ class Results:
             table = folder.read_columns("probes.parquet", ["step", name])
             if name in table.column_names:
                 table = table.filter(table[name].is_valid())
-                tables.append(_of_trial(folder, table))
-        return pa.concat_tables(tables) if tables else _of_no_trial("step", name)
+                tables.append(of_trial(folder, table))
+        return pa.concat_tables(tables) if tables else of_no_trial("step", name)
 
     @cached_property
     def probes(self) -> pa.Table:
         """What probes measured, tidy: arm, seed, step, probe, part, statistic, value, unit."""
         tables = [
-            _of_trial(folder, _tidy(folder.read_columns("probes.parquet")))
+            of_trial(folder, tidy(folder.read_columns("probes.parquet")))
             for folder in self.finished
         ]
-        empty = _of_no_trial("step", "probe", "part", "statistic", "value", "unit")
+        empty = of_no_trial("step", "probe", "part", "statistic", "value", "unit")
         return pa.concat_tables(tables).unify_dictionaries() if tables else empty
 
     @cached_property
@@ -88,9 +91,35 @@ class Results:
 
         Where a value is a ratio of sums, it is total / count; an absent part has no row.
         """
-        tables = [_of_trial(f, f.read_columns("evaluation.parquet")) for f in self.finished]
-        empty = _of_no_trial("measure", "part", "value", "total", "count", "unit")
+        tables = [of_trial(f, f.read_columns("evaluation.parquet")) for f in self.finished]
+        empty = of_no_trial("measure", "part", "value", "total", "count", "unit")
         return pa.concat_tables(tables) if tables else empty
+
+    @cached_property
+    def sampling(self) -> pa.Table:
+        """What trials consumed: arm, seed, kind, part, tokens.
+
+        Of the kind "token class" targets by class; of the kind "times seen" training tokens that
+        were a target 0, 1, 2, ... times.
+        """
+        rows = [
+            {"arm": arm, "seed": seed, "kind": kind, "part": part, "tokens": tokens}
+            for (arm, seed), trial in self.trials.items()
+            for kind, counts in (
+                ("token class", trial["consumed"]["token_classes"].items()),
+                ("times seen", enumerate(trial["consumed"]["times_seen"])),
+            )
+            for part, tokens in ((str(part), tokens) for part, tokens in counts)
+        ]
+        fields = [("arm", pa.string()), ("seed", pa.int64()), ("kind", pa.string())]
+        schema = pa.schema([*fields, ("part", pa.string()), ("tokens", pa.int64())])
+        return pa.Table.from_pylist(rows, schema=schema)
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """data.json: token classes, duplicates and leakage of the corpus; empty where not there."""
+        path = self.path / "data.json"
+        return read_json(path) if path.is_file() else {}
 
     @cached_property
     def items(self) -> pa.Table:
@@ -99,8 +128,8 @@ class Results:
         for folder in self.finished:
             table = self.windows[folder.arm, folder.seed]
             items = pa.array(range(len(table)), pa.int32())
-            tables.append(_of_trial(folder, table.add_column(0, "item", items)))
-        empty = _of_no_trial("item", "loss_sum_nats", "correct", "predicted")
+            tables.append(of_trial(folder, table.add_column(0, "item", items)))
+        empty = of_no_trial("item", "loss_sum_nats", "correct", "predicted")
         return pa.concat_tables(tables) if tables else empty
 
     @cached_property
@@ -113,8 +142,8 @@ class Results:
             named = [m.column for m in METRICS.values() if m.record == "probes"]
             found = {
                 "evaluation": folder.read_json("evaluation.json"),
-                "steps": _last(self.trial_steps[folder.arm, folder.seed]),
-                "probes": _last(folder.read_columns("probes.parquet", named)),
+                "steps": last_row(self.trial_steps[folder.arm, folder.seed]),
+                "probes": last_row(folder.read_columns("probes.parquet", named)),
             }
             for metric in METRICS.values():
                 value = found[metric.record].get(metric.column or metric.name)
@@ -134,61 +163,13 @@ class Results:
         """Speed measured in turn: arm, seed, kind, tokens, seconds; no row where not yet timed."""
         folder = ResultsFolder(self.path)
         if not folder.has_throughput:
-            return _of_no_trial("kind", "tokens", "seconds")
+            return of_no_trial("kind", "tokens", "seconds")
         return folder.read_columns("throughput.parquet")
 
     @cached_property
     def timing(self) -> dict[tuple[str, int], dict[str, float]]:
         """timing.json by (arm, seed)."""
         return {(f.arm, f.seed): f.read_json("timing.json") for f in self.finished}
-
-
-def _last(table: pa.Table) -> dict[str, Any]:
-    """The last row; empty where there is none."""
-    return table.slice(len(table) - 1).to_pylist()[0] if len(table) else {}
-
-
-def _of_trial(folder: TrialFolder, table: pa.Table) -> pa.Table:
-    """The table of one trial with its arm and seed in front."""
-    n = len(table)
-    table = table.add_column(0, "seed", pa.array([folder.seed] * n, pa.int64()))
-    return table.add_column(0, "arm", pa.array([folder.arm] * n, pa.string()))
-
-
-def _of_no_trial(*columns: str) -> pa.Table:
-    return pa.table({name: [] for name in ("arm", "seed", *columns)})
-
-
-def _tidy(wide: pa.Table) -> pa.Table:
-    """One row per measured value of a table whose columns carry labels; absent ones have none."""
-    steps = wide["step"]
-    kept: list[tuple[pa.ChunkedArray, pa.ChunkedArray]] = []
-    labels: dict[str, list[str]] = {"probe": [], "part": [], "statistic": [], "unit": []}
-    for field in wide.schema:
-        if field.name == "step":
-            continue
-        about = {k.decode(): v.decode() for k, v in field.metadata.items()}
-        valid = wide[field.name].is_valid()
-        kept.append((steps.filter(valid), wide[field.name].filter(valid)))
-        for name, values in labels.items():
-            values.append(about[name])
-    counts = [len(values) for _, values in kept]
-
-    def repeated(values: list[str]) -> pa.Array:
-        distinct = list(dict.fromkeys(values))
-        codes = np.repeat([distinct.index(value) for value in values], counts).astype(np.int32)
-        return pa.DictionaryArray.from_arrays(codes, pa.array(distinct, pa.string()))
-
-    return pa.table(
-        {
-            "step": pa.chunked_array([c for s, _ in kept for c in s.chunks], pa.int32()),
-            "probe": repeated(labels["probe"]),
-            "part": repeated(labels["part"]),
-            "statistic": repeated(labels["statistic"]),
-            "value": pa.chunked_array([c for _, v in kept for c in v.chunks], pa.float32()),
-            "unit": repeated(labels["unit"]),
-        }
-    )
 
 
 def load_results(path: str | os.PathLike[str]) -> Results:
@@ -247,12 +228,12 @@ def _require_distinct(
 
 
 def write_tables(results: Results) -> None:
-    """Write `tables/scores.csv`, `tables/scores.parquet` and `tables/steps.parquet`."""
+    """Write every tidy table to `tables/` as Parquet, the scores as CSV too."""
     import pyarrow.csv
 
-    tables = results.path / "tables"
+    folder = results.path / "tables"
     sink = pa.BufferOutputStream()
     pyarrow.csv.write_csv(results.scores, sink)
-    write_bytes(tables / "scores.csv", sink.getvalue().to_pybytes())
-    write_table(tables / "scores.parquet", results.scores)
-    write_table(tables / "steps.parquet", results.steps)
+    write_bytes(folder / "scores.csv", sink.getvalue().to_pybytes())
+    for name in TABLES:
+        write_table(folder / f"{name}.parquet", getattr(results, name))

@@ -3,6 +3,7 @@
 <results>/
   registration.json             what was fixed before the first run
   study.json                    the study as resolved
+  data.json                     token classes, duplicates and leakage of the corpus
   throughput.parquet            speed of the arms, measured in turn; differs between equal runs
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
