@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paribus.evaluation.bins import BINS, equal_mass, equal_width, gap_sum, tally
@@ -71,6 +71,7 @@ def test_a_single_confidence_has_the_error_of_a_single_bin() -> None:
         assert gap_sum(tally(index, confidence, hits)) / 1000 == pytest.approx(0.05)
 
 
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     st.lists(
         st.tuples(st.floats(0, 1, width=32, exclude_min=True), st.booleans()),
