@@ -122,11 +122,11 @@ def test_a_text_of_one_class_gives_numbers(
             assert there, column
 
 
-def test_the_cadence_is_kept_and_the_ends_are_measured(stack_of: Callable[..., Stack]) -> None:
-    probe = replace(shipped_probes()["embedding_gain"], every=3)
-    stack = stack_of([1])
-    stack.probes = (probe,)
-    stack.probe_columns = probe.columns(stack.setting)
+def test_the_cadence_is_kept_and_the_ends_are_measured(
+    small_study: Callable[..., Study], small_dataset: Dataset
+) -> None:
+    probe = shipped_probes()["embedding_gain"].at(3)
+    stack = Stack(small_study().setting("layernorm"), [1], small_dataset, probes=[probe])
     there = ~np.isnan(measured(stack, 8)[0]).any(axis=1)
     assert there.tolist() == [True, False, False, True, False, False, True, True]
 

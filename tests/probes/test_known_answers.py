@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from paribus.data import TOKEN_CLASSES
-from paribus.model import StepView
+from paribus.model import Rows, StepView
 from paribus.probes import shipped_probes
 from paribus.probes.reduce import CLASSES, GROUPS, QUANTILES, group_of
 from paribus.study import Setting
@@ -46,8 +46,11 @@ def view(**what: Any) -> StepView:
         "tokens": torch.zeros(2, 2, 3, dtype=torch.int64),
         "token_classes": torch.arange(5),
     }
-    for name in ("outputs", "weights", "gradients", "updates", "mean", "square"):
-        given[name] = {}
+    given["outputs"] = {}
+    for name in ("weights", "gradients", "updates", "mean", "square"):
+        given[name] = Rows(torch.zeros(2, 0), {})
+        if name in what:
+            what[name] = Rows.of(what[name])
     return StepView(**(given | what))
 
 
@@ -109,7 +112,7 @@ def adam_second_moment(measure: Any) -> None:
 
 def adam_below_eps(measure: Any) -> None:
     # Corrected by 1 - 0.95 at the first step: 4e-18 becomes 8e-17 < 1e-16, and 6e-18 does not.
-    row = torch.tensor([4e-18, 4e-18, 4e-18, 6e-18]).view(1, 4).expand(2, 4)
+    row = torch.tensor([4e-18, 4e-18, 4e-18, 6e-18]).expand(2, 4)
     values = measure(view(square={NAMES[0]: row}))
     assert values[:, GROUPS.index("embedding")].tolist() == [0.75, 0.75]
 
@@ -270,3 +273,15 @@ def test_gradient_norms_of_groups_add_up() -> None:
         np.linalg.norm(np.concatenate([flat(gradients, g, r) for g in GROUPS])) for r in (0, 1)
     ]
     np.testing.assert_allclose(values.nan_to_num().norm(dim=1), total, rtol=1e-5)
+
+
+def test_pieces_are_as_few_views_as_there_can_be() -> None:
+    tensors = parameters()
+    rows = Rows.of(tensors)
+    (whole,) = rows.pieces(NAMES)
+    assert whole.data_ptr() == rows.flat.data_ptr()
+    first, last = rows.pieces([NAMES[0], NAMES[1], NAMES[4]])
+    assert first.shape == (2, 24)
+    torch.testing.assert_close(last, tensors[NAMES[4]].flatten(1))
+    for name, tensor in tensors.items():
+        torch.testing.assert_close(rows[name], tensor)

@@ -10,9 +10,11 @@ import pytest
 import paribus
 import paribus.results
 from paribus.cli import VERBS
-from paribus.data import CharacterTokenizer
+from paribus.data import CharacterTokenizer, load_dataset
 from paribus.model import count_parameters
+from paribus.probes import study_probes
 from paribus.study import shipped_studies
+from paribus.training import Stack
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -33,6 +35,25 @@ def test_the_own_idea_of_the_readme_can_be_run(tmp_path: Path) -> None:
         arm: count_parameters(study.setting(arm), vocab_size, study.folder) for arm in study.arms
     }
     assert parameters["baseline"] == parameters["hot"] == parameters["rms"] + 16 * 128
+
+
+def test_the_own_probe_of_the_readme_measures(tmp_path: Path) -> None:
+    tables = block("toml", "[probes]")
+    (tmp_path / "study.toml").write_text(block("toml", "no-centring") + tables)
+    (tmp_path / "ideas.py").write_text(block("python", "class RMS") + block("python", "def quiet"))
+    (tmp_path / "my-text.txt").write_text("all else equal " * 200)
+    study = paribus.load_study(tmp_path / "study.toml")
+    probes = {probe.name: probe for probe in study_probes(study)}
+    assert "logits" not in probes
+    assert probes["residual_norm"].every == 5
+    own = probes["quiet_units"]
+    stack = Stack(
+        study.setting("baseline"), [1, 2], load_dataset(study.data, tmp_path), probes=[own]
+    )
+    stack.step()
+    measured = stack.state(1).measured[0, -2:]
+    assert 0 < measured[0] < measured[1] <= 1
+    assert len(block("python", "def quiet").strip().splitlines()) <= 14
 
 
 def test_every_verb_and_study_is_named() -> None:

@@ -17,6 +17,7 @@ from paribus.model.initialization import (
 )
 from paribus.model.observe import EVERY_BLOCK, LOGITS, Column, Probe, StepView, capture, is_there
 from paribus.model.own import load_own
+from paribus.model.rows import Rows, role
 
 __all__ = [
     "EVERY_BLOCK",
@@ -27,6 +28,7 @@ __all__ = [
     "InitialParameter",
     "KeyValueCache",
     "Probe",
+    "Rows",
     "StepView",
     "build_model",
     "capture",
@@ -38,5 +40,6 @@ __all__ = [
     "load_own",
     "load_parameters",
     "require_initializers",
+    "role",
     "training_flops_per_token",
 ]

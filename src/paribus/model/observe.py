@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from paribus.errors import ParibusError
+from paribus.model.rows import Rows
 from paribus.study import Setting
 
 LOGITS = ""  # the path of the model itself, whose output they are
 EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block
-
-Tensors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,12 @@ class StepView:
     t: int
     tokens: Tensor
     token_classes: Tensor
-    outputs: Tensors
-    weights: Tensors
-    gradients: Tensors
-    updates: Tensors
-    mean: Tensors
-    square: Tensors
+    outputs: Mapping[str, Tensor]
+    weights: Rows
+    gradients: Rows
+    updates: Rows
+    mean: Rows
+    square: Rows
 
     @property
     def block_inputs(self) -> list[Tensor]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from paribus.model.observe import Tensors
+from paribus.model import Rows
 from paribus.probes import StepView, probe
 from paribus.probes.reduce import GROUPS, QUANTILES, absent, groups, quantiles
 
@@ -26,7 +26,7 @@ SOURCE = "Kingma & Ba 2015, Adam"
     source=SOURCE,
     parts=GROUPS,
     statistics=STATISTICS,
-    every=10,
+    every=25,
 )
 def adam_first_moment(step: StepView) -> Tensor:
     """[R, G, S] of |m| / (1 - beta1^(t + 1)): its sign says nothing over many parameters."""
@@ -40,14 +40,14 @@ def adam_first_moment(step: StepView) -> Tensor:
     source=SOURCE,
     parts=GROUPS,
     statistics=STATISTICS,
-    every=10,
+    every=25,
 )
 def adam_second_moment(step: StepView) -> Tensor:
     """[R, G, S] of v / (1 - beta2^(t + 1))."""
     return _statistics(step.square).div(_second_correction(step))
 
 
-@probe("adam_below_eps", unit="share", source=SOURCE, parts=GROUPS, every=10)
+@probe("adam_below_eps", unit="share", source=SOURCE, parts=GROUPS, every=25)
 def adam_below_eps(step: StepView) -> Tensor:
     """[R, G] share of parameters whose second moment is below eps^2: eps decides their step."""
     limit = step.setting.training.optimizer.eps**2 * _second_correction(step)
@@ -58,31 +58,29 @@ def _second_correction(step: StepView) -> float:
     return 1 - step.setting.training.optimizer.betas[1] ** (step.t + 1)
 
 
-def _statistics(moments: Tensors) -> Tensor:
+def _statistics(moments: Rows) -> Tensor:
     """[R, G, 1 + Q] mean and quantiles of magnitudes."""
-    R = next(iter(moments.values())).shape[0]
     sampled = []
-    for _, names in groups(moments):
-        if not names:
-            sampled.append(absent(moments, R, len(QUANTILES)))
+    for pieces in groups(moments):
+        if not pieces:
+            sampled.append(absent(moments, len(QUANTILES)))
             continue
-        row_RN = torch.cat([moments[name].reshape(R, -1) for name in names], dim=1)
         # An odd stride meets every column of a matrix whose width is a power of two.
-        stride = row_RN.shape[1] // SAMPLE | 1
-        sampled.append(quantiles(row_RN[:, ::stride].abs()))
+        stride = sum(piece.shape[1] for piece in pieces) // SAMPLE | 1
+        even = torch.cat([piece[:, ::stride] for piece in pieces], dim=1)
+        sampled.append(quantiles(even.abs()))
     mean_RG1 = _mean(moments, torch.abs)[..., None]
     return torch.cat([mean_RG1, torch.stack(sampled, dim=1)], dim=2)
 
 
-def _mean(tensors: Tensors, of: Callable[[Tensor], Tensor]) -> Tensor:
+def _mean(moments: Rows, of: Callable[[Tensor], Tensor]) -> Tensor:
     """[R, G] the mean of `of(number)` over each group's numbers."""
-    R = next(iter(tensors.values())).shape[0]
     columns = []
-    for _, names in groups(tensors):
-        if not names:
-            columns.append(absent(tensors, R))
+    for pieces in groups(moments):
+        if not pieces:
+            columns.append(absent(moments))
             continue
-        each = [of(tensors[name]).reshape(R, -1).sum(dim=1) for name in names]
-        size = sum(tensors[name][0].numel() for name in names)
+        each = [of(piece).sum(dim=1) for piece in pieces]
+        size = sum(piece.shape[1] for piece in pieces)
         columns.append(torch.stack(each).sum(dim=0) / size)
     return torch.stack(columns, dim=1)

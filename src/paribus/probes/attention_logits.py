@@ -18,7 +18,7 @@ QKV = f"{EVERY_BLOCK}.attention.qkv"
     unit="nats",
     source="Wortsman et al. 2023",
     parts=blocks,
-    every=10,
+    every=25,
     modules=(QKV,),
 )
 def attention_logits(step: StepView) -> Tensor:

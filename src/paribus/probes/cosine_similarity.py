@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paribus.model.observe import Tensors
+from paribus.model import Rows
 from paribus.probes import EVERY_BLOCK, StepView, probe
 from paribus.probes.reduce import absent, depths
 
@@ -51,12 +51,11 @@ def embedding_similarity(step: StepView) -> Tensor:
     return torch.stack([_table(step.weights, name) for name in TABLES.values()], dim=1)
 
 
-def _table(weights: Tensors, name: str) -> Tensor:
+def _table(weights: Rows, name: str) -> Tensor:
     """[R, S]; an own embedding stage may have no such table."""
     if name in weights:
         return _similarities(weights[name])
-    R = next(iter(weights.values())).shape[0]
-    return absent(weights, R, len(STATISTICS))
+    return absent(weights, len(STATISTICS))
 
 
 def _similarities(x: Tensor) -> Tensor:

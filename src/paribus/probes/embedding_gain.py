@@ -21,11 +21,10 @@ STATISTICS = ("mean", "sd", "min", *QUANTILES, "max")
 )
 def embedding_gain(step: StepView) -> Tensor:
     """[R, 2, S] over channels; absent in an arm without the parameter."""
-    R = len(step.tokens)
     rows = []
     for name in PARAMETERS.values():
         if name not in step.weights:
-            rows.append(absent(step.weights, R, len(STATISTICS)))
+            rows.append(absent(step.weights, len(STATISTICS)))
             continue
         x_RD = step.weights[name].flatten(1)
         ends = (x_RD.amin(dim=1, keepdim=True), x_RD.amax(dim=1, keepdim=True))

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from paribus.data import TOKEN_CLASSES
-from paribus.model.observe import Labels, Tensors
+from paribus.model import Rows
+from paribus.model.observe import Labels
 from paribus.study import Setting
 
 GROUPS = ("embedding", "positions", "embedding norm", "attention", "mlp", "norms", "other")
@@ -34,27 +35,26 @@ def group_of(name: str) -> str:
     return "norms" if "norm." in name else "other"
 
 
-def groups(names: Tensors) -> Iterator[tuple[str, list[str]]]:
-    """(group, its parameters) of every group in GROUPS; the list may be empty."""
+def groups(rows: Rows) -> Iterator[list[Tensor]]:
+    """Of every group in GROUPS its numbers, [R, n] each; no piece where no parameter is of it."""
     by_group: dict[str, list[str]] = {group: [] for group in GROUPS}
-    for name in names:
+    for name in rows:
         by_group[group_of(name)].append(name)
-    yield from by_group.items()
+    return (rows.pieces(names) for names in by_group.values())
 
 
-def group_norms(tensors: Tensors) -> Tensor:
+def group_norms(rows: Rows) -> Tensor:
     """[R, G] the L2 norm of each group's numbers taken together; NaN for an empty group."""
-    R = next(iter(tensors.values())).shape[0]
     columns = []
-    for _, names in groups(tensors):
-        each = [torch.linalg.vector_norm(tensors[name].reshape(R, -1), dim=1) for name in names]
-        columns.append(torch.stack(each).square().sum(dim=0).sqrt() if each else absent(tensors, R))
+    for pieces in groups(rows):
+        each = [torch.linalg.vector_norm(piece, dim=1) for piece in pieces]
+        columns.append(torch.stack(each).square().sum(dim=0).sqrt() if each else absent(rows))
     return torch.stack(columns, dim=1)
 
 
-def absent(tensors: Tensors, *shape: int) -> Tensor:
-    """NaN: what is not there to be measured."""
-    return next(iter(tensors.values())).new_full(shape, torch.nan, dtype=torch.float32)
+def absent(rows: Rows, *shape: int) -> Tensor:
+    """[R, *shape] of NaN: what is not there to be measured."""
+    return rows.flat.new_full((len(rows.flat), *shape), torch.nan)
 
 
 def quantiles(values: Tensor) -> Tensor:

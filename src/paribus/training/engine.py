@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,16 +28,17 @@ from paribus.model import (
     Column,
     Dropout,
     Probe,
+    Rows,
     StepView,
     build_model,
     capture,
     initial_parameters,
     is_there,
+    role,
 )
 from paribus.streams import key
 from paribus.study import Setting
 from paribus.training.optimizer import AdamW, clip_factors, is_decayed
-from paribus.training.parameters import Rows
 from paribus.training.schedule import learning_rate
 
 # Measured at every step by the engine itself, with their units; probes add their own columns.
@@ -101,7 +102,9 @@ class Stack:
         self.device = torch.device(device)
         self._model = build_model(setting, dataset.vocab_size, folder).to(self.device).train()
         self.probes = tuple(p for p in probes if is_there(p, self._model, setting))
-        self.probe_columns: list[Column] = [c for p in self.probes for c in p.columns(setting)]
+        of_probes = [(p, p.columns(setting), p.shape(setting, len(seeds))) for p in self.probes]
+        self.probe_columns: list[Column] = [c for _, columns, _ in of_probes for c in columns]
+        self._layout = [(probe, len(columns), shape) for probe, columns, shape in of_probes]
         self._strict = strict
         self._token_classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._dropouts = [
@@ -110,9 +113,10 @@ class Stack:
             if isinstance(module, Dropout) and module.p > 0
         ]
 
-        # Decayed parameters come first, so that weight decay is one operation on a slice.
+        # Decayed parameters come first, so that weight decay is one operation on a slice; those of
+        # one role lie together, so that probes take few slices.
         decay = setting.training.optimizer.decay
-        named = dict(self._model.named_parameters())
+        named = dict(sorted(self._model.named_parameters(), key=lambda named: role(named[0])))
         self._shapes = {
             name: parameter.shape
             for wanted in (True, False)
@@ -235,9 +239,8 @@ class Stack:
         grads_RN: Tensor,
     ) -> StepView:
         """What the probes that are due see of the step just made."""
-        updates: Mapping[str, Tensor] = {}
-        if any(probe.updates for probe in due):
-            updates = Rows(self._weights.detach() - before_RN, self._shapes)
+        moved = any(probe.updates for probe in due)
+        updates_RN = self._weights.detach() - before_RN if moved else before_RN[:, :0]
         return StepView(
             setting=self.setting,
             t=self.t,
@@ -246,7 +249,7 @@ class Stack:
             outputs=outputs,
             weights=Rows(before_RN, self._shapes),
             gradients=Rows(grads_RN, self._shapes),
-            updates=updates,
+            updates=Rows(updates_RN, self._shapes if moved else {}),
             mean=Rows(self._adamw.mean, self._shapes),
             square=Rows(self._adamw.square, self._shapes),
         )
@@ -256,12 +259,11 @@ class Stack:
         """[R, P S] of every probe, NaN for those that are not due."""
         R = len(self.seeds)
         blocks = []
-        for probe in self.probes:
-            n_columns = len(probe.columns(self.setting))
+        for probe, n_columns, shape in self._layout:
             values = None
             if probe in due:
                 try:
-                    values = _checked(probe.measure(view), probe, probe.shape(self.setting, R))
+                    values = _checked(probe.measure(view), shape)
                 except Exception as error:
                     if self._strict:
                         raise ParibusError(
@@ -319,8 +321,8 @@ class Stack:
         return keys
 
 
-def _checked(values: object, probe: Probe, shape: tuple[int, ...]) -> Tensor:
-    """What a probe gave, if it is what it has declared."""
+def _checked(values: object, shape: tuple[int, ...]) -> Tensor:
+    """What a probe gave, if it has the shape that it declares."""
     if not isinstance(values, Tensor) or tuple(values.shape) != shape:
         found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         declared = f"{shape}: R replicas, then its parts and statistics"
