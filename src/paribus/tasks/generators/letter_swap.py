@@ -1,0 +1,25 @@
+"""Two neighbouring letters inside a word change places: "the value" or "the vaule"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from paribus.tasks.held_out import HeldOut, replace, words_inside
+from paribus.tasks.task import Question, task
+
+SPAN = 14
+
+
+@task("letter_swap", n_choices=2, description="the word, or the word with two letters swapped")
+def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    for site in held_out.sites(rng, length - SPAN, SPAN):
+        for word in words_inside(site.span, least=4):
+            text = word.group()
+            first = int(rng.integers(1, len(text) - 2))
+            swapped = replace(text, first, text[first + 1] + text[first])
+            if swapped != text and swapped.lower() not in held_out.words:
+                wrong = replace(site.span, word.start(), swapped)
+                yield Question(site.context, site.span, (wrong,))
+                break

@@ -1,0 +1,108 @@
+"""The text that tasks are made from: the validation split, and where words begin in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from paribus.data import Dataset
+
+LETTERS = r"[^\W\d_]+"
+# One white-space character between two others: inside a line of text, or where it is wrapped.
+WORD_GAP = re.compile(r"(?<=\S)\s(?=\S)")
+LEAST_CONTEXT = 8
+# The part of the split that solved examples come from; no scored item touches it.
+EXAMPLES_FRACTION = 0.05
+EXAMPLES_LEAST = 2_000
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a word begins: the text before it, and the text from the gap before it on."""
+
+    context: str
+    span: str
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Documents of the validation split (the first one may lack its beginning).
+
+    Attributes:
+        documents: their text, none empty.
+        words: what counts as a word, in lower case: all words of the corpus.
+    """
+
+    documents: tuple[str, ...]
+    words: frozenset[str]
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> HeldOut:
+        tokenizer, end = dataset.tokenizer, dataset.tokenizer.end_of_document
+        ids = dataset.validation
+        parts = [ids] if end is None else np.split(ids, np.flatnonzero(ids == end) + 1)
+        texts = (tokenizer.decode(part[part != end]) for part in parts)
+        documents = tuple(text for text in texts if text)
+        everything = (tokenizer.decode(dataset.train), *documents)
+        # Only corruptions are checked against the training text's words; no item shows any of it.
+        words = (word.lower() for text in everything for word in re.findall(LETTERS, text))
+        return cls(documents, frozenset(words))
+
+    def divide(self) -> tuple[HeldOut, HeldOut]:
+        """(what solved examples are made from, what scored items are made from)."""
+        total = sum(map(len, self.documents))
+        wanted = min(max(int(total * EXAMPLES_FRACTION), EXAMPLES_LEAST), total // 2)
+        examples, items = [], []
+        for document in self.documents:
+            examples.append(document[:wanted])
+            items.append(document[wanted:])
+            wanted -= len(examples[-1])
+        return tuple(  # type: ignore[return-value]
+            HeldOut(tuple(text for text in part if text), self.words) for part in (examples, items)
+        )
+
+    @cached_property
+    def marks(self) -> str:
+        """Every punctuation mark of the text, as often as it occurs."""
+        return "".join(re.findall(r"[.,;:!?()\"'-]", "".join(self.documents)))
+
+    def sites(self, rng: np.random.Generator, context: int, span: int) -> Iterator[Site]:
+        """Every place where a word begins inside running text, in random order.
+
+        Contexts start at a word and have at most `context` characters, spans exactly `span`.
+        """
+        places = [
+            (document, gap.start())
+            for document in self.documents
+            for gap in WORD_GAP.finditer(document)
+            if gap.start() + span <= len(document)
+        ]
+        for index in rng.permutation(len(places)):
+            document, at = places[index]
+            before = before_from_word(document, at, context)
+            if len(before) >= min(LEAST_CONTEXT, context):
+                yield Site(before, document[at : at + span])
+
+
+def before_from_word(document: str, at: int, length: int) -> str:
+    """At most `length` characters before `at`, from the first word that begins among them."""
+    start = max(at - length, 0)
+    text = document[start:at]
+    if start > 0 and not document[start - 1].isspace() and not text[:1].isspace():
+        text = re.sub(r"^\S*", "", text)
+    return text.lstrip()
+
+
+def words_inside(span: str, least: int) -> list[re.Match[str]]:
+    """Words of at least `least` letters that begin and end inside `span`, the edges not touched."""
+    whole = rf"(?<=\s)[^\W\d_]{{{least},}}(?=[^\w])"
+    return list(re.finditer(whole, span))
+
+
+def replace(span: str, start: int, text: str) -> str:
+    """`span` with `text` in the place of as many characters from `start` on."""
+    return span[:start] + text + span[start + len(text) :]
