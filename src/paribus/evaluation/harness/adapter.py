@@ -76,7 +76,6 @@ class ParibusLM(TemplateLM):
         self.replaced: list[tuple[str, int]] = []
         self.truncated: list[tuple[str, int]] = []
         self._known: dict[str, bool] = {}
-        self._stand_in: str | None = None
 
     @property
     def eot_token_id(self) -> int:
@@ -104,11 +103,14 @@ class ParibusLM(TemplateLM):
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = True
     ) -> list[tuple[float, bool]]:
-        """(summed log-probability in nats, whether greedy) of every continuation."""
+        """(summed log-probability in nats, whether greedy) of every continuation.
+
+        Without a context it follows `eot_token_id`, also where it begins with that token itself.
+        """
         results: list[tuple[float, bool]] = [(float("nan"), False)] * len(requests)
         numbers, pairs = [], []
         for number, request in enumerate(requests):
-            context, continuation = request.args
+            context, continuation = request.arguments
             if not continuation:
                 raise ParibusError(f"{_where(request)} has a choice of zero length; mend the task")
             texts = self._readable(request, context, continuation)
@@ -138,7 +140,7 @@ class ParibusLM(TemplateLM):
         return Pair(np.array(start, np.int64), np.array(end, np.int64))
 
     def _loglikelihood_tokens(self, requests, disable_tqdm: bool = True, **kwargs: Any):
-        """The harness's hook, for requests that are tokens already: ((texts), context, continuation)."""
+        """The harness's hook for tokens: requests of (texts, context, continuation)."""
         pairs = [Pair(np.array(start), np.array(end)) for _, start, end in requests]
         return [(scored.loglikelihood, scored.greedy) for scored in score(self.model, pairs)]
 
@@ -174,7 +176,7 @@ class ParibusLM(TemplateLM):
         texts = [""] * len(requests)
         numbers, rows = [], []
         for number, request in enumerate(requests):
-            context, options = request.args
+            context, options = request.arguments
             if options.get("do_sample") or options.get("temperature"):
                 raise ParibusError(
                     f"{_where(request)} wants sampling, and nothing is sampled here; "

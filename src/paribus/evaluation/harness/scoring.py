@@ -91,9 +91,7 @@ def _groups(pairs: Sequence[Pair]) -> list[_Group]:
     ]
 
 
-def _families(
-    groups: list[_Group], shares: bool
-) -> Iterator[tuple[np.ndarray, list[_Group]]]:
+def _families(groups: list[_Group], shares: bool) -> Iterator[tuple[np.ndarray, list[_Group]]]:
     """Groups whose contexts begin alike, with that beginning; those that do not, with none."""
     alone: list[_Group] = []
     start = 0

@@ -19,7 +19,10 @@ def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
     for site in held_out.sites(rng, length - SPAN, SPAN):
         for word in words_inside(site.span, least=4):
             text = word.group()
-            changed = replace(text, int(rng.integers(1, len(text))), str(rng.choice(known)))
+            at = int(rng.integers(1, len(text)))
+            # Not a neighbour's letter: an untrained model with tied embeddings repeats itself.
+            others = [letter for letter in known if letter not in text[at - 1 : at + 2].lower()]
+            changed = replace(text, at, str(rng.choice(others)))
             if changed.lower() not in held_out.words:
                 wrong = replace(site.span, word.start(), changed)
                 yield Question(site.context, site.span, (wrong,))
