@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -10,8 +11,8 @@ from paribus.data import Dataset
 from paribus.streams import stream
 from paribus.tasks import HeldOut, Suite, TaskItems, all_tasks, build_suite
 
-# They need more verbs and paragraphs than the language reference has in its held-out part.
-RICH_TEXT_ONLY = {"agreement", "paragraph_end"}
+# They need more verbs, capitals and paragraphs than the language reference's held-out part has.
+RICH_TEXT_ONLY = {"agreement", "case", "paragraph_end"}
 ON_PYDOC = sorted(all_tasks().keys() - RICH_TEXT_ONLY)
 
 RICH = HeldOut(
@@ -105,16 +106,26 @@ def test_tasks_of_richer_texts_are_real_text_of_either_kind_half_and_half(name: 
         assert any(question.context + question.right in text for text in RICH.documents)
         assert len(question.right) == len(wrong)
         assert question.right != wrong
-    # Every form is as often right as it is wrong.
-    first = {"agreement": lambda text: text.split()[0], "paragraph_end": lambda text: text[:2]}[
-        name
-    ]
-    right = Counter(first(question.right)[:2] == "\n\n" for question in questions)
-    if name == "paragraph_end":
-        assert right[True] == right[False]
-    else:
-        plural = Counter(first(question.right) in ("are", "were") for question in questions)
-        assert plural[True] == plural[False]
+    # A preference for one kind is right half of the time.
+    kinds: dict[str, Callable[[str], bool]] = {
+        "agreement": lambda text: text.split()[0] in ("are", "were"),
+        "case": lambda text: text[1].isupper(),
+        "paragraph_end": lambda text: text.startswith("\n\n"),
+    }
+    counts = Counter(kinds[name](question.right) for question in questions)
+    assert counts[True] == counts[False]
+
+
+@pytest.mark.parametrize("name", ["continuation", "line_start"])
+def test_every_choice_of_a_group_is_right_once(dataset: Dataset, name: str) -> None:
+    """So that whoever ignores the context has exactly chance."""
+    task = all_tasks()[name]
+    questions = list(task.generate(HeldOut.of(dataset), stream(0, name), task.length))
+    assert len(questions) % 4 == 0
+    for at in range(0, len(questions), 4):
+        group = questions[at : at + 4]
+        assert len({question.right for question in group}) == 4
+        assert len({frozenset((question.right, *question.wrong)) for question in group}) == 1
 
 
 def test_agreement_changes_the_number_of_the_verb_alone() -> None:

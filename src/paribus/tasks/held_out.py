@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from paribus.data import Dataset
+
+T = TypeVar("T")
 
 LETTERS = r"[^\W\d_]+"
 # One white-space character between two others: inside a line of text, or where it is wrapped.
@@ -18,6 +23,8 @@ LEAST_CONTEXT = 8
 # The part of the split that solved examples come from; no scored item touches it.
 EXAMPLES_FRACTION = 0.05
 EXAMPLES_LEAST = 2_000
+# Of either split; more would make no better items, and take long to search.
+MOST_TOKENS = 2**20
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class HeldOut:
 
     Attributes:
         documents: their text, none empty.
-        words: what counts as a word, in lower case: all words of the corpus.
+        words: what counts as a word, in lower case: the words of the corpus.
     """
 
     documents: tuple[str, ...]
@@ -43,14 +50,17 @@ class HeldOut:
     @classmethod
     def of(cls, dataset: Dataset) -> HeldOut:
         tokenizer, end = dataset.tokenizer, dataset.tokenizer.end_of_document
-        ids = dataset.validation
+        ids = dataset.validation[:MOST_TOKENS]
         parts = [ids] if end is None else np.split(ids, np.flatnonzero(ids == end) + 1)
         texts = (tokenizer.decode(part[part != end]) for part in parts)
         documents = tuple(text for text in texts if text)
-        everything = (tokenizer.decode(dataset.train), *documents)
+        everything = (tokenizer.decode(dataset.train[:MOST_TOKENS]), *documents)
         # Only corruptions are checked against the training text's words; no item shows any of it.
         words = (word.lower() for text in everything for word in re.findall(LETTERS, text))
         return cls(documents, frozenset(words))
+
+    def contains(self, text: str) -> bool:
+        return any(text in document for document in self.documents)
 
     def divide(self) -> tuple[HeldOut, HeldOut]:
         """(what solved examples are made from, what scored items are made from)."""
@@ -70,6 +80,21 @@ class HeldOut:
         """Every punctuation mark of the text, as often as it occurs."""
         return "".join(re.findall(r"[.,;:!?()\"'-]", "".join(self.documents)))
 
+    @cached_property
+    def pairs(self) -> Counter[str]:
+        """How often each pair of neighbouring characters occurs."""
+        return Counter(text[at : at + 2] for text in self.documents for at in range(len(text) - 1))
+
+    def most_plausible(self, texts: Iterable[str]) -> str:
+        """The one whose pairs of neighbouring characters are the most common ones.
+
+        A corruption chosen so is not betrayed by a pair that the language does not have.
+        """
+        return max(texts, key=lambda text: sum(map(self._weight, text, text[1:])))
+
+    def _weight(self, first: str, second: str) -> float:
+        return math.log1p(self.pairs[first + second])
+
     def sites(self, rng: np.random.Generator, context: int, span: int) -> Iterator[Site]:
         """Every place where a word begins inside running text, in random order.
 
@@ -86,6 +111,23 @@ class HeldOut:
             before = before_from_word(document, at, context)
             if len(before) >= min(LEAST_CONTEXT, context):
                 yield Site(before, document[at : at + span])
+
+
+def grouped(found: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[list[T]]:
+    """Groups of `size` that differ in their keys, each of `found` in one at most.
+
+    Where every member of a group is right once and wrong for the others, no choice can be preferred
+    for what it is: whoever ignores the context is right once in `size`.
+    """
+    waiting: list[dict[str, T]] = []
+    for value in found:
+        group = next((group for group in waiting if key(value) not in group), None)
+        if group is None:
+            waiting.append(group := {})
+        group[key(value)] = value
+        if len(group) == size:
+            waiting.remove(group)
+            yield list(group.values())
 
 
 def before_from_word(document: str, at: int, length: int) -> str:

@@ -84,7 +84,8 @@ def build_suite(
             ("items", for_items, n_items),
         ):
             questions = task.generate(text, stream(seed, "tasks", task.name, purpose), length)
-            distinct = _distinct(questions if length >= LEAST_LENGTH else (), wanted)
+            asked = questions if length >= LEAST_LENGTH else ()
+            distinct = _distinct(asked, wanted, held_out)
             drawn.append(_placed(distinct, stream(seed, "tasks", task.name, purpose, "places")))
         examples, items = drawn
         if length < LEAST_LENGTH:
@@ -123,14 +124,16 @@ def fitting_shots(
     )
 
 
-def _distinct(questions: Iterable[Question], wanted: int) -> list[Question]:
-    """The first `wanted` questions that differ in what is right and in where it stands."""
+def _distinct(questions: Iterable[Question], wanted: int, held_out: HeldOut) -> list[Question]:
+    """The first `wanted` questions that differ and have one right choice."""
     kept: dict[tuple[str, str], Question] = {}
     for question in questions:
         if len(kept) == wanted:
             break
-        choices = (question.right, *question.wrong)
-        if len(set(choices)) == len(choices) and question.right.strip():
+        choices = {question.right, *question.wrong}
+        # Text repeats itself: a distractor may be how it goes on elsewhere.
+        also_right = any(held_out.contains(question.context + wrong) for wrong in question.wrong)
+        if len(choices) == 1 + len(question.wrong) and not also_right:
             kept.setdefault((question.context, question.right), question)
     return list(kept.values())
 

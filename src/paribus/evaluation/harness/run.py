@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # What a study runs unless it says otherwise: all tasks of its text, so many items of each.
 DEFAULT_SHOTS = (0, 3)
-DEFAULT_ITEMS = 64
+DEFAULT_ITEMS = 48
 
 
 def evaluate_tasks(

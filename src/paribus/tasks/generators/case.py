@@ -1,4 +1,7 @@
-"""A letter of a word changes between capital and small: "the value" or "the vaLue"."""
+"""The first letter of a word, small or capital. Half of the items are of each kind.
+
+Texts with too few capitals do not have this task.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,15 @@ from paribus.tasks.task import Question, task
 SPAN = 12
 
 
-@task("case", n_choices=2, description="the word, or the word with one letter in the other case")
+@task("case", n_choices=2, description="the word, or the word with its first letter in other case")
 def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     known = set("".join(held_out.documents))
+    waiting: tuple[list[Question], list[Question]] = ([], [])
     for site in held_out.sites(rng, length - SPAN, SPAN):
-        for word in words_inside(site.span, least=3):
-            at = word.start() + int(rng.integers(len(word.group())))
-            other = site.span[at].swapcase()
-            if other != site.span[at] and other in known:
-                yield Question(site.context, site.span, (replace(site.span, at, other),))
-                break
+        for word in words_inside(site.span, least=2)[:1]:
+            letter = word.group()[0]
+            if word.start() == 1 and letter.swapcase() in known - {letter}:
+                wrong = replace(site.span, 1, letter.swapcase())
+                waiting[letter.isupper()].append(Question(site.context, site.span, (wrong,)))
+        if all(waiting):
+            yield from (questions.pop() for questions in waiting)

@@ -17,9 +17,12 @@ def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
     for site in held_out.sites(rng, length - SPAN, SPAN):
         for word in words_inside(site.span, least=4):
             text = word.group()
-            first = int(rng.integers(1, len(text) - 2))
-            swapped = replace(text, first, text[first + 1] + text[first])
-            if swapped != text and swapped.lower() not in held_out.words:
-                wrong = replace(site.span, word.start(), swapped)
-                yield Question(site.context, site.span, (wrong,))
+            swaps = (replace(text, at, text[at + 1] + text[at]) for at in range(1, len(text) - 2))
+            wrong = [
+                replace(site.span, word.start(), swapped)
+                for swapped in swaps
+                if swapped != text and swapped.lower() not in held_out.words
+            ]
+            if wrong:
+                yield Question(site.context, site.span, (held_out.most_plausible(wrong),))
                 break

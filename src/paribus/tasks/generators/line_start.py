@@ -7,34 +7,33 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from paribus.tasks.held_out import HeldOut, before_from_word
+from paribus.tasks.held_out import HeldOut, before_from_word, grouped
 from paribus.tasks.task import Question, task
 
 SPAN = 8
 LINE = re.compile(r"\n(?=[^\n])")
+# Long enough to see how earlier lines begin; a solved example of this length still fits.
+LENGTH = 63
 
 
-@task("line_start", n_choices=4, description="the true beginning of the next line, by its shape")
+@task(
+    "line_start",
+    n_choices=4,
+    description="the true beginning of the next line, by its shape",
+    length=LENGTH,
+)
 def line_start(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     places = [
-        (document, line.end())
+        (before_from_word(document, line.end(), length - SPAN), document[line.end() :][:SPAN])
         for document in held_out.documents
         for line in LINE.finditer(document)
         if line.end() + SPAN <= len(document)
     ]
-    starts = sorted({document[at : at + SPAN] for document, at in places})
-    for index in rng.permutation(len(places)):
-        document, at = places[index]
-        context, right = before_from_word(document, at, length - SPAN), document[at : at + SPAN]
-        wrong: dict[str, str] = {}
-        for other in rng.permutation(len(starts)):
-            shape = shape_of(starts[other])
-            if shape != shape_of(right):
-                wrong.setdefault(shape, starts[other])
-            if len(wrong) == 3:
-                break
-        if len(wrong) == 3 and context.strip():
-            yield Question(context, right, tuple(wrong.values()))
+    found = [place for place in places if place[0].strip()]
+    shuffled = (found[index] for index in rng.permutation(len(found)))
+    for group in grouped(shuffled, lambda place: shape_of(place[1]), size=4):
+        for context, right in group:
+            yield Question(context, right, tuple(other for _, other in group if other != right))
 
 
 def shape_of(text: str) -> str:

@@ -15,21 +15,18 @@ SPAN = 10
 
 @task("next_word", n_choices=4, description="the true next word among words of its length")
 def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    found = [
-        (site, word)
-        for site in held_out.sites(rng, length - SPAN, SPAN)
-        for word in words_inside(site.span, least=3)[:1]
-        if word.start() == 1
-    ]
-    by_length = defaultdict(set)
+    sites = held_out.sites(rng, length - SPAN, SPAN)
+    words = ((site, words_inside(site.span, least=3)[:1]) for site in sites)
+    found = [(site, word.group()) for site, first in words for word in first if word.start() == 1]
+    by_length: dict[int, set[str]] = defaultdict(set)
     for _, word in found:
-        by_length[len(word.group())].add(word.group())
-    ordered = {size: sorted(words) for size, words in by_length.items()}
+        by_length[len(word)].add(word)
+    ordered = {size: sorted(others) for size, others in by_length.items()}
     for site, word in found:
-        words = ordered[len(word.group())]
-        if len(words) >= 4:
-            others = [words[i] for i in rng.choice(len(words), size=4, replace=False)]
+        known = ordered[len(word)]
+        if len(known) >= 4:
+            others = [known[i] for i in rng.choice(len(known), size=4, replace=False)]
             # The gap before and the character after stay, so that the word alone decides.
-            right = site.span[: word.end() + 1]
-            wrong = [replace(right, 1, other) for other in others if other != word.group()][:3]
+            right = site.span[: len(word) + 2]
+            wrong = [replace(right, 1, other) for other in others if other != word][:3]
             yield Question(site.context, right, tuple(wrong))

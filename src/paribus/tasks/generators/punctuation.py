@@ -1,4 +1,4 @@
-"""A punctuation mark, or another one in its place."""
+"""A punctuation mark, or another one that might stand between the same neighbours."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from paribus.tasks.held_out import HeldOut, replace
 from paribus.tasks.task import Question, task
 
 SPAN = 14
+TRIED = 3
 MARK = re.compile(r"(?<=.)[.,;:!?()\"'-](?=.)", re.DOTALL)
 
 
@@ -19,7 +20,10 @@ def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
     marks = held_out.marks
     for site in held_out.sites(rng, length - SPAN, SPAN):
         if mark := MARK.search(site.span):
-            # Drawn as often as the text has it, so that a common mark is not thereby right.
-            other = marks[int(rng.integers(len(marks)))]
-            if other != mark.group():
-                yield Question(site.context, site.span, (replace(site.span, mark.start(), other),))
+            # Drawn as often as the text has them, so that a common mark is not thereby right.
+            drawn = {marks[at] for at in rng.integers(len(marks), size=TRIED)}
+            wrong = [
+                replace(site.span, mark.start(), other) for other in sorted(drawn - {mark.group()})
+            ]
+            if wrong:
+                yield Question(site.context, site.span, (held_out.most_plausible(wrong),))

@@ -1,4 +1,4 @@
-"""One letter of a word becomes another: "the value" or "the vadue"."""
+"""One letter of a word becomes another that might stand there: "the value" or "the valoe"."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from paribus.tasks.held_out import HeldOut, replace, words_inside
 from paribus.tasks.task import Question, task
 
 SPAN = 14
+TRIED = 4
 
 
 @task("typo", n_choices=2, description="the word, or the word with one letter replaced")
@@ -19,11 +20,18 @@ def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
     for site in held_out.sites(rng, length - SPAN, SPAN):
         for word in words_inside(site.span, least=4):
             text = word.group()
-            at = int(rng.integers(1, len(text)))
-            # Not a neighbour's letter: an untrained model with tied embeddings repeats itself.
-            others = [letter for letter in known if letter not in text[at - 1 : at + 2].lower()]
-            changed = replace(text, at, str(rng.choice(others)))
-            if changed.lower() not in held_out.words:
-                wrong = replace(site.span, word.start(), changed)
-                yield Question(site.context, site.span, (wrong,))
+            wrong = [
+                replace(site.span, word.start(), changed)
+                for changed in (_changed(text, known, rng) for _ in range(TRIED))
+                if changed.lower() not in held_out.words
+            ]
+            if wrong:
+                yield Question(site.context, site.span, (held_out.most_plausible(wrong),))
                 break
+
+
+def _changed(text: str, letters: list[str], rng: np.random.Generator) -> str:
+    at = int(rng.integers(1, len(text)))
+    # Not a neighbour's letter: an untrained model with tied embeddings repeats itself.
+    others = [letter for letter in letters if letter not in text[at - 1 : at + 2].lower()]
+    return replace(text, at, others[int(rng.integers(len(others)))])

@@ -21,9 +21,10 @@ def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterat
             first, gap, second = two.groups()
             earlier = (first[:-1], first[-1] + second)
             later = (first + second[0], second[1:])
-            cuts = [cut for cut in (earlier, later) if all(cut)]
-            if cuts:
-                left, right = cuts[int(rng.integers(len(cuts)))]
-                if not {left.lower(), right.lower()} <= held_out.words:
-                    wrong = replace(site.span, two.start(), left + gap + right)
-                    yield Question(site.context, site.span, (wrong,))
+            wrong = [
+                replace(site.span, two.start(), left + gap + right)
+                for left, right in (earlier, later)
+                if left and right and not {left.lower(), right.lower()} <= held_out.words
+            ]
+            if wrong:
+                yield Question(site.context, site.span, (held_out.most_plausible(wrong),))
