@@ -167,3 +167,31 @@ def test_a_smaller_window_offers_fewer_solved_examples(
 ) -> None:
     made: TaskItems = build_suite(dataset, 0, window, names=["typo"], n_items=50).tasks["typo"]
     assert made.shots == shots
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        "a" * 5_000,
+        "да нет не знаю, что там было. " * 200,
+        "你好世界。" * 900,
+        "1 2 3 " * 900,
+    ],
+)
+def test_a_text_of_another_kind_gives_fewer_items_and_no_crash(text: str) -> None:
+    held_out = HeldOut((text,) if text else (), frozenset(text.lower().split()))
+    for name, task in all_tasks().items():
+        for question in task.generate(held_out, stream(0, name), task.length):
+            assert len({len(question.right), *map(len, question.wrong)}) == 1
+            assert len(question.wrong) == task.n_choices - 1
+
+
+def test_documents_are_those_of_the_corpus(dataset: Dataset) -> None:
+    from pydoc_data.topics import topics
+
+    documents = HeldOut.of(dataset).documents
+    last = [topics[name] for name in sorted(topics)][-len(documents) + 1 :]
+    assert list(documents[1:]) == last
+    assert topics[sorted(topics)[-len(documents)]].endswith(documents[0])

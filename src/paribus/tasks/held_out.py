@@ -51,8 +51,8 @@ class HeldOut:
     def of(cls, dataset: Dataset) -> HeldOut:
         tokenizer, end = dataset.tokenizer, dataset.tokenizer.end_of_document
         ids = dataset.validation[:MOST_TOKENS]
-        parts = [ids] if end is None else np.split(ids, np.flatnonzero(ids == end) + 1)
-        texts = (tokenizer.decode(part[part != end]) for part in parts)
+        ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
+        texts = (tokenizer.decode(part) for part in np.split(np.delete(ids, ends), _starts(ends)))
         documents = tuple(text for text in texts if text)
         everything = (tokenizer.decode(dataset.train[:MOST_TOKENS]), *documents)
         # Only corruptions are checked against the training text's words; no item shows any of it.
@@ -90,10 +90,11 @@ class HeldOut:
 
         A corruption chosen so is not betrayed by a pair that the language does not have.
         """
-        return max(texts, key=lambda text: sum(map(self._weight, text, text[1:])))
-
-    def _weight(self, first: str, second: str) -> float:
-        return math.log1p(self.pairs[first + second])
+        # The product of counts orders as the sum of their logarithms does, and is exact.
+        return max(
+            texts,
+            key=lambda text: math.prod(1 + self.pairs[text[i : i + 2]] for i in range(len(text))),
+        )
 
     def sites(self, rng: np.random.Generator, context: int, span: int) -> Iterator[Site]:
         """Every place where a word begins inside running text, in random order.
@@ -111,6 +112,11 @@ class HeldOut:
             before = before_from_word(document, at, context)
             if len(before) >= min(LEAST_CONTEXT, context):
                 yield Site(before, document[at : at + span])
+
+
+def _starts(ends: np.ndarray) -> np.ndarray:
+    """Where documents begin once the tokens at `ends` are taken out."""
+    return ends - np.arange(len(ends))
 
 
 def grouped(found: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[list[T]]:

@@ -1,6 +1,6 @@
 """The LM Evaluation Harness: a trained model in it, tasks run through it, and what ran pinned.
 
-Importing this room loads neither PyTorch nor the harness; `evaluate_tasks` loads both.
+Importing this room does not load the harness; `evaluate_tasks` does.
 """
 
 from paribus.evaluation.harness.outcome import TaskResults

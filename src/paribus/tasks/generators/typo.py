@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from string import ascii_lowercase
 
 import numpy as np
 
@@ -16,7 +15,7 @@ TRIED = 4
 
 @task("typo", n_choices=2, description="the word, or the word with one letter replaced")
 def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    known = sorted(set(ascii_lowercase) & set("".join(held_out.documents)))
+    known = sorted({letter for text in held_out.documents for letter in text if letter.islower()})
     for site in held_out.sites(rng, length - SPAN, SPAN):
         for word in words_inside(site.span, least=4):
             text = word.group()
@@ -34,4 +33,4 @@ def _changed(text: str, letters: list[str], rng: np.random.Generator) -> str:
     at = int(rng.integers(1, len(text)))
     # Not a neighbour's letter: an untrained model with tied embeddings repeats itself.
     others = [letter for letter in letters if letter not in text[at - 1 : at + 2].lower()]
-    return replace(text, at, others[int(rng.integers(len(others)))])
+    return replace(text, at, others[int(rng.integers(len(others)))]) if others else text
