@@ -72,32 +72,28 @@ def build_suite(
     `left_out`. Raises ParibusError for an unknown task, and for a named one that is left out.
     """
     held_out = HeldOut.of(dataset)
-    for_examples, for_items = held_out.divide()
     delimiter = "\n" if any("\n" in text for text in held_out.documents) else " "
     tasks: dict[str, TaskItems] = {}
     left_out: dict[str, str] = {}
     for task in find_tasks(names):
         length = min(task.length, window)
-        drawn = []
-        for purpose, text, wanted in (
-            ("examples", for_examples, max(SHOTS)),
-            ("items", for_items, n_items),
-        ):
-            questions = task.generate(text, stream(seed, "tasks", task.name, purpose), length)
-            asked = questions if length >= LEAST_LENGTH else ()
-            distinct = _distinct(asked, wanted, held_out)
-            drawn.append(_placed(distinct, stream(seed, "tasks", task.name, purpose, "places")))
-        examples, items = drawn
         if length < LEAST_LENGTH:
             left_out[task.name] = f"the window of {window} tokens is shorter than {LEAST_LENGTH}"
-        elif len(items) < n_items or len(examples) < max(SHOTS):
+            continue
+        examples, items = (
+            _draw(task, text, held_out, length, wanted, seed, purpose)
+            for purpose, text, wanted in zip(
+                ("examples", "items"), held_out.divide(), (max(SHOTS), n_items), strict=True
+            )
+        )
+        if len(items) < n_items:
             left_out[task.name] = f"the held-out text has {len(items)} of {n_items} items"
-        else:
-            shots = fitting_shots(items, examples, delimiter, window, dataset.tokenizer.encode)
+        elif len(examples) < max(SHOTS):
+            left_out[task.name] = f"the held-out text has {len(examples)} of {max(SHOTS)} examples"
+        elif shots := fitting_shots(items, examples, delimiter, window, dataset.tokenizer.encode):
             tasks[task.name] = TaskItems(task, items, examples, shots)
-            if not shots:
-                del tasks[task.name]
-                left_out[task.name] = f"its items do not fit into {window} tokens"
+        else:
+            left_out[task.name] = f"its items do not fit into {window} tokens"
     for name in names or ():
         if name in left_out:
             raise ParibusError(
@@ -124,6 +120,21 @@ def fitting_shots(
     )
 
 
+def _draw(
+    task: Task,
+    text: HeldOut,
+    held_out: HeldOut,
+    length: int,
+    wanted: int,
+    seed: int,
+    purpose: str,
+) -> tuple[Item, ...]:
+    """At most `wanted` items of `text`, a part of `held_out`."""
+    questions = task.generate(text, stream(seed, "tasks", task.name, purpose), length)
+    distinct = _distinct(questions, wanted, held_out)
+    return tuple(_placed(distinct, stream(seed, "tasks", task.name, purpose, "places")))
+
+
 def _distinct(questions: Iterable[Question], wanted: int, held_out: HeldOut) -> list[Question]:
     """The first `wanted` questions that differ and have one right choice."""
     kept: dict[tuple[str, str], Question] = {}
@@ -138,12 +149,8 @@ def _distinct(questions: Iterable[Question], wanted: int, held_out: HeldOut) -> 
     return list(kept.values())
 
 
-def _placed(questions: list[Question], rng: np.random.Generator) -> tuple[Item, ...]:
+def _placed(questions: list[Question], rng: np.random.Generator) -> Iterator[Item]:
     """Items whose answers stand at every place equally often, in any first part of them too."""
-    return tuple(_items(questions, rng))
-
-
-def _items(questions: list[Question], rng: np.random.Generator) -> Iterator[Item]:
     places: list[int] = []
     for question in questions:
         if not places:

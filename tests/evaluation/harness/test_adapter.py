@@ -201,5 +201,7 @@ def test_a_byte_pair_tokenizer_is_split_at_the_choice_or_where_the_harness_does(
     assert lm._encode_pair("the", " value") == (lm.tok_encode("the"), lm.tok_encode(" value"))
     # " value" is one token: the gap cannot be left with the context.
     assert lm._encode_pair("the ", "value") == (lm.tok_encode("the"), lm.tok_encode(" value"))
+    # "value" inside of " value": nothing would be left of the choice.
+    assert lm._encode_pair(" va", "lue") == (lm.tok_encode(" va"), lm.tok_encode("lue"))
     assert math.isfinite(lm.loglikelihood([request("the", " välue")])[0][0])
     assert lm.skipped == []

@@ -98,7 +98,9 @@ class ParibusLM(TemplateLM):
         whole, start = self.tok_encode(context + continuation), self.tok_encode(context)
         if 0 < len(start) < len(whole) and whole[: len(start)] == start:
             return start, whole[len(start) :]
-        return super()._encode_pair(context, continuation)
+        pair = super()._encode_pair(context, continuation)
+        # Where one token spans the boundary, what is left of the split may be nothing.
+        return pair if all(pair) else (start, self.tok_encode(continuation))
 
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = True
