@@ -13,6 +13,7 @@ and refuses a file that is not the one the configuration names, so the folder ma
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -128,7 +129,8 @@ class WrittenSuite:
 
 
 def write_suite(folder: Path, suite: Suite) -> WrittenSuite:
-    """Write `suite` to `folder`; equal suites give equal bytes."""
+    """Write `suite` to `folder`, in the place of one that is there; equal suites, equal bytes."""
+    _clear(folder)
     tasks = {name: _write_task(folder, made, suite.delimiter) for name, made in suite.tasks.items()}
     write_bytes(folder / "items.py", LOADER.encode())
     record = {
@@ -165,6 +167,14 @@ def read_suite(folder: Path) -> WrittenSuite:
             )
     digest = _digest((folder / "suite.json").read_bytes())
     return WrittenSuite(folder, tasks, left_out, origin, digest)
+
+
+def _clear(folder: Path) -> None:
+    """Take away the tasks that an earlier suite names: the harness runs all that it finds."""
+    with contextlib.suppress(ParibusError):
+        for task in read_suite(folder).tasks.values():
+            for file in task.files:
+                (folder / file).unlink()
 
 
 def _write_task(folder: Path, made: TaskItems, delimiter: str) -> dict[str, Any]:
