@@ -1,0 +1,10 @@
+"""The LM Evaluation Harness: a trained model in it, tasks run through it, and what ran pinned.
+
+Importing this room does not load the harness; `evaluate_tasks` does.
+"""
+
+from paribus.evaluation.harness.outcome import TaskResults
+from paribus.evaluation.harness.pins import harness_pins
+from paribus.evaluation.harness.run import evaluate_tasks
+
+__all__ = ["TaskResults", "evaluate_tasks", "harness_pins"]

@@ -1,0 +1,170 @@
+"""What an evaluation of tasks gives: a row per item, and what follows from the rows.
+
+`acc`, the choice of the highest summed log-likelihood, is the accuracy that counts. Choices of this
+suite's items have one length in characters, so that sums and means rank them alike; where lengths
+differ (tasks of others), `acc_norm`, per character, stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+CALIBRATION_BINS = 15  # of equal width, as in Guo et al. 2017
+
+UNITS = {
+    "task": "1",
+    "shots": "examples",
+    "item": "1",
+    "prompt_sha256": "1",
+    "answer": "choice",
+    "predicted": "choice",
+    "correct": "1",
+    "correct_per_character": "1",
+    "loglikelihood": "nats",
+    "probability": "1",
+}
+SCHEMA = pa.schema(
+    [
+        pa.field(name, kind, metadata={"unit": UNITS[name]})
+        for name, kind in {
+            "task": pa.string(),
+            "shots": pa.int32(),
+            "item": pa.int32(),
+            "prompt_sha256": pa.string(),
+            "answer": pa.int32(),
+            "predicted": pa.int32(),
+            "correct": pa.bool_(),
+            "correct_per_character": pa.bool_(),
+            "loglikelihood": pa.list_(pa.float64()),
+            "probability": pa.list_(pa.float64()),
+        }.items()
+    ]
+)
+
+
+@dataclass(frozen=True)
+class TaskResults:
+    """One model on some tasks, each at some numbers of solved examples (shots).
+
+    Attributes:
+        items: a row per (task, shots, item), in the order in which they ran; see SCHEMA. `item` is
+            the line of the task's file, `prompt_sha256` the digest of context and choices as the
+            harness built them, `probability` the softmax of `loglikelihood` over the choices.
+            A model without finite log-likelihoods answers nothing: no item of it is correct.
+        chance: {task: accuracy of a guess}.
+        not_offered: (task, shots) that were asked for and do not fit the window.
+        skipped, replaced: {task: items that held unknown characters} by what was done with them;
+            skipped items have no row.
+        pins: which harness, which tasks (see `harness_pins`).
+    """
+
+    items: pa.Table
+    chance: dict[str, float]
+    not_offered: tuple[tuple[str, int], ...]
+    skipped: dict[str, int]
+    replaced: dict[str, int]
+    pins: dict[str, Any]
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """A row per (task, shots): items, correct, accuracy and its like, Brier score, ECE.
+
+        `normalised_accuracy` is (accuracy - chance) / (1 - chance): 0 for a guess, 1 for no error.
+        `brier_score` is the mean over items of the squared distance between the choices'
+        probabilities and the answer (Brier 1950; 0 to 2), `calibration_error` that of the most
+        probable choice.
+        """
+        columns = {name: self.items[name].to_pylist() for name in SCHEMA.names}
+        rows: dict[tuple[str, int], list[int]] = {}
+        for row, key in enumerate(zip(columns["task"], columns["shots"], strict=True)):
+            rows.setdefault(key, []).append(row)
+        return [
+            {"task": task, "shots": shots, "chance": self.chance[task]}
+            | _measures(
+                {name: [column[i] for i in at] for name, column in columns.items()},
+                self.chance[task],
+            )
+            for (task, shots), at in rows.items()
+        ]
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """Macro averages: the unweighted mean over tasks, by number of shots and overall.
+
+        Overall, every task counts once, with the mean over its numbers of shots.
+        """
+        cells = self.cells
+        by_shots = {
+            shots: _macro([[cell] for cell in cells if cell["shots"] == shots])
+            for shots in sorted({cell["shots"] for cell in cells})
+        }
+        by_task: dict[str, list[dict[str, Any]]] = {}
+        for cell in cells:
+            by_task.setdefault(cell["task"], []).append(cell)
+        return {
+            "overall": _macro(list(by_task.values())),
+            "by_shots": {str(shots): macro for shots, macro in by_shots.items()},
+        }
+
+
+MACRO = (
+    "accuracy",
+    "accuracy_per_character",
+    "normalised_accuracy",
+    "brier_score",
+    "calibration_error",
+)
+
+
+def _macro(tasks: list[list[dict[str, Any]]]) -> dict[str, float | int | None]:
+    """Means over tasks of the means over a task's cells; None where one of them is None."""
+    macro: dict[str, float | int | None] = {"tasks": len(tasks)}
+    for name in MACRO:
+        values = [[cell[name] for cell in cells] for cells in tasks]
+        known = bool(values) and all(value is not None for row in values for value in row)
+        macro[name] = (
+            math.fsum(math.fsum(row) / len(row) for row in values) / len(values) if known else None
+        )
+    return macro
+
+
+def _measures(rows: dict[str, list[Any]], chance: float) -> dict[str, Any]:
+    n, correct = len(rows["item"]), sum(rows["correct"])
+    accuracy = correct / n
+    probabilities = rows["probability"]
+    finite = all(math.isfinite(p) for row in probabilities for p in row)
+    return {
+        "items": n,
+        "correct": correct,
+        "accuracy": accuracy,
+        "accuracy_per_character": sum(rows["correct_per_character"]) / n,
+        "normalised_accuracy": (accuracy - chance) / (1 - chance),
+        "brier_score": brier_score(probabilities, rows["answer"]) if finite else None,
+        "calibration_error": (calibration_error(probabilities, rows["answer"]) if finite else None),
+    }
+
+
+def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
+    """Mean over items of sum_k (p_k - [k is the answer])^2 (Brier 1950)."""
+    return math.fsum(
+        (p - (choice == answer)) ** 2
+        for row, answer in zip(probabilities, answers, strict=True)
+        for choice, p in enumerate(row)
+    ) / len(answers)
+
+
+def calibration_error(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
+    """Mean of |accuracy - confidence| over bins, weighted by items (Guo et al. 2017, eq. 3)."""
+    confidence = np.array([max(row) for row in probabilities])
+    hits = np.array(
+        [np.argmax(row) == answer for row, answer in zip(probabilities, answers, strict=True)]
+    )
+    bins = np.clip(np.ceil(confidence * CALIBRATION_BINS) - 1, 0, CALIBRATION_BINS - 1).astype(int)
+    gaps = np.bincount(bins, hits - confidence, CALIBRATION_BINS)
+    return float(np.abs(gaps).sum()) / len(answers)

@@ -1,0 +1,203 @@
+"""Log-likelihoods of continuations, fast: what requests share is computed once.
+
+Requests with one context (the choices of an item) share it; contexts with one beginning (solved
+examples before every item of a task) share that. What is left is batched by length and padded on
+the right, where a causal model cannot see it. Log-probabilities are taken in float32 and summed in
+float64 on the host. The plan depends on the requests alone, so equal requests give equal bits;
+other companions in a batch move a sum by rounding only (some 1e-5 nats).
+
+Axes: B rows, T time, N scored positions, D d_model, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from paribus.evaluation.harness.prefix import Prefix, can_share, extend
+
+BATCH_TOKENS = 2048
+# Beginnings shorter than this are not worth a pass of their own.
+LEAST_ROOT = 32
+# Log-probabilities held at once.
+HEAD_ELEMENTS = 2**24
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Token ids of a context (at least one) and of the continuation to be scored (at least one)."""
+
+    context: np.ndarray
+    continuation: np.ndarray
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Summed log-probability in nats, and whether every token was the most probable one."""
+
+    loglikelihood: float
+    greedy: bool
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Pairs with one context, by their number."""
+
+    context: np.ndarray
+    members: list[int]
+    longest: int
+
+
+@torch.no_grad()
+def score(model: nn.Module, pairs: Sequence[Pair]) -> list[Scored]:
+    """The continuation of every pair given its context, in the order of `pairs`.
+
+    A pair's context and continuation together are at most one token longer than the model's window.
+    The model is left in the mode it was in.
+    """
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    results: list[Scored | None] = [None] * len(pairs)
+    shares = can_share(model)
+    for root, family in _families(_groups(pairs), shares):
+        state = None
+        if len(root):
+            _, state = extend(model, torch.from_numpy(root)[None].to(device), None)  # type: ignore[arg-type]
+        for batch in _batches(family, len(root)):
+            for number, scored in _score_batch(model, pairs, batch, state, len(root), shares):
+                results[number] = scored
+    model.train(was_training)
+    return results  # type: ignore[return-value]
+
+
+def _groups(pairs: Sequence[Pair]) -> list[_Group]:
+    by_context: dict[bytes, list[int]] = {}
+    for number, pair in enumerate(pairs):
+        # Big-endian, so that the order of the bytes is the order of the tokens.
+        by_context.setdefault(pair.context.astype(">u4").tobytes(), []).append(number)
+    return [
+        _Group(
+            pairs[members[0]].context,
+            members,
+            max(len(pairs[number].continuation) for number in members),
+        )
+        for _, members in sorted(by_context.items())
+    ]
+
+
+def _families(groups: list[_Group], shares: bool) -> Iterator[tuple[np.ndarray, list[_Group]]]:
+    """Groups whose contexts begin alike, with that beginning; those that do not, with none."""
+    alone: list[_Group] = []
+    start = 0
+    while start < len(groups):
+        # Sorted neighbours have the longest common beginnings.
+        root, end = groups[start].context[:-1], start + 1
+        while shares and end < len(groups):
+            common = _common(root, groups[end].context[:-1])
+            if common < LEAST_ROOT:
+                break
+            root, end = root[:common], end + 1
+        if end - start > 1:
+            yield root, groups[start:end]
+        else:
+            alone.append(groups[start])
+        start = end
+    if alone:
+        yield np.zeros(0, np.int64), alone
+
+
+def _common(a: np.ndarray, b: np.ndarray) -> int:
+    size = min(len(a), len(b))
+    differ = np.flatnonzero(a[:size] != b[:size])
+    return int(differ[0]) if len(differ) else size
+
+
+def _batches(family: list[_Group], root: int) -> Iterator[list[_Group]]:
+    """Groups of like length, up to BATCH_TOKENS after padding."""
+    batch: list[_Group] = []
+    rows = longest = 0
+    for group in sorted(family, key=lambda group: (len(group.context), group.longest)):
+        size = max(longest, len(group.context) - root + group.longest)
+        if batch and (rows + len(group.members)) * size > BATCH_TOKENS:
+            yield batch
+            batch, rows, size = [], 0, len(group.context) - root + group.longest
+        batch.append(group)
+        rows, longest = rows + len(group.members), size
+    if batch:
+        yield batch
+
+
+def _score_batch(
+    model: nn.Module,
+    pairs: Sequence[Pair],
+    batch: list[_Group],
+    state: Prefix | None,
+    done: int,
+    shares: bool,
+) -> Iterator[tuple[int, Scored]]:
+    """Scores of the batch's pairs; the first `done` tokens of each are in `state` already."""
+    device = next(model.parameters()).device
+    # The last token of a context predicts the first of the continuation, and so stays with it.
+    shared = min(len(group.context) for group in batch) - 1
+    if shares and shared > done and any(len(group.members) > 1 for group in batch):
+        contexts = np.stack([group.context[done:shared] for group in batch])
+        if state is not None:
+            state = state.rows(torch.zeros(len(batch), dtype=torch.long, device=device))
+        _, state = extend(model, torch.from_numpy(contexts).to(device), state)  # type: ignore[arg-type]
+        done, row_of = shared, list(range(len(batch)))
+    else:
+        row_of = [0] * len(batch)
+
+    numbers = [number for group in batch for number in group.members]
+    rows = [np.concatenate([pairs[n].context, pairs[n].continuation[:-1]])[done:] for n in numbers]
+    tokens_BT = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    for row, ids in zip(tokens_BT, rows, strict=True):
+        row[: len(ids)] = ids
+    tokens = torch.from_numpy(tokens_BT).to(device)
+    if state is not None:
+        index = [row for row, group in zip(row_of, batch, strict=True) for _ in group.members]
+        state = state.rows(torch.tensor(index, device=device))
+
+    first = np.array([len(pairs[n].context) - 1 - done for n in numbers])
+    sizes = np.array([len(pairs[n].continuation) for n in numbers])
+    starts = np.cumsum(sizes) - sizes
+    row_N = np.repeat(np.arange(len(rows)), sizes)
+    time_N = np.arange(sizes.sum()) - np.repeat(starts, sizes) + np.repeat(first, sizes)
+    targets_N = np.concatenate([pairs[n].continuation for n in numbers])
+    places = torch.from_numpy(row_N).to(device), torch.from_numpy(time_N).to(device)
+    if shares:
+        hidden_BTD, _ = extend(model, tokens, state)  # type: ignore[arg-type]
+        chosen, greedy = _head(model, hidden_BTD[places], targets_N)
+    else:
+        chosen, greedy = _pick(model(tokens)[places], targets_N)
+    sums = np.add.reduceat(chosen, starts)
+    greedy_all = np.logical_and.reduceat(greedy, starts)
+    for number, total, most in zip(numbers, sums, greedy_all, strict=True):
+        yield number, Scored(float(total), bool(most))
+
+
+def _head(model: nn.Module, hidden_ND: Tensor, targets_N: np.ndarray) -> tuple[np.ndarray, ...]:
+    weight_VD = model.embedding.tokens.weight  # type: ignore[union-attr]
+    size = max(HEAD_ELEMENTS // len(weight_VD), 1)  # type: ignore[arg-type]
+    parts = [
+        _pick(F.linear(hidden_ND[at : at + size], weight_VD), targets_N[at : at + size])  # type: ignore[arg-type]
+        for at in range(0, len(hidden_ND), size)
+    ]
+    chosen, greedy = zip(*parts, strict=True)
+    return np.concatenate(chosen), np.concatenate(greedy)
+
+
+def _pick(logits_NV: Tensor, targets_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probability of every target, float64, and whether it is the most probable token."""
+    log_probs_NV = F.log_softmax(logits_NV.float(), dim=-1)
+    targets = torch.from_numpy(targets_N.astype(np.int64)).to(logits_NV.device)
+    chosen = log_probs_NV.gather(-1, targets[:, None])[:, 0]
+    greedy = log_probs_NV.argmax(dim=-1) == targets
+    # On the host: not every device has float64.
+    return chosen.cpu().double().numpy(), greedy.cpu().numpy()

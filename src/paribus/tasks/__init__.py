@@ -1,0 +1,31 @@
+"""Tasks made from held-out text, for measuring a model by the choices it makes.
+
+Every task is one file in `generators/`; `build_suite` draws their items from the validation split
+and `write_suite` writes them down so that anybody's `lm_eval` runs them unchanged.
+"""
+
+from paribus.tasks.generators import all_tasks, find_tasks
+from paribus.tasks.held_out import HeldOut
+from paribus.tasks.suite import N_ITEMS, SHOTS, Suite, TaskItems, build_suite
+from paribus.tasks.task import Item, Question, Task, task
+from paribus.tasks.written import TASK_PREFIX, WrittenSuite, WrittenTask, read_suite, write_suite
+
+__all__ = [
+    "N_ITEMS",
+    "SHOTS",
+    "TASK_PREFIX",
+    "HeldOut",
+    "Item",
+    "Question",
+    "Suite",
+    "Task",
+    "TaskItems",
+    "WrittenSuite",
+    "WrittenTask",
+    "all_tasks",
+    "build_suite",
+    "find_tasks",
+    "read_suite",
+    "task",
+    "write_suite",
+]

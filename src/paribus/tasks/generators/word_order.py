@@ -1,0 +1,24 @@
+"""Two neighbouring words change places: "the value of" or "value the of"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from paribus.tasks.held_out import LETTERS, HeldOut, replace
+from paribus.tasks.task import Question, task
+
+SPAN = 18
+TWO_WORDS = re.compile(rf"(?<=\s)({LETTERS})(\s)({LETTERS})(?=\W)")
+
+
+@task("word_order", n_choices=2, description="two words, or the same two in the other order")
+def word_order(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    for site in held_out.sites(rng, length - SPAN, SPAN):
+        if two := TWO_WORDS.search(site.span):
+            first, gap, second = two.groups()
+            if first.lower() != second.lower():
+                wrong = replace(site.span, two.start(), second + gap + first)
+                yield Question(site.context, site.span, (wrong,))

@@ -1,0 +1,117 @@
+"""Small models over the text of `quickstart`, and a small suite on disk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from paribus.data import Dataset, load_dataset
+from paribus.model import GPT, build_model
+from paribus.streams import stream
+from paribus.study import Setting, load_study
+from paribus.study.study import override
+from paribus.tasks import WrittenSuite, build_suite, write_suite
+
+SEQ_LEN = 128
+SMALL = {"model.n_layer": 2, "model.n_head": 2, "model.d_model": 16}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("HF_DATASETS_OFFLINE", "1")
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def quiet_harness(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="lm_eval")
+
+
+@pytest.fixture(scope="session")
+def dataset() -> Dataset:
+    study = load_study("quickstart")
+    return load_dataset(study.data, study.folder)
+
+
+@pytest.fixture(scope="session")
+def suite(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> WrittenSuite:
+    return write_suite(
+        tmp_path_factory.mktemp("suite"), build_suite(dataset, 0, SEQ_LEN, n_items=24)
+    )
+
+
+@pytest.fixture
+def make_model() -> Callable[..., GPT]:
+    """`make_model(vocab_size, seed=0, **overrides)`: random weights, large enough to matter."""
+
+    def make(vocab_size: int, seed: int = 0, **overrides: Any) -> GPT:
+        table = load_study("quickstart").setting("baseline").model_dump()
+        for key, value in (SMALL | overrides).items():
+            override(table, key, value)
+        model = build_model(Setting.model_validate(table), vocab_size)
+        rng = stream(seed, "test weights")
+        with torch.no_grad():
+            for parameter in model.parameters():
+                values = rng.normal(0, 0.3, size=tuple(parameter.shape)).astype(np.float32)
+                parameter.copy_(torch.from_numpy(values))
+        return model
+
+    return make
+
+
+class Uniform(nn.Module):
+    """Knows nothing: equal logits over `vocab_size` tokens."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(vocab_size))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(*tokens.shape, -1)
+
+
+class Reader(nn.Module):
+    """Knows `text` by heart: certain of what follows the longest memory that it recognises."""
+
+    MEMORIES = (24, 16, 12, 9, 6, 3)
+
+    def __init__(self, text: np.ndarray, vocab_size: int) -> None:
+        super().__init__()
+        self.certainty = nn.Parameter(torch.tensor(20.0))
+        self.vocab_size = vocab_size
+        self.next: dict[bytes, set[int]] = {}
+        for memory in self.MEMORIES:
+            for at in range(memory, len(text)):
+                self.next.setdefault(text[at - memory : at].tobytes(), set()).add(int(text[at]))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits = torch.zeros(*tokens.shape, self.vocab_size)
+        for row, ids in enumerate(tokens.numpy()):
+            for at in range(len(ids)):
+                logits[row, at, list(self.recall(ids[: at + 1]))] = self.certainty.item()
+        return logits
+
+    def recall(self, seen: np.ndarray) -> set[int]:
+        for memory in self.MEMORIES:
+            if memory <= len(seen) and (known := self.next.get(seen[-memory:].tobytes())):
+                return known
+        return set()
+
+
+@pytest.fixture
+def uniform(dataset: Dataset) -> Uniform:
+    return Uniform(dataset.vocab_size)
+
+
+@pytest.fixture(scope="session")
+def reader(dataset: Dataset) -> Reader:
+    return Reader(dataset.validation.astype(np.int64), dataset.vocab_size)

@@ -1,0 +1,282 @@
+"""Whole evaluations: the harness judges, every item is kept, known models get known scores."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch import nn
+
+from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.evaluation.harness import TaskResults, evaluate_tasks
+from paribus.evaluation.harness.outcome import SCHEMA, brier_score, calibration_error
+from paribus.model import GPT
+from paribus.tasks import WrittenSuite
+
+SEQ_LEN = 128
+
+
+def test_a_model_that_knows_the_text_is_always_right(
+    reader: nn.Module, dataset: Dataset, suite: WrittenSuite
+) -> None:
+    results = evaluate_tasks(
+        reader, dataset.tokenizer, SEQ_LEN, suite.folder, shots=(0, 3), n_items=24
+    )
+    assert {cell["accuracy"] for cell in results.cells} == {1.0}
+    assert results.scores["overall"]["normalised_accuracy"] == 1.0
+    assert len(results.items) == 24 * sum(len({0, 3} & {*t.shots}) for t in suite.tasks.values())
+
+
+def test_a_uniform_model_gets_chance_exactly(
+    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite
+) -> None:
+    results = evaluate_tasks(
+        uniform, dataset.tokenizer, SEQ_LEN, suite.folder, shots=(0, 1, 3), n_items=None
+    )
+    for cell in results.cells:
+        k = round(1 / cell["chance"])
+        assert cell["accuracy"] == cell["chance"]
+        assert cell["normalised_accuracy"] == 0
+        assert cell["brier_score"] == pytest.approx((1 - 1 / k) ** 2 + (k - 1) / k**2)
+        assert cell["calibration_error"] == pytest.approx(0, abs=1e-12)
+    assert results.scores["overall"]["normalised_accuracy"] == 0
+    for row in results.items.to_pylist():
+        assert row["probability"] == [1 / len(row["probability"])] * len(row["probability"])
+
+
+@pytest.mark.parametrize("shots", [0, 3])
+def test_anybodys_lm_eval_gives_the_same_items(
+    make_model: Callable[..., GPT], dataset: Dataset, suite: WrittenSuite, shots: int
+) -> None:
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    from paribus.evaluation.harness.adapter import ParibusLM
+    from paribus.evaluation.harness.run import item_row
+
+    model = make_model(dataset.vocab_size)
+    names = [name for name, task in suite.tasks.items() if shots in task.shots]
+    theirs: Any = simple_evaluate(
+        model=ParibusLM(model, dataset.tokenizer, SEQ_LEN),
+        tasks=[f"paribus_{name}" for name in names],
+        task_manager=TaskManager(include_path=str(suite.folder), include_defaults=False),
+        num_fewshot=shots,
+        limit=10,
+        bootstrap_iters=0,
+    )
+    ours = evaluate_tasks(
+        model, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=names, shots=[shots], n_items=10
+    )
+    assert ours.items.to_pylist() == [
+        {"task": name, "shots": shots} | item_row(sample)
+        for name in names
+        for sample in theirs["samples"][f"paribus_{name}"]
+    ]
+    for cell in ours.cells:
+        assert cell["accuracy"] == theirs["results"][f"paribus_{cell['task']}"]["acc,none"]
+
+
+def test_prompts_are_the_solved_examples_then_the_item(
+    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import json
+
+    from paribus.evaluation.harness.adapter import ParibusLM
+
+    seen: list[tuple[str, str]] = []
+    scored = ParibusLM.loglikelihood
+
+    def spy(self: ParibusLM, requests: list, **options: Any) -> list:
+        seen.extend(request.arguments for request in requests)
+        return scored(self, requests, **options)
+
+    monkeypatch.setattr(ParibusLM, "loglikelihood", spy)
+    evaluate_tasks(
+        uniform, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=["typo"], shots=(3,), n_items=1
+    )
+    read = lambda name: [  # noqa: E731
+        json.loads(line) for line in (suite.folder / name).read_text("utf-8").splitlines()
+    ]
+    examples, (item, *_) = read("typo.examples.jsonl"), read("typo.jsonl")
+    solved = "".join(e["context"] + e["choices"][e["answer"]] + "\n" for e in examples)
+    assert seen == [(solved + item["context"], choice) for choice in item["choices"]]
+
+
+def test_the_same_evaluation_gives_the_same_rows(
+    make_model: Callable[..., GPT], dataset: Dataset, suite: WrittenSuite
+) -> None:
+    model = make_model(dataset.vocab_size).train()
+    run = lambda: evaluate_tasks(  # noqa: E731
+        model, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=["typo", "word_cut"], n_items=4
+    )
+    assert run().items.equals(run().items)
+    assert model.training
+
+
+def test_global_generators_are_what_they_were(
+    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite
+) -> None:
+    def reseed(*_: object) -> None:
+        random.seed(1)
+        np.random.seed(1)
+        torch.manual_seed(1)
+
+    uniform.register_forward_hook(reseed)
+    states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
+    evaluate_tasks(uniform, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=["typo"], n_items=4)
+    assert random.getstate() == states[0]
+    assert all(np.array_equal(a, b) for a, b in zip(np.random.get_state(), states[1], strict=True))
+    assert torch.equal(torch.random.get_rng_state(), states[2])
+
+
+def test_what_does_not_fit_is_told_and_not_run(
+    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite
+) -> None:
+    run = lambda **options: evaluate_tasks(  # noqa: E731
+        uniform, dataset.tokenizer, SEQ_LEN, suite.folder, n_items=4, **options
+    )
+    results = run(tasks=["continuation", "typo"], shots=(0, 3))
+    assert results.not_offered == (("continuation", 3),)
+    assert [(c["task"], c["shots"]) for c in results.cells] == [
+        ("continuation", 0),
+        ("typo", 0),
+        ("typo", 3),
+    ]
+    with pytest.raises(ParibusError, match=r"no task of .* with \[3\] solved examples"):
+        run(tasks=["continuation"], shots=(3,))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tasks": ["typos"]}, "did you mean 'typo'"),
+        ({"n_items": 25}, "25 items of task 'case' cannot be run; it has 24"),
+        ({"n_items": 0}, "0 items of task"),
+    ],
+)
+def test_bad_input_is_one_line(
+    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite, options: dict, words: str
+) -> None:
+    with pytest.raises(ParibusError, match=words) as error:
+        evaluate_tasks(uniform, dataset.tokenizer, SEQ_LEN, suite.folder, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_items_with_unknown_characters_are_left_out_and_counted(
+    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite
+) -> None:
+    class Without:
+        """The tokenizer of a text that had no letter v."""
+
+        end_of_document = dataset.tokenizer.end_of_document
+        decode = dataset.tokenizer.decode
+
+        def encode(self, text: str) -> np.ndarray:
+            if "v" in text:
+                raise ParibusError("v is unknown")
+            return dataset.tokenizer.encode(text)
+
+    results = evaluate_tasks(
+        uniform, Without(), SEQ_LEN, suite.folder, tasks=["typo"], shots=(0,),
+        n_items=24,
+    )  # fmt: skip
+    assert results.skipped["typo"] + len(results.items) == 24
+    assert 0 < results.skipped["typo"] < 24
+    replaced = evaluate_tasks(
+        uniform, Without(), SEQ_LEN, suite.folder, tasks=["typo"], shots=(0,),
+        n_items=24, unknown="replace",
+    )  # fmt: skip
+    assert replaced.replaced == results.skipped
+    assert len(replaced.items) == 24
+
+
+def test_a_broken_model_answers_nothing(
+    make_model: Callable[..., GPT], dataset: Dataset, suite: WrittenSuite
+) -> None:
+    model = make_model(dataset.vocab_size)
+    with torch.no_grad():
+        model.embedding.tokens.weight.fill_(math.nan)
+    results = evaluate_tasks(
+        model, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=["typo"], shots=(0,), n_items=8
+    )
+    assert results.cells[0]["accuracy"] == 0
+    assert results.cells[0]["brier_score"] is None
+
+
+def test_pins_name_the_version_the_installed_files_and_every_file_of_the_suite(
+    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite
+) -> None:
+    pins = evaluate_tasks(
+        uniform, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=["typo"], n_items=1
+    ).pins
+    assert pins["version"] == "0.4.13"
+    assert len(pins["installed_sha256"]) == len(pins["suite_sha256"]) == 64
+    assert pins["tasks"]["typo"]["version"] == 1
+    assert set(pins["tasks"]["typo"]["sha256"]) == {
+        "typo.jsonl",
+        "typo.examples.jsonl",
+        "typo.yaml",
+    }
+
+
+def rows(*items: tuple[str, int, int, list[float]]) -> TaskResults:
+    """Results by hand: (task, shots, answer, probabilities)."""
+    table = pa.Table.from_pylist(
+        [
+            {
+                "task": task,
+                "shots": shots,
+                "item": number,
+                "prompt_sha256": "",
+                "answer": answer,
+                "predicted": int(np.argmax(p)),
+                "correct": int(np.argmax(p)) == answer,
+                "correct_per_character": False,
+                "loglikelihood": [math.log(x) for x in p],
+                "probability": p,
+            }
+            for number, (task, shots, answer, p) in enumerate(items)
+        ],
+        schema=SCHEMA,
+    )
+    return TaskResults(table, {"a": 0.5, "b": 0.25}, (), {}, {}, {})
+
+
+def test_macro_accuracy_counts_every_task_once() -> None:
+    right, wrong = [0.9, 0.1], [0.1, 0.9]
+    four = [0.7, 0.1, 0.1, 0.1]
+    results = rows(
+        ("a", 0, 0, right), ("a", 0, 0, wrong), ("a", 3, 0, right), ("a", 3, 0, right),
+        ("b", 0, 0, four), ("b", 0, 0, four), ("b", 0, 1, four), ("b", 0, 1, four),
+    )  # fmt: skip
+    scores = results.scores
+    assert scores["by_shots"]["0"]["accuracy"] == (0.5 + 0.5) / 2
+    assert scores["by_shots"]["3"] | {"accuracy": 1.0, "tasks": 1} == scores["by_shots"]["3"]
+    assert scores["overall"]["accuracy"] == pytest.approx(((0.5 + 1) / 2 + 0.5) / 2)
+    assert scores["overall"]["normalised_accuracy"] == pytest.approx(((0 + 1) / 2 + 1 / 3) / 2)
+
+
+def test_brier_score_and_calibration_error_by_hand() -> None:
+    assert brier_score([[0.8, 0.2], [0.4, 0.6]], [0, 0]) == pytest.approx((0.08 + 0.72) / 2)
+    # Confidences 0.8 and 0.6 lie in different bins: |1 - 0.8| and |0 - 0.6|, half each.
+    assert calibration_error([[0.8, 0.2], [0.4, 0.6]], [0, 0]) == pytest.approx(0.4)
+    # Both in (11/15, 12/15]: |1 - 1.55| / 2.
+    assert calibration_error([[0.75, 0.25], [0.8, 0.2]], [0, 1]) == pytest.approx(0.275)
+
+
+def test_the_rooms_are_imported_without_the_harness_and_tasks_without_torch() -> None:
+    code = (
+        "import sys, paribus.tasks; assert 'torch' not in sys.modules; "
+        "import paribus.evaluation.harness; assert not {'lm_eval', 'datasets'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path.cwd())

@@ -1,0 +1,154 @@
+"""The fast scorer against one forward pass per request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from paribus.evaluation.harness import scoring
+from paribus.evaluation.harness.prefix import can_share
+from paribus.evaluation.harness.scoring import Pair, Scored, score
+from paribus.model import GPT
+from paribus.streams import stream
+
+VOCABULARY = 11
+TOLERANCE_NATS = 2e-4  # sums of up to 60 float32 log-probabilities
+
+
+@torch.no_grad()
+def naive(model: nn.Module, pair: Pair) -> Scored:
+    """The definition: one row, no padding, no sharing."""
+    tokens = torch.from_numpy(np.concatenate([pair.context, pair.continuation[:-1]]))[None]
+    log_probs = model.eval()(tokens)[0].double().log_softmax(-1)[-len(pair.continuation) :]
+    chosen = log_probs.gather(-1, torch.from_numpy(pair.continuation)[:, None])
+    greedy = (log_probs.argmax(-1).numpy() == pair.continuation).all()
+    return Scored(float(chosen.sum()), bool(greedy))
+
+
+def some_pairs(seed: int = 0) -> list[Pair]:
+    """Items with several choices, with and without a long common beginning, of all lengths."""
+    rng = stream(seed, "pairs")
+    draw = lambda n: rng.integers(0, VOCABULARY, size=n)  # noqa: E731
+    pairs = []
+    for root in (draw(0), draw(40), draw(60)):
+        for _ in range(20):
+            context = np.concatenate([root, draw(rng.integers(1, 20))])
+            pairs += [Pair(context, draw(rng.integers(1, 40))) for _ in range(rng.integers(1, 5))]
+    pairs.append(Pair(draw(1), draw(128)))  # as long as the window allows
+    pairs.append(Pair(draw(128), draw(1)))
+    return [pairs[i] for i in rng.permutation(len(pairs))]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"model.embedding.norm": "layernorm"},
+        {"model.embedding.norm": "rmsnorm", "model.embedding.norm_at": "tokens"},
+        {"model.bias": False},
+    ],
+)
+def test_scores_are_those_of_one_forward_pass_each(
+    make_model: Callable[..., GPT], overrides: dict[str, object]
+) -> None:
+    model, pairs = make_model(VOCABULARY, **overrides), some_pairs()
+    assert can_share(model)
+    for fast, pair in zip(score(model, pairs), pairs, strict=True):
+        slow = naive(model, pair)
+        assert fast.loglikelihood == pytest.approx(slow.loglikelihood, abs=TOLERANCE_NATS)
+        assert fast.greedy == slow.greedy
+
+
+def test_a_model_with_parts_of_its_own_is_run_over_whole_rows(
+    make_model: Callable[..., GPT],
+) -> None:
+    class Other(GPT):
+        """Sees the future of nothing, but the blocks alone would not say what it computes."""
+
+        def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(tokens_BT)
+
+    model, pairs = make_model(VOCABULARY), some_pairs()
+    model.__class__ = Other
+    assert not can_share(model)
+    for fast, pair in zip(score(model, pairs), pairs, strict=True):
+        assert fast.loglikelihood == pytest.approx(naive(model, pair).loglikelihood, abs=2e-4)
+
+
+def test_an_own_attention_is_not_shared(make_model: Callable[..., GPT]) -> None:
+    class Own(type(make_model(3).blocks[0].attention)):
+        pass
+
+    model = make_model(VOCABULARY)
+    model.blocks[1].attention.__class__ = Own
+    assert not can_share(model)
+
+
+def test_a_uniform_model_gives_every_token_one_chance_in_the_vocabulary() -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.logits = nn.Parameter(torch.zeros(VOCABULARY))
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.logits.expand(*tokens.shape, -1)
+
+    pairs = some_pairs()
+    for scored, pair in zip(score(Flat(), pairs), pairs, strict=True):
+        assert scored.loglikelihood == pytest.approx(
+            -len(pair.continuation) * math.log(VOCABULARY), rel=1e-6
+        )
+
+
+def test_companions_move_a_score_by_rounding_only(make_model: Callable[..., GPT]) -> None:
+    model, pairs = make_model(VOCABULARY), some_pairs()
+    together, again = score(model, pairs), score(model, pairs)
+    assert together == again
+    alone = [score(model, [pair])[0] for pair in pairs]
+    for one, other in zip(together, alone, strict=True):
+        assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
+
+
+def test_what_requests_share_is_computed_once(
+    make_model: Callable[..., GPT], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+    whole = scoring.extend
+
+    def counted(model: GPT, tokens: torch.Tensor, prefix: object) -> object:
+        computed.append(tokens.numel())
+        return whole(model, tokens, prefix)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scoring, "extend", counted)
+    rng = stream(0, "shared")
+    root = rng.integers(0, VOCABULARY, size=90)
+    pairs = [
+        Pair(np.concatenate([root, [item], rng.integers(0, VOCABULARY, 9)]), rng.integers(0, 5, 6))
+        for item in range(10)
+        for _ in range(4)
+    ]
+    for number in range(0, 40, 4):  # four choices of one context
+        pairs[number : number + 4] = [
+            Pair(pairs[number].context, pair.continuation) for pair in pairs[number : number + 4]
+        ]
+    score(make_model(VOCABULARY), pairs)
+    # The beginning once, the rest of each context but its last token once, then 6 for each choice.
+    assert computed == [90, 10 * 9, 40 * 6]
+
+
+def test_the_model_stays_in_the_mode_it_was_in(make_model: Callable[..., GPT]) -> None:
+    model = make_model(VOCABULARY, **{"training.dropout": 0.5}).train()
+    assert score(model, some_pairs()[:3]) == score(model, some_pairs()[:3])
+    assert model.training
+
+
+def test_a_broken_model_scores_nan_and_does_not_crash(make_model: Callable[..., GPT]) -> None:
+    model = make_model(VOCABULARY)
+    with torch.no_grad():
+        model.embedding.tokens.weight.fill_(math.nan)
+    assert all(math.isnan(scored.loglikelihood) for scored in score(model, some_pairs()))

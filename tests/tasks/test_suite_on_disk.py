@@ -1,0 +1,100 @@
+"""A suite on disk: equal bytes, whole or refused; and errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.tasks import Suite, build_suite, find_tasks, read_suite, write_suite
+
+
+def test_equal_suites_are_equal_bytes_wherever_they_are(suite: Suite, tmp_path: Path) -> None:
+    one, two = (write_suite(tmp_path / name, suite) for name in ("one", "two"))
+    files = sorted(path.name for path in one.folder.iterdir())
+    assert files == sorted(path.name for path in two.folder.iterdir())
+    assert {"suite.json", "items.py", "typo.jsonl", "typo.examples.jsonl", "typo.yaml"} <= set(
+        files
+    )
+    for name in files:
+        content = (one.folder / name).read_bytes()
+        assert content == (two.folder / name).read_bytes()
+        assert str(tmp_path).encode() not in content
+    assert one.digest == two.digest
+
+
+def test_what_is_written_is_what_was_drawn(suite: Suite, tmp_path: Path) -> None:
+    written = write_suite(tmp_path, suite)
+    lines = (tmp_path / "line_start.jsonl").read_text("utf-8").split("\n")[:-1]
+    rows = [json.loads(line) for line in lines]
+    items = suite.tasks["line_start"].items
+    assert [(row["context"], tuple(row["choices"]), row["answer"]) for row in rows] == [
+        (item.context, item.choices, item.answer) for item in items
+    ]
+    assert written.tasks["line_start"].chance == 0.25
+    assert written.tasks["continuation"].shots == (0,)
+    assert written.origin["data"] == suite.origin["data"]
+
+
+def test_a_moved_folder_is_the_same_suite(suite: Suite, tmp_path: Path) -> None:
+    digest = write_suite(tmp_path / "here", suite).digest
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert read_suite(tmp_path / "there").digest == digest
+
+
+def test_another_suite_takes_the_place_of_one_that_is_there(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.txt").write_text("not of the suite")
+    for name in ("typo", "word_cut"):
+        write_suite(tmp_path, build_suite(dataset, 0, 128, names=[name], n_items=20))
+    assert {path.name for path in tmp_path.glob("*.yaml")} == {"word_cut.yaml"}
+    assert not (tmp_path / "typo.jsonl").exists()
+    assert (tmp_path / "mine.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda f: (f / "typo.jsonl").write_text("{}"), "typo.jsonl is missing or not the file"),
+        (lambda f: (f / "typo.yaml").unlink(), "typo.yaml is missing or not the file"),
+        (lambda f: (f / "items.py").write_text("import os"), "items.py is missing or not"),
+        (lambda f: (f / "suite.json").unlink(), "suite.json is missing"),
+        (lambda f: (f / "suite.json").write_text("{"), "suite.json is not valid JSON"),
+        (lambda f: (f / "suite.json").write_text("[]"), "does not describe a suite"),
+        (lambda f: (f / "suite.json").write_text('{"tasks": {"a": {}}}'), "does not describe"),
+    ],
+)
+def test_a_damaged_suite_is_refused_in_one_line(
+    dataset: Dataset, tmp_path: Path, damage: Callable[[Path], object], words: str
+) -> None:
+    write_suite(tmp_path, build_suite(dataset, 0, 128, names=["typo"], n_items=20))
+    damage(tmp_path)
+    with pytest.raises(ParibusError, match=words) as error:
+        read_suite(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_task_is_named_with_the_nearest_one(suite: Suite, tmp_path: Path) -> None:
+    with pytest.raises(ParibusError, match="task 'leter_swap' is unknown: did you mean 'letter_sw"):
+        find_tasks(["leter_swap"])
+    written = write_suite(tmp_path, suite)
+    with pytest.raises(ParibusError, match=r"'tipo' is not in .*did you mean 'typo'"):
+        written.find(["tipo"])
+
+
+def test_a_named_task_that_the_text_does_not_allow_is_refused(dataset: Dataset) -> None:
+    with pytest.raises(ParibusError, match=r"'typo' cannot be made: .* of 100000 items"):
+        build_suite(dataset, 0, 128, names=["typo"], n_items=100_000)
+    with pytest.raises(ParibusError, match="'typo' cannot be made: the window of 16 tokens"):
+        build_suite(dataset, 0, 16, names=["typo"], n_items=20)
+
+
+def test_a_task_that_was_not_asked_for_is_left_out_with_its_reason(dataset: Dataset) -> None:
+    suite = build_suite(dataset, 0, 16, n_items=20)
+    assert suite.tasks == {}
+    assert "window of 16 tokens" in suite.left_out["typo"]
