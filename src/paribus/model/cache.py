@@ -33,6 +33,15 @@ class KeyValueCache:
             store[:, :, self.length : end] = new
         return held[0][:, :, :end], held[1][:, :, :end]
 
+    def rows(self, index: Tensor, room: int) -> KeyValueCache:
+        """A copy with these rows of the batch, in this order, and room for more positions."""
+        copy = KeyValueCache(len(self._layers), self.length + room)
+        for layer, held in enumerate(self._layers):
+            if held is not None:
+                copy.append(layer, *(store[index, :, : self.length] for store in held))
+        copy.advance(self.length)
+        return copy
+
     def mask(self, T: int, device: torch.device) -> Tensor:
         """[T, S] which positions each of T new ones may look at."""
         S = self.length + T

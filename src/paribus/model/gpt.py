@@ -121,8 +121,17 @@ class GPT(nn.Module):
             Block(setting, vocab_size, folder) for _ in range(setting.model.n_layer)
         )
         self.final_norm = final_norm(setting, vocab_size)
+        self._has_own_parts = any(own.model_dump().values())
 
     def forward(self, tokens_BT: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        return self.head(self.hidden(tokens_BT, cache))
+
+    def head(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., V]."""
+        return F.linear(x, self.embedding.tokens.weight)
+
+    def hidden(self, tokens_BT: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """[B, T, D] what the head reads."""
         if cache is None:
             x_BTD = self.embedding(tokens_BT)
             for block in self.blocks:
@@ -132,11 +141,9 @@ class GPT(nn.Module):
             for layer, block in enumerate(self.blocks):
                 x_BTD = block(x_BTD, cache, layer)
             cache.advance(tokens_BT.shape[1])
-        return F.linear(self.final_norm(x_BTD), self.embedding.tokens.weight)
+        return self.final_norm(x_BTD)
 
     @property
     def can_cache(self) -> bool:
-        """Whether it can read with a cache: an own attention or embedding stage need not."""
-        return isinstance(self.embedding, Embedding) and all(
-            isinstance(block.get_submodule("attention"), Attention) for block in self.blocks
-        )
+        """Whether it can read with a cache: a user's own part may look across positions."""
+        return type(self) is GPT and not self._has_own_parts

@@ -10,10 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from paribus.evaluation.harness import scoring
-from paribus.evaluation.harness.prefix import can_share
-from paribus.evaluation.harness.scoring import Pair, Scored, score
-from paribus.model import GPT
+from paribus.evaluation.harness.scoring import Pair, Scored, can_share, score
+from paribus.model import GPT, KeyValueCache
 from paribus.streams import stream
 
 VOCABULARY = 11
@@ -80,15 +78,6 @@ def test_a_model_with_parts_of_its_own_is_run_over_whole_rows(
         assert fast.loglikelihood == pytest.approx(naive(model, pair).loglikelihood, abs=2e-4)
 
 
-def test_an_own_attention_is_not_shared(make_model: Callable[..., GPT]) -> None:
-    class Own(type(make_model(3).blocks[0].attention)):
-        pass
-
-    model = make_model(VOCABULARY)
-    model.blocks[1].attention.__class__ = Own
-    assert not can_share(model)
-
-
 def test_a_uniform_model_gives_every_token_one_chance_in_the_vocabulary() -> None:
     class Flat(nn.Module):
         def __init__(self) -> None:
@@ -118,13 +107,13 @@ def test_what_requests_share_is_computed_once(
     make_model: Callable[..., GPT], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[int] = []
-    whole = scoring.extend
+    whole = GPT.hidden
 
-    def counted(model: GPT, tokens: torch.Tensor, prefix: object) -> object:
+    def counted(model: GPT, tokens: torch.Tensor, cache: KeyValueCache | None) -> torch.Tensor:
         computed.append(tokens.numel())
-        return whole(model, tokens, prefix)  # type: ignore[arg-type]
+        return whole(model, tokens, cache)
 
-    monkeypatch.setattr(scoring, "extend", counted)
+    monkeypatch.setattr(GPT, "hidden", counted)
     rng = stream(0, "shared")
     root = rng.integers(0, VOCABULARY, size=90)
     pairs = [

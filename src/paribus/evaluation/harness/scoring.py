@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from paribus.evaluation.harness.prefix import Prefix, can_share, extend
+from paribus.model import GPT, KeyValueCache
 
 BATCH_TOKENS = 2048
 # Beginnings shorter than this are not worth a pass of their own.
@@ -64,16 +64,22 @@ def score(model: nn.Module, pairs: Sequence[Pair]) -> list[Scored]:
     was_training = model.training
     model.eval()
     results: list[Scored | None] = [None] * len(pairs)
-    shares = can_share(model)
-    for root, family in _families(_groups(pairs), shares):
+    for root, family in _families(_groups(pairs), shares=can_share(model)):
         state = None
         if len(root):
-            _, state = extend(model, torch.from_numpy(root)[None].to(device), None)  # type: ignore[arg-type]
+            assert isinstance(model, GPT)
+            state = KeyValueCache(len(model.blocks), len(root))
+            model.hidden(torch.from_numpy(root)[None].to(device), state)
         for batch in _batches(family, len(root)):
-            for number, scored in _score_batch(model, pairs, batch, state, len(root), shares):
+            for number, scored in _score_batch(model, pairs, batch, state):
                 results[number] = scored
     model.train(was_training)
     return results  # type: ignore[return-value]
+
+
+def can_share(model: nn.Module) -> bool:
+    """Whether what requests have in common can be computed once."""
+    return isinstance(model, GPT) and model.can_cache
 
 
 def _groups(pairs: Sequence[Pair]) -> list[_Group]:
@@ -134,22 +140,22 @@ def _batches(family: list[_Group], root: int) -> Iterator[list[_Group]]:
 
 
 def _score_batch(
-    model: nn.Module,
-    pairs: Sequence[Pair],
-    batch: list[_Group],
-    state: Prefix | None,
-    done: int,
-    shares: bool,
+    model: nn.Module, pairs: Sequence[Pair], batch: list[_Group], state: KeyValueCache | None
 ) -> Iterator[tuple[int, Scored]]:
-    """Scores of the batch's pairs; the first `done` tokens of each are in `state` already."""
+    """Scores of the batch's pairs; `state` holds what all of their contexts begin with."""
     device = next(model.parameters()).device
+    done = 0 if state is None else state.length
     # The last token of a context predicts the first of the continuation, and so stays with it.
     shared = min(len(group.context) for group in batch) - 1
-    if shares and shared > done and any(len(group.members) > 1 for group in batch):
+    several = any(len(group.members) > 1 for group in batch)
+    if isinstance(model, GPT) and model.can_cache and shared > done and several:
         contexts = np.stack([group.context[done:shared] for group in batch])
-        if state is not None:
-            state = state.rows(torch.zeros(len(batch), dtype=torch.long, device=device))
-        _, state = extend(model, torch.from_numpy(contexts).to(device), state)  # type: ignore[arg-type]
+        if state is None:
+            state = KeyValueCache(len(model.blocks), shared)
+        else:
+            same = torch.zeros(len(batch), dtype=torch.long, device=device)
+            state = state.rows(same, room=shared - done)
+        model.hidden(torch.from_numpy(contexts).to(device), state)
         done, row_of = shared, list(range(len(batch)))
     else:
         row_of = [0] * len(batch)
@@ -162,7 +168,7 @@ def _score_batch(
     tokens = torch.from_numpy(tokens_BT).to(device)
     if state is not None:
         index = [row for row, group in zip(row_of, batch, strict=True) for _ in group.members]
-        state = state.rows(torch.tensor(index, device=device))
+        state = state.rows(torch.tensor(index, device=device), room=tokens.shape[1])
 
     first = np.array([len(pairs[n].context) - 1 - done for n in numbers])
     sizes = np.array([len(pairs[n].continuation) for n in numbers])
@@ -171,9 +177,8 @@ def _score_batch(
     time_N = np.arange(sizes.sum()) - np.repeat(starts, sizes) + np.repeat(first, sizes)
     targets_N = np.concatenate([pairs[n].continuation for n in numbers])
     places = torch.from_numpy(row_N).to(device), torch.from_numpy(time_N).to(device)
-    if shares:
-        hidden_BTD, _ = extend(model, tokens, state)  # type: ignore[arg-type]
-        chosen, greedy = _head(model, hidden_BTD[places], targets_N)
+    if isinstance(model, GPT) and model.can_cache:
+        chosen, greedy = _picked(model, model.hidden(tokens, state)[places], targets_N)
     else:
         chosen, greedy = _pick(model(tokens)[places], targets_N)
     sums = np.add.reduceat(chosen, starts)
@@ -182,11 +187,11 @@ def _score_batch(
         yield number, Scored(float(total), bool(most))
 
 
-def _head(model: nn.Module, hidden_ND: Tensor, targets_N: np.ndarray) -> tuple[np.ndarray, ...]:
-    weight_VD = model.embedding.tokens.weight  # type: ignore[union-attr]
-    size = max(HEAD_ELEMENTS // len(weight_VD), 1)  # type: ignore[arg-type]
+def _picked(model: GPT, hidden_ND: Tensor, targets_N: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The head, on no more positions at once than there is room for."""
+    size = max(HEAD_ELEMENTS // len(model.embedding.tokens.weight), 1)
     parts = [
-        _pick(F.linear(hidden_ND[at : at + size], weight_VD), targets_N[at : at + size])  # type: ignore[arg-type]
+        _pick(model.head(hidden_ND[at : at + size]), targets_N[at : at + size])
         for at in range(0, len(hidden_ND), size)
     ]
     chosen, greedy = zip(*parts, strict=True)
