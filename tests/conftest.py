@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from paribus.data import Dataset, load_dataset
+from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.results import Results, ResultsFolder, load_results, registration, settle
+from paribus.results.files import write_table
 from paribus.streams import stream
 from paribus.study import Study, parse_study
 from paribus.study.study import override
@@ -135,6 +137,8 @@ def write_results(
             {"measure": np.array(["validation_loss"]), "part": np.array(["all"])},
             {"measure": "1", "part": "1"},
         )
+        write_table(trial.path / "tasks.parquet", CELLS.empty_table())
+        write_table(trial.path / "items.parquet", ITEMS.empty_table())
         trial.write_weights({"w": np.ones(1, np.float32)})
         finite = math.isfinite(value)
         trial.write_json(
@@ -156,6 +160,7 @@ def write_results(
                 "seed": seed,
                 "setting": setting.model_dump(mode="json"),
                 "data": dataset.record,
+                "tasks": {},
                 "consumed": {"token_classes": {"alphabetic": 10}, "times_seen": [1, 2]},
                 "batch_digest": f"batches of {seed}",
                 "tokens": setting.tokens,

@@ -25,6 +25,7 @@ def record(study: Study, arm: str, seed: int) -> TrialRecord:
             "batch_digest": f"batches-{seed}",
             "tokens": 512,
             "own_modules": {"mlp": "source"},
+            "tasks": {"prompts_sha256": "prompts", "pins": {"version": "1"}},
         },
         initial={"embedding.tokens.weight": parameter},
         environment={"packages": {"torch": "2"}, "device": "cpu", "threads": 1, "stack": 1},
@@ -42,7 +43,7 @@ def states(study: Study, change: Callable[[TrialRecord], None] | None = None) ->
 def test_all_held(small_study: Maker) -> None:
     found = states(small_study())
     assert set(found.values()) == {"held"}
-    assert len(found) == 6
+    assert len(found) == 7
 
 
 def put(path: str, value: Any) -> Callable[[TrialRecord], None]:
@@ -71,6 +72,8 @@ def put(path: str, value: Any) -> Callable[[TrialRecord], None]:
         ("trial/data/digests/corpus", "others", "text"),
         ("trial/setting/model/embedding/norm", "none", "setting"),  # declared, yet equal
         ("trial/own_modules/mlp", "edited", "setting"),
+        ("trial/tasks/prompts_sha256", "others", "questions"),
+        ("trial/tasks/pins/version", "2", "questions"),
     ],
 )
 def test_one_seed_of_one_arm_is_enough_to_break_a_control(

@@ -45,7 +45,7 @@ def sealed(folder: TrialFolder) -> TrialFolder:
         {"step": np.arange(3), "train_loss": np.ones(3)},
         {"step": "1", "train_loss": "nats"},
     )
-    for name in ("probes.parquet", "evaluation.parquet"):
+    for name in ("probes.parquet", "evaluation.parquet", "tasks.parquet", "items.parquet"):
         folder.write_columns(name, {"step": np.arange(2)}, {"step": "1"})
     folder.write_columns("windows.parquet", {"correct": np.ones(2)}, {"correct": "tokens"})
     folder.write_weights({"w": np.ones((2, 2), np.float32)})

@@ -12,6 +12,7 @@ from paribus.analysis.parts import (
     Sensitivity,
     Stabilities,
     Summary,
+    TaskContrast,
 )
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Sensitivity",
     "Stabilities",
     "Summary",
+    "TaskContrast",
     "analyse",
     "calibrate",
     "detectable",

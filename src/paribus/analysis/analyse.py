@@ -22,6 +22,7 @@ from paribus.analysis.parts import (
 )
 from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.table import Table
+from paribus.analysis.tasks import question_scores, task_contrasts
 from paribus.results import Results, ResultsFolder, read_registration, why_unregistered
 from paribus.statistics import (
     FamilySignFlip,
@@ -39,7 +40,7 @@ from paribus.statistics import (
 )
 from paribus.study import Endpoint, Study
 
-# Metrics that are means over items (windows of the validation split), and the column of hits.
+# Metrics that are means over windows of the validation split, and the column of hits.
 ITEM_METRICS = {"validation_accuracy": "correct"}
 
 AS_TRAINED = "as trained"  # a kind of throughput
@@ -77,6 +78,7 @@ def analyse(results: Results) -> Analysis:
         stabilities=tuple(_stabilities(study, table.events)),
         sensitivities=tuple(sensitivities(table)),
         costs=tuple(_costs(table, arm, reference) for arm, reference in study.contrasts),
+        tasks=tuple(task_contrasts(table)),
         family=_family(study, contrasts),
         left_out=tuple(left_out),
     )
@@ -97,6 +99,8 @@ def _contrast(
     why_not = ""
     if broken:
         why_not = f"controls broken: {', '.join(control.name for control in broken)}"
+    elif not table.is_measured(metric):
+        why_not, left_out = f"{metric} was not measured in this study", []
     elif len(seeds) < 2:
         why_not = f"{len(seeds)} comparable seed pairs; inference needs two"
     contrast = Contrast(arm, reference, metric, endpoint.primary, seeds, None, why_not)
@@ -119,11 +123,17 @@ def _contrast(
 
 
 def _items(table: Table, contrast: Contrast, endpoint: Endpoint) -> MacroContrast | None:
-    """Accuracy paired by seed and by item; the items are the full windows of the validation split.
+    """Accuracy paired by seed and by item: questions of tasks, or windows of the validation split.
 
     The last window may be shorter; it is left out here, so that every item weighs the same.
     """
     study = table.results.study
+    if contrast.metric == "macro_accuracy":
+        baseline, treatment = (
+            question_scores(table, arm, contrast.seeds)
+            for arm in (contrast.reference, contrast.arm)
+        )
+        return _crossed(study, endpoint, baseline, treatment)
     if contrast.metric not in ITEM_METRICS:
         return None
 
@@ -137,9 +147,15 @@ def _items(table: Table, contrast: Contrast, endpoint: Endpoint) -> MacroContras
     baseline, treatment = accuracy(contrast.reference), accuracy(contrast.arm)
     if baseline.shape != treatment.shape:  # the arm reads in windows of its own length
         return None
+    return _crossed(study, endpoint, [baseline], [treatment])
+
+
+def _crossed(
+    study: Study, endpoint: Endpoint, baseline: list[np.ndarray], treatment: list[np.ndarray]
+) -> MacroContrast:
     return macro_contrast(
-        [baseline],
-        [treatment],
+        baseline,
+        treatment,
         target=study.inference.target,
         seed=study.inference.seed,
         margin=endpoint.margin,

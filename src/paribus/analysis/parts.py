@@ -193,6 +193,42 @@ class Sensitivity:
 
 
 @dataclass(frozen=True)
+class TaskContrast:
+    """The accuracy of an arm on one task against its reference's.
+
+    Attributes:
+        chance: accuracy of a guess.
+        seeds: those that both have.
+        baseline, treatment: mean accuracy over these seeds.
+        paired: the inference over seed pairs; None for fewer than two.
+        holm_p: the gate p adjusted over all tasks and contrasts of the study.
+    """
+
+    arm: str
+    reference: str
+    task: str
+    chance: float
+    seeds: tuple[int, ...]
+    baseline: float
+    treatment: float
+    paired: PairedContrast | None
+    holm_p: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "arm": self.arm,
+            "reference": self.reference,
+            "task": self.task,
+            "chance": self.chance,
+            "seeds": list(self.seeds),
+            "baseline": self.baseline,
+            "treatment": self.treatment,
+            "paired": self.paired.to_dict() if self.paired else None,
+            "holm_p": self.holm_p,
+        }
+
+
+@dataclass(frozen=True)
 class Analysis:
     """All that is inferred from a study's records.
 
@@ -200,6 +236,7 @@ class Analysis:
         missing: labels of trials that are not finished.
         unregistered: why these records are not those of what was registered; empty where they are.
         late_seeds: seeds that were added after results had been seen.
+        tasks: the family of tasks x contrasts.
         family: the maximum-statistic sign-flip test over the primary family, a sensitivity
             analysis beside Holm; None where the contrasts have no two seeds in common.
     """
@@ -215,6 +252,7 @@ class Analysis:
     stabilities: tuple[Stabilities, ...]
     costs: tuple[Costs, ...]
     sensitivities: tuple[Sensitivity, ...]
+    tasks: tuple[TaskContrast, ...]
     family: FamilySignFlip | None
     left_out: tuple[LeftOut, ...]
 
@@ -255,6 +293,7 @@ class Analysis:
             ],
             "costs": [cost.to_dict() for cost in self.costs],
             "sensitivities": [sensitivity.to_dict() for sensitivity in self.sensitivities],
+            "tasks": [task.to_dict() for task in self.tasks],
             "family": self.family.to_dict() if self.family else None,
             "left_out": [asdict(left_out) for left_out in self.left_out],
         }

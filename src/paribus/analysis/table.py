@@ -66,9 +66,20 @@ class Table:
             return f"{arm} has no finite value"
         return ""
 
+    def is_measured(self, metric: str) -> bool:
+        """Whether any trial has a value of it: a study may have no tasks, or a probe turned off."""
+        return (
+            any(
+                math.isfinite(value)
+                for (_, _, name), value in self.values.items()
+                if name == metric
+            )
+            or metric == self.results.study.primary.metric
+        )
+
     def windows(self, arm: str, seed: int) -> pa.Table:
         """Loss and hits of every window of the validation split."""
-        return self.results.windows[arm, seed]
+        return self.results.trial_windows[arm, seed]
 
     def usable(self, arm: str, metric: str) -> dict[int, float]:
         """{seed: value} of the trials that can be compared."""

@@ -6,26 +6,37 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from paribus.data import TOKEN_CLASSES, Dataset, consumption
 from paribus.evaluation import Evaluation, evaluate_heldout
+from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
 from paribus.execution.environment import environment
 from paribus.model import build_model, load_parameters
 from paribus.results import TrialFolder
+from paribus.results.files import write_table
 from paribus.study import Setting, Study, probe_digests, source_digests
+from paribus.tasks import read_suite
 from paribus.training import COLUMNS, ReplicaState, Stack
 
 
 def record(
-    study: Study, folder: TrialFolder, stack: Stack, replica: int, dataset: Dataset, seconds: float
+    study: Study,
+    folder: TrialFolder,
+    stack: Stack,
+    replica: int,
+    dataset: Dataset,
+    seconds: float,
+    suite: Path | None,
 ) -> None:
     """Evaluate one replica of a finished stack and write its records; the manifest comes last.
 
-    `seconds` is what training the whole stack took.
+    `seconds` is what training the whole stack took; `suite` is where the study's tasks are.
     """
     setting, state, weights = stack.setting, stack.state(replica), stack.parameters(replica)
     began = time.monotonic()
@@ -33,9 +44,15 @@ def record(
     load_parameters(model, weights)
     evaluation = evaluate_on(model, dataset, dataset.validation, setting.data.seq_len)
     evaluation_seconds = time.monotonic() - began
+    began = time.monotonic()
+    outcome = run_tasks(study, model, dataset, setting, suite) if suite else None
+    task_seconds = time.monotonic() - began
 
     _write_steps(folder, stack, state)
     _write_evaluation(folder, evaluation)
+    _write_tasks(folder, outcome)
+    scores = evaluation.scores | (outcome.headline if outcome else {})
+    folder.write_json("evaluation.json", dict(zip(scores, finite(scores.values()), strict=True)))
     folder.write_weights(weights)
     trial = {
         "arm": folder.arm,
@@ -49,6 +66,7 @@ def record(
         "iterations": state.t,
         "tokens": state.t * setting.tokens_per_step,
         "batch_digest": state.batch_digest,
+        "tasks": outcome.about if outcome else {},
         "consumed": _consumed(setting, folder.seed, dataset),
         "diverged_at": state.diverged_at,
     }
@@ -58,6 +76,7 @@ def record(
     timing = {
         "training_seconds": seconds / len(stack.seeds),
         "evaluation_seconds": evaluation_seconds,
+        "task_seconds": task_seconds,
     }
     folder.write_json("timing.json", timing)
     folder.finish()
@@ -101,7 +120,7 @@ def _write_steps(folder: TrialFolder, stack: Stack, state: ReplicaState) -> None
 
 
 def _write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
-    """evaluation.parquet, windows.parquet, and the scores of the whole split as JSON."""
+    """evaluation.parquet and windows.parquet."""
     rows = [asdict(row) for row in evaluation.rows]
     of_unit = "that of the row's column 'unit'"
     units = {
@@ -124,8 +143,35 @@ def _write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
         windows,
         {"loss_sum_nats": "nats", "correct": "tokens", "predicted": "tokens"},
     )
-    scores = evaluation.scores
-    folder.write_json("evaluation.json", dict(zip(scores, finite(scores.values()), strict=True)))
+
+
+def _write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
+    """tasks.parquet, a row per task and shots, and items.parquet, one per question."""
+    items = outcome.items if outcome else ITEMS.empty_table()
+    write_table(folder.path / "items.parquet", items)
+    cells = outcome.cells if outcome else []
+    cells = [dict(zip(cell, finite(cell.values()), strict=True)) for cell in cells]
+    write_table(folder.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
+
+
+def run_tasks(
+    study: Study, model: torch.nn.Module, dataset: Dataset, setting: Setting, suite: Path
+) -> TaskResults | None:
+    """The study's share of its suite; None where no task fits."""
+    chosen = study.tasks
+    offered = read_suite(suite).find(chosen.names)
+    if not any(n in task.shots for task in offered for n in chosen.shots):
+        return None
+    return evaluate_tasks(
+        model,
+        dataset.tokenizer,
+        setting.data.seq_len,
+        suite,
+        tasks=chosen.names,
+        shots=chosen.shots,
+        n_items=chosen.items,
+        unknown=chosen.unknown,
+    )
 
 
 def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:
@@ -144,6 +190,6 @@ def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def finite(values: Iterable[float]) -> list[float | None]:
+def finite(values: Iterable[Any]) -> list[Any]:
     """Non-finite numbers become null: JSON has no word for them."""
-    return [value if math.isfinite(value) else None for value in values]
+    return [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]

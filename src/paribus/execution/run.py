@@ -13,6 +13,7 @@ from typing import Any
 from paribus.data import describe_data, load_dataset, read_corpus
 from paribus.errors import ParibusError
 from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
+from paribus.execution.suite import adopt_suite, drafted_suite
 from paribus.results import Results, ResultsFolder, load_results, registration, settle
 from paribus.results.files import write_json
 from paribus.study import Study
@@ -96,7 +97,7 @@ def run(
         todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
         with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
             kind, size = _start(pool, study, workers, stack, len(todo))
-            settle(folder, study, registration(study, data, kind))
+            _settle(folder, study, data, kind)
             _describe_data(folder, study)
             _Run(study, folder, todo, pool, watch or (lambda progress: None)).train(size)
     return load_results(folder.path)
@@ -115,7 +116,7 @@ def register(
     data = _read_data(study)
     with folder.lock(), Pool(study, folder.path, device=device, checkpoint_seconds=0) as pool:
         kind, _ = _start(pool, study, workers=1, stack=None, n_trials=1)
-        settle(folder, study, registration(study, data, kind))
+        _settle(folder, study, data, kind)
     return folder.path / "registration.json"
 
 
@@ -124,6 +125,17 @@ def _read_data(study: Study) -> dict[str, Any]:
     settings = {arm: study.setting(arm).data for arm in study.arms}
     records = {data: load_dataset(data, study.folder).record for data in settings.values()}
     return {arm: records[data] for arm, data in settings.items()}
+
+
+def _settle(folder: ResultsFolder, study: Study, data: dict[str, Any], kind: str) -> None:
+    """Register the study, its tasks included, or go on under the registration that is there."""
+    with drafted_suite(study, folder) as suite:
+        tasks: dict[str, Any] = {}
+        if suite is not None:
+            chosen = [task.name for task in suite.find(study.tasks.names)]
+            tasks = {"suite_sha256": suite.digest, "names": chosen, "left_out": suite.left_out}
+        settle(folder, study, registration(study, data, kind, tasks))
+        adopt_suite(folder)
 
 
 def _describe_data(folder: ResultsFolder, study: Study) -> None:

@@ -15,6 +15,7 @@ import torch
 from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.execution.record import evaluate_on, record
+from paribus.execution.suite import suite_folder
 from paribus.model import build_model, load_parameters, require_initializers
 from paribus.probes import study_probes
 from paribus.results import ResultsFolder, TrialFolder
@@ -76,7 +77,8 @@ def run_stack(
 
     training_seconds = seconds + time.monotonic() - began
     for replica, folder in enumerate(task.folders):
-        record(task.study, folder, stack, replica, dataset, training_seconds)
+        suite = suite_folder(task.study, task.results)
+        record(task.study, folder, stack, replica, dataset, training_seconds, suite)
     return True
 
 
@@ -104,7 +106,8 @@ def dry_run(
             bare = Stack(tiny, seeds, dataset, folder=study.folder, device=device)
             _require_untouched(study, stack, bare)
         load_parameters(model, stack.parameters(0))
-        window = dataset.validation[: setting.data.seq_len + 1]
+        # A full window and a shorter one, which the end of a text and short questions are.
+        window = dataset.validation[: setting.data.seq_len + setting.data.seq_len // 2 + 1]
         evaluate_on(model.to(device), dataset, window, setting.data.seq_len)
     except ParibusError:
         raise

@@ -116,6 +116,15 @@ def _initial_values(own: TrialRecord, other: TrialRecord, declared: dict[str, An
     return state, f"another rule for {_some(differing)}"
 
 
+def _questions(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+    """Accuracies are compared on the same prompts, of the same files, through the same harness."""
+    ours, theirs = own.trial["tasks"], other.trial["tasks"]
+    differing = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+    if differing:
+        return "broken", f"{', '.join(differing)} of the tasks differ"
+    return "held", f"prompts {ours['prompts_sha256'][:12]}" if ours else "no tasks"
+
+
 def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
     keys = ("packages", "python", "processor", "device", "threads", "stack")
     differing = [k for k in keys if own.environment.get(k) != other.environment.get(k)]
@@ -154,5 +163,6 @@ CHECKS: dict[str, Callable[[TrialRecord, TrialRecord, dict[str, Any]], Finding]]
     "batches": _batches,
     "tokens": _tokens,
     "initial values": _initial_values,
+    "questions": _questions,
     "software": _software,
 }

@@ -20,7 +20,17 @@ from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
 from paribus.study import METRICS, Study
 
 # The tidy tables of `Results`.
-TABLES = ("scores", "steps", "probes", "evaluation", "items", "sampling", "throughput")
+TABLES = (
+    "scores",
+    "steps",
+    "probes",
+    "evaluation",
+    "windows",
+    "tasks",
+    "items",
+    "sampling",
+    "throughput",
+)
 
 
 @dataclass(frozen=True)
@@ -122,14 +132,31 @@ class Results:
         return read_json(path) if path.is_file() else {}
 
     @cached_property
+    def tasks(self) -> pa.Table:
+        """Task accuracy, tidy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
+        tables = [of_trial(f, f.read_columns("tasks.parquet")) for f in self.finished]
+        return pa.concat_tables(tables) if tables else of_no_trial("task", "shots", "accuracy")
+
+    @cached_property
+    def trial_items(self) -> dict[tuple[str, int], pa.Table]:
+        """Every question's answer, by (arm, seed)."""
+        return {(f.arm, f.seed): f.read_columns("items.parquet") for f in self.finished}
+
+    @cached_property
     def items(self) -> pa.Table:
-        """Windows of the validation split: arm, seed, item, loss_sum_nats, correct, predicted."""
+        """Every question's answer, tidy: arm, seed, task, shots, item, answer, predicted ..."""
+        tables = [of_trial(f, self.trial_items[f.arm, f.seed]) for f in self.finished]
+        return pa.concat_tables(tables) if tables else of_no_trial("task", "shots", "item")
+
+    @cached_property
+    def windows(self) -> pa.Table:
+        """Windows of the validation split: arm, seed, window, loss_sum_nats, correct, predicted."""
         tables = []
         for folder in self.finished:
-            table = self.windows[folder.arm, folder.seed]
-            items = pa.array(range(len(table)), pa.int32())
-            tables.append(of_trial(folder, table.add_column(0, "item", items)))
-        empty = of_no_trial("item", "loss_sum_nats", "correct", "predicted")
+            table = self.trial_windows[folder.arm, folder.seed]
+            numbers = pa.array(range(len(table)), pa.int32())
+            tables.append(of_trial(folder, table.add_column(0, "window", numbers)))
+        empty = of_no_trial("window", "loss_sum_nats", "correct", "predicted")
         return pa.concat_tables(tables) if tables else empty
 
     @cached_property
@@ -154,7 +181,7 @@ class Results:
         return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
     @cached_property
-    def windows(self) -> dict[tuple[str, int], pa.Table]:
+    def trial_windows(self) -> dict[tuple[str, int], pa.Table]:
         """Loss and hits of every window of the validation split, by (arm, seed)."""
         return {(f.arm, f.seed): f.read_columns("windows.parquet") for f in self.finished}
 

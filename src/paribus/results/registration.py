@@ -17,28 +17,34 @@ from paribus.results.store import ResultsFolder
 from paribus.study import Study, probe_digests, source_digests
 from paribus.study.canonical import changes
 
-PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors")
+PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
 FILE = "registration.json"
 
 
-def registration(study: Study, data: dict[str, Any], device: str) -> dict[str, Any]:
+def registration(
+    study: Study, data: dict[str, Any], device: str, tasks: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """What `study` commits to, the source of the user's own modules included.
 
     Args:
         study: the whole study, as resolved.
         data: by arm, what `Dataset.record` says of its corpus and tokenizer.
         device: the kind of device it is run on.
+        tasks: `suite_sha256`, `names` and `left_out` of its task suite; empty where it has none.
     """
-    endpoint = study.primary
+    endpoint, tasks = study.primary, tasks or {}
+    contrasts = [f"{arm} against {reference}" for arm, reference in study.contrasts]
     return {
         "study_digest": study.digest,
         "seeds": list(study.seeds),
         "primary_endpoint": {"metric": endpoint.metric, "margin": endpoint.margin},
         "endpoints": [e.model_dump(mode="json") for e in study.endpoints],
-        "contrasts": [f"{arm} against {reference}" for arm, reference in study.contrasts],
+        "contrasts": contrasts,
         "families": {
-            "primary": [f"{endpoint.metric}: {arm} against {ref}" for arm, ref in study.contrasts]
+            "primary": [f"{endpoint.metric}: {contrast}" for contrast in contrasts],
+            "tasks": [f"{task}: {c}" for task in tasks.get("names", ()) for c in contrasts],
         },
+        "tasks": tasks,
         "inference": study.inference.model_dump(mode="json"),
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json"),

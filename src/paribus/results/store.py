@@ -3,6 +3,7 @@
 <results>/
   registration.json             what was fixed before the first run
   study.json                    the study as resolved
+  tasks/                        the questions, as anybody's lm_eval runs them
   data.json                     token classes, duplicates and leakage of the corpus
   throughput.parquet            speed of the arms, measured in turn; differs between equal runs
   trials/<arm>/seed-<n>/
@@ -11,11 +12,12 @@
     steps.parquet               loss, gradient norm and learning rate of every step
     probes.parquet              what probes measured, a column for each part and statistic
     evaluation.parquet          every held-out measure, by token class, position, temperature ...
+    tasks.parquet, items.parquet  zero- and few-shot tasks: accuracy, and every question's answer
     windows.parquet             loss and hits of every window of the validation split
     evaluation.json             those of the whole validation split: what endpoints are read from
     weights.safetensors         the trained weights
     environment.json            software and machine
-    manifest.json               SHA-256 of the nine above; written last: the trial is finished
+    manifest.json               SHA-256 of the eleven above; written last: the trial is finished
     timing.json                 seconds; differs between equal runs
     checkpoint.safetensors      only while unfinished
 """
@@ -49,6 +51,8 @@ CANONICAL = (
     "probes.parquet",
     "evaluation.parquet",
     "windows.parquet",
+    "tasks.parquet",
+    "items.parquet",
     "evaluation.json",
     "weights.safetensors",
     "environment.json",

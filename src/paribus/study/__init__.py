@@ -16,6 +16,7 @@ from paribus.study.study import (
     Stability,
     Study,
     Sweep,
+    Tasks,
 )
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Stability",
     "Study",
     "Sweep",
+    "Tasks",
     "Training",
     "load_study",
     "null_study",

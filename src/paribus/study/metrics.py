@@ -40,6 +40,22 @@ METRICS: dict[str, Metric] = {
         ),
         Metric("brier_score", "Brier score", "", "lower", "evaluation"),
         Metric("best_temperature", "best softmax temperature", "", "neither", "evaluation", 3),
+        Metric("macro_accuracy", "macro accuracy over tasks", "share", "higher", "evaluation"),
+        Metric(
+            "macro_accuracy_normalised",
+            "macro accuracy above chance",
+            "share",
+            "higher",
+            "evaluation",
+        ),
+        Metric(
+            "choice_calibration_error",
+            "calibration error of choices",
+            "share",
+            "lower",
+            "evaluation",
+        ),
+        Metric("choice_brier_score", "Brier score of choices", "", "lower", "evaluation"),
         Metric("train_loss", "final training loss", "nats/token", "lower", "steps"),
         Metric("grad_norm", "final gradient norm", "", "neither", "steps"),
         Metric(

@@ -113,6 +113,26 @@ class Probes(Spec):
     is not named keeps the cadence that it declares."""
 
 
+class Tasks(Spec):
+    """Zero- and few-shot tasks made from the validation text, run through lm_eval in every trial.
+
+    `paribus evaluate` runs more of them on finished trials."""
+
+    names: Annotated[tuple[str, ...], Field(strict=False)] | None = None
+    """Left out: every task that the text and the window allow. An empty list: none."""
+    shots: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False, min_length=1)] = (
+        0,
+        3,
+    )
+    """Solved examples before each question; tasks whose questions then do not fit are left out."""
+    items: Annotated[int, Field(ge=1, le=500)] = 48
+    """Questions of each task."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of the questions."""
+    unknown: Literal["skip", "replace"] = "skip"
+    """Questions with characters outside the vocabulary are left out, or shown with a stand-in."""
+
+
 class Claim(Spec):
     """A value that somebody reported, to stand beside what is measured."""
 
@@ -147,6 +167,7 @@ class Study(Setting):
         Endpoint(metric="validation_accuracy"),
         Endpoint(metric="calibration_error"),
         Endpoint(metric="brier_score"),
+        Endpoint(metric="macro_accuracy"),
         Endpoint(metric="grad_norm"),
         Endpoint(metric="embedding_norm"),
     )
@@ -154,6 +175,7 @@ class Study(Setting):
     stability: Stability = Stability()
     decision: Decision = Decision()
     probes: Probes = Probes()
+    tasks: Tasks = Tasks()
     sweeps: dict[Name, Sweep] = Field(default_factory=dict)
     claims: Claims | None = None
 

@@ -19,7 +19,7 @@ from torch import nn
 from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.evaluation.harness import TaskResults, evaluate_tasks
-from paribus.evaluation.harness.outcome import SCHEMA, brier_score, calibration_error
+from paribus.evaluation.harness.outcome import ITEMS, brier_score, calibration_error
 from paribus.model import GPT
 from paribus.tasks import WrittenSuite
 
@@ -247,7 +247,7 @@ def rows(*items: tuple[str, int, int, list[float]]) -> TaskResults:
             }
             for number, (task, shots, answer, p) in enumerate(items)
         ],
-        schema=SCHEMA,
+        schema=ITEMS,
     )
     return TaskResults(table, {"a": 0.5, "b": 0.25}, (), {}, {}, {})
 

@@ -3,8 +3,8 @@
 Importing this room does not load the harness; `evaluate_tasks` does.
 """
 
-from paribus.evaluation.harness.outcome import TaskResults
+from paribus.evaluation.harness.outcome import CELLS, ITEMS, TaskResults
 from paribus.evaluation.harness.pins import harness_pins
 from paribus.evaluation.harness.run import evaluate_tasks
 
-__all__ = ["TaskResults", "evaluate_tasks", "harness_pins"]
+__all__ = ["CELLS", "ITEMS", "TaskResults", "evaluate_tasks", "harness_pins"]

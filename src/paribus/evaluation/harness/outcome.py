@@ -7,6 +7,7 @@ differ (tasks of others), `acc_norm`, per character, stands beside it.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ UNITS = {
     "loglikelihood": "nats",
     "probability": "1",
 }
-SCHEMA = pa.schema(
+ITEMS = pa.schema(
     [
         pa.field(name, kind, metadata={"unit": UNITS[name]})
         for name, kind in {
@@ -47,13 +48,31 @@ SCHEMA = pa.schema(
     ]
 )
 
+CELLS = pa.schema(
+    [
+        pa.field(name, kind, metadata={"unit": unit})
+        for name, kind, unit in (
+            ("task", pa.string(), "1"),
+            ("shots", pa.int32(), "examples"),
+            ("chance", pa.float64(), "share"),
+            ("items", pa.int32(), "questions"),
+            ("correct", pa.int32(), "questions"),
+            ("accuracy", pa.float64(), "share"),
+            ("accuracy_per_character", pa.float64(), "share"),
+            ("normalised_accuracy", pa.float64(), "share"),
+            ("brier_score", pa.float64(), "1"),
+            ("calibration_error", pa.float64(), "share"),
+        )
+    ]
+)
+
 
 @dataclass(frozen=True)
 class TaskResults:
     """One model on some tasks, each at some numbers of solved examples (shots).
 
     Attributes:
-        items: a row per (task, shots, item), in the order in which they ran; see SCHEMA. `item` is
+        items: a row per (task, shots, item), in the order in which they ran; see ITEMS. `item` is
             the line of the task's file, `prompt_sha256` the digest of context and choices as the
             harness built them, `probability` the softmax of `loglikelihood` over the choices.
             A model without finite log-likelihoods answers nothing: no item of it is correct.
@@ -80,7 +99,7 @@ class TaskResults:
         probabilities and the answer (Brier 1950; 0 to 2), `calibration_error` that of the most
         probable choice.
         """
-        columns = {name: self.items[name].to_pylist() for name in SCHEMA.names}
+        columns = {name: self.items[name].to_pylist() for name in ITEMS.names}
         rows: dict[tuple[str, int], list[int]] = {}
         for row, key in enumerate(zip(columns["task"], columns["shots"], strict=True)):
             rows.setdefault(key, []).append(row)
@@ -92,6 +111,24 @@ class TaskResults:
             )
             for (task, shots), at in rows.items()
         ]
+
+    @property
+    def headline(self) -> dict[str, float | None]:
+        """What endpoints are read from, by the name of the metric."""
+        overall = self.scores["overall"]
+        return {metric: overall[name] for metric, name in METRICS.items()}
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the record of a trial says of how it was tested."""
+        prompts = "".join(self.items["prompt_sha256"].to_pylist())
+        return {
+            "pins": self.pins,
+            "prompts_sha256": hashlib.sha256(prompts.encode()).hexdigest(),
+            "not_offered": [list(pair) for pair in self.not_offered],
+            "skipped": self.skipped,
+            "replaced": self.replaced,
+        }
 
     @property
     def scores(self) -> dict[str, Any]:
@@ -113,6 +150,13 @@ class TaskResults:
         }
 
 
+# {metric of a study: macro average}
+METRICS = {
+    "macro_accuracy": "accuracy",
+    "macro_accuracy_normalised": "normalised_accuracy",
+    "choice_brier_score": "brier_score",
+    "choice_calibration_error": "calibration_error",
+}
 MACRO = (
     "accuracy",
     "accuracy_per_character",

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.errors import ParibusError
-from paribus.evaluation.harness.outcome import SCHEMA, TaskResults
+from paribus.evaluation.harness.outcome import ITEMS, TaskResults
 from paribus.evaluation.harness.pins import harness_pins
 from paribus.tasks import TASK_PREFIX, WrittenSuite, read_suite
 
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from paribus.evaluation.harness.adapter import Tokenizer, Unknown
-
-# What a study runs unless it says otherwise: all tasks of its text, so many items of each.
-DEFAULT_SHOTS = (0, 3)
-DEFAULT_ITEMS = 48
 
 
 def evaluate_tasks(
@@ -43,8 +39,8 @@ def evaluate_tasks(
     folder: Path,
     *,
     tasks: Sequence[str] | None = None,
-    shots: Sequence[int] = DEFAULT_SHOTS,
-    n_items: int | None = DEFAULT_ITEMS,
+    shots: Sequence[int] = (0,),
+    n_items: int | None = None,
     unknown: Unknown = "skip",
 ) -> TaskResults:
     """`model` on the suite that `write_suite` wrote to `folder`.
@@ -92,7 +88,7 @@ def evaluate_tasks(
             skipped |= {(name, n, item) for name, item in lm.skipped}
             replaced |= {(name, n, item) for name, item in lm.replaced}
     return TaskResults(
-        items=pa.Table.from_pylist(rows, schema=SCHEMA),
+        items=pa.Table.from_pylist(rows, schema=ITEMS),
         chance={task.name: task.chance for task in wanted},
         not_offered=tuple(pair for pair in pairs if pair not in offered),
         skipped=_by_task(skipped),

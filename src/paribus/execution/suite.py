@@ -1,0 +1,60 @@
+"""The task suite of a study: made once, before its registration, and the same for every trial."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from paribus.data import load_dataset
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder
+from paribus.study import Study
+from paribus.tasks import WrittenSuite, build_suite, read_suite, write_suite
+
+FOLDER = "tasks"
+DRAFT = ".tasks"
+
+
+@contextlib.contextmanager
+def drafted_suite(study: Study, folder: ResultsFolder) -> Iterator[WrittenSuite | None]:
+    """The suite of `study`, new or as an earlier run wrote it; None where the study has no tasks.
+
+    A new one is a hidden draft that is gone afterwards, unless `adopt_suite` was called: nothing is
+    left of a run that its registration refuses. Raises ParibusError where a task that the study
+    names cannot be made, or the suite that is there is of other text.
+    """
+    if study.tasks.names == ():
+        yield None
+        return
+    draft, there = folder.path / DRAFT, folder.path / FOLDER
+    window = min(study.setting(arm).data.seq_len for arm in study.arms)
+    dataset = load_dataset(study.data, study.folder)
+    try:
+        if (there / "suite.json").is_file():
+            suite = read_suite(there)
+            found = suite.origin["seed"], suite.origin["window"], suite.origin["data"]
+            if found != (study.tasks.seed, window, dataset.digests):
+                raise ParibusError(
+                    f"{there} was made from another text, seed or window; choose another folder "
+                    "with --results"
+                )
+        else:
+            shutil.rmtree(draft, ignore_errors=True)  # of a run that was killed
+            suite = write_suite(draft, build_suite(dataset, study.tasks.seed, window))
+        suite.find(study.tasks.names)
+        yield suite
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def adopt_suite(folder: ResultsFolder) -> None:
+    """Make the draft, if there is one, the suite of the study."""
+    with contextlib.suppress(FileNotFoundError):
+        (folder.path / DRAFT).rename(folder.path / FOLDER)
+
+
+def suite_folder(study: Study, folder: ResultsFolder) -> Path | None:
+    """Where the suite of a study under way is; None where it has no tasks."""
+    return None if study.tasks.names == () else folder.path / FOLDER

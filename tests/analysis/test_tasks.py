@@ -1,0 +1,124 @@
+"""Task accuracy from records: paired by seed, in a family of its own, and by question for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paribus.analysis import Analysis, analyse
+from paribus.evaluation.harness import CELLS, ITEMS
+from paribus.results import Results, load_results
+from paribus.results.files import write_table
+from paribus.results.store import TrialFolder
+from paribus.statistics import holm, paired_contrast
+from paribus.streams import stream
+from paribus.study import Study
+
+CHANCE = {"easy": 0.5, "hard": 0.25}
+SHOTS, N_ITEMS = (0, 3), 60
+EFFECT = {"baseline": 0.0, "layernorm": -0.25, "rmsnorm": 0.0}
+
+
+@pytest.fixture
+def results(small_study: Callable[..., Study], fabricate: Callable[..., Results]) -> Results:
+    """Two tasks; LayerNorm is worse at the easy one, RMSNorm differs by luck alone."""
+    made = fabricate(small_study(seeds=[1, 2, 3, 4, 5, 6]), lambda arm, seed: 2.0 + 0.01 * seed)
+    for trial in made.finished:
+        answer(trial)
+    return load_results(made.path)
+
+
+def answer(trial: TrialFolder) -> None:
+    rows, cells = [], []
+    for task, chance in CHANCE.items():
+        p = 0.4 + 0.3 * (task == "easy") + EFFECT[trial.arm] * (task == "easy")
+        for shots in SHOTS:
+            hits = stream(trial.seed, trial.arm, task, shots).random(N_ITEMS) < p
+            cells.append({"task": task, "shots": shots, "chance": chance, "accuracy": hits.mean()})
+            rows += [
+                {"task": task, "shots": shots, "item": i, "correct": bool(hit)}
+                for i, hit in enumerate(hits)
+            ]
+    write_table(trial.path / "items.parquet", pa.Table.from_pylist(rows, schema=ITEMS))
+    write_table(trial.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
+    macro = np.mean([np.mean([c["accuracy"] for c in cells if c["task"] == t]) for t in CHANCE])
+    scores = trial.read_json("evaluation.json") | {"macro_accuracy": float(macro)}
+    trial.write_json("evaluation.json", scores)
+    trial.finish()
+
+
+def accuracies(results: Results, arm: str, task: str) -> list[float]:
+    rows = results.tasks.to_pylist()
+    return [
+        float(np.mean([r["accuracy"] for r in rows if key(r) == (arm, seed, task)]))
+        for seed in results.study.seeds
+    ]
+
+
+def key(row: dict) -> tuple[str, int, str]:
+    return row["arm"], row["seed"], row["task"]
+
+
+def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(
+    results: Results,
+) -> None:
+    found = analyse(results).tasks
+    assert [(c.arm, c.task) for c in found] == [
+        (arm, task) for arm in ("layernorm", "rmsnorm") for task in CHANCE
+    ]
+    expected = [
+        paired_contrast(
+            accuracies(results, "baseline", c.task), accuracies(results, c.arm, c.task), seed=0
+        )
+        for c in found
+    ]
+    for contrast, paired in zip(found, expected, strict=True):
+        assert contrast.paired == paired
+        assert contrast.chance == CHANCE[contrast.task]
+    adjusted = holm([paired.gate_p for paired in expected])
+    assert [c.holm_p for c in found] == pytest.approx(list(adjusted))
+    assert found[0].holm_p is not None
+    assert found[0].holm_p < 0.05
+    assert found[0].treatment < found[0].baseline - 0.1
+
+
+def macro(analysis: Analysis, arm: str):
+    return analysis.contrast(arm, "macro_accuracy")
+
+
+def test_macro_accuracy_is_paired_by_seed_and_question(results: Results) -> None:
+    analysis = analyse(results)
+    contrast = macro(analysis, "layernorm")
+    assert contrast.paired is not None
+    assert contrast.items is not None
+    by_task = [
+        np.mean(
+            np.subtract(accuracies(results, "layernorm", t), accuracies(results, "baseline", t))
+        )
+        for t in CHANCE
+    ]
+    assert contrast.paired.mean == pytest.approx(np.mean(by_task))
+    assert contrast.items.mean == pytest.approx(np.mean(by_task))  # every task weighs the same
+    assert contrast.items.crossed.n_items == (N_ITEMS, N_ITEMS)
+
+
+def test_a_study_without_tasks_says_so_once(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + 0.01 * seed))
+    assert analysis.tasks == ()
+    assert macro(analysis, "layernorm").why_not == "macro_accuracy was not measured in this study"
+    assert not [out for out in analysis.left_out if out.metric == "macro_accuracy"]
+
+
+def test_a_diverged_trial_leaves_the_tasks_too(results: Results) -> None:
+    trial = next(t for t in results.finished if (t.arm, t.seed) == ("layernorm", 3))
+    record = trial.read_json("trial.json") | {"diverged_at": 4}
+    trial.write_json("trial.json", record)
+    trial.finish()
+    analysis = analyse(load_results(results.path))
+    assert {c.seeds for c in analysis.tasks if c.arm == "layernorm"} == {(1, 2, 4, 5, 6)}
+    assert {len(c.seeds) for c in analysis.tasks if c.arm == "rmsnorm"} == {6}
