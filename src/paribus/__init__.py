@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from paribus.analysis import analyse, calibrate, detectable
     from paribus.decision import decide
     from paribus.errors import ParibusError
-    from paribus.execution import estimate, register, run
+    from paribus.execution import estimate, evaluate, register, run
     from paribus.report import write_report
     from paribus.results import load_results
     from paribus.study import Study, load_study, null_study, shipped_studies
@@ -33,6 +33,7 @@ _HOMES = {
     "decide": "paribus.decision",
     "detectable": "paribus.analysis",
     "estimate": "paribus.execution",
+    "evaluate": "paribus.execution",
     "load_results": "paribus.results",
     "load_study": "paribus.study",
     "null_study": "paribus.study",
@@ -50,6 +51,7 @@ __all__ = [
     "decide",
     "detectable",
     "estimate",
+    "evaluate",
     "load_results",
     "load_study",
     "null_study",

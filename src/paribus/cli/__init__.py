@@ -29,6 +29,7 @@ VERBS = {
     "status": "Show which trials of a results folder are finished.",
     "analyse": "Test every contrast of a results folder; write analysis.json.",
     "decide": "Give the verdict on every arm of a results folder; write verdict.json.",
+    "evaluate": "Let finished trials answer more zero- and few-shot tasks.",
     "null": "Measure the error rates of a study's tests on A/A replicates of its baseline.",
     "report": "Draw the report of a results folder again, from its records alone.",
 }

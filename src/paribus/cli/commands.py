@@ -123,10 +123,11 @@ def status(folder: Folder) -> None:
 
 def analyse(folder: Folder) -> int:
     """Test every contrast as registered; everything goes to analysis.json."""
+    from paribus.cli import task_tables
     from paribus.results import load_results
 
     analysis, _ = _analyse(load_results(folder))
-    for part in tables.contrasts(analysis):
+    for part in (*task_tables.task_contrasts(analysis), *tables.contrasts(analysis)):
         console.print(part)
     return _exit_code(analysis)
 
@@ -139,6 +140,44 @@ def decide(folder: Folder) -> int:
     for part in tables.verdicts(verdicts):
         console.print(part)
     return _exit_code(analysis)
+
+
+def evaluate(
+    folder: Folder,
+    *,
+    tasks: Annotated[
+        list[str] | None,
+        Parameter(negative=(), consume_multiple=True, help="Tasks by name; by default all."),
+    ] = None,
+    fewshot: Annotated[
+        str | None, Parameter(help="Solved examples before each question, such as 0,1,3.")
+    ] = None,
+    items: Annotated[
+        int | None, Parameter(help="Questions of each task; by default all of them.")
+    ] = None,
+    standard: Annotated[
+        bool, Parameter(negative=(), help="The harness's own tasks, which are downloaded.")
+    ] = False,
+    workers: Workers = None,
+    device: Where = "auto",
+) -> None:
+    """Let finished trials answer zero- and few-shot tasks through the LM Evaluation Harness."""
+    from paribus.cli import task_tables
+    from paribus.execution import evaluate as evaluate_trials
+    from paribus.results import load_results
+
+    found = evaluate_trials(
+        folder,
+        tasks=tasks,
+        shots=_shots(fewshot),
+        items=items,
+        kind="standard" if standard else "own",
+        workers=workers,
+        device=device,
+    )
+    for part in task_tables.answers(load_results(folder).study, found):
+        console.print(part)
+    console.print(f"answers: {found.path}", soft_wrap=True)
 
 
 def null(
@@ -179,6 +218,16 @@ def _train(
 
     with watching(console) as watch:
         return run_study(study, results, workers=workers, device=device, stack=stack, watch=watch)
+
+
+def _shots(text: str | None) -> list[int] | None:
+    """Numbers parted by commas."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    if not all(part.strip().isdigit() for part in parts):
+        raise ParibusError(f"--fewshot {text} must be whole numbers, such as 0,1,3")
+    return [int(part) for part in parts]
 
 
 def _load(study: str, overrides: list[str] | None) -> Study:

@@ -22,7 +22,7 @@ from paribus.study.canonical import flatten
 MARKS = {"held": "[green]✓[/]", "declared": "[yellow]~[/]", "broken": "[red]✗[/]"}
 
 
-def _table(*columns: str, title: str = "", right: tuple[str, ...] = ()) -> Table:
+def table_of(*columns: str, title: str = "", right: tuple[str, ...] = ()) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -30,7 +30,7 @@ def _table(*columns: str, title: str = "", right: tuple[str, ...] = ()) -> Table
 
 
 def shipped(studies: dict[str, Study]) -> Table:
-    table = _table("study", "what it asks", "trials")
+    table = table_of("study", "what it asks", "trials")
     for name, study in studies.items():
         question = study.question or study.title
         table.add_row(name, escape(question), f"{len(study.arms)} x {len(study.seeds)}")
@@ -42,7 +42,7 @@ def cost(study: Study, estimated: Estimate) -> Table:
     tokens = sum(estimated.tokens[arm] for arm, _ in study.trials)
     flops = sum(estimated.flops[arm] for arm, _ in study.trials)
     how = "measured just now" if estimated.measured else "at least: too large to try out here"
-    table = _table("", "", title=f"{len(study.trials)} trials", right=("",))
+    table = table_of("", "", title=f"{len(study.trials)} trials", right=("",))
     table.show_header = False
     table.add_row("tokens per trial", f"{estimated.tokens[study.baseline]:,}")
     table.add_row("tokens in all", f"{tokens:,}")
@@ -59,7 +59,7 @@ def study(study: Study, estimated: Estimate) -> Iterator[RenderableType]:
     yield f"[bold]{escape(study.title or study.name)}[/]"
     if study.question:
         yield escape(study.question)
-    arms = _table(
+    arms = table_of(
         "arm",
         "against",
         "differs in",
@@ -80,14 +80,14 @@ def study(study: Study, estimated: Estimate) -> Iterator[RenderableType]:
     yield arms
 
     yield cost(study, estimated)
-    spec = _table("key", "value", title="as resolved")
+    spec = table_of("key", "value", title="as resolved")
     for key, value in flatten(study.model_dump(exclude={"arms", "claims"})).items():
         spec.add_row(key, escape(str(value)))
     yield spec
 
 
 def status(results: Results) -> Iterator[RenderableType]:
-    table = _table("trial", "state", "steps", "training", right=("steps", "training"))
+    table = table_of("trial", "state", "steps", "training", right=("steps", "training"))
     finished = {(folder.arm, folder.seed) for folder in results.finished}
     for folder in [*results.finished, *results.unfinished]:
         if (folder.arm, folder.seed) in finished:
@@ -108,7 +108,7 @@ def status(results: Results) -> Iterator[RenderableType]:
 def comparison(analysis: Analysis) -> Iterator[RenderableType]:
     """Arm x metric with deltas, then the controls, then what was left out."""
     study = analysis.study
-    table = _table(
+    table = table_of(
         "", "mean (SD)", "n", f"delta to its baseline \\[{_level(study)} CI]", right=("n",)
     )
     for endpoint in study.endpoints:
@@ -125,7 +125,7 @@ def comparison(analysis: Analysis) -> Iterator[RenderableType]:
     yield table
     yield from _claims(analysis)
 
-    controls = _table("control", "arm", "", "", title="all else equal?")
+    controls = table_of("control", "arm", "", "", title="all else equal?")
     for control in analysis.controls:
         controls.add_row(
             control.name, escape(control.arm), MARKS[control.state], escape(control.detail)
@@ -164,7 +164,7 @@ def _claims(analysis: Analysis) -> Iterator[RenderableType]:
     claims = analysis.study.claims
     if claims is None:
         return
-    table = _table("", "claimed", "measured", title="claimed and measured")
+    table = table_of("", "claimed", "measured", title="claimed and measured")
     for claim in claims.values:
         metric = METRICS[claim.metric]
         table.add_row(f"[bold]{metric.label}[/]")
@@ -189,12 +189,12 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
         if primary.paired is None:
             yield f"[bold]{title}[/]: {escape(primary.why_not)}"
             continue
-        table = _table("", "", title=title)
+        table = table_of("", "", title=title)
         table.show_header = False
         for name, value in _details(primary):
             table.add_row(name, value)
         yield table
-        others = _table(
+        others = table_of(
             "also", f"delta \\[{_level(study)} CI]", "gate p", "d_z", right=("gate p", "d_z")
         )
         for endpoint in study.endpoints:
@@ -279,7 +279,9 @@ def _details(contrast: Contrast) -> list[tuple[str, str]]:
 
 
 def _stability(analysis: Analysis) -> Iterator[RenderableType]:
-    table = _table("events", "diverged", "spiked", "either", "Holm p", title="stability (McNemar)")
+    table = table_of(
+        "events", "diverged", "spiked", "either", "Holm p", title="stability (McNemar)"
+    )
     for s in analysis.stabilities:
 
         def count(rates: PairedRates) -> str:
@@ -298,7 +300,7 @@ def _stability(analysis: Analysis) -> Iterator[RenderableType]:
 
 def _sensitivities(analysis: Analysis) -> Iterator[RenderableType]:
     columns = ("mean", f"delta \\[{_level(analysis.study)} CI]", "gate p")
-    table = _table("sweep", *columns, title="learning-rate sensitivity, nats/token")
+    table = table_of("sweep", *columns, title="learning-rate sensitivity, nats/token")
     for sensitivity in analysis.sensitivities:
         values = [value for value in sensitivity.values.values() if math.isfinite(value)]
         mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
@@ -348,7 +350,7 @@ def detectable(study: Study, rows: list[Detectable]) -> Iterator[RenderableType]
         return
     metric = METRICS[study.primary.metric]
     columns = ("SD", "detects", "margin", "pairs for it")
-    table = _table("contrast", *columns, title=f"{metric.label}, {metric.unit}", right=columns)
+    table = table_of("contrast", *columns, title=f"{metric.label}, {metric.unit}", right=columns)
     for row in rows:
         table.add_row(
             escape(row.contrast),
@@ -369,7 +371,7 @@ def detectable(study: Study, rows: list[Detectable]) -> Iterator[RenderableType]
 def calibration(calibration: Calibration) -> Table:
     columns = ("nominal", "measured", "95% interval")
     title = f"A/A: {calibration.rates[0].n} replicates of {calibration.pairs} seed pairs"
-    table = _table("", *columns, title=title, right=columns)
+    table = table_of("", *columns, title=title, right=columns)
     for rate in calibration.rates:
         low, high = rate.interval.low, rate.interval.high
         table.add_row(

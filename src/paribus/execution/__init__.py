@@ -1,7 +1,18 @@
 """Running a study's trials. Importing this loads no torch; the worker processes do."""
 
 from paribus.execution.estimate import Estimate, estimate
+from paribus.execution.evaluate import Answers, evaluate
 from paribus.execution.pool import Device
 from paribus.execution.run import Progress, register, results_folder, run
 
-__all__ = ["Device", "Estimate", "Progress", "estimate", "register", "results_folder", "run"]
+__all__ = [
+    "Answers",
+    "Device",
+    "Estimate",
+    "Progress",
+    "estimate",
+    "evaluate",
+    "register",
+    "results_folder",
+    "run",
+]

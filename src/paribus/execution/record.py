@@ -50,7 +50,7 @@ def record(
 
     _write_steps(folder, stack, state)
     _write_evaluation(folder, evaluation)
-    _write_tasks(folder, outcome)
+    write_tasks(folder, outcome)
     scores = evaluation.scores | (outcome.headline if outcome else {})
     folder.write_json("evaluation.json", dict(zip(scores, finite(scores.values()), strict=True)))
     folder.write_weights(weights)
@@ -145,7 +145,7 @@ def _write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
     )
 
 
-def _write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
+def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
     """tasks.parquet, a row per task and shots, and items.parquet, one per question."""
     items = outcome.items if outcome else ITEMS.empty_table()
     write_table(folder.path / "items.parquet", items)

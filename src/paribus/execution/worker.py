@@ -22,6 +22,7 @@ import torch
 
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
+from paribus.execution.answer import answer
 from paribus.execution.environment import choose_device
 from paribus.execution.record import finite
 from paribus.execution.throughput import time_arms
@@ -88,6 +89,10 @@ def _work(tell: Any) -> None:
             continue
         arm = task["arm"]
         dataset = dataset_of(study.setting(arm).data)
+        if task["do"] == "answer":
+            answer(study, results, dataset, device, task)
+            tell("finished")
+            continue
         if task["do"] == "check":
             dry_run(study, arm, dataset, device, task["stack"])
             tell("checked", arm=arm)

@@ -1,0 +1,56 @@
+"""One finished trial answers tasks, in a worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paribus.data import Dataset
+from paribus.evaluation.harness import TaskResults, evaluate_tasks
+from paribus.execution.evaluate import answers_folder
+from paribus.execution.record import write_tasks
+from paribus.execution.suite import FOLDER
+from paribus.model import GPT, build_model, load_parameters
+from paribus.results import ResultsFolder
+from paribus.study import Study
+
+
+def answer(
+    study: Study,
+    results: ResultsFolder,
+    dataset: Dataset,
+    device: torch.device,
+    task: dict[str, Any],
+) -> None:
+    """Answer `task["request"]` for one trial, and keep the answers below `task["out"]`."""
+    trial = results.trial(task["arm"], task["seed"])
+    setting = study.setting(trial.arm)
+    model = build_model(setting, dataset.vocab_size, study.folder)
+    load_parameters(model, trial.read_weights())
+    outcome = _outcome(study, results, dataset, model.to(device), setting.data.seq_len, task)
+    folder = answers_folder(Path(task["out"]), trial.arm, trial.seed)
+    write_tasks(folder, outcome)
+    folder.write_json("about.json", outcome.about)  # last: the trial is answered
+
+
+def _outcome(
+    study: Study,
+    results: ResultsFolder,
+    dataset: Dataset,
+    model: GPT,
+    seq_len: int,
+    task: dict[str, Any],
+) -> TaskResults:
+    request = task["request"]
+    return evaluate_tasks(
+        model,
+        dataset.tokenizer,
+        seq_len,
+        results.path / FOLDER,
+        tasks=request["tasks"],
+        shots=request["shots"],
+        n_items=request["items"],
+        unknown=study.tasks.unknown,
+    )

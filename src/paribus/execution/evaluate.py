@@ -1,0 +1,174 @@
+"""More questions for trials that are finished: any tasks, any number of shots, every question.
+
+What a study registered is answered while it runs; this is beside it, and changes no verdict.
+Answers are kept in `evaluations/<digest of what was asked>/`, and asked for once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from paribus.data import load_dataset
+from paribus.errors import ParibusError
+from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
+from paribus.execution.suite import FOLDER
+from paribus.results import Results, ResultsFolder, load_results
+from paribus.results.files import write_json, write_table
+from paribus.results.store import TrialFolder
+from paribus.results.tidy import of_trial
+from paribus.study.canonical import digest
+from paribus.tasks import SHOTS, WrittenSuite, build_suite, read_suite, write_suite
+
+Kind = Literal["own", "standard"]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What finished trials answered.
+
+    Attributes:
+        path: where it is kept.
+        tasks: a row per arm, seed, task and shots: chance, items, correct, accuracy ...
+        items: a row per question.
+        not_offered: (task, shots) that do not fit the window of some arm.
+        unlike: arms that were shown other prompts than the baseline; they cannot be compared.
+    """
+
+    path: Path
+    tasks: pa.Table
+    items: pa.Table
+    not_offered: tuple[tuple[str, int], ...]
+    unlike: tuple[str, ...]
+
+
+def evaluate(
+    results: str | os.PathLike[str],
+    *,
+    tasks: Sequence[str] | None = None,
+    shots: Sequence[int] | None = None,
+    items: int | None = None,
+    kind: Kind = "own",
+    workers: int | None = None,
+    device: Device = "auto",
+) -> Answers:
+    """Let every finished trial of a results folder answer tasks through the LM Evaluation Harness.
+
+    Args:
+        results: the folder.
+        tasks: names; None is all.
+        shots: numbers of solved examples; None is 0, 1 and 3, of the standard tasks 0.
+        items: the first so many questions of every task; None is all.
+        kind: "own" tasks are made from the validation text, "standard" ones are the harness's.
+        workers, device: as for `run`.
+
+    Raises ParibusError for an unknown task, a number of shots that fits nowhere, and where no trial
+    is finished.
+    """
+    loaded = load_results(results)
+    folder = ResultsFolder(loaded.path)
+    if not loaded.finished:
+        raise ParibusError(f"no trial in {loaded.path} is finished; run the study first")
+    if workers is not None and workers < 1:
+        raise ParibusError(f"workers = {workers} must be at least 1")
+    shots = tuple(shots or (SHOTS if kind == "own" else (0,)))
+    request: dict[str, Any] = {
+        "kind": kind,
+        "tasks": list(tasks) if tasks is not None else None,
+        "shots": list(shots),
+        "items": items,
+    }
+    with folder.lock():
+        if kind == "own":
+            suite = _suite(loaded, folder)
+            suite.find(tasks)  # an unknown name is told before anything starts
+            request["suite_sha256"] = suite.digest
+        out = folder.path / "evaluations" / digest(request)[:12]
+        todo = [trial for trial in loaded.finished if not _is_answered(out, trial)]
+        _ask(loaded, todo, request, out, workers, device)
+        write_json(out / "request.json", request)
+        return _collect(loaded, out)
+
+
+def _suite(results: Results, folder: ResultsFolder) -> WrittenSuite:
+    """The suite of the study; made now where the study itself has no tasks."""
+    study, there = results.study, folder.path / FOLDER
+    if (there / "suite.json").is_file():
+        return read_suite(there)
+    window = min(study.setting(arm).data.seq_len for arm in study.arms)
+    dataset = load_dataset(study.data, study.folder)
+    return write_suite(there, build_suite(dataset, study.tasks.seed, window))
+
+
+def answers_folder(out: Path, arm: str, seed: int) -> TrialFolder:
+    """Where one trial's answers are."""
+    return TrialFolder(out / "trials" / arm / f"seed-{seed}", arm, seed)
+
+
+def _is_answered(out: Path, trial: TrialFolder) -> bool:
+    return (answers_folder(out, trial.arm, trial.seed).path / "about.json").is_file()
+
+
+def _ask(
+    results: Results,
+    todo: list[TrialFolder],
+    request: dict[str, Any],
+    out: Path,
+    workers: int | None,
+    device: Device,
+) -> None:
+    """Let worker processes answer for the trials `todo`, each in its own."""
+    waiting: deque[Message] = deque(
+        {"do": "answer", "arm": trial.arm, "seed": trial.seed, "request": request, "out": str(out)}
+        for trial in todo
+    )
+    if not waiting:
+        return
+    with Pool(results.study, results.path, device=device, checkpoint_seconds=0) as pool:
+        kind = pool.answer(pool.start())["device"]
+        for _ in range(min(workers or default_workers(kind), len(waiting)) - 1):
+            pool.start()
+        busy: dict[Worker, Message] = {}
+
+        def give(worker: Worker) -> None:
+            if waiting:
+                busy[worker] = waiting.popleft()
+            worker.send(busy.get(worker, {"do": "leave"}))
+
+        at_work = set(pool.workers)
+        for worker in pool.workers:
+            give(worker)
+        while at_work:
+            worker, message = pool.receive()
+            if message is None:
+                at_work.discard(worker)
+                if worker in busy:
+                    raise worker.died(f"on {busy[worker]['arm']}/seed-{busy[worker]['seed']}")
+            elif message["event"] == "finished":
+                del busy[worker]
+                give(worker)
+
+
+def _collect(results: Results, out: Path) -> Answers:
+    """The answers of all trials as two tables, written beside them."""
+    folders = [answers_folder(out, trial.arm, trial.seed) for trial in results.finished]
+    tables = {
+        name: pa.concat_tables([of_trial(f, f.read_columns(f"{name}.parquet")) for f in folders])
+        for name in ("tasks", "items")
+    }
+    for name, table in tables.items():
+        write_table(out / f"{name}.parquet", table)
+    about = {(f.arm, f.seed): f.read_json("about.json") for f in folders}
+    not_offered = {tuple(pair) for record in about.values() for pair in record["not_offered"]}
+    prompts: dict[str, set[str]] = {}
+    for (arm, _), record in about.items():
+        prompts.setdefault(arm, set()).add(record["prompts_sha256"])
+    asked = prompts.get(results.study.baseline, next(iter(prompts.values())))
+    unlike = tuple(arm for arm, found in prompts.items() if found != asked)
+    return Answers(out, tables["tasks"], tables["items"], tuple(sorted(not_offered)), unlike)

@@ -1,0 +1,131 @@
+"""Tasks of a whole run: made before its registration, answered by every trial, and more of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+import paribus
+from paribus.results import Results
+from paribus.study import Study
+
+WINDOW = 64
+
+
+@pytest.fixture
+def study_of(small_study: Callable[..., Study]) -> Callable[..., Study]:
+    """Tiny models on real text, which has enough of everything to ask about."""
+
+    def make(**tasks: object) -> Study:
+        return small_study(
+            {
+                "data.corpus": "pydoc",
+                "data.path": None,
+                "data.seq_len": WINDOW,
+                "model.n_layer": 1,
+                "arms": {"baseline": {}, "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}}},
+                "tasks": {"items": 6, "shots": [0, 1]} | tasks,
+            }
+        )
+
+    return make
+
+
+@pytest.fixture
+def results(study_of: Callable[..., Study], tmp_path: Path) -> Results:
+    return paribus.run(study_of(names=["typo", "word_cut"]), tmp_path / "r", workers=1)
+
+
+def test_a_study_answers_its_share_and_can_answer_more(results: Results) -> None:
+    study = results.study
+    assert results.tasks.num_rows == len(study.trials) * 2 * 2
+    assert results.items.num_rows == len(study.trials) * 2 * 2 * 6
+    for row in results.tasks.to_pylist():
+        of_cell = results.items.filter(
+            pc.and_(
+                pc.and_(
+                    pc.equal(results.items["arm"], row["arm"]),
+                    pc.equal(results.items["seed"], row["seed"]),
+                ),
+                pc.and_(
+                    pc.equal(results.items["task"], row["task"]),
+                    pc.equal(results.items["shots"], row["shots"]),
+                ),
+            )
+        )
+        assert row["accuracy"] == sum(of_cell["correct"].to_pylist()) / 6
+    scores = {(s["arm"], s["seed"]): s["macro_accuracy"] for s in results.scores.to_pylist()}
+    cells = [
+        r["accuracy"] for r in results.tasks.to_pylist() if (r["arm"], r["seed"]) == ("baseline", 1)
+    ]
+    assert scores["baseline", 1] == pytest.approx(sum(cells) / 4)
+
+    registered = json.loads((results.path / "registration.json").read_text())
+    assert registered["tasks"]["names"] == ["typo", "word_cut"]
+    assert registered["families"]["tasks"] == [
+        "typo: rmsnorm against baseline",
+        "word_cut: rmsnorm against baseline",
+    ]
+    about = results.trials["baseline", 1]["tasks"]
+    assert about["pins"]["suite_sha256"] == registered["tasks"]["suite_sha256"]
+    assert about["pins"]["version"] == "0.4.13"
+    assert {c.state for c in results.controls if c.name == "questions"} == {"held"}
+    assert len(paribus.analyse(results).tasks) == 2
+
+    more = paribus.evaluate(results.path, tasks=["real_word"], shots=[0, 3], items=5, workers=2)
+    assert more.not_offered == (("real_word", 3),)
+    assert more.unlike == ()
+    assert set(more.tasks["task"].to_pylist()) == {"real_word"}
+    assert more.items.num_rows == len(study.trials) * 5
+    before = {path: path.stat().st_mtime_ns for path in more.path.rglob("about.json")}
+    again = paribus.evaluate(results.path, tasks=["real_word"], shots=[0, 3], items=5)
+    assert again.tasks.equals(more.tasks)  # answered already: nothing is asked twice
+    assert before == {path: path.stat().st_mtime_ns for path in more.path.rglob("about.json")}
+    paribus.load_results(results.path)  # what was sealed is as it was
+
+    for wrong, words in (
+        ({"tasks": ["real_wurd"]}, "task 'real_wurd' is not in .*real_word"),
+        ({"tasks": ["agreement"]}, "task 'agreement' was left out"),
+        ({"shots": [40]}, r"no task of .* can be run with \[40\] solved examples"),
+        ({"items": 501}, "501 items of task .* cannot be run"),
+    ):
+        with pytest.raises(paribus.ParibusError, match=words) as caught:
+            paribus.evaluate(results.path, workers=1, **wrong)
+        assert "\n" not in str(caught.value)
+
+
+def test_no_tasks_no_questions(study_of: Callable[..., Study], tmp_path: Path) -> None:
+    results = paribus.run(study_of(names=[]), tmp_path / "r", workers=1)
+    assert results.tasks.num_rows == results.items.num_rows == 0
+    assert not (results.path / "tasks").exists()
+    assert paribus.analyse(results).tasks == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["wordcut"], "task 'wordcut' is not in .*word_cut"),
+        (["agreement"], "task 'agreement' was left out: the held-out text has"),
+    ],
+)
+def test_a_task_that_cannot_be_made_stops_the_study(
+    study_of: Callable[..., Study], tmp_path: Path, names: list[str], words: str
+) -> None:
+    with pytest.raises(paribus.ParibusError, match=words):
+        paribus.run(study_of(names=names), tmp_path / "r", workers=1)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_suite_that_was_changed_is_not_asked(
+    study_of: Callable[..., Study], tmp_path: Path
+) -> None:
+    study = study_of(names=["typo"])
+    paribus.register(study, tmp_path / "r")
+    with (tmp_path / "r" / "tasks" / "typo.jsonl").open("a") as file:
+        file.write('{"context": "a", "choices": ["b", "c"], "answer": 0}\n')
+    with pytest.raises(paribus.ParibusError, match=r"typo\.jsonl is missing or not the file"):
+        paribus.run(study, tmp_path / "r", workers=1)
