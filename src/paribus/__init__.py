@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from paribus.decision import decide
     from paribus.errors import ParibusError
     from paribus.execution import estimate, register, run
+    from paribus.export import export_trial
     from paribus.report import write_report
     from paribus.results import load_results
     from paribus.study import Study, load_study, null_study, shipped_studies
@@ -33,6 +34,7 @@ _HOMES = {
     "decide": "paribus.decision",
     "detectable": "paribus.analysis",
     "estimate": "paribus.execution",
+    "export_trial": "paribus.export",
     "load_results": "paribus.results",
     "load_study": "paribus.study",
     "null_study": "paribus.study",
@@ -50,6 +52,7 @@ __all__ = [
     "decide",
     "detectable",
     "estimate",
+    "export_trial",
     "load_results",
     "load_study",
     "null_study",

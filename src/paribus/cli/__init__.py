@@ -31,6 +31,7 @@ VERBS = {
     "decide": "Give the verdict on every arm of a results folder; write verdict.json.",
     "null": "Measure the error rates of a study's tests on A/A replicates of its baseline.",
     "report": "Draw the report of a results folder again, from its records alone.",
+    "export": "Write a trained model as a Hugging Face folder.",
 }
 for _verb, _help in VERBS.items():
     app.command(f"paribus.cli.commands:{_verb}", name=_verb, help=_help)
