@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from paribus.decision import decide
     from paribus.errors import ParibusError
     from paribus.execution import estimate, evaluate, register, run
+    from paribus.export import export_trial
     from paribus.report import write_report
     from paribus.results import load_results
     from paribus.study import Study, load_study, null_study, shipped_studies
@@ -34,6 +35,7 @@ _HOMES = {
     "detectable": "paribus.analysis",
     "estimate": "paribus.execution",
     "evaluate": "paribus.execution",
+    "export_trial": "paribus.export",
     "load_results": "paribus.results",
     "load_study": "paribus.study",
     "null_study": "paribus.study",
@@ -52,6 +54,7 @@ __all__ = [
     "detectable",
     "estimate",
     "evaluate",
+    "export_trial",
     "load_results",
     "load_study",
     "null_study",

@@ -32,6 +32,7 @@ VERBS = {
     "evaluate": "Let finished trials answer more zero- and few-shot tasks.",
     "null": "Measure the error rates of a study's tests on A/A replicates of its baseline.",
     "report": "Draw the report of a results folder again, from its records alone.",
+    "export": "Write a trained model as a Hugging Face folder.",
 }
 for _verb, _help in VERBS.items():
     app.command(f"paribus.cli.commands:{_verb}", name=_verb, help=_help)

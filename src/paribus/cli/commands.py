@@ -210,6 +210,26 @@ def report(folder: Folder) -> int:
     return _finish(load_results(folder))
 
 
+def export(
+    results: Folder,
+    out: Annotated[Path, Parameter(help="The folder to write; it must be new or empty.")],
+    *,
+    trial: Annotated[str, Parameter(help="Which model: ARM/seed-N, such as layernorm/seed-1.")],
+    folder: Annotated[
+        Path | None,
+        Parameter(help="Where the study file lies, if its text is named by a relative path."),
+    ] = None,
+) -> None:
+    """Write a trained model as a Hugging Face folder; its logits are ours."""
+    from paribus.export import export_trial
+
+    arm, _, seed = trial.rpartition("/seed-")
+    if not arm or not seed.isdecimal():
+        raise ParibusError(f"--trial '{trial}' must be ARM/seed-N, such as layernorm/seed-1")
+    written = export_trial(results, arm, int(seed), out, folder=folder)
+    console.print(f"exported: {written}", soft_wrap=True)
+
+
 def _train(
     study: Study, results: Path | None, workers: int | None, device: Device, stack: int | None
 ) -> Results:

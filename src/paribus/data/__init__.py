@@ -8,10 +8,11 @@ from paribus.data.describe import describe_data
 from paribus.data.duplicates import Duplicates, count_duplicates, near_duplicate_pairs, passages
 from paribus.data.leakage import in_training
 from paribus.data.token_classes import TOKEN_CLASSES, token_classes
-from paribus.data.tokenizer import CharacterTokenizer
+from paribus.data.tokenizer import STAND_INS, CharacterTokenizer
 
 __all__ = [
     "FIRST_DIGEST",
+    "STAND_INS",
     "TOKEN_CLASSES",
     "CharacterTokenizer",
     "Consumption",

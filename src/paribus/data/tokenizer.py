@@ -11,6 +11,8 @@ import numpy as np
 from paribus.errors import ParibusError
 
 END_OF_DOCUMENT = "<|endofdocument|>"
+# What stands for a character outside the vocabulary where one is replaced: the first known.
+STAND_INS = "?_. "
 
 
 @dataclass(frozen=True)

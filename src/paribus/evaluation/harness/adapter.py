@@ -18,12 +18,11 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from torch import nn
 
+from paribus.data import STAND_INS
 from paribus.errors import ParibusError
 from paribus.evaluation.harness.scoring import Pair, score
 
 Unknown = Literal["skip", "replace"]
-# What stands for a character outside the vocabulary under the policy "replace"; the first known.
-STAND_INS = "?_. "
 GENERATED_ROWS = 32
 MAX_GENERATED = 256  # the harness's own default
 

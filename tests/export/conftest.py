@@ -1,0 +1,125 @@
+"""A trained study of every embedding norm, and folders exported from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paribus
+from paribus.data import Dataset, load_dataset
+from paribus.model import GPT, build_model, embedding_norm_names, load_parameters
+from paribus.results import Results
+from paribus.study import parse_study
+
+WINDOW = 96
+LINES = [
+    "All else equal, does it help?",
+    "The quick brown fox jumps over 13 lazy dogs;\tthey mix bold ink.",
+    "Über façade: «日本» ok_not.",
+]
+
+
+def text(n_lines: int = 120) -> str:
+    return "".join(f"{LINES[i % 3]} {i}\n" for i in range(n_lines))
+
+
+ARMS: dict[str, Any] = {"baseline": {}} | {
+    norm.replace("_", "-"): {"set": {"model.embedding.norm": norm}}
+    for norm in embedding_norm_names()
+    if norm != "none"
+}
+ARMS |= {
+    f"token-{name}": {"set": arm["set"] | {"model.embedding.norm_at": "tokens"}}
+    for name, arm in ARMS.items()
+    if arm
+}
+ARMS["no-bias"] = {"set": {"model.bias": False, "model.mlp_ratio": 2, "model.norm_eps": 1e-3}}
+ARMS["eps"] = {"set": {"model.embedding.norm": "layernorm", "model.embedding.eps": 0.01}}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Results with the folder of their text."""
+
+    results: Results
+    folder: Path
+
+    @property
+    def dataset(self) -> Dataset:
+        return load_dataset(self.results.study.data, self.folder)
+
+    def export(self, arm: str, out: Path, seed: int = 1) -> Path:
+        return paribus.export_trial(self.results.path, arm, seed, out, folder=self.folder)
+
+    def model(self, arm: str, seed: int = 1) -> GPT:
+        """Our own model with the weights of the trial."""
+        trial = next(t for t in self.results.finished if (t.arm, t.seed) == (arm, seed))
+        model = build_model(self.results.study.setting(arm), self.dataset.vocab_size)
+        load_parameters(model, trial.read_weights())
+        return model.eval()
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Every arm of ARMS, trained a little on three documents."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "text").mkdir()
+    for document in range(3):
+        (folder / "text" / f"{document}.txt").write_text(text(), encoding="utf-8")
+    study = {
+        "name": "small",
+        "question": "Is {this} | that better?",
+        "seeds": [1],
+        "data": {
+            "corpus": "text",
+            "path": "text",
+            "seq_len": WINDOW,
+            "validation_fraction": 0.4,
+        },
+        "model": {"n_layer": 2, "n_head": 2, "d_model": 32, "init": {"std": 0.2}},
+        "training": {
+            "iterations": 8,
+            "batch_size": 4,
+            "optimizer": {"learning_rate": 0.01},
+        },
+        "stability": {"smoothing_steps": 2, "median_steps": 3, "spike_steps": 2},
+        "arms": ARMS,
+    }
+    parsed = parse_study(study, folder=folder)
+    return Trained(paribus.run(parsed, folder / "results", workers=1, device="cpu"), folder)
+
+
+@pytest.fixture(scope="session")
+def exported(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`exported(arm)`: the folder of its first seed, written once."""
+    root, done = tmp_path_factory.mktemp("exported"), {}
+
+    def export(arm: str) -> Path:
+        if arm not in done:
+            done[arm] = trained.export(arm, root / arm)
+        return done[arm]
+
+    return export
+
+
+@pytest.fixture(scope="session", autouse=True)
+def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """No network, and caches of our own: transformers reads these when it is imported."""
+    home = tmp_path_factory.mktemp("huggingface")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("HF_HOME", str(home))
+        patch.setenv("HF_MODULES_CACHE", str(home / "modules"))
+        yield home
+
+
+@pytest.fixture(scope="session")
+def tokens(trained: Trained) -> torch.Tensor:
+    """[3, WINDOW] of any tokens."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, trained.dataset.vocab_size, (3, WINDOW), generator=generator)

@@ -1,0 +1,171 @@
+"""What is refused, and what a folder holds: written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.numpy
+
+import paribus
+from paribus.cli import main
+from paribus.data import load_dataset
+from paribus.errors import ParibusError
+from paribus.results import Results
+from paribus.study import Study
+
+from ..conftest import write_results
+from .conftest import Trained
+
+FILES = {
+    "README.md",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+
+
+def test_the_files_are_these_and_the_same_every_time(
+    trained: Trained, exported: Callable[[str], Path], tmp_path: Path
+) -> None:
+    assert {path.name for path in exported("baseline").iterdir()} == FILES
+    assert {path.name for path in exported("layernorm").iterdir()} == FILES | {
+        "modeling_paribus.py"
+    }
+    (tmp_path / "again").mkdir()  # an empty folder may be there
+    again = trained.export("layernorm", tmp_path / "again")
+    for path in exported("layernorm").iterdir():
+        assert (again / path.name).read_bytes() == path.read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["again"]
+    # The tied head is not stored twice.
+    weights = safetensors.numpy.load_file(exported("baseline") / "model.safetensors")
+    assert sum(value.size for value in weights.values()) == sum(
+        parameter.numel() for parameter in trained.model("baseline").parameters()
+    )
+
+
+def test_the_card_says_what_the_records_say(
+    trained: Trained, exported: Callable[[str], Path]
+) -> None:
+    card = (exported("layernorm") / "README.md").read_text("utf-8")
+    folder = trained.results.path / "trials" / "layernorm" / "seed-1"
+    loss = json.loads((folder / "evaluation.json").read_text())["validation_loss"]
+    sealed = json.loads((folder / "manifest.json").read_text())
+    for said in (
+        "layernorm/seed-1",
+        f"| validation loss | {loss:.4f} nats/token |",
+        "`model.embedding.norm`: none → layernorm",
+        trained.results.study.digest,
+        sealed["weights.safetensors"],
+        "trust_remote_code=True",
+        "Is {this} | that better?",
+    ):
+        assert said in card
+    assert "trust_remote_code" not in (exported("baseline") / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arm", "seed", "said"),
+    [
+        ("layernrm", 1, "did you mean 'layernorm'"),
+        ("layernorm", 7, "seed 7 is not in"),
+    ],
+)
+def test_an_unknown_trial_is_refused(
+    arm: str, seed: int, said: str, trained: Trained, tmp_path: Path
+) -> None:
+    with pytest.raises(ParibusError, match=said):
+        trained.export(arm, tmp_path / "out", seed)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_folder_that_holds_something_is_left_alone(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ParibusError, match="not empty"):
+        trained.export("baseline", tmp_path)
+    with pytest.raises(ParibusError, match="is a file"):
+        trained.export("baseline", tmp_path / "mine.txt")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_an_error_leaves_nothing_behind(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("paribus.export.trial._write_tokenizer", fail)
+    with pytest.raises(KeyboardInterrupt):
+        trained.export("baseline", tmp_path / "out")
+    assert not any(tmp_path.iterdir())
+
+
+def test_another_text_and_changed_records_are_refused(trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(ParibusError, match="--folder"):
+        paribus.export_trial(trained.results.path, "baseline", 1, tmp_path / "out", folder=tmp_path)
+    shutil.copytree(trained.folder / "text", tmp_path / "text")
+    (tmp_path / "text" / "0.txt").write_text("All else equal", encoding="utf-8")
+    with pytest.raises(ParibusError, match="is not the one that trial baseline/seed-1"):
+        paribus.export_trial(trained.results.path, "baseline", 1, tmp_path / "out", folder=tmp_path)
+    copy = shutil.copytree(trained.results.path, tmp_path / "results")
+    weights = copy / "trials" / "baseline" / "seed-1" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x07")
+    with pytest.raises(ParibusError, match="was changed"):
+        paribus.export_trial(copy, "baseline", 1, tmp_path / "out", folder=trained.folder)
+    assert not (tmp_path / "out").exists()
+
+
+def test_unfinished_trials_and_own_modules_are_refused(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    (tmp_path / "ideas.py").write_text("from torch.nn import Identity as RMS")
+    own = {"set": {"model.modules.block_norm": "ideas.py:RMS"}}
+    study = small_study(arms={"baseline": {}, "own": own})
+    results: Results = write_results(
+        tmp_path / "made", study, lambda arm, seed: 2.0, skip=[("baseline", 2)]
+    )
+    with pytest.raises(ParibusError, match=r"baseline/seed-2 of .* is not finished"):
+        paribus.export_trial(results.path, "baseline", 2, tmp_path / "out", folder=tmp_path)
+    with pytest.raises(ParibusError, match=r"model\.modules\.block_norm = 'ideas\.py:RMS'"):
+        paribus.export_trial(results.path, "own", 1, tmp_path / "out", folder=tmp_path)
+
+
+def test_one_document_has_no_special_tokens(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    """As Shakespeare: no end of document, and so neither padding nor a first token."""
+    study = small_study()
+    results = write_results(tmp_path / "made", study, lambda arm, seed: 2.0)
+    out = tmp_path / "out"
+    paribus.export_trial(results.path, "baseline", 1, out, folder=tmp_path)
+    config = json.loads((out / "config.json").read_text())
+    tokenizer = load_dataset(study.data, tmp_path).tokenizer
+    assert config["vocab_size"] == tokenizer.vocab_size == len(tokenizer.characters)
+    assert config["bos_token_id"] is config["eos_token_id"] is config["pad_token_id"] is None
+    start = int(tokenizer.encode("\n")[0])
+    assert f"prefix_token_id={start}" in (out / "README.md").read_text("utf-8")
+
+
+def test_the_verb(
+    trained: Trained,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(trained.folder)  # where the study file would lie
+    out = str(tmp_path / "out")
+    given = [str(trained.results.path), "--trial", "layernorm/seed-1", out]
+    assert main(["export", *given]) == 0
+    assert out in capsys.readouterr().out.replace("\n", "")
+    assert (tmp_path / "out" / "config.json").is_file()
+    assert main(["export", *given]) == 2
+    assert main(["export", given[0], "--trial", "layernorm", out]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert "not empty" in said[0]
+    assert "must be ARM/seed-N" in said[1]

@@ -1,0 +1,136 @@
+"""An exported model is ours: the same logits, with a cache and without, in anybody's program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from paribus.export.gpt2 import EMBEDDING_NORMS
+from paribus.model import embedding_norm_names
+
+from .conftest import ARMS, Trained
+
+PLAIN = ("baseline", "no-bias")
+
+
+def load(folder: Path, arm: str) -> Any:
+    remote = {} if arm in PLAIN else {"trust_remote_code": True}
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, **remote).eval()
+
+
+def test_every_norm_that_ships_can_be_exported() -> None:
+    assert {"none", *EMBEDDING_NORMS} == set(embedding_norm_names())
+
+
+@pytest.mark.parametrize("arm", ARMS)
+@torch.no_grad()
+def test_logits_are_ours(
+    arm: str, trained: Trained, exported: Callable[[str], Path], tokens: torch.Tensor
+) -> None:
+    theirs, info = transformers.AutoModelForCausalLM.from_pretrained(
+        exported(arm), trust_remote_code=arm not in PLAIN, output_loading_info=True
+    )
+    assert not any(info.values())
+    ours, got = trained.model(arm)(tokens), theirs(tokens).logits
+    assert got.dtype == torch.float32
+    assert ours.std() > 0.1  # else equality would say little
+    torch.testing.assert_close(got, ours, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("arm", ["baseline", "layernorm", "token-rmsnorm", "fixed-scale"])
+@torch.no_grad()
+def test_generation_with_a_cache_is_ours(
+    arm: str, trained: Trained, exported: Callable[[str], Path], tokens: torch.Tensor
+) -> None:
+    """Rows of two lengths, padded on the left, so that positions are not those of the columns."""
+    theirs, ours = load(exported(arm), arm), trained.model(arm)
+    end = theirs.config.pad_token_id
+    starts = [tokens[0, :9], tokens[1, :5]]
+    starts = [start.masked_fill(start == end, 0) for start in starts]
+    padded = torch.full((2, 9), end)
+    padded[0], padded[1, 4:] = starts[0], starts[1]
+    for use_cache in (True, False):
+        made = theirs.generate(
+            padded,
+            attention_mask=(padded != end).long(),
+            max_new_tokens=30,
+            do_sample=False,
+            use_cache=use_cache,
+        )
+        for row, start in zip(made, starts, strict=True):
+            text = start.tolist()
+            for token in row[9:].tolist():
+                expected = int(ours(torch.tensor([text]))[0, -1].argmax())
+                assert token == expected
+                text.append(token)
+                if token == end:
+                    break
+
+
+def test_a_baseline_is_a_plain_gpt2(exported: Callable[[str], Path]) -> None:
+    for arm in PLAIN:
+        assert not list(exported(arm).glob("*.py"))
+        assert type(load(exported(arm), arm)) is transformers.GPT2LMHeadModel
+
+
+def test_an_arm_is_not_taken_for_a_plain_gpt2(exported: Callable[[str], Path]) -> None:
+    with pytest.raises(ValueError, match="custom code"):
+        transformers.AutoModelForCausalLM.from_pretrained(
+            exported("layernorm"), trust_remote_code=False
+        )
+
+
+@pytest.mark.parametrize("arm", ["layernorm", "token-layernorm"])
+@torch.no_grad()
+def test_it_can_be_trained_on_and_saved_again(
+    arm: str, exported: Callable[[str], Path], tokens: torch.Tensor, tmp_path: Path
+) -> None:
+    model = load(exported(arm), arm)
+    assert model.lm_head.weight is model.transformer.wte.weight
+    with torch.enable_grad():
+        model(tokens, labels=tokens).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    model.save_pretrained(tmp_path / "again")
+    torch.testing.assert_close(load(tmp_path / "again", arm)(tokens).logits, model(tokens).logits)
+
+
+STRANGER = """
+import json, sys
+import transformers
+for name in sys.argv[1:]:
+    model = transformers.AutoModelForCausalLM.from_pretrained(name, trust_remote_code=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=True)
+    ids = tokenizer("All else equal,", return_tensors="pt")["input_ids"]
+    print(json.dumps(model(ids).logits[0, -1].tolist()))
+assert "paribus" not in sys.modules
+"""
+
+
+@torch.no_grad()
+def test_a_stranger_loads_it(
+    trained: Trained, exported: Callable[[str], Path], offline: Path, tmp_path: Path
+) -> None:
+    """In a program of its own, without our package, without a network."""
+    arms = ["baseline", "layernorm"]
+    done = subprocess.run(
+        [sys.executable, "-c", STRANGER, *(str(exported(arm)) for arm in arms)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"HF_HOME": str(tmp_path), "HF_MODULES_CACHE": str(tmp_path / "modules")},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    tokens = torch.from_numpy(trained.dataset.tokenizer.encode("All else equal,"))[None]
+    for arm, line in zip(arms, done.stdout.splitlines(), strict=True):
+        ours = trained.model(arm)(tokens)[0, -1]
+        torch.testing.assert_close(torch.tensor(json.loads(line)), ours, rtol=0, atol=1e-5)

@@ -1,0 +1,76 @@
+"""An exported tokenizer is ours: the same ids, the same text back, and no crash on anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from paribus.data import CharacterTokenizer
+from paribus.data.tokenizer import END_OF_DOCUMENT
+from paribus.export.tokenizer import fast_tokenizer, stand_in
+
+from .conftest import WINDOW, Trained, text
+
+ODD = ["", " ", "\n", "  All  else\t\n\n equal , ?", "Über façade: «日本»", "a" * 5000, text()]
+
+
+def read(folder: Path) -> Any:
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+@pytest.fixture(scope="module", params=["baseline", "layernorm"])
+def theirs(request: pytest.FixtureRequest, exported: Callable[[str], Path]) -> Any:
+    return read(exported(request.param))
+
+
+def test_ids_and_text_are_ours(trained: Trained, theirs: Any) -> None:
+    ours = trained.dataset.tokenizer
+    assert len(theirs) == theirs.vocab_size == ours.vocab_size
+    assert theirs.model_max_length == WINDOW
+    assert theirs.convert_ids_to_tokens(range(len(theirs))) == ours.vocabulary
+    for odd in ODD:
+        ids = theirs(odd)["input_ids"]
+        assert ids == ours.encode(odd).tolist()
+        for skip in (True, False):
+            assert theirs.decode(ids, skip_special_tokens=skip) == odd
+
+
+def test_ends_of_documents_are_one_special_token(trained: Trained, theirs: Any) -> None:
+    end = trained.dataset.tokenizer.end_of_document
+    assert (theirs.bos_token_id, theirs.eos_token_id, theirs.pad_token_id) == (end, end, end)
+    ids = theirs(f"All{END_OF_DOCUMENT}equal")["input_ids"]
+    assert ids.count(end) == 1
+    assert theirs.decode(ids, skip_special_tokens=True) == "Allequal"
+
+
+def test_unknown_characters_are_replaced_as_in_our_tasks(trained: Trained, theirs: Any) -> None:
+    assert stand_in(trained.dataset.tokenizer) == "?"
+    assert theirs.decode(theirs("one € 🦊\x00")["input_ids"]) == "one ? ??"
+    assert theirs.unk_token is None  # a special token would vanish from decoded text
+
+
+CHARACTERS = st.characters(exclude_categories=["Cs"])
+
+
+@given(documents=st.lists(st.text(CHARACTERS, min_size=1), min_size=1, max_size=3), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_text_of_the_vocabulary_comes_back(documents: list[str], data: st.DataObject) -> None:
+    ours = CharacterTokenizer.of(documents)
+    fast = PreTrainedTokenizerFast(tokenizer_object=fast_tokenizer(ours))
+    line = data.draw(st.text(st.sampled_from(ours.characters)))
+    if END_OF_DOCUMENT not in line:
+        assert fast(line)["input_ids"] == ours.encode(line).tolist()
+        assert fast.decode(fast(line)["input_ids"]) == line
+
+
+def test_a_vocabulary_without_a_stand_in_leaves_unknown_characters_out() -> None:
+    ours = CharacterTokenizer.of(["ab"])
+    assert stand_in(ours) is None
+    assert fast_tokenizer(ours).encode("a b").ids == [0, 1]
+    assert fast_tokenizer(ours).get_vocab_size() == 2  # one text, no end of document
