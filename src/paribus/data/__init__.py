@@ -8,7 +8,7 @@ from paribus.data.describe import describe_data
 from paribus.data.duplicates import Duplicates, count_duplicates, near_duplicate_pairs, passages
 from paribus.data.leakage import in_training
 from paribus.data.token_classes import TOKEN_CLASSES, token_classes
-from paribus.data.tokenizer import CharacterTokenizer
+from paribus.data.tokenizer import CharacterTokenizer, Tokenizer, tokenizer_of
 
 __all__ = [
     "FIRST_DIGEST",
@@ -17,6 +17,7 @@ __all__ = [
     "Consumption",
     "Dataset",
     "Duplicates",
+    "Tokenizer",
     "batch",
     "class_counts",
     "consumption",
@@ -30,4 +31,5 @@ __all__ = [
     "passages",
     "read_corpus",
     "token_classes",
+    "tokenizer_of",
 ]
