@@ -62,7 +62,7 @@ def test_anybodys_lm_eval_gives_the_same_items(
     from lm_eval.tasks import TaskManager
 
     from paribus.evaluation.harness.adapter import ParibusLM
-    from paribus.evaluation.harness.run import item_row
+    from paribus.evaluation.harness.items import item_row
 
     model = make_model(dataset.vocab_size)
     names = [name for name, task in suite.tasks.items() if shots in task.shots]
@@ -78,7 +78,7 @@ def test_anybodys_lm_eval_gives_the_same_items(
         model, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=names, shots=[shots], n_items=10
     )
     assert ours.items.to_pylist() == [
-        {"task": name, "shots": shots} | item_row(sample)
+        {"task": name, "shots": shots} | item_row(sample, sample["target"])
         for name in names
         for sample in theirs["samples"][f"paribus_{name}"]
     ]

@@ -1,0 +1,414 @@
+"""The harness's own tasks, on small data sets of the same fields: its words, its judgement."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+from tokenizers import decoders, models, pre_tokenizers, trainers
+from torch import nn
+
+from paribus.data import CharacterTokenizer
+from paribus.data.bpe import BpeTokenizer
+from paribus.errors import ParibusError
+from paribus.evaluation.harness import TaskResults, evaluate_standard, standard_tasks
+from paribus.evaluation.harness.standard import STANDARD, templates
+from paribus.model import GPT
+
+from .standins import HUB, MOON, NIGHT, STORY, write_hub
+
+SEQ_LEN = 256
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_hub(tmp_path_factory.mktemp("hub"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> BpeTokenizer:
+    learned = HuggingFaceTokenizer(models.BPE())
+    learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    learned.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|endoftext|>"],
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    learned.train_from_iterator([str(HUB)], trainer)
+    file = tmp_path_factory.mktemp("bpe") / "tokenizer.json"
+    learned.save(str(file))
+    return BpeTokenizer.read(file)
+
+
+class Shortest(nn.Module):
+    """Equal logits: every token costs log(V), so that the choice of fewest tokens is taken."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(vocab_size))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(*tokens.shape, -1)
+
+
+@pytest.fixture
+def prompts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """(context, continuation) of everything that a model is asked."""
+    from paribus.evaluation.harness.adapter import ParibusLM
+
+    seen: list[tuple[str, str]] = []
+    scored = ParibusLM.loglikelihood
+
+    def spy(self: ParibusLM, requests: list, **options: Any) -> list:
+        seen.extend(request.arguments for request in requests)
+        return scored(self, requests, **options)
+
+    monkeypatch.setattr(ParibusLM, "loglikelihood", spy)
+    return seen
+
+
+# The first item of each stand-in, in the words of the harness's own configurations.
+WORDS = {
+    "lambada_openai": [
+        ("She opened the door and saw her old friend, and smiled at her", " friend"),
+    ],
+    "hellaswag": [
+        ("Swimming: A man stands at a pool. He", f" {ending}")
+        for ending in ("jumps in and swims.", "eats it.", "is a large pool now.", "sings. x")
+    ],
+    "piqa": [
+        ("Question: Open a jar\nAnswer:", " Twist the lid."),
+        ("Question: Open a jar\nAnswer:", " Paint the lid blue."),
+    ],
+    "arc_easy": [
+        ("Question: What is blue?\nAnswer:", f" {text}")
+        for text in ("sky", "grass", "blood", "a very white cloud")
+    ],
+    "arc_challenge": [
+        ("Question: What is hot?\nAnswer:", f" {text}")
+        for text in ("ice", "snow", "a cold lake", "rain", "the sun")
+    ],
+    "winogrande": [
+        (f"The cup did not fit in the box because the {option}", " was too large.")
+        for option in ("cup", "box")
+    ],
+    "boolq": [
+        ("Rome is a city in Italy.\nQuestion: is rome a city?\nAnswer:", f" {answer}")
+        for answer in ("no", "yes")
+    ],
+}
+
+
+@pytest.mark.parametrize("task", list(STANDARD))
+def test_the_words_are_the_harness_s(
+    task: str, prompts: list, tokenizer: BpeTokenizer, hub: Path
+) -> None:
+    model = Shortest(tokenizer.vocab_size)
+    evaluate_standard(model, tokenizer, SEQ_LEN, tasks=[task], n_items=1, data_folder=hub)
+    assert prompts == WORDS[task]
+
+
+def test_choices_are_judged_as_by_hand(tokenizer: BpeTokenizer, hub: Path) -> None:
+    model = Shortest(tokenizer.vocab_size)
+    results = evaluate_standard(model, tokenizer, SEQ_LEN, data_folder=hub)
+    assert {cell["task"] for cell in results.cells} == set(STANDARD)
+    answers = {
+        "hellaswag": [0, 1],
+        "piqa": [0, 1],
+        "arc_easy": [0, 1, 4],
+        "arc_challenge": [4, 1],
+        "winogrande": [0, 1],
+        "boolq": [1, 0],
+        "lambada_openai": [0, 0],
+    }
+    for task, expected in answers.items():
+        rows = [row for row in results.items.to_pylist() if row["task"] == task]
+        assert [row["answer"] for row in rows] == expected
+        assert [row["item"] for row in rows] == list(range(len(rows)))
+    for row in results.items.to_pylist():
+        if row["task"] == "lambada_openai":
+            continue
+        costs = [-value / math.log(tokenizer.vocab_size) for value in row["loglikelihood"]]
+        assert row["predicted"] == int(np.argmin(np.round(costs)))
+        assert row["correct"] == (row["predicted"] == row["answer"])
+    # By character, " jumps in and swims." is dearer than what repeats known words.
+    (pens,) = [r for r in results.items.to_pylist() if r["task"] == "piqa" and r["item"] == 1]
+    texts = ["Cook the whole desk.", "Look."]
+    mean = [ll / len(text) for ll, text in zip(pens["loglikelihood"], texts, strict=True)]
+    assert pens["correct_per_character"] == (int(np.argmax(mean)) == 1)
+
+
+def test_chance_is_the_mean_over_items_of_one_in_so_many_choices(
+    tokenizer: BpeTokenizer, hub: Path
+) -> None:
+    model = Shortest(tokenizer.vocab_size)
+    results = evaluate_standard(model, tokenizer, SEQ_LEN, data_folder=hub)
+    assert results.chance == {
+        "lambada_openai": 0.0,
+        "hellaswag": 1 / 4,
+        "piqa": 1 / 2,
+        "arc_easy": pytest.approx((1 / 4 + 1 / 3 + 1 / 5) / 3),
+        "arc_challenge": pytest.approx((1 / 5 + 1 / 3) / 2),
+        "winogrande": 1 / 2,
+        "boolq": 1 / 2,
+    }
+
+
+class Knows(nn.Module):
+    """Certain of the token that follows in `ids`, wherever it has seen the two before."""
+
+    def __init__(self, ids: np.ndarray, vocab_size: int) -> None:
+        super().__init__()
+        self.certainty = nn.Parameter(torch.tensor(30.0))
+        self.vocab_size = vocab_size
+        self.next = {tuple(ids[i - 4 : i]): int(ids[i]) for i in range(4, len(ids))}
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits = torch.zeros(*tokens.shape, self.vocab_size)
+        for row, ids in enumerate(tokens.tolist()):
+            for at in range(3, len(ids)):
+                following = self.next.get(tuple(ids[at - 3 : at + 1]), 0)
+                logits[row, at, following] = self.certainty.item()
+        return logits
+
+
+def test_lambada_is_right_where_the_word_is_the_most_probable_one(
+    tokenizer: BpeTokenizer, hub: Path
+) -> None:
+    model = Knows(tokenizer.encode(STORY["text"]), tokenizer.vocab_size)
+    results = evaluate_standard(
+        model, tokenizer, SEQ_LEN, tasks=["lambada_openai", "piqa"], data_folder=hub
+    )
+    story, night = [r for r in results.items.to_pylist() if r["task"] == "lambada_openai"]
+    assert (story["correct"], story["predicted"]) == (True, 0)
+    assert story["probability"] == [pytest.approx(1, abs=1e-3)]
+    assert (night["correct"], night["predicted"]) == (False, None)
+    lambada, piqa = results.cells
+    assert lambada["accuracy"] == lambada["normalised_accuracy"] == 0.5
+    assert lambada["brier_score"] is lambada["calibration_error"] is None
+    assert results.scores["overall"]["brier_score"] == piqa["brier_score"] is not None
+    assert NIGHT["text"].endswith(" lamp")
+
+
+@pytest.mark.parametrize("shots", [0, 1])
+def test_anybodys_lm_eval_gives_the_same_scores(
+    make_model: Callable[..., GPT], tokenizer: BpeTokenizer, hub: Path, shots: int
+) -> None:
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    from paribus.evaluation.harness.adapter import ParibusLM
+
+    overrides = {"model.n_layer": 1, "model.d_model": 16, "data.seq_len": SEQ_LEN}
+    model = make_model(tokenizer.vocab_size, **overrides)
+    names = ["hellaswag", "piqa", "arc_easy", "winogrande", "boolq"]
+    tasks = Path(str(resources.files("lm_eval.tasks")))
+    manager = TaskManager(
+        include_path=[tasks / STANDARD[name] for name in names], include_defaults=False
+    )
+    built = {}
+    for name in names:
+        dataset = str(hub / manager.task_index[name].cfg["dataset_path"])
+        built |= manager.load({"group": "g", "task": [{"task": name, "dataset_path": dataset}]})[
+            "tasks"
+        ]
+    theirs: Any = simple_evaluate(
+        model=ParibusLM(model, tokenizer, SEQ_LEN, truncate=True),
+        tasks=list(built.values()),
+        task_manager=manager,
+        num_fewshot=shots,
+        bootstrap_iters=0,
+    )
+    ours = evaluate_standard(model, tokenizer, SEQ_LEN, tasks=names, shots=[shots], data_folder=hub)
+    assert len(ours.items) == sum(len(theirs["samples"][name]) for name in names)
+    for cell in ours.cells:
+        result = theirs["results"][cell["task"]]
+        assert cell["accuracy"] == result["acc,none"]
+        assert cell["accuracy_per_character"] == result.get("acc_norm,none", result["acc,none"])
+    for row in ours.items.to_pylist():
+        sample = theirs["samples"][row["task"]][row["item"]]
+        assert row["loglikelihood"] == [float(ll) for ll, _ in sample["filtered_resps"]]
+
+
+def test_solved_examples_come_from_the_training_split_and_lambada_has_none(
+    prompts: list, tokenizer: BpeTokenizer, hub: Path
+) -> None:
+    model = Shortest(tokenizer.vocab_size)
+    results = evaluate_standard(
+        model, tokenizer, SEQ_LEN, tasks=["boolq", "lambada_openai"], shots=(0, 1), n_items=1,
+        data_folder=hub,
+    )  # fmt: skip
+    solved = f"{MOON['passage']}\nQuestion: {MOON['question']}?\nAnswer: no\n\n"
+    assert prompts[-2:] == [(solved + context, answer) for context, answer in WORDS["boolq"]]
+    assert results.not_offered == (("lambada_openai", 1),)
+    with pytest.raises(ParibusError, match=r"lambada_openai has no data to take \[1\] solved"):
+        evaluate_standard(
+            model, tokenizer, SEQ_LEN, tasks=["lambada_openai"], shots=(1,), data_folder=hub
+        )
+
+
+# promptsource 0.2.3's texts, filled in by hand; what is read, and the continuations.
+T0_WORDS = {
+    "boolq:exam": (
+        "EXAM\n1. Answer by yes or no.\n\nDocument: Rome is a city in Italy.\n"
+        "Question: is rome a city?",
+        [" No", " Yes"],
+    ),
+    "piqa:finish_sentence_with_correct_choice": (
+        "Finish the following sentence with the best choice: Open a jar\n\nChoices:\n"
+        "- Twist the lid.\n- Paint the lid blue.\n\nAnswer:",
+        [" Twist the lid.", " Paint the lid blue."],
+    ),
+    "arc_challenge:qa_options": (
+        "What is hot?\n\nOptions:\n- ice\n- snow\n- a cold lake\n- rain\n- the sun",
+        [" ice", " snow", " a cold lake", " rain", " the sun"],
+    ),
+    "winogrande:stand_for": (
+        "In the sentence below, does the _ stand for cup or box?\n"
+        "The cup did not fit in the box because the _ was too large.",
+        [" cup", " box"],
+    ),
+    "lambada_openai:gpt_3_style": (
+        "Fill in the blank:\n\nShe opened the door and saw her old friend, and smiled at her ____.",
+        [" friend"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(T0_WORDS))
+def test_t0_s_words_are_those_of_promptsource(
+    name: str, prompts: list, tokenizer: BpeTokenizer, hub: Path
+) -> None:
+    model = Shortest(tokenizer.vocab_size)
+    results = evaluate_standard(model, tokenizer, SEQ_LEN, tasks=[name], n_items=1, data_folder=hub)
+    context, continuations = T0_WORDS[name]
+    assert prompts == [(context, continuation) for continuation in continuations]
+    assert results.cells[0]["task"] == name
+
+
+def test_every_wording_runs_and_has_the_answer_of_its_task(
+    tokenizer: BpeTokenizer, hub: Path
+) -> None:
+    model = Shortest(tokenizer.vocab_size)
+    results = evaluate_standard(
+        model, tokenizer, SEQ_LEN, tasks=["standard", "t0"], data_folder=hub
+    )
+    rows: dict[str, list[dict]] = {}
+    for row in results.items.to_pylist():
+        rows.setdefault(row["task"], []).append(row)
+    assert len(templates()) == 38
+    assert rows.keys() == STANDARD.keys() | templates().keys()
+    for name in templates():
+        task = name.partition(":")[0]
+        assert [row["answer"] for row in rows[name]] == [row["answer"] for row in rows[task]]
+        assert results.chance[name] == results.chance[task]
+        assert (
+            results.pins["tasks"][name]["data_sha256"]
+            == (results.pins["tasks"][task]["data_sha256"])
+        )
+    wordings = {pins["wording_sha256"] for pins in results.pins["tasks"].values()}
+    assert len(wordings) >= 38 + 7 - 6  # both parts of ARC have the same words
+
+
+def test_t0_shows_solved_examples_in_its_own_words(
+    prompts: list, tokenizer: BpeTokenizer, hub: Path
+) -> None:
+    model = Shortest(tokenizer.vocab_size)
+    evaluate_standard(
+        model, tokenizer, SEQ_LEN, tasks=["boolq:exam"], shots=(1,), n_items=1, data_folder=hub
+    )
+    context, continuations = T0_WORDS["boolq:exam"]
+    solved = context.replace("Rome is a city in Italy.", MOON["passage"])
+    solved = solved.replace("is rome a city", MOON["question"]) + " No\n\n"
+    assert prompts == [(solved + context, continuation) for continuation in continuations]
+
+
+def test_a_short_window_of_characters_says_what_it_could_not_read(hub: Path) -> None:
+    tokenizer = CharacterTokenizer.of(["abcdefghijklmnopqrstuvwxyz .?,:\n", "T"])
+    model = Shortest(tokenizer.vocab_size)
+    results = evaluate_standard(model, tokenizer, 16, data_folder=hub)
+    n = len(results.items)
+    assert n == 2 * 6 + 3  # nothing is left out
+    assert sum(results.truncated.values()) == n
+    assert results.replaced["boolq"] == 2
+    skipping = evaluate_standard(model, tokenizer, 16, unknown="skip", data_folder=hub)
+    assert skipping.skipped["boolq"] == 2
+    assert len(skipping.items) == n - sum(skipping.skipped.values())
+
+
+def test_pins_name_version_data_and_words(tokenizer: BpeTokenizer, hub: Path) -> None:
+    model = Shortest(tokenizer.vocab_size)
+
+    def pins(n_items: int) -> dict[str, Any]:
+        results: TaskResults = evaluate_standard(
+            model, tokenizer, SEQ_LEN, tasks=["boolq"], n_items=n_items, data_folder=hub
+        )
+        return results.pins
+
+    one, two = pins(1), pins(2)
+    assert (one["version"], one["tasks"]["boolq"]["version"]) == ("0.4.13", 2.0)
+    assert one["tasks"]["boolq"]["dataset"] == "aps/super_glue"
+    assert (one["tasks"]["boolq"]["documents"], two["tasks"]["boolq"]["documents"]) == (1, 2)
+    changed = {k for k, v in one["tasks"]["boolq"].items() if two["tasks"]["boolq"][k] != v}
+    assert changed == {"documents", "data_sha256"}
+
+
+def test_names_stand_for_tasks() -> None:
+    assert standard_tasks() == standard_tasks(["standard"]) == tuple(STANDARD)
+    assert standard_tasks(["piqa", "standard"])[0] == "piqa"
+    assert len(standard_tasks(["standard", "piqa"])) == 7
+    assert len(standard_tasks(["boolq:t0"])) == 10
+    assert len(standard_tasks(["t0"])) == 38
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tasks": ["hellaswags"]}, "did you mean 'hellaswag'"),
+        ({"tasks": ["boolq:exams"]}, "did you mean 'boolq:exam'"),
+        ({"tasks": []}, "no task is named"),
+        ({"n_items": 0}, "n_items = 0 leave nothing to run"),
+        ({"shots": (-1,)}, r"shots = \[-1\]"),
+        ({"shots": ()}, r"shots = \[\]"),
+        ({"data_folder": Path("nowhere")}, "is no folder; put a copy of the hub's repository"),
+    ],
+)
+def test_bad_input_is_one_line(options: dict, words: str, tokenizer: BpeTokenizer) -> None:
+    with pytest.raises(ParibusError, match=words) as error:
+        evaluate_standard(Shortest(tokenizer.vocab_size), tokenizer, SEQ_LEN, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_without_the_hub_there_is_one_line_with_the_way_out(tmp_path: Path) -> None:
+    """In a process of its own: whether the hub may be asked is settled at import."""
+    code = (
+        "from torch import nn; from paribus.data import CharacterTokenizer; "
+        "from paribus.errors import ParibusError; "
+        "from paribus.evaluation.harness import evaluate_standard\n"
+        "try: evaluate_standard(nn.Linear(1, 1), CharacterTokenizer.of(['ab']), 16)\n"
+        "except ParibusError as error: print(error)"
+    )
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | offline,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count("\n") == 1
+    assert "task 'lambada_openai': its data set EleutherAI/lambada_openai cannot" in done.stdout
+    assert "HF_DATASETS_CACHE" in done.stdout
+    assert done.stderr == ""
