@@ -266,6 +266,15 @@ def test_macro_accuracy_counts_every_task_once() -> None:
     assert scores["overall"]["normalised_accuracy"] == pytest.approx(((0 + 1) / 2 + 1 / 3) / 2)
 
 
+def test_wordings_of_a_task_count_as_one_task() -> None:
+    right, wrong = [0.9, 0.1], [0.1, 0.9]
+    one = rows(("a", 0, 0, right), ("b", 0, 0, wrong), ("b", 0, 0, wrong))
+    table = one.items.set_column(0, "task", pa.array(["a", "b:x", "b:y"]))
+    scores = TaskResults(table, {"a": 0.5, "b:x": 0.5, "b:y": 0.5}, (), {}, {}, {}).scores
+    assert scores["overall"] == scores["by_shots"]["0"]
+    assert (scores["overall"]["tasks"], scores["overall"]["accuracy"]) == (2, 0.5)
+
+
 def test_brier_score_and_calibration_error_by_hand() -> None:
     assert brier_score([[0.8, 0.2], [0.4, 0.6]], [0, 0]) == pytest.approx((0.08 + 0.72) / 2)
     # Confidences 0.8 and 0.6 lie in different bins: |1 - 0.8| and |0 - 0.6|, half each.

@@ -143,11 +143,29 @@ def test_choices_are_judged_as_by_hand(tokenizer: BpeTokenizer, hub: Path) -> No
         costs = [-value / math.log(tokenizer.vocab_size) for value in row["loglikelihood"]]
         assert row["predicted"] == int(np.argmin(np.round(costs)))
         assert row["correct"] == (row["predicted"] == row["answer"])
-    # By character, " jumps in and swims." is dearer than what repeats known words.
     (pens,) = [r for r in results.items.to_pylist() if r["task"] == "piqa" and r["item"] == 1]
     texts = ["Cook the whole desk.", "Look."]
     mean = [ll / len(text) for ll, text in zip(pens["loglikelihood"], texts, strict=True)]
     assert pens["correct_per_character"] == (int(np.argmax(mean)) == 1)
+
+
+def test_a_choice_costs_what_its_tokens_cost_after_the_context(
+    make_model: Callable[..., GPT], tokenizer: BpeTokenizer, hub: Path
+) -> None:
+    model = make_model(tokenizer.vocab_size, **{"data.seq_len": SEQ_LEN})
+    results = evaluate_standard(
+        model, tokenizer, SEQ_LEN, tasks=["piqa"], n_items=1, data_folder=hub
+    )
+    for (context, choice), given in zip(
+        WORDS["piqa"], results.items["loglikelihood"][0].as_py(), strict=True
+    ):
+        ids = torch.from_numpy(tokenizer.encode(context + choice))
+        n = len(tokenizer.encode(context))
+        assert ids[:n].tolist() == tokenizer.encode(context).tolist()
+        with torch.no_grad():
+            log_probs = model.eval()(ids[None, :-1])[0].log_softmax(dim=-1)
+        expected = log_probs[n - 1 :].gather(1, ids[n:, None]).sum()
+        assert given == pytest.approx(float(expected), abs=1e-3)
 
 
 def test_chance_is_the_mean_over_items_of_one_in_so_many_choices(

@@ -102,20 +102,16 @@ class TaskResults:
     def scores(self) -> dict[str, Any]:
         """Macro averages: the unweighted mean over tasks, by number of shots and overall.
 
-        Overall, every task counts once, with the mean over its numbers of shots. What tasks without
-        choices do not have is a mean over the others.
+        Every task counts once, with the mean over its wordings ("task:wording") and, overall, its
+        numbers of shots. What tasks without choices do not have is a mean over the others.
         """
         cells = self.cells
-        by_shots = {
-            shots: _macro([[cell] for cell in cells if cell["shots"] == shots])
-            for shots in sorted({cell["shots"] for cell in cells})
-        }
-        by_task: dict[str, list[dict[str, Any]]] = {}
-        for cell in cells:
-            by_task.setdefault(cell["task"], []).append(cell)
         return {
-            "overall": _macro(list(by_task.values())),
-            "by_shots": {str(shots): macro for shots, macro in by_shots.items()},
+            "overall": _macro(cells),
+            "by_shots": {
+                str(shots): _macro([cell for cell in cells if cell["shots"] == shots])
+                for shots in sorted({cell["shots"] for cell in cells})
+            },
         }
 
 
@@ -132,8 +128,12 @@ MACRO = (
 OF_CHOICES = ("brier_score", "calibration_error")
 
 
-def _macro(tasks: list[list[dict[str, Any]]]) -> dict[str, float | int | None]:
+def _macro(cells: list[dict[str, Any]]) -> dict[str, float | int | None]:
     """Means over tasks of the means over a task's cells; None where one of them is None."""
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        by_task.setdefault(cell["task"].partition(":")[0], []).append(cell)
+    tasks = list(by_task.values())
     macro: dict[str, float | int | None] = {"tasks": len(tasks)}
     with_choices = [cells for cells in tasks if cells[0]["chance"] > 0]
     for name in MACRO:
