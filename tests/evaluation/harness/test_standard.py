@@ -14,69 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer as HuggingFaceTokenizer
-from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import nn
 
 from paribus.data import CharacterTokenizer
 from paribus.data.bpe import BpeTokenizer
 from paribus.errors import ParibusError
 from paribus.evaluation.harness import TaskResults, evaluate_standard, standard_tasks
-from paribus.evaluation.harness.standard import STANDARD, templates
+from paribus.evaluation.harness.standard import STANDARD
 from paribus.model import GPT
 
-from .standins import HUB, MOON, NIGHT, STORY, write_hub
+from .conftest import Uniform
+from .standins import MOON, NIGHT, STORY
 
 SEQ_LEN = 256
-
-
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_hub(tmp_path_factory.mktemp("hub"))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> BpeTokenizer:
-    learned = HuggingFaceTokenizer(models.BPE())
-    learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    learned.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<|endoftext|>"],
-        show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    learned.train_from_iterator([str(HUB)], trainer)
-    file = tmp_path_factory.mktemp("bpe") / "tokenizer.json"
-    learned.save(str(file))
-    return BpeTokenizer.read(file)
-
-
-class Shortest(nn.Module):
-    """Equal logits: every token costs log(V), so that the choice of fewest tokens is taken."""
-
-    def __init__(self, vocab_size: int) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(torch.zeros(vocab_size))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.logits.expand(*tokens.shape, -1)
-
-
-@pytest.fixture
-def prompts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """(context, continuation) of everything that a model is asked."""
-    from paribus.evaluation.harness.adapter import ParibusLM
-
-    seen: list[tuple[str, str]] = []
-    scored = ParibusLM.loglikelihood
-
-    def spy(self: ParibusLM, requests: list, **options: Any) -> list:
-        seen.extend(request.arguments for request in requests)
-        return scored(self, requests, **options)
-
-    monkeypatch.setattr(ParibusLM, "loglikelihood", spy)
-    return seen
 
 
 # The first item of each stand-in, in the words of the harness's own configurations.
@@ -113,16 +63,14 @@ WORDS = {
 
 @pytest.mark.parametrize("task", list(STANDARD))
 def test_the_words_are_the_harness_s(
-    task: str, prompts: list, tokenizer: BpeTokenizer, hub: Path
+    task: str, prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path
 ) -> None:
-    model = Shortest(tokenizer.vocab_size)
-    evaluate_standard(model, tokenizer, SEQ_LEN, tasks=[task], n_items=1, data_folder=hub)
+    evaluate_standard(shortest, bpe, SEQ_LEN, tasks=[task], n_items=1, data_folder=hub)
     assert prompts == WORDS[task]
 
 
-def test_choices_are_judged_as_by_hand(tokenizer: BpeTokenizer, hub: Path) -> None:
-    model = Shortest(tokenizer.vocab_size)
-    results = evaluate_standard(model, tokenizer, SEQ_LEN, data_folder=hub)
+def test_choices_are_judged_as_by_hand(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
+    results = evaluate_standard(shortest, bpe, SEQ_LEN, data_folder=hub)
     assert {cell["task"] for cell in results.cells} == set(STANDARD)
     answers = {
         "hellaswag": [0, 1],
@@ -140,7 +88,7 @@ def test_choices_are_judged_as_by_hand(tokenizer: BpeTokenizer, hub: Path) -> No
     for row in results.items.to_pylist():
         if row["task"] == "lambada_openai":
             continue
-        costs = [-value / math.log(tokenizer.vocab_size) for value in row["loglikelihood"]]
+        costs = [-value / math.log(bpe.vocab_size) for value in row["loglikelihood"]]
         assert row["predicted"] == int(np.argmin(np.round(costs)))
         assert row["correct"] == (row["predicted"] == row["answer"])
     (pens,) = [r for r in results.items.to_pylist() if r["task"] == "piqa" and r["item"] == 1]
@@ -150,18 +98,16 @@ def test_choices_are_judged_as_by_hand(tokenizer: BpeTokenizer, hub: Path) -> No
 
 
 def test_a_choice_costs_what_its_tokens_cost_after_the_context(
-    make_model: Callable[..., GPT], tokenizer: BpeTokenizer, hub: Path
+    make_model: Callable[..., GPT], bpe: BpeTokenizer, hub: Path
 ) -> None:
-    model = make_model(tokenizer.vocab_size, **{"data.seq_len": SEQ_LEN})
-    results = evaluate_standard(
-        model, tokenizer, SEQ_LEN, tasks=["piqa"], n_items=1, data_folder=hub
-    )
+    model = make_model(bpe.vocab_size, **{"data.seq_len": SEQ_LEN})
+    results = evaluate_standard(model, bpe, SEQ_LEN, tasks=["piqa"], n_items=1, data_folder=hub)
     for (context, choice), given in zip(
         WORDS["piqa"], results.items["loglikelihood"][0].as_py(), strict=True
     ):
-        ids = torch.from_numpy(tokenizer.encode(context + choice))
-        n = len(tokenizer.encode(context))
-        assert ids[:n].tolist() == tokenizer.encode(context).tolist()
+        ids = torch.from_numpy(bpe.encode(context + choice))
+        n = len(bpe.encode(context))
+        assert ids[:n].tolist() == bpe.encode(context).tolist()
         with torch.no_grad():
             log_probs = model.eval()(ids[None, :-1])[0].log_softmax(dim=-1)
         expected = log_probs[n - 1 :].gather(1, ids[n:, None]).sum()
@@ -169,10 +115,9 @@ def test_a_choice_costs_what_its_tokens_cost_after_the_context(
 
 
 def test_chance_is_the_mean_over_items_of_one_in_so_many_choices(
-    tokenizer: BpeTokenizer, hub: Path
+    shortest: nn.Module, bpe: BpeTokenizer, hub: Path
 ) -> None:
-    model = Shortest(tokenizer.vocab_size)
-    results = evaluate_standard(model, tokenizer, SEQ_LEN, data_folder=hub)
+    results = evaluate_standard(shortest, bpe, SEQ_LEN, data_folder=hub)
     assert results.chance == {
         "lambada_openai": 0.0,
         "hellaswag": 1 / 4,
@@ -203,11 +148,11 @@ class Knows(nn.Module):
 
 
 def test_lambada_is_right_where_the_word_is_the_most_probable_one(
-    tokenizer: BpeTokenizer, hub: Path
+    bpe: BpeTokenizer, hub: Path
 ) -> None:
-    model = Knows(tokenizer.encode(STORY["text"]), tokenizer.vocab_size)
+    model = Knows(bpe.encode(STORY["text"]), bpe.vocab_size)
     results = evaluate_standard(
-        model, tokenizer, SEQ_LEN, tasks=["lambada_openai", "piqa"], data_folder=hub
+        model, bpe, SEQ_LEN, tasks=["lambada_openai", "piqa"], data_folder=hub
     )
     story, night = [r for r in results.items.to_pylist() if r["task"] == "lambada_openai"]
     assert (story["correct"], story["predicted"]) == (True, 0)
@@ -222,7 +167,7 @@ def test_lambada_is_right_where_the_word_is_the_most_probable_one(
 
 @pytest.mark.parametrize("shots", [0, 1])
 def test_anybodys_lm_eval_gives_the_same_scores(
-    make_model: Callable[..., GPT], tokenizer: BpeTokenizer, hub: Path, shots: int
+    make_model: Callable[..., GPT], bpe: BpeTokenizer, hub: Path, shots: int
 ) -> None:
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
@@ -230,7 +175,7 @@ def test_anybodys_lm_eval_gives_the_same_scores(
     from paribus.evaluation.harness.adapter import ParibusLM
 
     overrides = {"model.n_layer": 1, "model.d_model": 16, "data.seq_len": SEQ_LEN}
-    model = make_model(tokenizer.vocab_size, **overrides)
+    model = make_model(bpe.vocab_size, **overrides)
     names = ["hellaswag", "piqa", "arc_easy", "winogrande", "boolq"]
     tasks = Path(str(resources.files("lm_eval.tasks")))
     manager = TaskManager(
@@ -243,13 +188,13 @@ def test_anybodys_lm_eval_gives_the_same_scores(
             "tasks"
         ]
     theirs: Any = simple_evaluate(
-        model=ParibusLM(model, tokenizer, SEQ_LEN, truncate=True),
+        model=ParibusLM(model, bpe, SEQ_LEN, truncate=True),
         tasks=list(built.values()),
         task_manager=manager,
         num_fewshot=shots,
         bootstrap_iters=0,
     )
-    ours = evaluate_standard(model, tokenizer, SEQ_LEN, tasks=names, shots=[shots], data_folder=hub)
+    ours = evaluate_standard(model, bpe, SEQ_LEN, tasks=names, shots=[shots], data_folder=hub)
     assert len(ours.items) == sum(len(theirs["samples"][name]) for name in names)
     for cell in ours.cells:
         result = theirs["results"][cell["task"]]
@@ -261,11 +206,10 @@ def test_anybodys_lm_eval_gives_the_same_scores(
 
 
 def test_solved_examples_come_from_the_training_split_and_lambada_has_none(
-    prompts: list, tokenizer: BpeTokenizer, hub: Path
+    prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path
 ) -> None:
-    model = Shortest(tokenizer.vocab_size)
     results = evaluate_standard(
-        model, tokenizer, SEQ_LEN, tasks=["boolq", "lambada_openai"], shots=(0, 1), n_items=1,
+        shortest, bpe, SEQ_LEN, tasks=["boolq", "lambada_openai"], shots=(0, 1), n_items=1,
         data_folder=hub,
     )  # fmt: skip
     solved = f"{MOON['passage']}\nQuestion: {MOON['question']}?\nAnswer: no\n\n"
@@ -273,89 +217,13 @@ def test_solved_examples_come_from_the_training_split_and_lambada_has_none(
     assert results.not_offered == (("lambada_openai", 1),)
     with pytest.raises(ParibusError, match=r"lambada_openai has no data to take \[1\] solved"):
         evaluate_standard(
-            model, tokenizer, SEQ_LEN, tasks=["lambada_openai"], shots=(1,), data_folder=hub
+            shortest, bpe, SEQ_LEN, tasks=["lambada_openai"], shots=(1,), data_folder=hub
         )
-
-
-# promptsource 0.2.3's texts, filled in by hand; what is read, and the continuations.
-T0_WORDS = {
-    "boolq:exam": (
-        "EXAM\n1. Answer by yes or no.\n\nDocument: Rome is a city in Italy.\n"
-        "Question: is rome a city?",
-        [" No", " Yes"],
-    ),
-    "piqa:finish_sentence_with_correct_choice": (
-        "Finish the following sentence with the best choice: Open a jar\n\nChoices:\n"
-        "- Twist the lid.\n- Paint the lid blue.\n\nAnswer:",
-        [" Twist the lid.", " Paint the lid blue."],
-    ),
-    "arc_challenge:qa_options": (
-        "What is hot?\n\nOptions:\n- ice\n- snow\n- a cold lake\n- rain\n- the sun",
-        [" ice", " snow", " a cold lake", " rain", " the sun"],
-    ),
-    "winogrande:stand_for": (
-        "In the sentence below, does the _ stand for cup or box?\n"
-        "The cup did not fit in the box because the _ was too large.",
-        [" cup", " box"],
-    ),
-    "lambada_openai:gpt_3_style": (
-        "Fill in the blank:\n\nShe opened the door and saw her old friend, and smiled at her ____.",
-        [" friend"],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", list(T0_WORDS))
-def test_t0_s_words_are_those_of_promptsource(
-    name: str, prompts: list, tokenizer: BpeTokenizer, hub: Path
-) -> None:
-    model = Shortest(tokenizer.vocab_size)
-    results = evaluate_standard(model, tokenizer, SEQ_LEN, tasks=[name], n_items=1, data_folder=hub)
-    context, continuations = T0_WORDS[name]
-    assert prompts == [(context, continuation) for continuation in continuations]
-    assert results.cells[0]["task"] == name
-
-
-def test_every_wording_runs_and_has_the_answer_of_its_task(
-    tokenizer: BpeTokenizer, hub: Path
-) -> None:
-    model = Shortest(tokenizer.vocab_size)
-    results = evaluate_standard(
-        model, tokenizer, SEQ_LEN, tasks=["standard", "t0"], data_folder=hub
-    )
-    rows: dict[str, list[dict]] = {}
-    for row in results.items.to_pylist():
-        rows.setdefault(row["task"], []).append(row)
-    assert len(templates()) == 38
-    assert rows.keys() == STANDARD.keys() | templates().keys()
-    for name in templates():
-        task = name.partition(":")[0]
-        assert [row["answer"] for row in rows[name]] == [row["answer"] for row in rows[task]]
-        assert results.chance[name] == results.chance[task]
-        assert (
-            results.pins["tasks"][name]["data_sha256"]
-            == (results.pins["tasks"][task]["data_sha256"])
-        )
-    wordings = {pins["wording_sha256"] for pins in results.pins["tasks"].values()}
-    assert len(wordings) >= 38 + 7 - 6  # both parts of ARC have the same words
-
-
-def test_t0_shows_solved_examples_in_its_own_words(
-    prompts: list, tokenizer: BpeTokenizer, hub: Path
-) -> None:
-    model = Shortest(tokenizer.vocab_size)
-    evaluate_standard(
-        model, tokenizer, SEQ_LEN, tasks=["boolq:exam"], shots=(1,), n_items=1, data_folder=hub
-    )
-    context, continuations = T0_WORDS["boolq:exam"]
-    solved = context.replace("Rome is a city in Italy.", MOON["passage"])
-    solved = solved.replace("is rome a city", MOON["question"]) + " No\n\n"
-    assert prompts == [(solved + context, continuation) for continuation in continuations]
 
 
 def test_a_short_window_of_characters_says_what_it_could_not_read(hub: Path) -> None:
     tokenizer = CharacterTokenizer.of(["abcdefghijklmnopqrstuvwxyz .?,:\n", "T"])
-    model = Shortest(tokenizer.vocab_size)
+    model = Uniform(tokenizer.vocab_size)
     results = evaluate_standard(model, tokenizer, 16, data_folder=hub)
     n = len(results.items)
     assert n == 2 * 6 + 3  # nothing is left out
@@ -366,12 +234,13 @@ def test_a_short_window_of_characters_says_what_it_could_not_read(hub: Path) -> 
     assert len(skipping.items) == n - sum(skipping.skipped.values())
 
 
-def test_pins_name_version_data_and_words(tokenizer: BpeTokenizer, hub: Path) -> None:
-    model = Shortest(tokenizer.vocab_size)
+def test_pins_name_version_data_and_words(
+    shortest: nn.Module, bpe: BpeTokenizer, hub: Path
+) -> None:
 
     def pins(n_items: int) -> dict[str, Any]:
         results: TaskResults = evaluate_standard(
-            model, tokenizer, SEQ_LEN, tasks=["boolq"], n_items=n_items, data_folder=hub
+            shortest, bpe, SEQ_LEN, tasks=["boolq"], n_items=n_items, data_folder=hub
         )
         return results.pins
 
@@ -403,9 +272,11 @@ def test_names_stand_for_tasks() -> None:
         ({"data_folder": Path("nowhere")}, "is no folder; put a copy of the hub's repository"),
     ],
 )
-def test_bad_input_is_one_line(options: dict, words: str, tokenizer: BpeTokenizer) -> None:
+def test_bad_input_is_one_line(
+    options: dict, words: str, shortest: nn.Module, bpe: BpeTokenizer
+) -> None:
     with pytest.raises(ParibusError, match=words) as error:
-        evaluate_standard(Shortest(tokenizer.vocab_size), tokenizer, SEQ_LEN, **options)
+        evaluate_standard(shortest, bpe, SEQ_LEN, **options)
     assert "\n" not in str(error.value)
 
 
