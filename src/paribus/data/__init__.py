@@ -8,7 +8,7 @@ from paribus.data.describe import describe_data
 from paribus.data.duplicates import Duplicates, count_duplicates, near_duplicate_pairs, passages
 from paribus.data.leakage import in_training
 from paribus.data.token_classes import TOKEN_CLASSES, token_classes
-from paribus.data.tokenizer import STAND_INS, CharacterTokenizer
+from paribus.data.tokenizer import STAND_INS, CharacterTokenizer, Tokenizer, tokenizer_of
 
 __all__ = [
     "FIRST_DIGEST",
@@ -18,6 +18,7 @@ __all__ = [
     "Consumption",
     "Dataset",
     "Duplicates",
+    "Tokenizer",
     "batch",
     "class_counts",
     "consumption",
@@ -31,4 +32,5 @@ __all__ = [
     "passages",
     "read_corpus",
     "token_classes",
+    "tokenizer_of",
 ]

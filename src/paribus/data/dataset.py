@@ -12,7 +12,7 @@ import numpy as np
 
 from paribus.data.corpora import read_corpus
 from paribus.data.token_classes import token_classes
-from paribus.data.tokenizer import CharacterTokenizer
+from paribus.data.tokenizer import Tokenizer, tokenizer_of
 from paribus.errors import ParibusError
 from paribus.study import Data
 from paribus.study.canonical import digest
@@ -27,12 +27,13 @@ class Dataset:
         validation: [n_validation] token ids, the rest.
         tokenizer: what made them.
         n_documents: documents in the corpus.
-        digests: SHA-256 of corpus, vocabulary, train and validation, in this order.
+        digests: SHA-256 of corpus, vocabulary (or the tokenizer's file), train and validation, in
+            this order.
     """
 
     train: np.ndarray
     validation: np.ndarray
-    tokenizer: CharacterTokenizer
+    tokenizer: Tokenizer
     n_documents: int
     digests: dict[str, str]
 
@@ -61,10 +62,11 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     """Read, tokenize and split the corpus that `data` names, contiguously.
 
     `folder` is where relative paths start. Raises ParibusError where the text is missing, empty,
-    not UTF-8, or too short for one window on each side of the split.
+    not UTF-8, or too short for one window on each side of the split, and where the tokenizer cannot
+    be read or loses text.
     """
     documents = read_corpus(data, folder)
-    tokenizer = CharacterTokenizer.of(documents)
+    tokenizer = tokenizer_of(data, documents, folder)
     tokens = tokenizer.encode_documents(documents)
     split = int(len(tokens) * (1 - data.validation_fraction))
     train, validation = tokens[:split], tokens[split:]
@@ -76,7 +78,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
             )
     digests = {
         "corpus": corpus_digest(documents),
-        "vocabulary": digest(tokenizer.vocabulary),
+        "vocabulary": tokenizer.digest,
         "train": _tokens_digest(train),
         "validation": _tokens_digest(validation),
     }

@@ -14,7 +14,8 @@ def token_classes(vocabulary: Sequence[str], end_of_document: int | None) -> np.
 
     `vocabulary` is the decoded text of each id; a token of several characters (BPE) has the class
     of the first kind that it contains, in the order of TOKEN_CLASSES, so that " the" is alphabetic
-    and " ," punctuation. Symbols count as punctuation.
+    and " ," punctuation. Symbols count as punctuation, and so does U+FFFD, which is how part of a
+    character reads.
     """
     classes = np.array([TOKEN_CLASSES.index(_class_of(text)) for text in vocabulary], np.int64)
     if end_of_document is not None:

@@ -1,18 +1,73 @@
-"""The character tokenizer: one token per distinct character, and an end of document."""
+"""What the house needs of a tokenizer, and the character tokenizer.
+
+Another tokenizer is a file (see `bpe.py`): fixed, and part of what a study is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from paribus.errors import ParibusError
+from paribus.study import Data
+from paribus.study.canonical import digest
 
 END_OF_DOCUMENT = "<|endofdocument|>"
 # What stands for a character outside the vocabulary where one is replaced: the first known.
 STAND_INS = "?_. "
+
+
+class Tokenizer(Protocol):
+    """Text to token ids 0 to vocab_size - 1, and back; nothing is lost on the way."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def end_of_document(self) -> int | None:
+        """The token between documents, where there is one."""
+        ...
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """The text of every token id."""
+        ...
+
+    @property
+    def characters_per_token(self) -> np.ndarray:
+        """[V] how many characters of text each token stands for; none for the end of document."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what decides the ids of a text."""
+        ...
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids, int64. Raises ParibusError for an unknown character."""
+        ...
+
+    def encode_documents(self, documents: Sequence[str]) -> np.ndarray:
+        """All documents in one row of token ids; of several, each closed by its end."""
+        ...
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str: ...
+
+
+def tokenizer_of(data: Data, documents: Sequence[str], folder: Path) -> Tokenizer:
+    """The tokenizer that `data` names, for `documents`; `folder` is where its path starts.
+
+    Raises ParibusError for a file that cannot be read or is no byte-level BPE tokenizer.
+    """
+    if data.tokenizer == "character":
+        return CharacterTokenizer.of(documents)
+    from paribus.data.bpe import BpeTokenizer  # a library that other studies need not load
+
+    return BpeTokenizer.read(folder / data.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -48,6 +103,10 @@ class CharacterTokenizer:
     def characters_per_token(self) -> np.ndarray:
         """[V] how many characters of text each token stands for; none for the end of document."""
         return np.array([1] * len(self.characters) + [0] * self.has_end_of_document)
+
+    @property
+    def digest(self) -> str:
+        return digest(self.vocabulary)
 
     @cached_property
     def _codes(self) -> np.ndarray:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models
+from tokenizers import AddedToken, decoders, models
+from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from paribus.data import STAND_INS, CharacterTokenizer
+from paribus.data import STAND_INS, CharacterTokenizer, Tokenizer
+from paribus.data.bpe import BpeTokenizer
 from paribus.data.tokenizer import END_OF_DOCUMENT
 
 
-def fast_tokenizer(tokenizer: CharacterTokenizer) -> Tokenizer:
+def tokenizer_json(tokenizer: Tokenizer) -> bytes:
+    """The content of tokenizer.json: a BPE tokenizer's own file, or that of `fast_tokenizer`."""
+    if isinstance(tokenizer, BpeTokenizer):
+        return tokenizer.file.read_bytes()
+    assert isinstance(tokenizer, CharacterTokenizer)
+    return fast_tokenizer(tokenizer).to_str(pretty=True).encode()
+
+
+def fast_tokenizer(tokenizer: CharacterTokenizer) -> HuggingFaceTokenizer:
     """Equal ids for equal text; decoding gives the text back, white space and all.
 
     A BPE model without merges leaves every character a token of its own. A character outside the
@@ -18,7 +28,9 @@ def fast_tokenizer(tokenizer: CharacterTokenizer) -> Tokenizer:
     end-of-document token is read as that token, as is usual there.
     """
     vocabulary = {text: number for number, text in enumerate(tokenizer.vocabulary)}
-    fast = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=stand_in(tokenizer)))
+    fast = HuggingFaceTokenizer(
+        models.BPE(vocab=vocabulary, merges=[], unk_token=stand_in(tokenizer))
+    )
     fast.decoder = decoders.Fuse()  # the default puts spaces between tokens
     if tokenizer.end_of_document is not None:
         fast.add_special_tokens([AddedToken(END_OF_DOCUMENT, normalized=False)])
@@ -30,12 +42,14 @@ def stand_in(tokenizer: CharacterTokenizer) -> str | None:
     return next((text for text in STAND_INS if text in tokenizer.characters), None)
 
 
-def tokenizer_config(tokenizer: CharacterTokenizer, seq_len: int) -> dict[str, Any]:
+def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
     """The content of tokenizer_config.json.
 
     No token but the end of document is declared special: special ones are left out of decoded text.
     """
-    end = None if tokenizer.end_of_document is None else END_OF_DOCUMENT
+    end = None
+    if tokenizer.end_of_document is not None:
+        end = tokenizer.vocabulary[tokenizer.end_of_document]
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": seq_len,
@@ -47,8 +61,10 @@ def tokenizer_config(tokenizer: CharacterTokenizer, seq_len: int) -> dict[str, A
     }
 
 
-def vocabulary_notes(tokenizer: CharacterTokenizer) -> list[str]:
+def vocabulary_notes(tokenizer: Tokenizer) -> list[str]:
     """What a reader of the folder should mind, a sentence each."""
+    if not isinstance(tokenizer, CharacterTokenizer):
+        return ["The tokenizer is the byte-level BPE file that the model was trained with."]
     known, unknown = f"{len(tokenizer.characters)} characters", stand_in(tokenizer)
     fate = f"read as `{unknown}`" if unknown else "left out"
     notes = [f"The vocabulary is {known}, one token each; any other character is {fate}."]

@@ -28,7 +28,7 @@ from paribus.export.gpt2 import (
     is_plain,
     require_exportable,
 )
-from paribus.export.tokenizer import fast_tokenizer, tokenizer_config
+from paribus.export.tokenizer import tokenizer_config, tokenizer_json
 from paribus.results import Results, TrialFolder, load_results
 from paribus.results.files import write_bytes, write_json
 from paribus.study import Setting
@@ -114,8 +114,7 @@ def _write_model(out: Path, trial: TrialFolder, setting: Setting, dataset: Datas
 
 
 def _write_tokenizer(out: Path, setting: Setting, dataset: Dataset) -> None:
-    text = fast_tokenizer(dataset.tokenizer).to_str(pretty=True)
-    write_bytes(out / "tokenizer.json", text.encode())
+    write_bytes(out / "tokenizer.json", tokenizer_json(dataset.tokenizer))
     about = tokenizer_config(dataset.tokenizer, setting.data.seq_len)
     write_json(out / "tokenizer_config.json", about)
 

@@ -25,7 +25,8 @@ class Data(Spec):
     corpus: str = "pydoc"
     path: str | None = None
     """The file or folder of the `text` corpus, relative to the study file."""
-    tokenizer: Literal["character"] = "character"
+    tokenizer: Annotated[str, Field(min_length=1)] = "character"
+    """`character`, or the path of a byte-level BPE `tokenizer.json`, relative to the study file."""
     seq_len: Positive = 128
     """Tokens in a window, which is the context the model is trained with."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1

@@ -1,22 +1,28 @@
-"""Small models over the text of `quickstart`, and a small suite on disk."""
+"""Small models over the text of `quickstart`, and small suites on disk."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import nn
 
 from paribus.data import Dataset, load_dataset
+from paribus.data.bpe import BpeTokenizer
 from paribus.model import GPT, build_model
 from paribus.streams import stream
 from paribus.study import Setting, load_study
 from paribus.study.study import override
 from paribus.tasks import WrittenSuite, build_suite, write_suite
+
+from .standins import HUB, write_hub
 
 SEQ_LEN = 128
 SMALL = {"model.n_layer": 2, "model.n_head": 2, "model.d_model": 16}
@@ -115,3 +121,48 @@ def uniform(dataset: Dataset) -> Uniform:
 @pytest.fixture(scope="session")
 def reader(dataset: Dataset) -> Reader:
     return Reader(dataset.validation.astype(np.int64), dataset.vocab_size)
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copies of the standard suite's repositories, with our own small data."""
+    return write_hub(tmp_path_factory.mktemp("hub"))
+
+
+@pytest.fixture(scope="session")
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> BpeTokenizer:
+    learned = HuggingFaceTokenizer(models.BPE())
+    learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    learned.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|endoftext|>"],
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    learned.train_from_iterator([str(HUB)], trainer)
+    file = tmp_path_factory.mktemp("bpe") / "tokenizer.json"
+    learned.save(str(file))
+    return BpeTokenizer.read(file)
+
+
+@pytest.fixture
+def shortest(bpe: BpeTokenizer) -> Uniform:
+    """Every token costs log(V), so that the choice of fewest tokens is taken."""
+    return Uniform(bpe.vocab_size)
+
+
+@pytest.fixture
+def prompts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """(context, continuation) of everything that a model is asked."""
+    from paribus.evaluation.harness.adapter import ParibusLM
+
+    seen: list[tuple[str, str]] = []
+    scored = ParibusLM.loglikelihood
+
+    def spy(self: ParibusLM, requests: list, **options: Any) -> list:
+        seen.extend(request.arguments for request in requests)
+        return scored(self, requests, **options)
+
+    monkeypatch.setattr(ParibusLM, "loglikelihood", spy)
+    return seen

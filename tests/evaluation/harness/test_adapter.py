@@ -108,8 +108,21 @@ def test_on_request_a_long_context_loses_its_beginning_and_is_counted(model: GPT
         given[0]
         == ParibusLM(model, TOKENIZER, SEQ_LEN).loglikelihood([request(text[-15:], "de")])[0]
     )
-    with pytest.raises(ParibusError, match="has 19 tokens"):
-        lm.loglikelihood([request("a", "a" * 18)])
+
+
+def test_on_request_a_long_choice_is_read_window_by_window(model: GPT) -> None:
+    lm = ParibusLM(model, TOKENIZER, SEQ_LEN, truncate=True)
+    choice = TOKENIZER.decode(stream(0, "long").integers(0, 8, size=2 * SEQ_LEN))
+    ids = TOKENIZER.encode("ab" + choice).tolist()[1:]  # the last token of the context, the choice
+    expected = sum(
+        log_probs(model, ids[start : at + 1])[-1, ids[at + 1]]
+        for start in (0, SEQ_LEN)
+        for at in range(start, start + SEQ_LEN)
+    )
+    ((given, greedy),) = lm.loglikelihood([request("ab", choice)])
+    assert given == pytest.approx(expected, abs=2e-4)
+    assert not greedy
+    assert lm.truncated == [("some_task", 7)]
 
 
 def test_a_choice_of_zero_length_is_refused_in_one_line(model: GPT) -> None:

@@ -62,7 +62,7 @@ def test_anybodys_lm_eval_gives_the_same_items(
     from lm_eval.tasks import TaskManager
 
     from paribus.evaluation.harness.adapter import ParibusLM
-    from paribus.evaluation.harness.run import item_row
+    from paribus.evaluation.harness.items import item_row
 
     model = make_model(dataset.vocab_size)
     names = [name for name, task in suite.tasks.items() if shots in task.shots]
@@ -78,7 +78,7 @@ def test_anybodys_lm_eval_gives_the_same_items(
         model, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=names, shots=[shots], n_items=10
     )
     assert ours.items.to_pylist() == [
-        {"task": name, "shots": shots} | item_row(sample)
+        {"task": name, "shots": shots} | item_row(sample, sample["target"])
         for name in names
         for sample in theirs["samples"][f"paribus_{name}"]
     ]
@@ -264,6 +264,15 @@ def test_macro_accuracy_counts_every_task_once() -> None:
     assert scores["by_shots"]["3"] | {"accuracy": 1.0, "tasks": 1} == scores["by_shots"]["3"]
     assert scores["overall"]["accuracy"] == pytest.approx(((0.5 + 1) / 2 + 0.5) / 2)
     assert scores["overall"]["normalised_accuracy"] == pytest.approx(((0 + 1) / 2 + 1 / 3) / 2)
+
+
+def test_wordings_of_a_task_count_as_one_task() -> None:
+    right, wrong = [0.9, 0.1], [0.1, 0.9]
+    one = rows(("a", 0, 0, right), ("b", 0, 0, wrong), ("b", 0, 0, wrong))
+    table = one.items.set_column(0, "task", pa.array(["a", "b:x", "b:y"]))
+    scores = TaskResults(table, {"a": 0.5, "b:x": 0.5, "b:y": 0.5}, (), {}, {}, {}).scores
+    assert scores["overall"] == scores["by_shots"]["0"]
+    assert (scores["overall"]["tasks"], scores["overall"]["accuracy"]) == (2, 0.5)
 
 
 def test_brier_score_and_calibration_error_by_hand() -> None:

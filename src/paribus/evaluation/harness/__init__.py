@@ -1,10 +1,19 @@
 """The LM Evaluation Harness: a trained model in it, tasks run through it, and what ran pinned.
 
-Importing this room does not load the harness; `evaluate_tasks` does.
+Importing this room does not load the harness; `evaluate_tasks` and `evaluate_standard` do.
 """
 
 from paribus.evaluation.harness.outcome import CELLS, ITEMS, TaskResults
 from paribus.evaluation.harness.pins import harness_pins
 from paribus.evaluation.harness.run import evaluate_tasks
+from paribus.evaluation.harness.standard import evaluate_standard, standard_tasks
 
-__all__ = ["CELLS", "ITEMS", "TaskResults", "evaluate_tasks", "harness_pins"]
+__all__ = [
+    "CELLS",
+    "ITEMS",
+    "TaskResults",
+    "evaluate_standard",
+    "evaluate_tasks",
+    "harness_pins",
+    "standard_tasks",
+]

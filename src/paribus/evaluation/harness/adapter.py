@@ -46,7 +46,8 @@ class ParibusLM(TemplateLM):
         unknown: characters outside the vocabulary. "skip" gives the request no score (NaN, or no
             text) and counts it; "replace" puts a stand-in and counts the request.
         truncate: leave out the beginning of a context that is too long, and count the request,
-            instead of refusing it.
+            instead of refusing it. A choice that is longer than the window is then read window by
+            window.
 
     Attributes:
         skipped, replaced, truncated: the requests of each kind, as (task, item), in order.
@@ -116,13 +117,17 @@ class ParibusLM(TemplateLM):
                 raise ParibusError(f"{_where(request)} has a choice of zero length; mend the task")
             texts = self._readable(request, context, continuation)
             if texts is not None:
-                numbers.append(number)
-                pairs.append(self._pair(request, *texts))
+                results[number] = (0.0, True)
+                for pair in self._pairs(request, *texts):
+                    numbers.append(number)
+                    pairs.append(pair)
         for number, scored in zip(numbers, score(self.model, pairs), strict=True):
-            results[number] = (scored.loglikelihood, scored.greedy)
+            total, greedy = results[number]
+            results[number] = (total + scored.loglikelihood, greedy and scored.greedy)
         return results
 
-    def _pair(self, request: Instance, context: str, continuation: str) -> Pair:
+    def _pairs(self, request: Instance, context: str, continuation: str) -> list[Pair]:
+        """One pair; of a continuation that is longer than the window, one for each window of it."""
         if context:
             start, end = self._encode_pair(context, continuation)
         else:
@@ -130,15 +135,27 @@ class ParibusLM(TemplateLM):
         # The last token is predicted and not read, so one more than the window fits.
         spare = len(start) + len(end) - (self.max_length + 1)
         if spare > 0:
-            if not self.truncate or spare >= len(start):
+            if not self.truncate:
                 raise ParibusError(
                     f"{_where(request)} has {len(start) + len(end)} tokens with its choice, and "
                     f"the model's window holds {self.max_length}; use fewer solved examples or "
                     "shorter items"
                 )
             self.truncated.append(_key(request))
+            if spare >= len(start):
+                return self._windows(end, prefix=start[-1])
             start = start[spare:]
-        return Pair(np.array(start, np.int64), np.array(end, np.int64))
+        return [Pair(np.array(start, np.int64), np.array(end, np.int64))]
+
+    def _windows(self, tokens: list[int], prefix: int) -> list[Pair]:
+        """All of `tokens` after `prefix`, in the harness's own windows, each predicted once."""
+        windows = get_rolling_token_windows(
+            token_list=tokens, prefix_token=prefix, max_seq_len=self.max_length, context_len=1
+        )
+        return [
+            Pair(np.array(start, np.int64), np.array(end, np.int64))
+            for start, end in map(make_disjoint_window, windows)
+        ]
 
     def _loglikelihood_tokens(self, requests, disable_tqdm: bool = True, **kwargs: Any):
         """The harness's hook for tokens: requests of (texts, context, continuation)."""
@@ -156,15 +173,9 @@ class ParibusLM(TemplateLM):
             if texts is None:
                 totals[number] = float("nan")
                 continue
-            windows = get_rolling_token_windows(
-                token_list=self.tok_encode(texts[0]),
-                prefix_token=self.prefix_token_id,
-                max_seq_len=self.max_length,
-                context_len=1,
-            )
-            for start, end in map(make_disjoint_window, windows):
+            for pair in self._windows(self.tok_encode(texts[0]), self.prefix_token_id):
                 numbers.append(number)
-                pairs.append(Pair(np.array(start, np.int64), np.array(end, np.int64)))
+                pairs.append(pair)
         for number, scored in zip(numbers, score(self.model, pairs), strict=True):
             totals[number] += scored.loglikelihood
         return totals

@@ -2,7 +2,8 @@
 
 `acc`, the choice of the highest summed log-likelihood, is the accuracy that counts. Choices of this
 suite's items have one length in characters, so that sums and means rank them alike; where lengths
-differ (tasks of others), `acc_norm`, per character, stands beside it.
+differ (tasks of others), `acc_norm`, per character, stands beside it. A task that asks for one text
+and offers no choices (LAMBADA) is right where each token of it is the most probable one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -75,12 +76,15 @@ class TaskResults:
         items: a row per (task, shots, item), in the order in which they ran; see ITEMS. `item` is
             the line of the task's file, `prompt_sha256` the digest of context and choices as the
             harness built them, `probability` the softmax of `loglikelihood` over the choices.
+            Without choices, lists have one number, that of the right text; `answer` is 0, and
+            `predicted` null where another text is more probable.
             A model without finite log-likelihoods answers nothing: no item of it is correct.
-        chance: {task: accuracy of a guess}.
+        chance: {task: accuracy of a guess}; 0 for tasks without choices.
         not_offered: (task, shots) that were asked for and do not fit the window.
         skipped, replaced: {task: items that held unknown characters} by what was done with them;
             skipped items have no row.
         pins: which harness, which tasks (see `harness_pins`).
+        truncated: {task: items that were longer than the window, and so not read as a whole}.
     """
 
     items: pa.Table
@@ -89,6 +93,7 @@ class TaskResults:
     skipped: dict[str, int]
     replaced: dict[str, int]
     pins: dict[str, Any]
+    truncated: dict[str, int] = field(default_factory=dict)
 
     @property
     def cells(self) -> list[dict[str, Any]]:
@@ -97,7 +102,7 @@ class TaskResults:
         `normalised_accuracy` is (accuracy - chance) / (1 - chance): 0 for a guess, 1 for no error.
         `brier_score` is the mean over items of the squared distance between the choices'
         probabilities and the answer (Brier 1950; 0 to 2), `calibration_error` that of the most
-        probable choice.
+        probable choice; both are None without choices.
         """
         columns = {name: self.items[name].to_pylist() for name in ITEMS.names}
         rows: dict[tuple[str, int], list[int]] = {}
@@ -134,19 +139,16 @@ class TaskResults:
     def scores(self) -> dict[str, Any]:
         """Macro averages: the unweighted mean over tasks, by number of shots and overall.
 
-        Overall, every task counts once, with the mean over its numbers of shots.
+        Every task counts once, with the mean over its wordings ("task:wording") and, overall, its
+        numbers of shots. What tasks without choices do not have is a mean over the others.
         """
         cells = self.cells
-        by_shots = {
-            shots: _macro([[cell] for cell in cells if cell["shots"] == shots])
-            for shots in sorted({cell["shots"] for cell in cells})
-        }
-        by_task: dict[str, list[dict[str, Any]]] = {}
-        for cell in cells:
-            by_task.setdefault(cell["task"], []).append(cell)
         return {
-            "overall": _macro(list(by_task.values())),
-            "by_shots": {str(shots): macro for shots, macro in by_shots.items()},
+            "overall": _macro(cells),
+            "by_shots": {
+                str(shots): _macro([cell for cell in cells if cell["shots"] == shots])
+                for shots in sorted({cell["shots"] for cell in cells})
+            },
         }
 
 
@@ -166,11 +168,21 @@ MACRO = (
 )
 
 
-def _macro(tasks: list[list[dict[str, Any]]]) -> dict[str, float | int | None]:
+# What only tasks with choices have.
+OF_CHOICES = ("brier_score", "calibration_error")
+
+
+def _macro(cells: list[dict[str, Any]]) -> dict[str, float | int | None]:
     """Means over tasks of the means over a task's cells; None where one of them is None."""
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        by_task.setdefault(cell["task"].partition(":")[0], []).append(cell)
+    tasks = list(by_task.values())
     macro: dict[str, float | int | None] = {"tasks": len(tasks)}
+    with_choices = [cells for cells in tasks if cells[0]["chance"] > 0]
     for name in MACRO:
-        values = [[cell[name] for cell in cells] for cells in tasks]
+        having = with_choices if name in OF_CHOICES else tasks
+        values = [[cell[name] for cell in cells] for cells in having]
         known = bool(values) and all(value is not None for row in values for value in row)
         macro[name] = (
             math.fsum(math.fsum(row) / len(row) for row in values) / len(values) if known else None
@@ -182,7 +194,8 @@ def _measures(rows: dict[str, list[Any]], chance: float) -> dict[str, Any]:
     n, correct = len(rows["item"]), sum(rows["correct"])
     accuracy = correct / n
     probabilities = rows["probability"]
-    finite = all(math.isfinite(p) for row in probabilities for p in row)
+    # Without choices there is nothing to be calibrated over.
+    finite = chance > 0 and all(math.isfinite(p) for row in probabilities for p in row)
     return {
         "items": n,
         "correct": correct,

@@ -13,8 +13,8 @@ from paribus.tasks import WrittenSuite
 PACKAGE = "lm_eval"
 
 
-def harness_pins(suite: WrittenSuite) -> dict[str, Any]:
-    """What the record says of the harness and of the tasks that it ran.
+def package_pins() -> dict[str, Any]:
+    """What the record says of the harness.
 
     The harness's own `git_hash` is that of the working folder and says nothing of the harness.
     """
@@ -22,6 +22,12 @@ def harness_pins(suite: WrittenSuite) -> dict[str, Any]:
         "package": PACKAGE,
         "version": _distribution().version,
         "installed_sha256": installed_digest(),
+    }
+
+
+def harness_pins(suite: WrittenSuite) -> dict[str, Any]:
+    """What the record says of the harness and of the tasks of `suite` that it ran."""
+    return package_pins() | {
         "suite_sha256": suite.digest,
         "tasks": {
             name: {"version": task.version, "chance": task.chance, "sha256": task.files}

@@ -1,30 +1,17 @@
-"""Running tasks through the LM Evaluation Harness and keeping every item's answer.
-
-The harness builds the prompts, asks for log-likelihoods and judges the answers; nothing of that is
-done over. Its standard errors are left out, as the study's own statistics pair arms by item.
-"""
+"""The suite made from a study's own text, run through the LM Evaluation Harness."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import io
-import json
-import logging
-import random
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-
 from paribus.errors import ParibusError
-from paribus.evaluation.harness.outcome import ITEMS, TaskResults
+from paribus.evaluation.harness.items import run_tasks, undisturbed
+from paribus.evaluation.harness.outcome import TaskResults
 from paribus.evaluation.harness.pins import harness_pins
-from paribus.tasks import TASK_PREFIX, WrittenSuite, read_suite
+from paribus.tasks import TASK_PREFIX, read_suite
 
 if TYPE_CHECKING:
     from torch import nn
@@ -75,63 +62,14 @@ def evaluate_tasks(
             f"no task of {folder} can be run with {list(shots)} solved examples; "
             "use a number that fits the window, 0 for one"
         )
-    rows: list[dict[str, Any]] = []
-    skipped: set[tuple[str, int, int]] = set()
-    replaced: set[tuple[str, int, int]] = set()
-    with untouched_generators(), quiet():
-        from paribus.evaluation.harness.adapter import ParibusLM
-
-        for n in dict.fromkeys(shots):
-            names = [name for name, count in offered if count == n]
-            lm = ParibusLM(model, tokenizer, seq_len, unknown=unknown)
-            rows += _run(lm, suite, names, n, n_items)
-            skipped |= {(name, n, item) for name, item in lm.skipped}
-            replaced |= {(name, n, item) for name, item in lm.replaced}
-    return TaskResults(
-        items=pa.Table.from_pylist(rows, schema=ITEMS),
+    with undisturbed():
+        built = {name: _harness_task(suite.folder, suite.digest, name) for name, _ in offered}
+        ran = run_tasks(model, tokenizer, seq_len, built, offered, n_items=n_items, unknown=unknown)
+    return ran.results(
         chance={task.name: task.chance for task in wanted},
         not_offered=tuple(pair for pair in pairs if pair not in offered),
-        skipped=_by_task(skipped),
-        replaced=_by_task(replaced),
         pins=harness_pins(suite),
     )
-
-
-def _run(
-    lm: Any, suite: WrittenSuite, names: list[str], shots: int, n_items: int | None
-) -> Iterator[dict[str, Any]]:
-    """A row per item of these tasks, as the harness judged it."""
-    if not names:
-        return
-    from lm_eval.evaluator import evaluate
-
-    built = {TASK_PREFIX + name: _harness_task(suite.folder, suite.digest, name) for name in names}
-    for task in built.values():
-        task.set_config("num_fewshot", shots)
-    results: Any = evaluate(lm, {"tasks": built}, limit=n_items, bootstrap_iters=0)
-    skipped = set(lm.skipped)
-    for name in names:
-        for sample in results["samples"][TASK_PREFIX + name]:
-            if (TASK_PREFIX + name, sample["doc_id"]) not in skipped:
-                yield {"task": name, "shots": shots} | item_row(sample)
-
-
-def item_row(sample: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a multiple-choice sample that the harness logged."""
-    loglikelihoods = np.array([float(response[0]) for response in sample["filtered_resps"]])
-    finite = bool(np.isfinite(loglikelihoods).all())
-    weights = np.exp(loglikelihoods - loglikelihoods.max())
-    prompt = json.dumps([list(arguments) for arguments in sample["arguments"]], ensure_ascii=False)
-    return {
-        "item": sample["doc_id"],
-        "prompt_sha256": hashlib.sha256(prompt.encode()).hexdigest(),
-        "answer": sample["target"],
-        "predicted": int(np.argmax(loglikelihoods)),
-        "correct": finite and sample["acc"] == 1.0,
-        "correct_per_character": finite and sample.get("acc_norm", sample["acc"]) == 1.0,
-        "loglikelihood": loglikelihoods.tolist(),
-        "probability": (weights / weights.sum()).tolist(),
-    }
 
 
 @lru_cache(maxsize=256)
@@ -144,36 +82,3 @@ def _harness_task(folder: Path, digest: str, name: str) -> Any:
 
     manager = TaskManager(include_path=str(folder), include_defaults=False)
     return manager.load([TASK_PREFIX + name])["tasks"][TASK_PREFIX + name]
-
-
-def _by_task(items: set[tuple[str, int, int]]) -> dict[str, int]:
-    counts = Counter(name.removeprefix(TASK_PREFIX) for name, _, _ in items)
-    return dict(sorted(counts.items()))
-
-
-@contextlib.contextmanager
-def untouched_generators() -> Iterator[None]:
-    """The global generators of Python, NumPy and PyTorch are afterwards what they were before."""
-    import torch
-
-    before = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            yield
-        finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No progress bars and no advice: the harness writes both to the terminal."""
-    logger = logging.getLogger("lm_eval")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        # tqdm looks up sys.stderr when a bar begins.
-        with contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logger.setLevel(level)

@@ -1,0 +1,211 @@
+"""A byte-level BPE tokenizer from a Hugging Face `tokenizer.json`: GPT-2's, BLOOM's, Llama 3's.
+
+Byte-level (Radford et al. 2019), because then no text is lost: a token is a string of bytes, every
+text is one too, and each character of it belongs to exactly one token, that of its first byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+from tokenizers.models import BPE
+
+from paribus.errors import ParibusError
+
+# What the end of a document is called, in the order in which it is looked for: GPT-2, ours, BLOOM.
+ENDS_OF_DOCUMENT = ("<|endoftext|>", "<|endofdocument|>", "</s>")
+# How much of a text an error shows.
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class BpeTokenizer:
+    """The tokenizer of `file`. Its text is never normalised behind the user's back (see `check`).
+
+    Attributes:
+        file: where it was read from, for errors.
+        digest: SHA-256 of the file.
+        pieces: [V] the bytes of each token id.
+        special: [V] whether an id is a special token, which stands for no text.
+        end_of_document: its id, or None where the file has none of ENDS_OF_DOCUMENT.
+    """
+
+    file: Path
+    digest: str
+    pieces: tuple[bytes, ...]
+    special: tuple[bool, ...]
+    end_of_document: int | None
+    _tokenizer: HuggingFaceTokenizer
+
+    @classmethod
+    def read(cls, file: Path) -> BpeTokenizer:
+        """Raises ParibusError for a file that is missing or is no byte-level BPE tokenizer."""
+        try:
+            content = file.read_bytes()
+            tokenizer = HuggingFaceTokenizer.from_buffer(content)
+            spec = json.loads(content)
+        except OSError as error:
+            raise ParibusError(
+                f"cannot read the tokenizer {file}: {error.strerror}; data.tokenizer is "
+                "'character' or the path of a tokenizer.json"
+            ) from None
+        except Exception as error:  # what the library raises is a plain Exception
+            raise ParibusError(
+                f"{file} is no tokenizer.json of Hugging Face tokenizers ({error}); "
+                "write it anew with Tokenizer.save"
+            ) from None
+        if not isinstance(tokenizer.model, BPE) or not _is_byte_level(spec.get("decoder")):
+            raise ParibusError(
+                f"{file} is no byte-level BPE tokenizer, and another one may lose text; use one "
+                "whose model is BPE and whose decoder is ByteLevel, such as GPT-2's"
+            )
+        if tokenizer.model.dropout:
+            raise ParibusError(
+                f"{file} drops merges at random (dropout = {tokenizer.model.dropout:g}), and a "
+                "text must always have the same ids; set its model.dropout to null"
+            )
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        # A text that spells a special token is text, not the token.
+        tokenizer.encode_special_tokens = True
+        pieces, special = _pieces(file, tokenizer)
+        found = [i for name in ENDS_OF_DOCUMENT if (i := tokenizer.token_to_id(name)) is not None]
+        end = found[0] if found else None
+        if end is not None:
+            special[end] = True
+        digest = hashlib.sha256(content).hexdigest()
+        return cls(file, digest, tuple(pieces), tuple(special), end, tokenizer)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """The text of every token id; bytes that are part of a character read as U+FFFD.
+
+        That is a symbol, and so a token of such bytes alone is of the class punctuation.
+        """
+        return [piece.decode("utf-8", "replace") for piece in self.pieces]
+
+    @property
+    def characters_per_token(self) -> np.ndarray:
+        """[V] how many characters begin in each token; none for special tokens.
+
+        Exact for any text: a character has one first byte, whichever tokens its bytes are in.
+        """
+        return np.array(
+            [
+                0 if special else sum(not 0x80 <= byte < 0xC0 for byte in piece)
+                for piece, special in zip(self.pieces, self.special, strict=True)
+            ]
+        )
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids, int64. Raises ParibusError for a character that has no bytes or no tokens."""
+        try:
+            unknown = self._unknown_bytes.intersection(text.encode())
+        except UnicodeEncodeError as error:
+            raise ParibusError(
+                f"character {text[error.start]!r} is half of a pair and no text; leave it out"
+            ) from None
+        if unknown:
+            character = next(c for c in text if unknown.intersection(c.encode()))
+            raise ParibusError(
+                f"character {character!r} is not in the vocabulary of {self.file}, which has not "
+                "all 256 bytes; leave it out, or train the tokenizer with ByteLevel.alphabet()"
+            )
+        # Faster than `encode` and sparing: no offsets.
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        return np.array(encoding.ids, np.int64)
+
+    def encode_documents(self, documents: Sequence[str]) -> np.ndarray:
+        """All documents in one row of token ids, each closed by its end-of-document token.
+
+        A single text has no ends of document. Raises ParibusError where several documents have no
+        token to end with, and where the tokenizer does not give a document back as it was.
+        """
+        if len(documents) > 1 and self.end_of_document is None:
+            raise ParibusError(
+                f"{len(documents)} documents need an end-of-document token, and {self.file} has "
+                f"none of {', '.join(ENDS_OF_DOCUMENT)}; add one to it"
+            )
+        end = np.array([self.end_of_document] if len(documents) > 1 else [], np.int64)
+        dtype = np.uint16 if self.vocab_size <= 2**16 else np.uint32
+        parts = []
+        for number, text in enumerate(documents):
+            ids = self.encode(text)
+            self.check(text, ids, f"document {number + 1}")
+            parts.append(np.concatenate([ids, end]).astype(dtype))
+        return np.concatenate(parts)
+
+    def check(self, text: str, ids: np.ndarray, where: str) -> None:
+        """Raise ParibusError unless the `ids` of `text` decode to it, and hold no end inside."""
+        if self.end_of_document is not None and (ids == self.end_of_document).any():
+            raise ParibusError(
+                f"{where} has the text {self.pieces[self.end_of_document].decode()!r}, which "
+                f"{self.file} reads as the end of a document; mark the token as special in the file"
+            )
+        back = self.decode(ids)
+        if back == text:
+            return
+        pairs = enumerate(zip(text, back, strict=False))
+        at = next((i for i, (a, b) in pairs if a != b), min(len(text), len(back)))
+        raise ParibusError(
+            f"{self.file} loses text: {where}, character {at + 1}: {text[at : at + SHOWN]!r} is "
+            f"read as {back[at : at + SHOWN]!r}; use a tokenizer without normalizer and prefix "
+            "space, or normalise the text first"
+        )
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """The text of `ids`; bytes that make no whole character are left out."""
+        return b"".join(self.pieces[int(i)] for i in ids).decode("utf-8", "ignore")
+
+    @cached_property
+    def _unknown_bytes(self) -> frozenset[int]:
+        alone = {piece[0] for piece in self.pieces if len(piece) == 1}
+        # The bytes 0xC0, 0xC1 and from 0xF5 on are in no UTF-8 text.
+        return frozenset(range(256)) - alone
+
+
+def _is_byte_level(decoder: dict[str, Any] | None) -> bool:
+    if decoder is None:
+        return False
+    return decoder["type"] == "ByteLevel" or any(map(_is_byte_level, decoder.get("decoders", ())))
+
+
+def _pieces(file: Path, tokenizer: HuggingFaceTokenizer) -> tuple[list[bytes], list[bool]]:
+    """The bytes of each token id, and whether it is special; ids that are not used have none."""
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    if not vocabulary:
+        raise ParibusError(f"{file} has an empty vocabulary; train the tokenizer on some text")
+    added = tokenizer.get_added_tokens_decoder()
+    byte_of = _byte_of_character()
+    pieces = [b""] * (max(vocabulary.values()) + 1)
+    special = [False] * len(pieces)
+    for token, i in vocabulary.items():
+        if i in added:
+            pieces[i], special[i] = token.encode(), added[i].special
+        elif all(character in byte_of for character in token):
+            pieces[i] = bytes(byte_of[character] for character in token)
+        else:
+            # Not made of bytes: nothing that the byte-level pre-tokenizer gives can become it.
+            pieces[i], special[i] = token.encode(), True
+    return pieces, special
+
+
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2's spelling of bytes as printable characters (`bytes_to_unicode` of its encoder.py)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + place): byte for place, byte in enumerate(others)
+    }

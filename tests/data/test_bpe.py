@@ -1,0 +1,284 @@
+"""Byte-level BPE: the ids of the library itself, nothing lost, and a study that uses it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+
+from paribus.data import TOKEN_CLASSES, describe_data, load_dataset, read_corpus, token_classes
+from paribus.data.bpe import BpeTokenizer
+from paribus.errors import ParibusError
+from paribus.evaluation import evaluate_heldout
+from paribus.model import build_model
+from paribus.study import Data, Study
+from paribus.tasks import build_suite
+from paribus.training import Stack
+
+TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 40 + "Où ça? 東京 🦊 “naïve”\n"
+
+
+def train(
+    text: str = TEXT,
+    *,
+    end: str | None = "<|endoftext|>",
+    alphabet: bool = True,
+    size: int = 300,
+    **pre_tokenizer: Any,
+) -> HuggingFaceTokenizer:
+    tokenizer = HuggingFaceTokenizer(models.BPE())
+    options = {"add_prefix_space": False} | pre_tokenizer
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(**options)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        show_progress=False,
+        special_tokens=[] if end is None else [end],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if alphabet else [],
+    )
+    tokenizer.train_from_iterator([text], trainer)
+    return tokenizer
+
+
+def save(tokenizer: HuggingFaceTokenizer, folder: Path) -> Path:
+    file = folder / "tokenizer.json"
+    tokenizer.save(str(file))
+    return file
+
+
+@pytest.fixture(scope="module")
+def theirs() -> HuggingFaceTokenizer:
+    return train()
+
+
+@pytest.fixture(scope="module")
+def ours(theirs: HuggingFaceTokenizer, tmp_path_factory: pytest.TempPathFactory) -> BpeTokenizer:
+    return BpeTokenizer.read(save(theirs, tmp_path_factory.mktemp("bpe")))
+
+
+def test_ids_and_text_are_those_of_the_library(
+    ours: BpeTokenizer, theirs: HuggingFaceTokenizer
+) -> None:
+    assert ours.vocab_size == theirs.get_vocab_size() == 300
+    assert ours.end_of_document == theirs.token_to_id("<|endoftext|>") == 0
+    for text in (TEXT, "über", " two  spaces\t\r\n", "🦊", "x"):
+        assert ours.encode(text).tolist() == theirs.encode(text).ids
+        assert ours.decode(ours.encode(text)) == theirs.decode(theirs.encode(text).ids) == text
+    whole = [theirs.decode([i]) for i in range(1, 300)]
+    assert ours.vocabulary == ["<|endoftext|>", *whole]
+
+
+def test_documents_by_hand(ours: BpeTokenizer, theirs: HuggingFaceTokenizer) -> None:
+    fox, dog = (theirs.encode(text).ids for text in ("fox", "lazy dog"))
+    ids = ours.encode_documents(["fox", "lazy dog"])
+    assert (ids.dtype, ids.tolist()) == (np.uint16, [*fox, 0, *dog, 0])
+    assert ours.decode(ids) == "fox<|endoftext|>lazy dog<|endoftext|>"
+    assert ours.encode_documents(["fox"]).tolist() == fox
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_comes_back_with_its_number_of_characters(ours: BpeTokenizer, text: str) -> None:
+    ids = ours.encode(text)
+    assert ours.decode(ids) == text
+    assert ours.characters_per_token[ids].sum() == len(text)
+
+
+@pytest.mark.parametrize("text", ["a <|endoftext|> b", "<|endoftext|>"])
+def test_a_text_that_spells_the_end_is_text(ours: BpeTokenizer, text: str) -> None:
+    assert 0 not in ours.encode(text)
+    assert ours.decode(ours.encode_documents([text])) == text
+
+
+def test_a_character_is_counted_with_its_first_byte(ours: BpeTokenizer) -> None:
+    first, *others = ours.encode("𝄞")  # four bytes that the training text did not join
+    assert len(others) > 0
+    counts = ours.characters_per_token
+    assert counts[first] == 1
+    assert counts[others].sum() == 0
+    assert counts[ours.end_of_document] == 0
+    assert ours.decode([first, *ours.encode("a")]) == "a"  # what makes no character is left out
+
+
+def test_token_classes_of_its_vocabulary(ours: BpeTokenizer) -> None:
+    classes = token_classes(ours.vocabulary, ours.end_of_document)
+    named = {ours.vocabulary[i]: TOKEN_CLASSES[c] for i, c in enumerate(classes)}
+    assert len(classes) == ours.vocab_size
+    assert named["<|endoftext|>"] == "end-of-document"
+    assert [named[text] for text in (" ", "\n", ",", "7", " the")] == [
+        "whitespace",
+        "whitespace",
+        "punctuation",
+        "numeric",
+        "alphabetic",
+    ]
+
+
+def test_ids_beyond_sixteen_bits_are_kept(theirs: HuggingFaceTokenizer, tmp_path: Path) -> None:
+    many = HuggingFaceTokenizer.from_str(theirs.to_str())
+    many.add_tokens([f"<{i}>" for i in range(2**16)])
+    ids = BpeTokenizer.read(save(many, tmp_path)).encode_documents(["<65535>"])
+    assert (ids.dtype, ids.tolist()) == (np.uint32, [300 + 65535])
+
+
+def test_what_the_file_adds_around_or_cuts_off_a_text_is_not_done(
+    theirs: HuggingFaceTokenizer, tmp_path: Path
+) -> None:
+    from tokenizers.processors import TemplateProcessing
+
+    eager = HuggingFaceTokenizer.from_str(theirs.to_str())
+    eager.enable_truncation(2)
+    eager.enable_padding(length=50)
+    eager.post_processor = TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)]
+    )
+    ids = BpeTokenizer.read(save(eager, tmp_path)).encode("jumps over")
+    assert ids.tolist() == theirs.encode("jumps over").ids
+
+
+def lossy(kind: str) -> HuggingFaceTokenizer:
+    if kind == "prefix":
+        return train(add_prefix_space=True)
+    tokenizer = train(alphabet=kind != "alphabet", end=None if kind == "no end" else "</s>")
+    if kind == "normalizer":
+        tokenizer.normalizer = normalizers.Lowercase()
+    if kind == "dropout":
+        tokenizer.model.dropout = 0.1
+    if kind == "decoder":
+        tokenizer.decoder = decoders.WordPiece()
+    if kind == "model":
+        tokenizer.model = models.WordLevel({"a": 0}, unk_token="a")
+    if kind == "not special":
+        tokenizer = train(end=None)
+        tokenizer.add_tokens([AddedToken("</s>", normalized=False)])
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("prefix", r"loses text: document 1, character 1: 'The' is read as ' The'"),
+        ("normalizer", r"loses text: document 1, character 1: 'The' is read as 'the'"),
+        ("alphabet", r"character '~' is not in the vocabulary of .*all 256 bytes"),
+        ("no end", r"2 documents need an end-of-document token, and .* has none of <\|endoftext"),
+        ("not special", r"document 2 has the text '</s>', which .* reads as the end"),
+        ("dropout", r"drops merges at random \(dropout = 0.1\)"),
+        ("decoder", r"is no byte-level BPE tokenizer"),
+        ("model", r"is no byte-level BPE tokenizer"),
+    ],
+)
+def test_a_tokenizer_that_would_lose_text_is_refused(
+    kind: str, message: str, tmp_path: Path
+) -> None:
+    file = save(lossy(kind), tmp_path)
+    with pytest.raises(ParibusError, match=message) as error:
+        BpeTokenizer.read(file).encode_documents(["The", "fox ~ </s>"])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read the tokenizer .*data.tokenizer is 'character' or the path"),
+        (b"{}", r"is no tokenizer.json"),
+        (b"\xff\x00", r"is no tokenizer.json"),
+        (b'{"version": "1.0", "model": {"type": "BPE"', r"is no tokenizer.json"),
+    ],
+)
+def test_a_bad_file_is_one_line(content: bytes | None, message: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "t.json").write_bytes(content)
+    (tmp_path / "text").write_text("some text " * 50)
+    data = Data(corpus="text", path="text", tokenizer="t.json")
+    with pytest.raises(ParibusError, match=message) as error:
+        load_dataset(data, tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_half_a_surrogate_pair_is_named(ours: BpeTokenizer) -> None:
+    with pytest.raises(ParibusError, match=r"'\\ud800' is half of a pair"):
+        ours.encode("a\ud800")
+
+
+BPE = {"corpus": "text", "path": "text.txt", "seq_len": 16, "tokenizer": "tokenizer.json"}
+
+
+@pytest.fixture
+def bpe_study(small_study: Callable[..., Study], tmp_path: Path) -> Study:
+    """The small study, read with a tokenizer that was trained on its text."""
+    small_study()  # writes the text
+    save(train((tmp_path / "text.txt").read_text("utf-8"), size=300), tmp_path)
+    return small_study(data=BPE)
+
+
+def test_a_dataset_says_which_file_made_its_ids(bpe_study: Study) -> None:
+    data = load_dataset(bpe_study.data, bpe_study.folder)
+    text = (bpe_study.folder / "text.txt").read_text("utf-8")
+    ids = np.concatenate([data.train, data.validation])
+    assert data.tokenizer.decode(ids) == text
+    assert len(ids) < len(text) / 2
+    file = (bpe_study.folder / "tokenizer.json").read_bytes()
+    assert data.digests["vocabulary"] == hashlib.sha256(file).hexdigest()
+    character = load_dataset(bpe_study.data.model_copy(update={"tokenizer": "character"}),
+                             bpe_study.folder)  # fmt: skip
+    assert data.digests["corpus"] == character.digests["corpus"]
+    assert data.digests["train"] != character.digests["train"]
+
+
+def test_a_split_inside_a_character_is_described(tmp_path: Path) -> None:
+    save(train(), tmp_path)
+    (tmp_path / "text.txt").write_text("𝄞" * 400 + "\n", encoding="utf-8")
+    data = Data(**BPE, validation_fraction=0.25)
+    tables = describe_data(load_dataset(data, tmp_path), read_corpus(data, tmp_path))
+    assert tables["duplicates"]["document"]["units"] == 1
+    assert json.loads(json.dumps(tables)) == tables
+
+
+def test_no_arm_may_change_the_tokenizer(small_study: Callable[..., Study]) -> None:
+    arms = {"baseline": {}, "other": {"set": {"data.tokenizer": "tokenizer.json"}}}
+    with pytest.raises(ParibusError, match="of data, an arm may set seq_len alone"):
+        small_study(arms=arms)
+
+
+def test_a_stack_trains_on_it_and_bits_per_character_count_characters(bpe_study: Study) -> None:
+    data, setting = load_dataset(bpe_study.data, bpe_study.folder), bpe_study.setting("baseline")
+    stack = Stack(setting, [1], data)
+    stack.step()
+    assert math.isfinite(stack.state(0).measured[0, 0])
+
+    model = build_model(setting, data.vocab_size)
+    for parameter in model.parameters():  # equal logits: every token costs log2(V) bits
+        parameter.data.zero_()
+    evaluation = evaluate_heldout(
+        model,
+        data.validation,
+        16,
+        token_classes=data.token_classes,
+        characters=data.tokenizer.characters_per_token,
+    )
+    predicted = data.validation[1:]
+    bits = len(predicted) * math.log2(data.vocab_size)
+    characters = len(data.tokenizer.decode(predicted))
+    assert evaluation.scores["bits_per_character"] == pytest.approx(bits / characters, rel=1e-5)
+
+
+def test_a_suite_is_made_of_its_text(tmp_path: Path) -> None:
+    text = "".join(read_corpus(Data(corpus="pydoc"), tmp_path))
+    save(train(text[:200_000], size=1000), tmp_path)
+    data = load_dataset(Data(corpus="pydoc", tokenizer="tokenizer.json"), tmp_path)
+    suite = build_suite(data, 0, 128, n_items=8)
+    assert {"continuation", "typo"} <= set(suite.tasks)
+    for made in suite.tasks.values():
+        # Blocks of 80 characters are fewer tokens: two fit where characters leave room for one.
+        assert 1 in made.shots
+        assert all(item.context + item.choices[item.answer] in text for item in made.items)

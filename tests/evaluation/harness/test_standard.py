@@ -1,0 +1,303 @@
+"""The harness's own tasks, on small data sets of the same fields: its words, its judgement."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from paribus.data import CharacterTokenizer
+from paribus.data.bpe import BpeTokenizer
+from paribus.errors import ParibusError
+from paribus.evaluation.harness import TaskResults, evaluate_standard, standard_tasks
+from paribus.evaluation.harness.standard import STANDARD
+from paribus.model import GPT
+
+from .conftest import Uniform
+from .standins import MOON, NIGHT, STORY
+
+SEQ_LEN = 256
+
+
+# The first item of each stand-in, in the words of the harness's own configurations.
+WORDS = {
+    "lambada_openai": [
+        ("She opened the door and saw her old friend, and smiled at her", " friend"),
+    ],
+    "hellaswag": [
+        ("Swimming: A man stands at a pool. He", f" {ending}")
+        for ending in ("jumps in and swims.", "eats it.", "is a large pool now.", "sings. x")
+    ],
+    "piqa": [
+        ("Question: Open a jar\nAnswer:", " Twist the lid."),
+        ("Question: Open a jar\nAnswer:", " Paint the lid blue."),
+    ],
+    "arc_easy": [
+        ("Question: What is blue?\nAnswer:", f" {text}")
+        for text in ("sky", "grass", "blood", "a very white cloud")
+    ],
+    "arc_challenge": [
+        ("Question: What is hot?\nAnswer:", f" {text}")
+        for text in ("ice", "snow", "a cold lake", "rain", "the sun")
+    ],
+    "winogrande": [
+        (f"The cup did not fit in the box because the {option}", " was too large.")
+        for option in ("cup", "box")
+    ],
+    "boolq": [
+        ("Rome is a city in Italy.\nQuestion: is rome a city?\nAnswer:", f" {answer}")
+        for answer in ("no", "yes")
+    ],
+}
+
+
+@pytest.mark.parametrize("task", list(STANDARD))
+def test_the_words_are_the_harness_s(
+    task: str, prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path
+) -> None:
+    evaluate_standard(shortest, bpe, SEQ_LEN, tasks=[task], n_items=1, data_folder=hub)
+    assert prompts == WORDS[task]
+
+
+def test_choices_are_judged_as_by_hand(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
+    results = evaluate_standard(shortest, bpe, SEQ_LEN, data_folder=hub)
+    assert {cell["task"] for cell in results.cells} == set(STANDARD)
+    answers = {
+        "hellaswag": [0, 1],
+        "piqa": [0, 1],
+        "arc_easy": [0, 1, 4],
+        "arc_challenge": [4, 1],
+        "winogrande": [0, 1],
+        "boolq": [1, 0],
+        "lambada_openai": [0, 0],
+    }
+    for task, expected in answers.items():
+        rows = [row for row in results.items.to_pylist() if row["task"] == task]
+        assert [row["answer"] for row in rows] == expected
+        assert [row["item"] for row in rows] == list(range(len(rows)))
+    for row in results.items.to_pylist():
+        if row["task"] == "lambada_openai":
+            continue
+        costs = [-value / math.log(bpe.vocab_size) for value in row["loglikelihood"]]
+        assert row["predicted"] == int(np.argmin(np.round(costs)))
+        assert row["correct"] == (row["predicted"] == row["answer"])
+    (pens,) = [r for r in results.items.to_pylist() if r["task"] == "piqa" and r["item"] == 1]
+    texts = ["Cook the whole desk.", "Look."]
+    mean = [ll / len(text) for ll, text in zip(pens["loglikelihood"], texts, strict=True)]
+    assert pens["correct_per_character"] == (int(np.argmax(mean)) == 1)
+
+
+def test_a_choice_costs_what_its_tokens_cost_after_the_context(
+    make_model: Callable[..., GPT], bpe: BpeTokenizer, hub: Path
+) -> None:
+    model = make_model(bpe.vocab_size, **{"data.seq_len": SEQ_LEN})
+    results = evaluate_standard(model, bpe, SEQ_LEN, tasks=["piqa"], n_items=1, data_folder=hub)
+    for (context, choice), given in zip(
+        WORDS["piqa"], results.items["loglikelihood"][0].as_py(), strict=True
+    ):
+        ids = torch.from_numpy(bpe.encode(context + choice))
+        n = len(bpe.encode(context))
+        assert ids[:n].tolist() == bpe.encode(context).tolist()
+        with torch.no_grad():
+            log_probs = model.eval()(ids[None, :-1])[0].log_softmax(dim=-1)
+        expected = log_probs[n - 1 :].gather(1, ids[n:, None]).sum()
+        assert given == pytest.approx(float(expected), abs=1e-3)
+
+
+def test_chance_is_the_mean_over_items_of_one_in_so_many_choices(
+    shortest: nn.Module, bpe: BpeTokenizer, hub: Path
+) -> None:
+    results = evaluate_standard(shortest, bpe, SEQ_LEN, data_folder=hub)
+    assert results.chance == {
+        "lambada_openai": 0.0,
+        "hellaswag": 1 / 4,
+        "piqa": 1 / 2,
+        "arc_easy": pytest.approx((1 / 4 + 1 / 3 + 1 / 5) / 3),
+        "arc_challenge": pytest.approx((1 / 5 + 1 / 3) / 2),
+        "winogrande": 1 / 2,
+        "boolq": 1 / 2,
+    }
+
+
+class Knows(nn.Module):
+    """Certain of the token that follows in `ids`, wherever it has seen the two before."""
+
+    def __init__(self, ids: np.ndarray, vocab_size: int) -> None:
+        super().__init__()
+        self.certainty = nn.Parameter(torch.tensor(30.0))
+        self.vocab_size = vocab_size
+        self.next = {tuple(ids[i - 4 : i]): int(ids[i]) for i in range(4, len(ids))}
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits = torch.zeros(*tokens.shape, self.vocab_size)
+        for row, ids in enumerate(tokens.tolist()):
+            for at in range(3, len(ids)):
+                following = self.next.get(tuple(ids[at - 3 : at + 1]), 0)
+                logits[row, at, following] = self.certainty.item()
+        return logits
+
+
+def test_lambada_is_right_where_the_word_is_the_most_probable_one(
+    bpe: BpeTokenizer, hub: Path
+) -> None:
+    model = Knows(bpe.encode(STORY["text"]), bpe.vocab_size)
+    results = evaluate_standard(
+        model, bpe, SEQ_LEN, tasks=["lambada_openai", "piqa"], data_folder=hub
+    )
+    story, night = [r for r in results.items.to_pylist() if r["task"] == "lambada_openai"]
+    assert (story["correct"], story["predicted"]) == (True, 0)
+    assert story["probability"] == [pytest.approx(1, abs=1e-3)]
+    assert (night["correct"], night["predicted"]) == (False, None)
+    lambada, piqa = results.cells
+    assert lambada["accuracy"] == lambada["normalised_accuracy"] == 0.5
+    assert lambada["brier_score"] is lambada["calibration_error"] is None
+    assert results.scores["overall"]["brier_score"] == piqa["brier_score"] is not None
+    assert NIGHT["text"].endswith(" lamp")
+
+
+@pytest.mark.parametrize("shots", [0, 1])
+def test_anybodys_lm_eval_gives_the_same_scores(
+    make_model: Callable[..., GPT], bpe: BpeTokenizer, hub: Path, shots: int
+) -> None:
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    from paribus.evaluation.harness.adapter import ParibusLM
+
+    overrides = {"model.n_layer": 1, "model.d_model": 16, "data.seq_len": SEQ_LEN}
+    model = make_model(bpe.vocab_size, **overrides)
+    names = ["hellaswag", "piqa", "arc_easy", "winogrande", "boolq"]
+    tasks = Path(str(resources.files("lm_eval.tasks")))
+    manager = TaskManager(
+        include_path=[tasks / STANDARD[name] for name in names], include_defaults=False
+    )
+    built = {}
+    for name in names:
+        dataset = str(hub / manager.task_index[name].cfg["dataset_path"])
+        built |= manager.load({"group": "g", "task": [{"task": name, "dataset_path": dataset}]})[
+            "tasks"
+        ]
+    theirs: Any = simple_evaluate(
+        model=ParibusLM(model, bpe, SEQ_LEN, truncate=True),
+        tasks=list(built.values()),
+        task_manager=manager,
+        num_fewshot=shots,
+        bootstrap_iters=0,
+    )
+    ours = evaluate_standard(model, bpe, SEQ_LEN, tasks=names, shots=[shots], data_folder=hub)
+    assert len(ours.items) == sum(len(theirs["samples"][name]) for name in names)
+    for cell in ours.cells:
+        result = theirs["results"][cell["task"]]
+        assert cell["accuracy"] == result["acc,none"]
+        assert cell["accuracy_per_character"] == result.get("acc_norm,none", result["acc,none"])
+    for row in ours.items.to_pylist():
+        sample = theirs["samples"][row["task"]][row["item"]]
+        assert row["loglikelihood"] == [float(ll) for ll, _ in sample["filtered_resps"]]
+
+
+def test_solved_examples_come_from_the_training_split_and_lambada_has_none(
+    prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path
+) -> None:
+    results = evaluate_standard(
+        shortest, bpe, SEQ_LEN, tasks=["boolq", "lambada_openai"], shots=(0, 1), n_items=1,
+        data_folder=hub,
+    )  # fmt: skip
+    solved = f"{MOON['passage']}\nQuestion: {MOON['question']}?\nAnswer: no\n\n"
+    assert prompts[-2:] == [(solved + context, answer) for context, answer in WORDS["boolq"]]
+    assert results.not_offered == (("lambada_openai", 1),)
+    with pytest.raises(ParibusError, match=r"lambada_openai has no data to take \[1\] solved"):
+        evaluate_standard(
+            shortest, bpe, SEQ_LEN, tasks=["lambada_openai"], shots=(1,), data_folder=hub
+        )
+
+
+def test_a_short_window_of_characters_says_what_it_could_not_read(hub: Path) -> None:
+    tokenizer = CharacterTokenizer.of(["abcdefghijklmnopqrstuvwxyz .?,:\n", "T"])
+    model = Uniform(tokenizer.vocab_size)
+    results = evaluate_standard(model, tokenizer, 16, data_folder=hub)
+    n = len(results.items)
+    assert n == 2 * 6 + 3  # nothing is left out
+    assert sum(results.truncated.values()) == n
+    assert results.replaced["boolq"] == 2
+    skipping = evaluate_standard(model, tokenizer, 16, unknown="skip", data_folder=hub)
+    assert skipping.skipped["boolq"] == 2
+    assert len(skipping.items) == n - sum(skipping.skipped.values())
+
+
+def test_pins_name_version_data_and_words(
+    shortest: nn.Module, bpe: BpeTokenizer, hub: Path
+) -> None:
+
+    def pins(n_items: int) -> dict[str, Any]:
+        results: TaskResults = evaluate_standard(
+            shortest, bpe, SEQ_LEN, tasks=["boolq"], n_items=n_items, data_folder=hub
+        )
+        return results.pins
+
+    one, two = pins(1), pins(2)
+    assert (one["version"], one["tasks"]["boolq"]["version"]) == ("0.4.13", 2.0)
+    assert one["tasks"]["boolq"]["dataset"] == "aps/super_glue"
+    assert (one["tasks"]["boolq"]["documents"], two["tasks"]["boolq"]["documents"]) == (1, 2)
+    changed = {k for k, v in one["tasks"]["boolq"].items() if two["tasks"]["boolq"][k] != v}
+    assert changed == {"documents", "data_sha256"}
+
+
+def test_names_stand_for_tasks() -> None:
+    assert standard_tasks() == standard_tasks(["standard"]) == tuple(STANDARD)
+    assert standard_tasks(["piqa", "standard"])[0] == "piqa"
+    assert len(standard_tasks(["standard", "piqa"])) == 7
+    assert len(standard_tasks(["boolq:t0"])) == 10
+    assert len(standard_tasks(["t0"])) == 38
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tasks": ["hellaswags"]}, "did you mean 'hellaswag'"),
+        ({"tasks": ["boolq:exams"]}, "did you mean 'boolq:exam'"),
+        ({"tasks": []}, "no task is named"),
+        ({"n_items": 0}, "n_items = 0 leave nothing to run"),
+        ({"shots": (-1,)}, r"shots = \[-1\]"),
+        ({"shots": ()}, r"shots = \[\]"),
+        ({"data_folder": Path("nowhere")}, "is no folder; put a copy of the hub's repository"),
+    ],
+)
+def test_bad_input_is_one_line(
+    options: dict, words: str, shortest: nn.Module, bpe: BpeTokenizer
+) -> None:
+    with pytest.raises(ParibusError, match=words) as error:
+        evaluate_standard(shortest, bpe, SEQ_LEN, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_without_the_hub_there_is_one_line_with_the_way_out(tmp_path: Path) -> None:
+    """In a process of its own: whether the hub may be asked is settled at import."""
+    code = (
+        "from torch import nn; from paribus.data import CharacterTokenizer; "
+        "from paribus.errors import ParibusError; "
+        "from paribus.evaluation.harness import evaluate_standard\n"
+        "try: evaluate_standard(nn.Linear(1, 1), CharacterTokenizer.of(['ab']), 16)\n"
+        "except ParibusError as error: print(error)"
+    )
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | offline,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count("\n") == 1
+    assert "task 'lambada_openai': its data set EleutherAI/lambada_openai cannot" in done.stdout
+    assert "HF_DATASETS_CACHE" in done.stdout
+    assert done.stderr == ""
