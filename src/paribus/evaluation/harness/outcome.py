@@ -55,7 +55,7 @@ class TaskResults:
 
     Attributes:
         items: a row per (task, shots, item), in the order in which they ran; see SCHEMA. `item` is
-            the line of the task's file, `prompt_sha256` the digest of context and choices as the
+            the line of the task's file or the record of its data set, `prompt_sha256` the digest of context and choices as the
             harness built them, `probability` the softmax of `loglikelihood` over the choices.
             Without choices, lists have one number, that of the right text; `answer` is 0, and
             `predicted` null where another text is more probable.
