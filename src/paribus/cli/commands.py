@@ -158,6 +158,9 @@ def evaluate(
     standard: Annotated[
         bool, Parameter(negative=(), help="The harness's own tasks, which are downloaded.")
     ] = False,
+    data: Annotated[
+        Path | None, Parameter(help="Where copies of the standard tasks' data sets lie.")
+    ] = None,
     workers: Workers = None,
     device: Where = "auto",
 ) -> None:
@@ -172,6 +175,7 @@ def evaluate(
         shots=_shots(fewshot),
         items=items,
         kind="standard" if standard else "own",
+        data=data,
         workers=workers,
         device=device,
     )

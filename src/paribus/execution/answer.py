@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from paribus.data import Dataset
-from paribus.evaluation.harness import TaskResults, evaluate_tasks
+from paribus.evaluation.harness import TaskResults, evaluate_standard, evaluate_tasks
 from paribus.execution.evaluate import answers_folder
 from paribus.execution.record import write_tasks
 from paribus.execution.suite import FOLDER
@@ -44,6 +44,16 @@ def _outcome(
     task: dict[str, Any],
 ) -> TaskResults:
     request = task["request"]
+    if request["kind"] == "standard":
+        return evaluate_standard(
+            model,
+            dataset.tokenizer,
+            seq_len,
+            tasks=request["tasks"],
+            shots=request["shots"],
+            n_items=request["items"],
+            data_folder=Path(request["data"]) if request["data"] else None,
+        )
     return evaluate_tasks(
         model,
         dataset.tokenizer,

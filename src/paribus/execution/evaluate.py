@@ -55,6 +55,7 @@ def evaluate(
     shots: Sequence[int] | None = None,
     items: int | None = None,
     kind: Kind = "own",
+    data: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     device: Device = "auto",
 ) -> Answers:
@@ -66,6 +67,8 @@ def evaluate(
         shots: numbers of solved examples; None is 0, 1 and 3, of the standard tasks 0.
         items: the first so many questions of every task; None is all.
         kind: "own" tasks are made from the validation text, "standard" ones are the harness's.
+        data: where copies of the standard tasks' data sets lie (see
+            `paribus.evaluation.harness.evaluate_standard`); None fetches them from the hub.
         workers, device: as for `run`.
 
     Raises ParibusError for an unknown task, a number of shots that fits nowhere, and where no trial
@@ -84,6 +87,8 @@ def evaluate(
         "shots": list(shots),
         "items": items,
     }
+    if kind == "standard":
+        request["data"] = os.fspath(Path(data).absolute()) if data else None
     with folder.lock():
         if kind == "own":
             suite = _suite(loaded, folder)

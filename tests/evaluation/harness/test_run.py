@@ -45,7 +45,7 @@ def test_a_uniform_model_gets_chance_exactly(
     )
     for cell in results.cells:
         k = round(1 / cell["chance"])
-        assert cell["accuracy"] == cell["chance"]
+        assert cell["accuracy"] == cell["chance"] == pytest.approx(cell["uninformed"])
         assert cell["normalised_accuracy"] == 0
         assert cell["brier_score"] == pytest.approx((1 - 1 / k) ** 2 + (k - 1) / k**2)
         assert cell["calibration_error"] == pytest.approx(0, abs=1e-12)

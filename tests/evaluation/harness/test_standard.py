@@ -70,7 +70,7 @@ def test_the_words_are_the_harness_s(
 
 
 def test_choices_are_judged_as_by_hand(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
-    results = evaluate_standard(shortest, bpe, SEQ_LEN, data_folder=hub)
+    results = evaluate_standard(shortest, bpe, SEQ_LEN, n_items=100, data_folder=hub)
     assert {cell["task"] for cell in results.cells} == set(STANDARD)
     answers = {
         "hellaswag": [0, 1],
@@ -95,6 +95,22 @@ def test_choices_are_judged_as_by_hand(shortest: nn.Module, bpe: BpeTokenizer, h
     texts = ["Cook the whole desk.", "Look."]
     mean = [ll / len(text) for ll, text in zip(pens["loglikelihood"], texts, strict=True)]
     assert pens["correct_per_character"] == (int(np.argmax(mean)) == 1)
+
+
+def test_an_uninformed_model_takes_the_choice_of_fewest_tokens(
+    shortest: nn.Module, bpe: BpeTokenizer, hub: Path
+) -> None:
+    results = evaluate_standard(shortest, bpe, SEQ_LEN, tasks=["piqa", "boolq"], data_folder=hub)
+    for cell in results.cells:
+        rows = [r for r in results.items.to_pylist() if r["task"] == cell["task"]]
+        shares = []
+        for row in rows:
+            costs = np.round(-np.array(row["loglikelihood"]) / math.log(bpe.vocab_size))
+            shares.append((costs[row["answer"]] == costs.min()) / (costs == costs.min()).sum())
+        assert cell["uninformed"] == pytest.approx(np.mean(shares))
+    # One of two items is right because its answer is the shorter one.
+    assert len(bpe.encode(" Look.")) < len(bpe.encode(" Cook the whole desk."))
+    assert results.uninformed["piqa"] >= 0.5
 
 
 def test_a_choice_costs_what_its_tokens_cost_after_the_context(

@@ -224,14 +224,27 @@ class ParibusLM(TemplateLM):
 
     def _readable(self, request: Instance, *texts: str) -> tuple[str, ...] | None:
         """`texts` as the tokenizer can read them, or None where the policy is to skip them."""
-        unknown = {character for text in texts for character in set(text)}
-        unknown = {character for character in unknown if not self._is_known(character)}
+        unknown = self._unknown_in(texts)
         if not unknown:
             return texts
         if self.unknown == "skip":
             self.skipped.append(_key(request))
             return None
         self.replaced.append(_key(request))
+        return self._with_stand_ins(unknown, texts)
+
+    def n_tokens(self, context: str, continuation: str) -> int:
+        """How many tokens of `continuation` are scored after `context`."""
+        texts = (context, continuation)
+        if unknown := self._unknown_in(texts):
+            texts = self._with_stand_ins(unknown, texts)
+        return len(self._encode_pair(*texts)[1])
+
+    def _unknown_in(self, texts: tuple[str, ...]) -> set[str]:
+        characters = {character for text in texts for character in set(text)}
+        return {character for character in characters if not self._is_known(character)}
+
+    def _with_stand_ins(self, unknown: set[str], texts: tuple[str, ...]) -> tuple[str, ...]:
         table = str.maketrans(dict.fromkeys(unknown, self._stand_in_character()))
         return tuple(text.translate(table) for text in texts)
 

@@ -15,6 +15,8 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,11 +42,13 @@ class Ran:
     Attributes:
         rows: a row per item, of ITEMS.
         documents: {task: the records of its data set that became items}.
+        uninformed: {task: for each item, the chance of equal logits to be right}.
         skipped, replaced, truncated: items (task, shots, item) that `ParibusLM` told of.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     documents: dict[str, list[Any]] = field(default_factory=dict)
+    uninformed: dict[str, list[float]] = field(default_factory=dict)
     skipped: set[tuple[str, int, int]] = field(default_factory=set)
     replaced: set[tuple[str, int, int]] = field(default_factory=set)
     truncated: set[tuple[str, int, int]] = field(default_factory=set)
@@ -63,6 +67,7 @@ class Ran:
             replaced=_by_task(self.replaced),
             truncated=_by_task(self.truncated),
             pins=pins,
+            uninformed={task: fmean(rows) for task, rows in self.uninformed.items() if rows},
         )
 
 
@@ -91,10 +96,12 @@ def run_tasks(
             setattr(ran, kind, getattr(ran, kind) | told)
         for name in chosen:
             ran.documents[name] = [sample["doc"] for sample in samples[name]]
+            kept = [s for s in samples[name] if (name, shots, s["doc_id"]) not in ran.skipped]
+            answers = [answer(chosen[name], sample) for sample in kept]
+            ran.uninformed[name] = list(map(partial(_uninformed, lm), kept, answers))
             ran.rows += [
-                {"task": name, "shots": shots} | item_row(sample, answer(chosen[name], sample))
-                for sample in samples[name]
-                if (name, shots, sample["doc_id"]) not in ran.skipped
+                {"task": name, "shots": shots} | item_row(*pair)
+                for pair in zip(kept, answers, strict=True)
             ]
     return ran
 
@@ -145,6 +152,14 @@ def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
         "loglikelihood": loglikelihoods.tolist(),
         "probability": probabilities.tolist(),
     }
+
+
+def _uninformed(lm: Any, sample: dict[str, Any], answer: int) -> float:
+    """How often equal logits are right: they take a choice of the fewest tokens."""
+    tokens = [lm.n_tokens(*arguments) for arguments in sample["arguments"]]
+    if len(tokens) == 1:
+        return 0.0
+    return (tokens[answer] == min(tokens)) / tokens.count(min(tokens))
 
 
 def _by_task(items: set[tuple[str, int, int]]) -> dict[str, int]:

@@ -56,6 +56,7 @@ CELLS = pa.schema(
             ("task", pa.string(), "1"),
             ("shots", pa.int32(), "examples"),
             ("chance", pa.float64(), "share"),
+            ("uninformed", pa.float64(), "share"),
             ("items", pa.int32(), "questions"),
             ("correct", pa.int32(), "questions"),
             ("accuracy", pa.float64(), "share"),
@@ -74,8 +75,9 @@ class TaskResults:
 
     Attributes:
         items: a row per (task, shots, item), in the order in which they ran; see ITEMS. `item` is
-            the line of the task's file, `prompt_sha256` the digest of context and choices as the
-            harness built them, `probability` the softmax of `loglikelihood` over the choices.
+            the line of the task's file or the record of its data set, `prompt_sha256` the digest of
+            context and choices as the harness built them, `probability` the softmax of
+            `loglikelihood` over the choices.
             Without choices, lists have one number, that of the right text; `answer` is 0, and
             `predicted` null where another text is more probable.
             A model without finite log-likelihoods answers nothing: no item of it is correct.
@@ -85,6 +87,9 @@ class TaskResults:
             skipped items have no row.
         pins: which harness, which tasks (see `harness_pins`).
         truncated: {task: items that were longer than the window, and so not read as a whole}.
+        uninformed: {task: accuracy of equal logits}, which take the choice of fewest tokens: chance
+            where tokens are characters and choices of one length. A BPE tokenizer spells real text
+            with fewer tokens than corrupted text, so that a model which knows nothing beats chance.
     """
 
     items: pa.Table
@@ -94,6 +99,7 @@ class TaskResults:
     replaced: dict[str, int]
     pins: dict[str, Any]
     truncated: dict[str, int] = field(default_factory=dict)
+    uninformed: dict[str, float] = field(default_factory=dict)
 
     @property
     def cells(self) -> list[dict[str, Any]]:
@@ -109,7 +115,12 @@ class TaskResults:
         for row, key in enumerate(zip(columns["task"], columns["shots"], strict=True)):
             rows.setdefault(key, []).append(row)
         return [
-            {"task": task, "shots": shots, "chance": self.chance[task]}
+            {
+                "task": task,
+                "shots": shots,
+                "chance": self.chance[task],
+                "uninformed": self.uninformed.get(task),
+            }
             | _measures(
                 {name: [column[i] for i in at] for name, column in columns.items()},
                 self.chance[task],
