@@ -26,6 +26,7 @@ VERBS = {
     "plan": "Say what a study costs here and what it can detect, before any run.",
     "register": "Fix what would count before the first run: write registration.json.",
     "run": "Train, evaluate, compare and report a study; continues an earlier run.",
+    "watch": "Follow a study under way: trials, loss by arm, controls, time left.",
     "status": "Show which trials of a results folder are finished.",
     "analyse": "Test every contrast of a results folder; write analysis.json.",
     "decide": "Give the verdict on every arm of a results folder; write verdict.json.",

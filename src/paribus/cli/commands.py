@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,10 +108,21 @@ def run(
         int | None,
         Parameter(help="Seeds trained side by side in one worker; by default 1 on a CPU."),
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        Parameter(negative=(), help="Trackers that follow the run, such as tensorboard."),
+    ] = None,
     set_: Overrides = None,
 ) -> int:
     """Train, evaluate, compare and report a study; continues an earlier run."""
-    return _finish(_train(_load(study, set_), results, workers, device, stack))
+    return _finish(_train(_load(study, set_), results, workers, device, stack, log or []))
+
+
+def watch(folder: Folder) -> None:
+    """Follow a study under way; leaves when it is finished."""
+    from paribus.cli.watch import watch as watch_folder
+
+    watch_folder(folder, console)
 
 
 def status(folder: Folder) -> None:
@@ -235,13 +247,20 @@ def export(
 
 
 def _train(
-    study: Study, results: Path | None, workers: int | None, device: Device, stack: int | None
+    study: Study,
+    results: Path | None,
+    workers: int | None,
+    device: Device,
+    stack: int | None,
+    log: Sequence[str] = (),
 ) -> Results:
     from paribus.cli.progress import watching
     from paribus.execution import run as run_study
 
     with watching(console) as watch:
-        return run_study(study, results, workers=workers, device=device, stack=stack, watch=watch)
+        return run_study(
+            study, results, workers=workers, device=device, stack=stack, watch=watch, log=log
+        )
 
 
 def _shots(text: str | None) -> list[int] | None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paribus.data import describe_data, load_dataset, read_corpus
 from paribus.errors import ParibusError
+from paribus.execution.live import Live
 from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
+from paribus.execution.sinks import Sink, find_sinks, known_sinks
 from paribus.execution.suite import adopt_suite, drafted_suite
-from paribus.results import Results, ResultsFolder, load_results, registration, settle
+from paribus.results import Results, ResultsFolder, TrialFolder, load_results, registration, settle
 from paribus.results.files import write_json
 from paribus.study import Study
 
@@ -70,6 +73,7 @@ def run(
     stack: int | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     watch: Watch | None = None,
+    log: Sequence[str] = (),
 ) -> Results:
     """Train, evaluate and record every trial of `study` that is not finished yet.
 
@@ -82,6 +86,7 @@ def run(
             an arm on a GPU.
         checkpoint_seconds: how often an unfinished trial is saved.
         watch: hears of progress, several times a second at most.
+        log: trackers that follow the run, by name (see `paribus.execution.sinks`).
 
     Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
     written, and where a trial fails; trials that are finished by then are kept.
@@ -92,6 +97,7 @@ def run(
     folder = results_folder(study, results)
     folder.require_same(study)
     data = _read_data(study)
+    known_sinks(log)
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock():
         todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
@@ -99,7 +105,9 @@ def run(
             kind, size = _start(pool, study, workers, stack, len(todo))
             _settle(folder, study, data, kind)
             _describe_data(folder, study)
-            _Run(study, folder, todo, pool, watch or (lambda progress: None)).train(size)
+            followers = _Followers(watch, Live(folder), find_sinks(log, study, folder.path))
+            with contextlib.closing(followers):
+                _Run(study, folder, todo, pool, followers).train(size)
     return load_results(folder.path)
 
 
@@ -168,6 +176,33 @@ def _start(
     return kind, size
 
 
+@dataclass(frozen=True)
+class _Followers:
+    """Everyone who hears of a run."""
+
+    watch: Watch | None
+    live: Live
+    sinks: list[Sink]
+
+    def progress(self, progress: Progress) -> None:
+        self.live.note(progress)
+        if self.watch:
+            self.watch(progress)
+
+    def step(self, arm: str, seed: int, t: int, loss: float | None) -> None:
+        for sink in self.sinks:
+            sink.progress(arm, seed, t, loss)
+
+    def finished(self, trial: TrialFolder) -> None:
+        for sink in self.sinks:
+            sink.finished(trial)
+
+    def close(self) -> None:
+        self.live.close()
+        for sink in self.sinks:
+            sink.close()
+
+
 class _Run:
     """The trials of one call of `run`: what waits, who does what, and how far it is."""
 
@@ -177,13 +212,13 @@ class _Run:
         folder: ResultsFolder,
         todo: list[tuple[str, int]],
         pool: Pool,
-        watch: Watch,
+        followers: _Followers,
     ) -> None:
         self.study = study
         self.folder = folder
         self.todo = todo
         self.pool = pool
-        self.watch = watch
+        self.followers = followers
         self.waiting: deque[Message] = deque()
         self.busy: dict[Worker, Message] = {}
         self.steps_done = {trial: self._checkpointed(*trial) for trial in todo}
@@ -256,16 +291,18 @@ class _Run:
             self.steps_done[arm, seed] = t
             self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
             self.progress.running[self.folder.trial(arm, seed).label] = (t, loss)
+            self.followers.step(arm, seed, t, loss)
         self.progress.news = ""
-        self.watch(self.progress)
+        self.followers.progress(self.progress)
 
     def _note_finished(self, task: Message) -> None:
         for seed in task["seeds"]:
-            label = self.folder.trial(task["arm"], seed).label
-            self.progress.running.pop(label, None)
+            trial = self.folder.trial(task["arm"], seed)
+            self.progress.running.pop(trial.label, None)
             self.progress.n_finished += 1
-            self.progress.news = f"{label} finished"
-            self.watch(self.progress)
+            self.progress.news = f"{trial.label} finished"
+            self.followers.progress(self.progress)
+            self.followers.finished(trial)
 
     def _checkpointed(self, arm: str, seed: int) -> int:
         checkpoint = self.folder.trial(arm, seed).read_checkpoint()

@@ -4,6 +4,7 @@
   registration.json             what was fixed before the first run
   study.json                    the study as resolved
   tasks/                        the questions, as anybody's lm_eval runs them
+  live.json                     only while a run is under way: what `paribus watch` shows
   data.json                     token classes, duplicates and leakage of the corpus
   throughput.parquet            speed of the arms, measured in turn; differs between equal runs
   trials/<arm>/seed-<n>/

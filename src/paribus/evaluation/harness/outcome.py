@@ -144,6 +144,8 @@ class TaskResults:
             "not_offered": [list(pair) for pair in self.not_offered],
             "skipped": self.skipped,
             "replaced": self.replaced,
+            "truncated": self.truncated,
+            "uninformed": self.uninformed,
         }
 
     @property

@@ -1,0 +1,141 @@
+"""`paribus watch DIR`: a study under way, seen from another terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from paribus import numbers
+from paribus.cli.tables import MARKS, table_of
+from paribus.execution.live import read_live
+from paribus.results import Results, ResultsFolder, load_results
+
+SECONDS = 2.0
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 28  # of a sparkline, in characters
+
+Curve = list[tuple[int, float]]
+
+
+def watch(folder: Path, console: Console) -> None:
+    """Show the study in `folder` until it is finished; without a terminal, once."""
+    view = _View(folder)
+    if not console.is_terminal:
+        console.print(view.picture())
+        return
+    with Live(view.picture(), console=console, refresh_per_second=2) as live:
+        while not view.is_done:
+            time.sleep(SECONDS)
+            live.update(view.picture())
+
+
+class _View:
+    """What was read so far; finished trials are read again only when there are more of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = ResultsFolder(folder)
+        self._study = self._folder.read_study()
+        self._n_finished = -1
+        self._results: Results | None = None
+        self.is_done = False
+
+    def picture(self) -> Group:
+        trials = [self._folder.trial(arm, seed) for arm, seed in self._study.trials]
+        n_finished = sum(trial.is_finished for trial in trials)
+        if n_finished != self._n_finished or self._results is None:
+            self._results, self._n_finished = load_results(self._folder.path), n_finished
+        live = read_live(self._folder.path)
+        self.is_done = n_finished == len(trials) and live is None
+        bar = Table.grid()
+        total = live["tokens"] if live else len(trials)
+        bar.add_row(ProgressBar(total, live["tokens_done"] if live else n_finished, width=72))
+        return Group(
+            f"[bold]{escape(self._study.title or self._study.name)}[/]",
+            bar,
+            _summary(n_finished, len(trials), live),
+            _arms(self._results, live),
+            *_controls(self._results),
+        )
+
+
+def _summary(n_finished: int, n_trials: int, live: dict[str, Any] | None) -> str:
+    done = f"{n_finished}/{n_trials} trials"
+    if live is None:
+        return done if n_finished == n_trials else f"{done}; no run is under way"
+    left = live["seconds_left"]
+    age = time.time() - live["written_at"]
+    parts = [done, f"{live['tokens_per_second']:,.0f} tokens/s"]
+    parts += [f"{numbers.duration(left)} left"] if left is not None else []
+    parts += [f"[yellow]last heard of {numbers.duration(age)} ago[/]"] if age > 60 else []
+    return ", ".join(parts)
+
+
+def _arms(results: Results, live: dict[str, Any] | None) -> Table:
+    study = results.study
+    right = ("done", "now", "loss")
+    table = table_of("arm", *right, "training loss, mean of seeds", right=right)
+    running: dict[str, Curve] = {
+        label: [(t, loss) for t, loss in curve if loss is not None]
+        for label, curve in (live["running"] if live else {}).items()
+    }
+    # One scale for all arms, so that their lines can be compared.
+    curves = {arm: _curves(results, arm, running) for arm in study.arms}
+    values = [loss for of_arm in curves.values() for curve in of_arm for _, loss in curve]
+    for arm in study.arms:
+        labels = [f"{arm}/seed-{seed}" for seed in study.seeds]
+        now = sum(label in running for label in labels)
+        done = sum(folder.arm == arm for folder in results.finished)
+        mean = _mean_curve(curves[arm], study.setting(arm).iterations)
+        last = next((loss for loss in reversed(mean) if loss is not None), None)
+        line = sparkline(mean, min(values), max(values)) if values else ""
+        table.add_row(escape(arm), f"{done}/{len(labels)}", str(now), numbers.fixed(last, 3), line)
+    return table
+
+
+def _curves(results: Results, arm: str, running: dict[str, Curve]) -> list[Curve]:
+    finished = [
+        list(zip(steps["step"].to_pylist(), steps["train_loss"].to_pylist(), strict=True))
+        for (name, _), steps in results.trial_steps.items()
+        if name == arm
+    ]
+    under_way = [curve for label, curve in running.items() if label.rsplit("/", 1)[0] == arm]
+    return [[(t, x) for t, x in curve if x is not None] for curve in (*finished, *under_way)]
+
+
+def _mean_curve(curves: list[Curve], iterations: int) -> list[float | None]:
+    """[WIDTH] the mean loss of each part of the run, None where no trial has come to it."""
+    parts: list[list[float]] = [[] for _ in range(WIDTH)]
+    for curve in curves:
+        for t, loss in curve:
+            parts[min((t - 1) * WIDTH // iterations, WIDTH - 1) if t else 0].append(loss)
+    return [float(np.mean(part)) if part else None for part in parts]
+
+
+def sparkline(values: list[float | None], low: float, high: float) -> str:
+    """A bar of eighths for each value between `low` and `high`; a space where there is none."""
+    span = (high - low) or 1.0
+    scaled: Callable[[float], int] = lambda x: round((x - low) / span * (len(BARS) - 1))  # noqa: E731
+    return "".join(" " if x is None else BARS[scaled(x)] for x in values).rstrip()
+
+
+def _controls(results: Results) -> list[str]:
+    """A line for each contrast: which controls hold so far."""
+    lines = []
+    for arm, reference in results.study.contrasts:
+        marks = [
+            f"{MARKS[control.state]} {control.name}"
+            for control in results.controls
+            if control.arm == arm
+        ]
+        if marks:
+            lines.append(f"{escape(arm)} against {escape(reference)}: {'  '.join(marks)}")
+    return lines

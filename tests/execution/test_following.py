@@ -1,0 +1,107 @@
+"""Following a run from outside: the live file, `paribus watch`, and trackers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import paribus
+from paribus.cli.watch import sparkline, watch
+from paribus.execution.live import MOST_POINTS, Live, read_live
+from paribus.execution.run import Progress
+from paribus.execution.sinks import known_sinks
+from paribus.results import Results, ResultsFolder
+from paribus.study import Study
+
+
+def shown(folder: Path) -> str:
+    console = Console(width=80, record=True, force_terminal=False, quiet=False, no_color=True)
+    with console.capture() as captured:
+        watch(folder, console)
+    return captured.get()
+
+
+def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    study = small_study({"seeds": [1]})
+    results = paribus.run(study, tmp_path / "r", workers=1, log=["tensorboard"])
+    events = EventAccumulator(str(results.path / "tensorboard" / "layernorm" / "seed-1"))
+    events.Reload()
+    logged = events.Scalars("train_loss")
+    steps = results.trial_steps["layernorm", 1]
+    assert [event.step for event in logged] == steps["step"].to_pylist()
+    assert [event.value for event in logged] == pytest.approx(steps["train_loss"].to_pylist())
+    (loss,) = events.Scalars("evaluation/validation_loss")
+    score = next(r for r in results.scores.to_pylist() if r["arm"] == "layernorm")
+    assert (loss.step, loss.value) == (8, pytest.approx(score["validation_loss"], rel=1e-6))
+    assert "embedding_norm/all/mean" in events.Tags()["scalars"]
+    assert read_live(results.path) is None
+    seen = shown(results.path)
+    assert "3/3 trials" in seen
+    assert "✓ batches" in seen
+
+
+def test_an_unknown_tracker_is_told_before_anything_is_written(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    with pytest.raises(
+        paribus.ParibusError, match="--log tensorbord: no such tracker.*tensorboard"
+    ):
+        paribus.run(small_study(), tmp_path / "r", log=["tensorbord"])
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_tracker_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "paribus.execution.tensorboard", None)
+    with pytest.raises(paribus.ParibusError, match=r"pip install 'paribus\[tensorboard\]'"):
+        known_sinks(["tensorboard"])
+
+
+def test_a_study_under_way_is_shown(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    study = small_study(seeds=[1, 2, 3])
+    skip = [("baseline", 3), ("layernorm", 3), ("rmsnorm", 2), ("rmsnorm", 3)]
+    results = fabricate(study, lambda arm, seed: 2.0, skip=skip)
+    progress = Progress(9, 5, tokens=1000, tokens_done=600, tokens_before=500)
+    live = Live(ResultsFolder(results.path))
+    for t in (2, 5):
+        progress.running = {"rmsnorm/seed-2": (t, 3.0 - t / 10)}
+        live._written = -math.inf
+        live.note(progress)
+    seen = shown(results.path)
+    assert "5/9 trials" in seen
+    assert "left" in seen
+    line = next(line for line in seen.splitlines() if line.strip().startswith("rmsnorm"))
+    assert line.split()[:3] == ["rmsnorm", "1/3", "1"]
+    assert max(map(len, seen.splitlines())) <= 80
+    live.close()
+    assert "no run is under way" in shown(results.path)
+
+
+def test_the_live_curve_stays_short(tmp_path: Path) -> None:
+    live = Live(ResultsFolder(tmp_path))
+    progress = Progress(1, 0, tokens=10, tokens_done=0, tokens_before=0)
+    for t in range(1000):
+        progress.running = {"a/seed-1": (t, 1.0)}
+        live._written = -math.inf if t == 999 else math.inf
+        live.note(progress)
+    curve = json.loads((tmp_path / "live.json").read_text())["running"]["a/seed-1"]
+    assert len(curve) <= 2 * MOST_POINTS
+    assert curve[0] == [0, 1.0]
+    assert curve[-1] == [999, 1.0]
+
+
+def test_sparklines_share_a_scale() -> None:
+    assert sparkline([1.0, None, 2.0, None], 1.0, 2.0) == "▁ █"
+    assert sparkline([1.5, 1.5], 1.5, 1.5) == "▁▁"
