@@ -52,9 +52,7 @@ def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(
 def test_an_unknown_tracker_is_told_before_anything_is_written(
     small_study: Callable[..., Study], tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        paribus.ParibusError, match="--log tensorbord: no such tracker.*tensorboard"
-    ):
+    with pytest.raises(paribus.ParibusError, match=r"tensorbord: no such tracker.*tensorboard"):
         paribus.run(small_study(), tmp_path / "r", log=["tensorbord"])
     assert not (tmp_path / "r").exists()
 
