@@ -30,7 +30,7 @@ VERBS = {
     "analyse": "Test every contrast of a results folder; write analysis.json.",
     "decide": "Give the verdict on every arm of a results folder; write verdict.json.",
     "null": "Measure the error rates of a study's tests on A/A replicates of its baseline.",
-    "report": "Draw the report of a results folder again, from its records alone.",
+    "report": "Draw page and paper of a results folder again, from its records alone.",
 }
 for _verb, _help in VERBS.items():
     app.command(f"paribus.cli.commands:{_verb}", name=_verb, help=_help)

@@ -1,5 +1,7 @@
 """What people look at, computed only from the records. No torch, no network."""
 
+from paribus.report.figures import draw
 from paribus.report.page import render, write_report
+from paribus.report.paper import write_paper
 
-__all__ = ["render", "write_report"]
+__all__ = ["draw", "render", "write_paper", "write_report"]
