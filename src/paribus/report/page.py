@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -96,7 +97,7 @@ def page(template: str, drawn: list[Figure], **values: Any) -> str:
         **values,
         # Inside a <script> element "</" would end it, whatever the quotes say.
         figure_data=_script_json([_packed(figure) for figure in drawn]),
-        javascript=_javascript(),
+        javascript=prepare().result(),
     )
 
 
@@ -169,6 +170,11 @@ def _script_json(value: Any) -> str:
 
 
 @cache
+def prepare() -> Future[str]:
+    """Begin in the background what takes two seconds and needs no records: the bundled scripts."""
+    return ThreadPoolExecutor(1).submit(_javascript)
+
+
 def _javascript() -> str:
     """Vega, Vega-Lite and Vega-Embed in one bundle that ships with vl-convert."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace(

@@ -165,16 +165,20 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
         if c.paired is None:
             continue
         interval = c.paired.t_interval
-        bounded = math.isfinite(interval.low) and math.isfinite(interval.high)
+        # A line of no length for an interval that has no ends: the dot stands alone.
+        ends, text = (c.paired.mean, c.paired.mean), "unbounded"
+        if math.isfinite(interval.low) and math.isfinite(interval.high):
+            ends, text = (interval.low, interval.high), f"{interval.low:+.4g} to {interval.high:+.4g}"
         row = {
             "arm": called[c.arm],
             "against": called[c.reference],
             "metric": METRICS[c.metric].label,
             "mean": rounded(c.paired.mean),
+            "low": rounded(ends[0]),
+            "high": rounded(ends[1]),
+            "interval": text,
             "n": c.paired.n,
         }
-        if bounded:
-            row |= {"low": rounded(interval.low), "high": rounded(interval.high)}
         if c.primary:
             row["state"] = state_of(c, analysis.study.inference.alpha)
         rows.append(row)
@@ -204,8 +208,7 @@ def _intervals(
             "arm:N",
             "against:N",
             alt.Tooltip("mean:Q", format="+.4g"),
-            alt.Tooltip("low:Q", format="+.4g"),
-            alt.Tooltip("high:Q", format="+.4g"),
+            "interval:N",
             alt.Tooltip("n:Q", title="seed pairs"),
         ],
     )

@@ -10,7 +10,7 @@ import numpy as np
 from paribus.report.figures.style import names, rounded
 from paribus.results import Results
 
-MOST_STEPS = 300  # points of one line
+MOST_STEPS = 200  # points of one line
 MOST_ROWS = 12_000  # of one figure
 FEWEST_STEPS = 12
 MOST_LINES = 150  # trials that are drawn as lines of their own

@@ -105,10 +105,10 @@ def _controls(material: Material) -> Paragraph:
     return say(
         "All else is meant to be equal, and the record shows whether it is. Each parameter is "
         "drawn from a random stream of its own, keyed by the seed and the parameter's name, and "
-        "each batch from the seed and its place, so that arms start bit-equal wherever they share a parameter and see the same "
-        "tokens in the same order. Text, batches, initial values, software and settings are "
-        f"recorded as digests and compared before any statistics. {found}. ",
-        "The evidence is in the appendix. A contrast with a broken control is not analysed.",
+        "each batch from the seed and its place, so that arms start bit-equal wherever they share "
+        "a parameter and see the same tokens in the same order. Text, batches, initial values, "
+        "software and settings are recorded as digests and compared before any statistics. "
+        f"{found}. The evidence is in the appendix. A contrast with a broken control is not analysed.",
     )
 
 
