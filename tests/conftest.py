@@ -91,7 +91,11 @@ def small_dataset(small_study: Callable[..., Study]) -> Dataset:
 @pytest.fixture
 def fabricate(tmp_path: Path) -> Callable[..., Results]:
     """`fabricate(study, loss, ...)` writes a results folder as `run` does, without training."""
-    return lambda study, loss, **options: write_results(tmp_path / "made", study, loss, **options)
+
+    def make(study: Study, loss: Callable[..., float], folder: str = "made", **kw: Any) -> Results:
+        return write_results(tmp_path / folder, study, loss, **kw)
+
+    return make
 
 
 def write_results(

@@ -27,9 +27,10 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 WATCH = """<script>
 window.problems = [];
 window.addEventListener("error", (event) => problems.push(String(event.message)));
-window.addEventListener("unhandledrejection", (event) => problems.push(String(event.reason)));
+window.addEventListener("unhandledrejection", (event) => problems.push(`${event.reason}`));
 window.addEventListener("securitypolicyviolation", (event) => problems.push(event.blockedURI));
-for (const level of ["error", "warn"]) console[level] = (...words) => problems.push(words.join(" "));
+for (const level of ["error", "warn"])
+  console[level] = (...words) => problems.push(words.join(" "));
 </script>"""
 
 # Runs after everything else, and writes what it saw into the page.
@@ -40,10 +41,13 @@ PROBE = """<script>
     const marks = document.querySelectorAll(`#figure-${figure.name} .mark-line path,
       #figure-${figure.name} .mark-symbol path, #figure-${figure.name} .mark-area path`);
     const inked = (mark) => [getComputedStyle(mark).stroke, getComputedStyle(mark).fill];
-    return [...marks].filter((mark) =>
-      !mark.closest(".role-legend") && inked(mark).includes(COLOUR)).length;
+    const here = [...marks].filter((mark) => !mark.closest(".role-legend"));
+    return here.filter((mark) => inked(mark).includes(COLOUR)).length;
   });
-  const click = async (selector) => { document.querySelector(selector).click(); await report.done; };
+  const click = async (selector) => {
+    document.querySelector(selector).click();
+    await report.done;
+  };
   const seen = { before: lines(), drawn: Object.keys(report.views).length };
   await click('input[name="arm"][value="LayerNorm"]');
   seen.hidden = lines();

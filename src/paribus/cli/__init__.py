@@ -30,6 +30,7 @@ VERBS = {
     "analyse": "Test every contrast of a results folder; write analysis.json.",
     "decide": "Give the verdict on every arm of a results folder; write verdict.json.",
     "null": "Measure the error rates of a study's tests on A/A replicates of its baseline.",
+    "compare": "Put several studies of the same arms on one page.",
     "report": "Draw page and paper of a results folder again, from its records alone.",
 }
 for _verb, _help in VERBS.items():

@@ -171,6 +171,18 @@ def report(folder: Folder) -> int:
     return _finish(load_results(folder))
 
 
+def compare(
+    *folders: Folder,
+    output: Annotated[Path, Parameter(help="The page to write.")] = Path("compare.html"),
+) -> None:
+    """Put several studies of the same arms on one page, side by side; nothing is pooled."""
+    from paribus.report import write_comparison
+    from paribus.results import load_results
+
+    path = write_comparison([load_results(folder) for folder in folders], output)
+    console.print(f"comparison: {path}", soft_wrap=True)
+
+
 def _train(
     study: Study, results: Path | None, workers: int | None, device: Device, stack: int | None
 ) -> Results:

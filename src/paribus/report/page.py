@@ -161,6 +161,7 @@ def _packed(figure: Figure) -> dict[str, Any]:
         "columns": packed,
         "log": figure.log,
         "panel": figure.panel,
+        "room": figure.room,
     }
 
 

@@ -176,8 +176,9 @@ def costs(analysis: Analysis) -> Table:
     def change(cost: Cost | None, digits: int, scale: float = 1.0) -> str:
         if cost is None:
             return numbers.NONE
-        ends = sorted((scale * cost.interval.low, scale * cost.interval.high))
-        return numbers.delta(scale * cost.mean, ends[0], ends[1], digits)
+        # Adding zero turns a negative zero into a positive one.
+        low, high = sorted((scale * cost.interval.low + 0.0, scale * cost.interval.high + 0.0))
+        return change_text(scale * cost.mean + 0.0, low, high, digits)
 
     rows = tuple(
         (
@@ -209,7 +210,7 @@ def sensitivities(analysis: Analysis) -> Table | None:
         change = p = ""
         if s.paired is not None:
             interval = s.paired.t_interval
-            change = numbers.delta(s.paired.mean, interval.low, interval.high, 4)
+            change = change_text(s.paired.mean, interval.low, interval.high, 4)
             p = numbers.p_value(s.paired.gate_p)
         rows.append((s.sweep, s.against or "", mean, str(len(values)), change, p))
     head = ("sweep", "compared with", "mean", "seeds", f"change [{_level(analysis.study)}]", "p")
@@ -350,7 +351,14 @@ def _level(study: Study) -> str:
 def _delta(contrast: Contrast, digits: int) -> str:
     assert contrast.paired is not None
     interval = contrast.paired.t_interval
-    return f"{numbers.signed(contrast.paired.mean, digits)} {_span(interval, digits)}"
+    return change_text(contrast.paired.mean, interval.low, interval.high, digits)
+
+
+def change_text(mean: float, low: float, high: float, digits: int) -> str:
+    """`+0.0123 [-0.0010, +0.0256]`; an interval without ends is said to be unbounded."""
+    if math.isfinite(low) and math.isfinite(high):
+        return numbers.delta(mean, low, high, digits)
+    return f"{numbers.signed(mean, digits)} [unbounded]"
 
 
 def _span(interval: Interval | None, digits: int) -> str:

@@ -168,7 +168,10 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
         # A line of no length for an interval that has no ends: the dot stands alone.
         ends, text = (c.paired.mean, c.paired.mean), "unbounded"
         if math.isfinite(interval.low) and math.isfinite(interval.high):
-            ends, text = (interval.low, interval.high), f"{interval.low:+.4g} to {interval.high:+.4g}"
+            ends, text = (
+                (interval.low, interval.high),
+                f"{interval.low:+.4g} to {interval.high:+.4g}",
+            )
         row = {
             "arm": called[c.arm],
             "against": called[c.reference],

@@ -38,6 +38,7 @@ ROUND_UP = 0.35  # a panel that fits but for so much of it is made narrower
 MOST_PANELS = 30
 LABEL_PIXELS = 130
 LEGEND_COLUMNS = 4
+CHARACTER_PIXELS, SYMBOL_PIXELS = 7, 40  # of a legend
 
 TEXT = "currentColor"
 PRINTED_TEXT = "#222222"
@@ -89,6 +90,7 @@ class Figure:
         rows: that dataset; with the keys `arm` and `seed` where rows belong to one.
         log: whether the page offers a logarithmic axis.
         panel: width of one panel of a facet; None where there is only one.
+        room: what the axis of a panel takes, in pixels.
         wide: whether it wants the width of two.
         stretch: whether its height goes with its width.
     """
@@ -101,6 +103,7 @@ class Figure:
     rows: list[dict[str, Any]] = field(repr=False)
     log: bool = False
     panel: int | None = None
+    room: int = PANEL_ROOM
     wide: bool = False
     stretch: bool = True
 
@@ -115,15 +118,22 @@ class Figure:
         definition = json.loads(text)
         definition["datasets"] = definition.get("datasets", {}) | {self.name: self.rows}
         definition["config"] |= {"font": PRINTED_FONT, "background": "white"}
+        definition["config"]["legend"]["columns"] = self._legend_columns(width)
         if self.panel:
-            columns = max(1, int(width / (self.panel + PANEL_ROOM) + ROUND_UP))
+            columns = max(1, int(width / (self.panel + self.room) + ROUND_UP))
             definition["columns"] = columns
-            definition["spec"]["width"] = width // columns - PANEL_ROOM
+            definition["spec"]["width"] = width // columns - self.room
         else:
             if self.stretch:
                 definition["height"] = definition["height"] * width // WIDTH
             definition |= {"width": width, "autosize": {"type": "fit-x", "contains": "padding"}}
         return definition
+
+    def _legend_columns(self, width: int) -> int:
+        """As many as fit beside each other with the longest name of an arm."""
+        longest = max((len(str(row.get("arm", ""))) for row in self.rows), default=0)
+        label = min(LABEL_PIXELS, longest * CHARACTER_PIXELS)
+        return max(1, min(LEGEND_COLUMNS, (width - PANEL_ROOM) // (label + SYMBOL_PIXELS)))
 
 
 def names(study: Study) -> dict[str, str]:

@@ -117,7 +117,8 @@ def _secondary(material: Material, metric: str) -> str:
     for contrast in material.analysis.contrasts:
         if contrast.metric == metric and contrast.paired is not None:
             interval = contrast.paired.t_interval
-            change = numbers.delta(contrast.paired.mean, interval.low, interval.high, info.digits)
+            low, high = interval.low, interval.high
+            change = tables.change_text(contrast.paired.mean, low, high, info.digits)
             parts.append(f"{change} in {material.called[contrast.arm]}")
     unit = f", in {info.unit}" if info.unit else ""
     label = info.label[0].upper() + info.label[1:]

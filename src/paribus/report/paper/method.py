@@ -108,7 +108,8 @@ def _controls(material: Material) -> Paragraph:
         "each batch from the seed and its place, so that arms start bit-equal wherever they share "
         "a parameter and see the same tokens in the same order. Text, batches, initial values, "
         "software and settings are recorded as digests and compared before any statistics. "
-        f"{found}. The evidence is in the appendix. A contrast with a broken control is not analysed.",
+        f"{found}. The evidence is in the appendix. A contrast with a broken control is not "
+        "analysed.",
     )
 
 

@@ -72,9 +72,10 @@ def write_paper(
 def _write_figure(folder: Path, figure: Figure, nowhere: set[str], system: bool) -> float:
     """Write a figure as SVG and PDF; returns the share of the width it was given that it takes."""
     width = PAGE_PIXELS if figure.wide else COLUMN_PIXELS
-    svg = vl_convert.vegalite_to_svg(figure.printed(width))
+    definition = json.dumps(figure.printed(width), ensure_ascii=False)
+    svg = vl_convert.vegalite_to_svg(spelled(definition, nowhere))
     path = folder / "figures" / f"{figure.name}.svg"
-    write_bytes(path, spelled(svg, nowhere).encode())
+    write_bytes(path, svg.encode())
     page = typst.Compiler(
         FIGURE_PAGE,
         root=path.parent,

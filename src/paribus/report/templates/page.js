@@ -1,7 +1,7 @@
 "use strict";
 // Each figure is a Vega-Lite definition and its rows. Toggling an arm or a seed replaces the rows
 // of every view; another width or axis draws a figure again.
-const WIDEST = 620, PANEL_ROOM = 66, ROUND_UP = 0.35, NARROW = 480;
+const WIDEST = 620, LEAST_PANEL = 90, ROUND_UP = 0.35, LABEL = 130;
 const form = document.getElementById("toggles");
 const views = {};
 
@@ -49,18 +49,21 @@ function withAxis(node, type) {
 
 function fitted(figure, room) {
   let definition = structuredClone(figure.definition);
-  const axis = form ? form.elements.axis.value : "";
+  const axis = form?.elements.axis?.value ?? "";
   if (axis && figure.log) definition = withAxis(definition, axis);
   definition.datasets = { ...definition.datasets, [figure.name]: shown(figure) };
   if (figure.panel) {
-    const columns = Math.max(1, Math.floor(room / (figure.panel + PANEL_ROOM) + ROUND_UP));
+    const columns = Math.max(1, Math.floor(room / (figure.panel + figure.room) + ROUND_UP));
     definition.columns = columns;
-    definition.spec.width = Math.min(figure.panel * 1.4, room / columns - PANEL_ROOM);
+    definition.spec.width = Math.max(LEAST_PANEL, Math.min(figure.panel * 1.4, room / columns - figure.room));
   } else {
     definition.width = Math.min(WIDEST, room);
     definition.autosize = { type: "fit-x", contains: "padding" };
   }
-  if (room < NARROW) definition.config.legend.columns = 2;
+  const longest = Math.max(0, ...figure.columns.arm?.words.map((name) => name.length) ?? []);
+  const entry = Math.min(LABEL, longest * 7) + 40;
+  definition.config.legend.columns =
+    Math.max(1, Math.min(4, Math.floor((Math.min(room, WIDEST) - 66) / entry)));
   return definition;
 }
 
