@@ -56,7 +56,8 @@ def primary(analysis: Analysis) -> Table:
             row += [
                 _delta(contrast, metric.digits),
                 ratio,
-                numbers.p_value(contrast.holm_p),
+                # What is only described has no test.
+                "" if contrast.paired.descriptive_only else numbers.p_value(contrast.holm_p),
                 state_of(contrast, study.inference.alpha),
             ]
         rows.append(tuple(row))
