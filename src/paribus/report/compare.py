@@ -143,7 +143,7 @@ def _forest(analyses: dict[str, Analysis], shared: list[Pair], metric: str) -> F
         x=alt.X("from:Q", title=title), x2="to:Q"
     )
     zero = alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None).encode(x=alt.datum(0))
-    axis = alt.Axis(tickCount=5, labelOverlap="greedy", format="~g")
+    axis = alt.Axis(tickCount=5, labelOverlap="greedy")
     coloured = base.encode(
         color=arm_colour(first, legend=False), tooltip=["study:N", "arm:N", "mean:Q", "n:Q"]
     )

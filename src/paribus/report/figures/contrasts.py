@@ -9,6 +9,7 @@ import altair as alt
 
 from paribus.analysis import Analysis, Contrast
 from paribus.report.figures.style import (
+    CHARACTER_PIXELS,
     LABEL_PIXELS,
     MOST_PANELS,
     PANEL,
@@ -24,6 +25,7 @@ from paribus.report.figures.style import (
 from paribus.study import METRICS, Study
 
 ROW_PIXELS = 26
+LEAST_ROOM = 24  # of an axis, besides its labels
 STATES = ("significant", "within the margin", "unresolved", "described only")
 SHAPES = ("circle", "square", "diamond", "cross")
 
@@ -156,7 +158,18 @@ def forest_of_all(analysis: Analysis) -> Figure | None:
         "their intervals are not adjusted for how many there are."
     )
     title = "The other endpoints"
-    return Figure(name, "endpoints", title, caption, chart, rows, panel=PANEL + 50, wide=True)
+    labels = min(LABEL_PIXELS, max(len(row["arm"]) for row in rows) * CHARACTER_PIXELS)
+    return Figure(
+        name,
+        "endpoints",
+        title,
+        caption,
+        chart,
+        rows,
+        panel=PANEL + 40,
+        room=labels + LEAST_ROOM,
+        wide=True,
+    )
 
 
 def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]:
@@ -216,7 +229,7 @@ def _intervals(
         ],
     )
     zero = chart.mark_rule(color=TEXT, opacity=0.5, tooltip=None)
-    axis = alt.Axis(tickCount=5, labelOverlap="greedy", format="~g")
+    axis = alt.Axis(tickCount=5, labelOverlap="greedy")
     rules = base.mark_rule(strokeWidth=2).encode(
         x=alt.X("low:Q", title=title, axis=axis, scale=alt.Scale(zero=True)), x2="high:Q"
     )

@@ -48,9 +48,15 @@ SINGLE = (
 )
 # Probe and statistic, section, title, unit of the axis.
 GROUPED = (
-    ("gradient_norm", "", "stability", "Gradient norm by parameter group", "L2"),
+    ("gradient_norm", "value", "stability", "Gradient norm by parameter group", "L2"),
     ("adam_second_moment", "mean", "diagnostics", "Adam's second moment", "mean v (gradient²)"),
-    ("update_ratio", "", "diagnostics", "Size of a step relative to the weights", "|Δw| / |w|"),
+    (
+        "update_ratio",
+        "value",
+        "diagnostics",
+        "Size of a step relative to the weights",
+        "|Δw| / |w|",
+    ),
 )
 
 
@@ -105,7 +111,7 @@ def by_group(
 
 
 def _group_columns(probe: str, statistic: str) -> dict[str, str]:
-    return {"/".join(filter(None, (probe, group, statistic))): group for group in GROUPS}
+    return {f"{probe}/{group}/{statistic}": group for group in GROUPS}
 
 
 def _about(rows: list[dict[str, Any]]) -> str:
@@ -118,9 +124,9 @@ def _values(rows: list[dict[str, Any]]) -> list[float]:
     return [row["value"] if "value" in row else row["low"] for row in rows]
 
 
-def _format(values: list[float]) -> str:
+def _axis(values: list[float]) -> alt.Axis:
     small = max(map(abs, values)) < SMALL or 0 < min(values) < SMALL
-    return ".0e" if small else "~g"
+    return alt.Axis(tickCount=5, format=".0e") if small else alt.Axis(tickCount=5)
 
 
 def _positive(rows: list[dict[str, Any]]) -> bool:
@@ -131,7 +137,7 @@ def _lines(study: Study, name: str | None, rows: list[dict[str, Any]], unit: str
     values = _values(rows)
     log = _positive(rows) and max(values) > LOG_FROM * min(values)
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)
-    y = {"title": unit, "scale": scale, "axis": alt.Axis(tickCount=5, format=_format(values))}
+    y = {"title": unit, "scale": scale, "axis": _axis(values)}
     axis = alt.Axis(tickCount=5, labelOverlap="greedy", labelFlush=True)
     one_step = len({row["step"] for row in rows}) == 1  # a line of one point draws nothing
     base = (alt.Chart(alt.NamedData(name)) if name else alt.Chart()).encode(
