@@ -12,11 +12,10 @@ import vl_convert
 
 from paribus.analysis import analyse
 from paribus.probes import shipped_probes
-from paribus.report.figures import ARM_COLOURS, Figure, colours, draw
+from paribus.report.figures import ARM_COLOURS, Figure, colours, depth, draw, trends
 from paribus.report.figures.heldout import tasks
 from paribus.report.figures.read import MOST_LINES
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
-from paribus.report.figures.trends import columns
 from paribus.results import Results
 from paribus.study import Study
 
@@ -46,21 +45,17 @@ def test_all_that_a_report_owes_is_there(small_study: Maker, fabricate: Fabricat
         assert figure.rows and figure.title and figure.caption.endswith((".", ")"))
 
 
-def test_what_is_read_is_what_probes_write() -> None:
-    """A probe that is renamed would leave its figure away in silence."""
+def test_what_is_read_is_what_probes_write(small_study: Maker, fabricate: Fabricate) -> None:
+    """A probe or a part that is renamed would leave its figure away in silence."""
+    study = small_study()
+    setting = study.setting("baseline")
     written = {
-        "/".join((probe.name, part, statistic))
+        f"{column.probe}/{column.part}/{column.statistic}"
         for probe in shipped_probes().values()
-        for part in (probe.parts if isinstance(probe.parts, tuple) else ())
-        for statistic in (probe.statistics or ("value",))
+        for column in probe.columns(setting)
     }
-    probes = {column for column in columns() if "/" in column}
-    fixed = {column for column in probes if column.split("/")[0] != "position_similarity"}
-    known = {"/".join((c.split("/")[0], "*", c.split("/")[2])) for c in written}
-    assert {"/".join((c.split("/")[0], "*", c.split("/")[2])) for c in fixed} - known <= {
-        "logits/*/mean magnitude",
-        "logits/*/max magnitude",
-    }
+    read = {column for column in trends.columns() if "/" in column}
+    assert read | set(depth.columns(fabricate(study, loss))) <= written
 
 
 @pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "adam_second_moment"])

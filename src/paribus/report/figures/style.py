@@ -8,6 +8,7 @@ dark mode, and `Figure.printed` makes it black.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,7 @@ DASHES = ([1, 0], [6, 4], [2, 3])  # lines that coincide are still told apart
 WIDTH, HEIGHT = 620, 280
 PANEL, PANEL_HEIGHT = 150, 170
 PANEL_ROOM = 66  # pixels that the axis of a panel takes
+WIDER = 1.4  # times its width is the most that a panel is stretched to
 ROUND_UP = 0.35  # a panel that fits but for so much of it is made narrower
 MOST_PANELS = 30
 LABEL_PIXELS = 130
@@ -120,9 +122,12 @@ class Figure:
         definition["config"] |= {"font": PRINTED_FONT, "background": "white"}
         definition["config"]["legend"]["columns"] = self._legend_columns(width)
         if self.panel:
-            columns = max(1, int(width / (self.panel + self.room) + ROUND_UP))
+            fit = max(1, int(width / (self.panel + self.room) + ROUND_UP))
+            n = len({row[definition["facet"]["field"]] for row in self.rows})
+            columns = math.ceil(n / math.ceil(n / fit))  # no row much shorter than the others
             definition["columns"] = columns
-            definition["spec"]["width"] = width // columns - self.room
+            widest = int(WIDER * self.panel)
+            definition["spec"]["width"] = min(widest, width // columns - self.room)
         else:
             if self.stretch:
                 definition["height"] = definition["height"] * width // WIDTH

@@ -102,9 +102,13 @@ def by_group(
     chart = _lines(curves.results.study, None, rows, unit).properties(
         width=PANEL, height=PANEL_HEIGHT
     )
-    facet = chart.facet(
-        facet=alt.Facet("part:N", title=None, sort=there), columns=3, data=alt.NamedData(name)
-    ).resolve_scale(y="independent")
+    facet = (
+        chart.facet(
+            facet=alt.Facet("part:N", title=None, sort=there), columns=3, data=alt.NamedData(name)
+        )
+        .resolve_scale(y="independent")
+        .resolve_axis(x="independent")
+    )
     caption = f"{title} over training, one panel for each group of parameters. {_about(rows)}"
     log = _positive(rows)
     return Figure(name, section, title, caption, facet, rows, log=log, panel=PANEL, wide=True)
@@ -138,7 +142,8 @@ def _lines(study: Study, name: str | None, rows: list[dict[str, Any]], unit: str
     log = _positive(rows) and max(values) > LOG_FROM * min(values)
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)
     y = {"title": unit, "scale": scale, "axis": _axis(values)}
-    axis = alt.Axis(tickCount=5, labelOverlap="greedy", labelFlush=True)
+    few = 5 if name else 3  # in a panel
+    axis = alt.Axis(tickCount=few, labelOverlap="greedy", labelFlush=True)
     one_step = len({row["step"] for row in rows}) == 1  # a line of one point draws nothing
     base = (alt.Chart(alt.NamedData(name)) if name else alt.Chart()).encode(
         x=alt.X("step:Q", title="training step", scale=alt.Scale(nice=False), axis=axis),

@@ -1,7 +1,7 @@
 "use strict";
 // Each figure is a Vega-Lite definition and its rows. Toggling an arm or a seed replaces the rows
 // of every view; another width or axis draws a figure again.
-const WIDEST = 620, LEAST_PANEL = 90, ROUND_UP = 0.35, LABEL = 130;
+const WIDEST = 620, LEAST_PANEL = 90, ROUND_UP = 0.35, WIDER = 1.4, LABEL = 130;
 const form = document.getElementById("toggles");
 const views = {};
 
@@ -53,9 +53,11 @@ function fitted(figure, room) {
   if (axis && figure.log) definition = withAxis(definition, axis);
   definition.datasets = { ...definition.datasets, [figure.name]: shown(figure) };
   if (figure.panel) {
-    const columns = Math.max(1, Math.floor(room / (figure.panel + figure.room) + ROUND_UP));
+    const fit = Math.max(1, Math.floor(room / (figure.panel + figure.room) + ROUND_UP));
+    const n = figure.columns[definition.facet.field].words.length;
+    const columns = Math.ceil(n / Math.ceil(n / fit));
     definition.columns = columns;
-    definition.spec.width = Math.max(LEAST_PANEL, Math.min(figure.panel * 1.4, room / columns - figure.room));
+    definition.spec.width = Math.max(LEAST_PANEL, Math.min(figure.panel * WIDER, room / columns - figure.room));
   } else {
     definition.width = Math.min(WIDEST, room);
     definition.autosize = { type: "fit-x", contains: "padding" };
