@@ -16,6 +16,7 @@ from paribus.report.figures import ARM_COLOURS, Figure, colours, depth, draw, tr
 from paribus.report.figures.heldout import tasks
 from paribus.report.figures.read import MOST_LINES
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
+from paribus.report.tasks import task_table
 from paribus.results import Results
 from paribus.study import Study
 
@@ -121,8 +122,12 @@ def test_task_accuracy_from_a_tidy_table(small_study: Maker, fabricate: Fabricat
             "chance": [0.25, 0.25],
         }
     )
-    figure = tasks(results, table)
-    assert figure is not None
+    object.__setattr__(results, "tasks", table)
+    shown = task_table(results)
+    assert shown is not None
+    assert shown.rows[0] == ("typo", "0", "baseline", "0.500", "1", "0.250")
+    assert shown.rows[1] == ("", "", "layernorm", "0.750", "1", "0.250")
+    figure = drawn(results)["tasks"]
     assert [row["value"] for row in figure.rows] == [0.5, 0.75]
     assert "typo" in vl_convert.vegalite_to_svg(figure.printed(700))
     assert tasks(results, table.slice(0, 0)) is None

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from paribus.analysis import Analysis
 from paribus.report.figures import depth, trends
 from paribus.report.figures.contrasts import forest, forest_of_all, seed_pairs
 from paribus.report.figures.cost import learning_rates, throughput
 from paribus.report.figures.depth import all_depths
 from paribus.report.figures.heldout import all_heldout, tasks
-from paribus.report.figures.read import Curves
+from paribus.report.figures.read import Curves, task_accuracy
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours, names
 from paribus.report.figures.trends import all_trends, trend
 from paribus.results import Results
@@ -27,11 +25,8 @@ __all__ = [
 ]
 
 
-def draw(results: Results, analysis: Analysis, task_table: pa.Table | None = None) -> list[Figure]:
-    """Every figure that the records have data for, in the order of a report.
-
-    `task_table` has the accuracy on tasks, a row for each arm, seed, task and number of shots.
-    """
+def draw(results: Results, analysis: Analysis) -> list[Figure]:
+    """Every figure that the records have data for, in the order of a report."""
     endpoints = [forest(analysis)]
     endpoints += [seed_pairs(analysis, endpoint.metric) for endpoint in results.study.endpoints]
     endpoints.append(forest_of_all(analysis))
@@ -42,7 +37,7 @@ def draw(results: Results, analysis: Analysis, task_table: pa.Table | None = Non
         learning_rates(analysis),
         *all_depths(curves),
         *all_heldout(results),
-        tasks(results, task_table) if task_table is not None else None,
+        tasks(results, task_accuracy(results)),
         throughput(results),
     ]
     return [figure for figure in found if figure is not None]

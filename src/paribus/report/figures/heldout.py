@@ -152,9 +152,9 @@ def by_place(results: Results, measure: str, kind: str, title: str) -> Figure | 
     return _curve(results, f"loss-by-{kind}", rows, x, title, "loss (nats/token)", caption)
 
 
-def tasks(results: Results, table: pa.Table) -> Figure | None:
+def tasks(results: Results, table: pa.Table | None) -> Figure | None:
     """Accuracy on every task, from a table of arm, seed, task, shots, accuracy and chance."""
-    if not len(table):
+    if table is None or not len(table):
         return None
     called = names(results.study)
     rows = [
@@ -166,6 +166,7 @@ def tasks(results: Results, table: pa.Table) -> Figure | None:
             "chance": rounded(row["chance"]),
         }
         for row in table.to_pylist()
+        if row["accuracy"] is not None
     ]
     name = "tasks"
     y = {"title": "accuracy (share)", "scale": alt.Scale(zero=False)}

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from paribus.report.figures.style import names, rounded
 from paribus.results import Results
@@ -95,3 +96,8 @@ def _summed_up(
             row |= {"low": rounded(values.min()), "high": rounded(values.max())}
             rows.append(row | ({"part": columns[column]} if len(columns) > 1 else {}))
     return rows
+
+
+def task_accuracy(results: Results) -> pa.Table | None:
+    """arm, seed, task, shots, accuracy, chance; None where records know of no tasks."""
+    return getattr(results, "tasks", None)

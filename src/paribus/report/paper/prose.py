@@ -19,6 +19,7 @@ from paribus.report.paper.findings import MOST_TOLD, analysis_part, in_the_text,
 from paribus.report.paper.material import Material
 from paribus.report.paper.method import CORPORA, method
 from paribus.report.paper.related import related
+from paribus.report.tasks import task_table
 from paribus.report.words import (
     clause,
     headline,
@@ -234,6 +235,7 @@ def _appendix(material: Material) -> list[Part]:
     found = [
         Part("Every endpoint", [Grid(tables.endpoints(analysis))]),
         Part("Every contrast", [Grid(estimates), Grid(tests)]),
+        Part("Tasks", [Grid(table) for table in [task_table(material.results)] if table]),
         Part("Every seed", [Grid(tables.trials(material.results, analysis))]),
         Part("Controls", [Grid(tables.controls(analysis))]),
         Part("Data", [Grid(table) for table in data_tables(material.results)]),
