@@ -19,7 +19,7 @@ from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, colours, draw, names
 from paribus.report.tables import Table
 from paribus.report.tasks import task_table
-from paribus.report.words import headline, missing_in_words
+from paribus.report.words import headline, missing_in_words, plural
 from paribus.results import Results
 from paribus.results.files import write_bytes
 from paribus.study.canonical import flatten
@@ -72,6 +72,7 @@ def render(
         verdicts=verdicts,
         headline=headline(analysis, verdicts),
         missing=missing_in_words(analysis),
+        plural=plural,
         names=called,
         colours={called[arm]: palette[arm] for arm in study.arms},
         lead=next((figure for figure in drawn if figure.name == "forest"), None),

@@ -57,7 +57,7 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
         0: ("No verdict", f"{arm} cannot be judged, as {evidence.invalid}"),
         1: (
             "No verdict",
-            f"{arm} has {evidence.n} seed pairs, and fewer than "
+            f"{arm} has {plural(evidence.n, 'seed pair')}, and fewer than "
             f"{NUMBER_WORDS[DESCRIPTIVE_BELOW]} are described, not tested; {effect}",
         ),
         2: (keep, f"{arm} destabilises training: {events}"),
@@ -169,6 +169,11 @@ def missing_in_words(analysis: Analysis) -> str:
         return ""
     some = ", ".join(analysis.missing[:3]) + (" and others" if missing > 3 else "")
     return f"{total - missing} of {total} trials are finished; missing: {some}."
+
+
+def plural(n: int, word: str) -> str:
+    """`1 arm`, `2 arms`."""
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
 
 
 def _way_out(verdict: Verdict) -> str:

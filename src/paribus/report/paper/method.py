@@ -6,6 +6,7 @@ from paribus.report import tables
 from paribus.report.figures import names
 from paribus.report.paper.document import Block, Cite, Grid, Paragraph, Part, Ref, say
 from paribus.report.paper.material import Material
+from paribus.report.words import plural
 from paribus.study import METRICS
 
 CORPORA = {
@@ -77,8 +78,8 @@ def _protocol(material: Material) -> Paragraph:
     if schedule.warmup:
         decay += f" after {schedule.warmup:,} iterations of warmup"
     return say(
-        f"Models are trained on {corpus}{split}. Each of the {len(study.arms)} arms is trained "
-        f"with the same {len(study.seeds)} seeds, {len(study.trials)} trials in all, for "
+        f"Models are trained on {corpus}{split}. Every arm is trained with the same "
+        f"{plural(len(study.seeds), 'seed')}, {plural(len(study.trials), 'trial')} in all, for "
         f"{material.setting.iterations:,} iterations of {training.batch_size} windows, which is "
         f"{material.setting.tokens:,} tokens a trial; there is no early stopping. The optimizer is "
         f"AdamW with a learning rate of {optimizer.learning_rate:g}, β of "
@@ -128,7 +129,7 @@ def _registration(material: Material) -> Paragraph:
     if others:
         text += f"Secondary endpoints are {_listed(others)}. "
     if contrasts:
-        text += f"The family is {_plural(contrasts, 'contrast')} against {_listed(against)}. "
+        text += f"The family is {plural(contrasts, 'contrast')} against {_listed(against)}. "
     text += (
         f"A trial has diverged where a loss is not finite, or where the mean of the last "
         f"{rule.smoothing_steps} losses is above the first; it has a spike where "
@@ -163,10 +164,6 @@ def _inference(material: Material) -> Paragraph:
         "data: it leaves the comparison of quality by name and counts as an event. The verdict is "
         "a total function of these results, fixed beforehand.",
     )
-
-
-def _plural(n: int, word: str) -> str:
-    return f"{n} {word}" + ("" if n == 1 else "s")
 
 
 def _listed(words: list[str]) -> str:

@@ -24,6 +24,7 @@ from paribus.report.words import (
     clause,
     headline,
     missing_in_words,
+    plural,
     ratio_in_words,
     reference_name,
 )
@@ -58,9 +59,9 @@ def _abstract(material: Material) -> Paragraph:
     size = f" of {material.parameters:,} parameters" if material.parameters else ""
     text = f"{study.question} " if study.question else ""
     text += (
-        f"We train {len(study.arms)} arms of a decoder-only Transformer{size} on "
-        f"{setting.tokens:,} tokens each with {len(study.seeds)} paired seeds, from the same "
-        "initial values and on the same batches, under endpoints, margins and thresholds that "
+        f"We train {plural(len(study.arms), 'arm')} of a decoder-only Transformer{size} on "
+        f"{setting.tokens:,} tokens each with {plural(len(study.seeds), 'paired seed')}, from "
+        "the same initial values and on the same batches, under endpoints, margins and thresholds that "
         "were registered before the first run. "
     )
     text += headline(material.analysis, material.verdicts)
@@ -93,10 +94,10 @@ def _introduction(material: Material) -> Part:
     if material.sets("model.embedding"):
         blocks.append(
             say(
-                "Three hypotheses were stated beforehand. H0: normalising embeddings changes "
-                "nothing worth having where training is stable without it. H1a: it costs quality "
-                "although it smooths training. H1b: where training is unstable without it, it "
-                "cures that, perhaps at some cost."
+                "The decision table, which was fixed beforehand, speaks to three hypotheses. H0: "
+                "normalising embeddings changes nothing worth having where training is stable "
+                "without it. H1a: it costs quality although it smooths training. H1b: where "
+                "training is unstable without it, it cures that, perhaps at some cost."
             )
         )
     blocks.append(
@@ -122,8 +123,8 @@ def _limits(material: Material) -> Part:
     ]
     if len(study.seeds) < DESCRIPTIVE_BELOW:
         limits.append(
-            f"There are {len(study.seeds)} seeds: too few to test anything, so differences are "
-            "described."
+            f"With {plural(len(study.seeds), 'seed')} there is too little to test anything, "
+            "so differences are described."
         )
     else:
         limits.append(
@@ -203,7 +204,7 @@ def _reproducibility(material: Material) -> Part:
         f"The study's digest is {study.digest}. The file study.json beside this paper holds every "
         "setting; “paribus run study.json” trains all arms again, and “paribus report” draws the "
         "page and this paper from the records without training. On the same software and kind of "
-        "processor the records are equal byte for byte, timing apart. "
+        "CPU the records are equal byte for byte, timing apart. "
     )
     if results.finished:
         environment = results.finished[0].read_json("environment.json")
