@@ -61,8 +61,8 @@ def _abstract(material: Material) -> Paragraph:
     text += (
         f"We train {plural(len(study.arms), 'arm')} of a decoder-only Transformer{size} on "
         f"{setting.tokens:,} tokens each with {plural(len(study.seeds), 'paired seed')}, from "
-        "the same initial values and on the same batches, under endpoints, margins and thresholds that "
-        "were registered before the first run. "
+        "the same initial values and on the same batches, under endpoints, margins and "
+        "thresholds that were registered before the first run. "
     )
     text += headline(material.analysis, material.verdicts)
     ratios = [
