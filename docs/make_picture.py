@@ -21,12 +21,15 @@ def main() -> None:
     arguments = parser.parse_args()
     results = paribus.load_results(arguments.results)
     analysis = paribus.analyse(results)
-    curves = figures.step_curves(results, "train_loss", label="training loss (nats/token)")
+    curves = figures.trend(results, "train_loss")
     pairs = figures.seed_pairs(analysis, results.study.primary.metric)
-    left, right = curves.to_dict(), pairs.to_dict()
+    if curves is None or pairs is None:
+        raise SystemExit(f"{arguments.results} has no finished pair of trials")
+    left, right = curves.printed(420), pairs.printed(460)
+    left.pop("autosize")
     picture = {
         "$schema": left.pop("$schema"),
-        "config": left.pop("config") | {"background": "white"},
+        "config": left.pop("config"),
         "datasets": left.pop("datasets") | right.pop("datasets"),
         "hconcat": [
             left | {"width": 420, "height": 260},
@@ -36,7 +39,7 @@ def main() -> None:
         "spacing": 40,
     }
     svg = vl_convert.vegalite_to_svg(picture)
-    arguments.picture.write_text(svg.replace("currentColor", "#222222"), encoding="utf-8")
+    arguments.picture.write_text(svg, encoding="utf-8")
 
 
 if __name__ == "__main__":

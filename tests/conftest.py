@@ -13,7 +13,14 @@ import pytest
 
 from paribus.data import Dataset, load_dataset
 from paribus.evaluation.harness import CELLS, ITEMS
-from paribus.results import Results, ResultsFolder, load_results, registration, settle
+from paribus.results import (
+    Results,
+    ResultsFolder,
+    TrialFolder,
+    load_results,
+    registration,
+    settle,
+)
 from paribus.results.files import write_table
 from paribus.streams import stream
 from paribus.study import Study, parse_study
@@ -86,7 +93,11 @@ def small_dataset(small_study: Callable[..., Study]) -> Dataset:
 @pytest.fixture
 def fabricate(tmp_path: Path) -> Callable[..., Results]:
     """`fabricate(study, loss, ...)` writes a results folder as `run` does, without training."""
-    return lambda study, loss, **options: write_results(tmp_path / "made", study, loss, **options)
+
+    def make(study: Study, loss: Callable[..., float], folder: str = "made", **kw: Any) -> Results:
+        return write_results(tmp_path / folder, study, loss, **kw)
+
+    return make
 
 
 def write_results(
@@ -98,8 +109,12 @@ def write_results(
     curve: Callable[[str, int], np.ndarray] | None = None,
     diverged: Collection[tuple[str, int]] = (),
     calibration: Callable[[str], float] = lambda arm: 0.01,
+    probes: Collection[str] | None = None,
 ) -> Results:
-    """Records of every trial with the scores that a test wants: `loss(arm, seed)`, or none."""
+    """Records of every trial with the scores that a test wants: `loss(arm, seed)`, or none.
+
+    `probes` are the ones that measured, and by default all that a report draws.
+    """
     folder = ResultsFolder(path)
     dataset = load_dataset(study.data, study.folder)
     settle(folder, study, registration(study, dict.fromkeys(study.arms, dataset.record), "cpu"))
@@ -118,13 +133,7 @@ def write_results(
             },
             {"step": "1", "train_loss": "nats/token", "grad_norm": "L2"},
         )
-        column = "embedding_norm/all/mean"
-        trial.write_columns(
-            "probes.parquet",
-            {"step": np.arange(1, steps + 1, dtype=np.int32), column: np.full(steps, 11.3, "f4")},
-            {"step": "1", column: "L2"},
-            {column: {"probe": "embedding_norm", "part": "all", "statistic": "mean"}},
-        )
+        _write_probes(trial, steps, setting.model.n_layer, only=probes)
         predicted = np.full(20, 16)
         correct = stream(seed, arm, "hits").integers(2, 9, size=20)
         trial.write_columns(
@@ -132,11 +141,7 @@ def write_results(
             {"loss_sum_nats": value * predicted, "correct": correct, "predicted": predicted},
             {"loss_sum_nats": "nats", "correct": "tokens", "predicted": "tokens"},
         )
-        trial.write_columns(
-            "evaluation.parquet",
-            {"measure": np.array(["validation_loss"]), "part": np.array(["all"])},
-            {"measure": "1", "part": "1"},
-        )
+        _write_measures(trial, value)
         write_table(trial.path / "tasks.parquet", CELLS.empty_table())
         write_table(trial.path / "items.parquet", ITEMS.empty_table())
         trial.write_weights({"w": np.ones(1, np.float32)})
@@ -174,3 +179,62 @@ def write_results(
         trial.write_json("timing.json", {"training_seconds": 2.0, "evaluation_seconds": 0.5})
         trial.finish()
     return load_results(path)
+
+
+def _write_probes(
+    trial: TrialFolder, steps: int, n_layer: int, *, only: Collection[str] | None
+) -> None:
+    """Constant values of every probe that a report draws."""
+    depths = [*(f"block {i + 1}" for i in range(n_layer)), "output"]
+    groups = ("embedding", "positions", "attention", "mlp", "norms")
+    quantiles = ("mean", "q05", "q25", "q75", "q95")
+    columns = {
+        **{f"embedding_norm/{c}/{s}": 11.3 for c in ("all", "alphabetic") for s in quantiles},
+        **{f"residual_norm/{depth}/mean": 12.0 for depth in depths},
+        **{f"position_similarity/{depth}/plain": 0.2 for depth in depths},
+        "embedding_similarity/tokens/plain": 0.01,
+        "logits/all/mean magnitude": 1.5,
+        "logits/all/max magnitude": 4.0,
+        **{f"gradient_norm/{group}/value": 0.3 for group in groups},
+        **{f"adam_second_moment/{group}/mean": 1e-5 for group in groups},
+        **{f"update_ratio/{group}/value": 1e-2 for group in groups},
+    }
+    kept = {k: v for k, v in columns.items() if only is None or k.split("/")[0] in only}
+    labels = {
+        key: dict(zip(("probe", "part", "statistic"), [*key.split("/"), "value"][:3], strict=True))
+        for key in kept
+    }
+    values = {key: np.full(steps, value, "f4") for key, value in kept.items()}
+    trial.write_columns(
+        "probes.parquet",
+        {"step": np.arange(1, steps + 1, dtype=np.int32)} | values,
+        {"step": "1"} | dict.fromkeys(kept, "1"),
+        labels,
+    )
+
+
+def _write_measures(trial: TrialFolder, loss: float) -> None:
+    """Held-out measures in all the parts that a report draws."""
+    rows = [("validation_loss", "all", loss)]
+    rows += [("validation_loss", f"position {p}", loss + 0.01 * p) for p in range(1, 17)]
+    rows += [("context_loss", f"context {c}", loss - 0.01 * c) for c in (8, 16)]
+    for temperature in (0.5, 1.0, 2.0):
+        distance = abs(math.log(temperature))
+        rows.append(("temperature_loss", f"T={temperature:g}", loss + distance))
+        rows.append(("temperature_calibration_error", f"T={temperature:g}", 0.02 + distance))
+    for b in range(1, 5):
+        rows.append(("reliability_confidence", f"bin {b}", 0.2 * b))
+        rows.append(("reliability_accuracy", f"bin {b}", 0.19 * b))
+    values = np.array([value for *_, value in rows])
+    trial.write_columns(
+        "evaluation.parquet",
+        {
+            "measure": np.array([row[0] for row in rows]),
+            "part": np.array([row[1] for row in rows]),
+            "value": values,
+            "total": values * 100,
+            "count": np.full(len(rows), 100.0),
+            "unit": np.array(["1"] * len(rows)),
+        },
+        dict.fromkeys(("measure", "part", "value", "total", "count", "unit"), "1"),
+    )

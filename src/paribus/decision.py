@@ -210,6 +210,8 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
     mine = {contrast.arm, contrast.reference}
     missing = [label for label in analysis.missing if label.rsplit("/", 1)[0] in mine]
     if missing:
+        if len(missing) == 1:
+            return f"a trial is missing: {missing[0]}"
         return f"{len(missing)} trials are missing, such as {missing[0]}"
     if analysis.unregistered:
         return analysis.unregistered

@@ -72,7 +72,14 @@ def test_the_whole_way_from_the_command_line(folder: Path) -> None:
     ran = paribus("run", "study.toml", "--workers", "1", cwd=folder)
     assert ran.returncode == 0, ran.stderr
     assert max(map(len, ran.stdout.splitlines())) <= 120  # progress lines are not wrapped
-    for words in ("4/4 trials", "validation loss", "layernorm", "all else equal?", "report.html"):
+    for words in (
+        "4/4 trials",
+        "validation loss",
+        "layernorm",
+        "all else equal?",
+        "report.html",
+        "paper.pdf",
+    ):
         assert words in ran.stdout
     results = folder / "results" / "tiny"
     assert (results / "report.html").is_file()
@@ -84,7 +91,8 @@ def test_the_whole_way_from_the_command_line(folder: Path) -> None:
     again = paribus("report", results, cwd=folder)
     assert again.returncode == 0
     assert (results / "report.html").is_file()
-    assert max(map(len, again.stdout.splitlines()[:-1])) <= 80
+    assert max(map(len, again.stdout.splitlines()[:-2])) <= 80  # paths are not wrapped
+    assert (results / "paper.pdf").read_bytes().startswith(b"%PDF")
 
     other = paribus("run", "study.toml", "--set", "training.iterations=25", cwd=folder)
     assert other.returncode == 2

@@ -32,7 +32,8 @@ VERBS = {
     "decide": "Give the verdict on every arm of a results folder; write verdict.json.",
     "evaluate": "Let finished trials answer more zero- and few-shot tasks.",
     "null": "Measure the error rates of a study's tests on A/A replicates of its baseline.",
-    "report": "Draw the report of a results folder again, from its records alone.",
+    "compare": "Put several studies of the same arms on one page.",
+    "report": "Draw page and paper of a results folder again, from its records alone.",
     "export": "Write a trained model as a Hugging Face folder.",
 }
 for _verb, _help in VERBS.items():

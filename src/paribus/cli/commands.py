@@ -220,10 +220,22 @@ def null(
 
 
 def report(folder: Folder) -> int:
-    """Draw the report of a results folder again, from its records alone."""
+    """Draw the page and the paper of a results folder again, from its records alone."""
     from paribus.results import load_results
 
     return _finish(load_results(folder))
+
+
+def compare(
+    *folders: Folder,
+    output: Annotated[Path, Parameter(help="The page to write.")] = Path("compare.html"),
+) -> None:
+    """Put several studies of the same arms on one page, side by side; nothing is pooled."""
+    from paribus.report import write_comparison
+    from paribus.results import load_results
+
+    path = write_comparison([load_results(folder) for folder in folders], output)
+    console.print(f"comparison: {path}", soft_wrap=True)
 
 
 def export(
@@ -293,16 +305,20 @@ def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:
 
 
 def _finish(results: Results) -> int:
-    """Analyse, decide, print and write the report; 1 where controls did not hold."""
-    from paribus.report import write_report
+    """Analyse, decide, print, write page and paper; 1 where controls did not hold."""
+    from paribus.report import draw, prepare, write_paper, write_report
     from paribus.results import write_tables
 
+    prepare()
     analysis, verdicts = _analyse(results)
     write_tables(results)
-    page = write_report(results, analysis, verdicts)
+    drawn = draw(results, analysis)
+    page = write_report(results, analysis, verdicts, drawn)
+    paper = write_paper(results, analysis, verdicts, drawn)
     for part in (*tables.comparison(analysis), *tables.verdicts(verdicts)):
         console.print(part)
     console.print(f"report: {page}", soft_wrap=True)
+    console.print(f"paper: {paper}", soft_wrap=True)
     return _exit_code(analysis)
 
 

@@ -3,48 +3,91 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import jinja2
 import vl_convert
 
-from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.decision import Verdict
-from paribus.report import figures
+from paribus.report import tables
+from paribus.report.data_tables import data_tables
+from paribus.report.figures import Figure, colours, draw, names
+from paribus.report.tables import Table
+from paribus.report.tasks import task_table
+from paribus.report.words import headline, missing_in_words, plural
 from paribus.results import Results
 from paribus.results.files import write_bytes
-from paribus.study import METRICS
 from paribus.study.canonical import flatten
+
+MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A figure on the page: where it goes, what it shows in words, and its Vega-Lite definition."""
+class Section:
+    """A part of the page: tables first, then figures."""
 
-    name: str
-    caption: str
-    chart: alt.TopLevelMixin
+    id: str
+    title: str
+    note: str = ""
+    tables: list[Table] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
 
-    @property
-    def definition(self) -> dict[str, Any]:
-        return self.chart.to_dict()
 
-
-def write_report(results: Results, analysis: Analysis, verdicts: list[Verdict]) -> Path:
+def write_report(
+    results: Results,
+    analysis: Analysis,
+    verdicts: list[Verdict],
+    drawn: list[Figure] | None = None,
+) -> Path:
     """Write `report.html` into the results folder; returns its path. Needs no network."""
     path = results.path / "report.html"
-    write_bytes(path, render(results, analysis, verdicts).encode())
+    write_bytes(path, render(results, analysis, verdicts, drawn).encode())
     return path
 
 
-def render(results: Results, analysis: Analysis, verdicts: list[Verdict]) -> str:
-    """The page as text. Whatever comes from a study file is escaped."""
-    drawn = _figures(results, analysis)
+def render(
+    results: Results,
+    analysis: Analysis,
+    verdicts: list[Verdict],
+    drawn: list[Figure] | None = None,
+) -> str:
+    """The page as text. Whatever comes from a study file is escaped.
+
+    `drawn` are the figures, where they have been drawn already.
+    """
+    drawn = draw(results, analysis) if drawn is None else drawn
+    study, called = results.study, names(results.study)
+    palette = colours(study)
+    return page(
+        "page.html",
+        drawn,
+        study=study,
+        results=results,
+        verdicts=verdicts,
+        headline=headline(analysis, verdicts),
+        missing=missing_in_words(analysis),
+        plural=plural,
+        names=called,
+        colours={called[arm]: palette[arm] for arm in study.arms},
+        lead=next((figure for figure in drawn if figure.name == "forest"), None),
+        summary=tables.primary(analysis),
+        sections=_sections(results, analysis, drawn),
+        arms=tables.arms(study),
+        trials=tables.trials(results, analysis),
+        specification=flatten(study.model_dump(mode="json")),
+        environment=_environment(results),
+        open_seeds=len(study.seeds) <= MOST_OPEN_SEEDS,
+    )
+
+
+def page(template: str, drawn: list[Figure], **values: Any) -> str:
+    """A template with figures, the scripts that show them, and `values`."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("paribus.report"),
         autoescape=True,
@@ -52,52 +95,76 @@ def render(results: Results, analysis: Analysis, verdicts: list[Verdict]) -> str
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.globals.update(numbers=numbers, METRICS=METRICS)
-    return environment.get_template("page.html").render(
-        study=results.study,
-        results=results,
-        analysis=analysis,
-        verdicts=verdicts,
-        colours=figures.colours(results.study),
-        figures=drawn,
+    return environment.get_template(template).render(
+        **values,
         # Inside a <script> element "</" would end it, whatever the quotes say.
-        definitions=_script_json({figure.name: figure.definition for figure in drawn}),
-        javascript=_javascript(),
-        specification=flatten(results.study.model_dump(mode="json")),
-        environment=_environment(results),
+        figure_data=_script_json([_packed(figure) for figure in drawn]),
+        javascript=prepare().result(),
     )
 
 
-def _figures(results: Results, analysis: Analysis) -> list[Figure]:
-    primary = METRICS[results.study.primary.metric]
-    drawn = []
-    if any(contrast.seeds for contrast in analysis.contrasts):
-        drawn.append(
-            Figure(
-                "pairs",
-                f"{primary.label.capitalize()}: every seed is a line from its baseline to its arm.",
-                figures.seed_pairs(analysis, primary.name),
-            )
-        )
-    curves = (
-        ("train_loss", "training loss (nats/token)", "Training loss at every step"),
-        ("grad_norm", "total gradient norm", "Total gradient norm before clipping"),
-        ("embedding_norm/all/mean", "mean L2 norm", "Mean L2 norm at the first block's input"),
+def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list[Section]:
+    """What stands between the verdict and the trials; parts with nothing to say are left out."""
+
+    def of(section: str) -> list[Figure]:
+        return [figure for figure in drawn if figure.section == section and figure.name != "forest"]
+
+    controls = "" if analysis.controls else "No arm has a seed in common with its baseline yet."
+    small = (
+        "With fewer than five seeds, differences are described and not tested."
+        if len(results.study.seeds) < 5
+        else ""
     )
-    drawn += [
-        Figure(
-            column.replace("/", "-"),
-            f"{caption}: thin lines are seeds, thick lines their mean. A click on the legend "
-            "singles out an arm.",
-            figures.step_curves(results, column, label=label),
-        )
-        for column, label, caption in curves
+    optional = [tables.claims(analysis), tables.sensitivities(analysis), task_table(results)]
+    claims, sensitivities, task = ([table] if table else [] for table in optional)
+    sections = [
+        Section("controls", "All else equal", controls, [tables.controls(analysis)]),
+        Section(
+            "endpoints",
+            "Endpoints",
+            small,
+            [tables.endpoints(analysis), *claims],
+            of("endpoints"),
+            tables.left_out(analysis),
+        ),
+        Section(
+            "stability",
+            "Stability",
+            "",
+            [tables.stability(analysis), *sensitivities],
+            of("stability"),
+        ),
+        Section("diagnostics", "Diagnostics", "", [], of("diagnostics")),
+        Section("evaluation", "Evaluation", "", [*task, tables.costs(analysis)], of("evaluation")),
+        Section("data", "Data", "", data_tables(results)),
     ]
-    return drawn
+    return [s for s in sections if s.note or s.figures or any(t.rows for t in s.tables)]
 
 
 def _environment(results: Results) -> dict[str, Any]:
     return flatten(results.finished[0].read_json("environment.json")) if results.finished else {}
+
+
+def _packed(figure: Figure) -> dict[str, Any]:
+    """A figure for the page's script: its rows by column, words as indices into a list."""
+    keys = list(dict.fromkeys(key for row in figure.rows for key in row))
+    columns = {key: [row.get(key) for row in figure.rows] for key in keys}
+    packed: dict[str, Any] = {}
+    for key, values in columns.items():
+        if any(isinstance(value, str) for value in values):
+            words = list(dict.fromkeys(values))
+            places = {word: i for i, word in enumerate(words)}
+            packed[key] = {"words": words, "at": [places[value] for value in values]}
+        else:
+            packed[key] = values
+    return {
+        "name": figure.name,
+        "definition": figure.definition | {"description": figure.caption},
+        "columns": packed,
+        "log": figure.log,
+        "panel": figure.panel,
+        "room": figure.room,
+    }
 
 
 def _script_json(value: Any) -> str:
@@ -106,6 +173,11 @@ def _script_json(value: Any) -> str:
 
 
 @cache
+def prepare() -> Future[str]:
+    """Begin in the background what takes two seconds and needs no records: the bundled scripts."""
+    return ThreadPoolExecutor(1).submit(_javascript)
+
+
 def _javascript() -> str:
     """Vega, Vega-Lite and Vega-Embed in one bundle that ships with vl-convert."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace(

@@ -87,8 +87,10 @@ class Folder:
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Those of `columns` that the file has; all by default."""
         file = pq.ParquetFile(self.path / name)
-        wanted = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
-        return file.read(columns=wanted)
+        if columns is None:
+            return file.read()
+        there = set(file.schema_arrow.names)
+        return file.read(columns=[column for column in columns if column in there])
 
 
 @dataclass(frozen=True)

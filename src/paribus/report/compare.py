@@ -1,0 +1,235 @@
+"""Several studies of the same arms on one page: pilot, final, powered.
+
+Studies are set side by side and never pooled: each has its own registration and its own error rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from paribus import numbers
+from paribus.analysis import Analysis, analyse
+from paribus.decision import decide
+from paribus.errors import ParibusError
+from paribus.report.figures import Figure, colours, names
+from paribus.report.figures.contrasts import SHAPES, STATES, state_of
+from paribus.report.figures.style import PANEL, TEXT, arm_colour, metric_title, rounded
+from paribus.report.page import page
+from paribus.report.tables import Table, change_text
+from paribus.report.words import headline
+from paribus.results import Results
+from paribus.results.files import write_bytes
+from paribus.study import METRICS
+
+ROW_PIXELS = 30
+STUDY_PIXELS = 190
+
+Pair = tuple[str, str]
+
+
+def write_comparison(results: Sequence[Results], path: Path) -> Path:
+    """Write one page on several studies to `path`; returns it.
+
+    Raises ParibusError for fewer than two studies, and where they have no contrast in common or
+    decide on different endpoints.
+    """
+    write_bytes(path, render_comparison(results).encode())
+    return path
+
+
+def render_comparison(results: Sequence[Results]) -> str:
+    """The page as text."""
+    shared = _shared(results)
+    labels = _labels(results)
+    analyses = [analyse(one) for one in results]
+    study = results[0].study
+    called, palette = names(study), colours(study)
+    metric = study.primary.metric
+    figure = _forest(dict(zip(labels, analyses, strict=True)), shared, metric)
+    arms = {called[arm]: palette[arm] for arm in study.arms if any(arm in pair for pair in shared)}
+    return page(
+        "compare.html",
+        [figure] if figure else [],
+        title=f"{len(results)} studies: {', '.join(labels)}",
+        metric=METRICS[metric].label,
+        verdicts=[
+            (label, headline(analysis, decide(analysis)))
+            for label, analysis in zip(labels, analyses, strict=True)
+        ],
+        figure=figure,
+        colours=arms,
+        tables=[_studies(labels, results), _contrasts(labels, analyses, shared)],
+    )
+
+
+def _shared(results: Sequence[Results]) -> list[Pair]:
+    """The contrasts that all studies have."""
+    if len(results) < 2:
+        raise ParibusError(f"{len(results)} results folder; a comparison takes two or more")
+    metrics = {one.study.primary.metric for one in results}
+    if len(metrics) > 1:
+        raise ParibusError(
+            f"the studies decide on different endpoints ({', '.join(sorted(metrics))}); "
+            "compare studies with one primary endpoint"
+        )
+    first, *others = (one.study.contrasts for one in results)
+    shared = [pair for pair in first if all(pair in other for other in others)]
+    if not shared:
+        raise ParibusError(
+            f"the studies {', '.join(one.study.name for one in results)} have no contrast in "
+            "common; compare studies whose arms have the same names"
+        )
+    return shared
+
+
+def _labels(results: Sequence[Results]) -> list[str]:
+    """The names of the studies; where two are called alike, of their folders as well."""
+    found = [one.study.name for one in results]
+    if len(set(found)) < len(found):
+        found = [f"{one.study.name} ({one.path.name})" for one in results]
+    seen: Counter[str] = Counter()
+    labels = []
+    for name in found:
+        seen[name] += 1
+        labels.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return labels
+
+
+def _forest(analyses: dict[str, Analysis], shared: list[Pair], metric: str) -> Figure | None:
+    first = next(iter(analyses.values())).study
+    called = names(first)
+    rows: list[dict[str, Any]] = []
+    for label, analysis in analyses.items():
+        margin = analysis.study.primary.margin or 0
+        for arm, reference in shared:
+            contrast = analysis.contrast(arm, metric)
+            if contrast.paired is None:
+                continue
+            mean, interval = contrast.paired.mean, contrast.paired.t_interval
+            bounded = math.isfinite(interval.low) and math.isfinite(interval.high)
+            rows.append(
+                {
+                    "contrast": f"{called[arm]} against {called[reference]}",
+                    "arm": called[arm],
+                    "study": label,
+                    "mean": rounded(mean),
+                    "low": rounded(interval.low if bounded else mean),
+                    "high": rounded(interval.high if bounded else mean),
+                    "from": -margin,
+                    "to": margin,
+                    "n": contrast.paired.n,
+                    "state": state_of(contrast, analysis.study.inference.alpha),
+                }
+            )
+    if not rows:
+        return None
+    there = {row["state"] for row in rows}
+    title = f"change of {metric_title(metric)}"
+    base = alt.Chart().encode(
+        y=alt.Y(
+            "study:N",
+            title=None,
+            sort=list(analyses),
+            axis=alt.Axis(labelLimit=STUDY_PIXELS),
+        )
+    )
+    band = base.mark_bar(color=TEXT, opacity=0.1, tooltip=None, height={"band": 1}).encode(
+        x=alt.X("from:Q", title=title), x2="to:Q"
+    )
+    zero = alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None).encode(x=alt.datum(0))
+    axis = alt.Axis(tickCount=5, labelOverlap="greedy")
+    coloured = base.encode(
+        color=arm_colour(first, legend=False), tooltip=["study:N", "arm:N", "mean:Q", "n:Q"]
+    )
+    rules = coloured.mark_rule(strokeWidth=2).encode(
+        x=alt.X("low:Q", title=title, axis=axis), x2="high:Q"
+    )
+    points = coloured.mark_point(filled=True, size=80, opacity=1).encode(
+        x=alt.X("mean:Q", title=title, axis=axis),
+        shape=alt.Shape(
+            "state:N",
+            title=None,
+            scale=alt.Scale(domain=list(STATES), range=list(SHAPES)),
+            legend=alt.Legend(values=[s for s in STATES if s in there], symbolFillColor=TEXT),
+        ),
+    )
+    chart = (
+        alt.layer(band, zero, rules, points)
+        .properties(width=PANEL * 3, height=ROW_PIXELS * len(analyses))
+        .facet(
+            facet=alt.Facet("contrast:N", title=None, header=alt.Header(labelLimit=PANEL * 3)),
+            columns=1,
+            data=alt.NamedData("studies"),
+        )
+    )
+    caption = (
+        f"{title[0].upper()}{title[1:]} in every study, at the same seed, with t intervals; bands "
+        "are the margins that each study registered. Studies stand side by side and are not pooled."
+    )
+    return Figure(
+        "studies",
+        "endpoints",
+        "The same contrasts, study by study",
+        caption,
+        chart,
+        rows,
+        panel=PANEL * 3,
+        room=STUDY_PIXELS + 30,
+        wide=True,
+    )
+
+
+def _studies(labels: list[str], results: Sequence[Results]) -> Table:
+    rows = []
+    for label, one in zip(labels, results, strict=True):
+        study, setting = one.study, one.study.setting(one.study.baseline)
+        rows.append(
+            (
+                label,
+                f"{setting.model.n_layer} x {setting.model.d_model}",
+                f"{setting.iterations:,}",
+                f"{setting.tokens:,}",
+                str(len(study.seeds)),
+                f"{len(one.finished)} of {len(study.trials)}",
+                study.digest[:12],
+            )
+        )
+    head = ("study", "layers x width", "iterations", "tokens", "seeds", "finished", "digest")
+    return Table("studies", "The studies.", head, tuple(rows), frozenset({"study", "digest"}))
+
+
+def _contrasts(labels: list[str], analyses: list[Analysis], shared: list[Pair]) -> Table:
+    """Every endpoint that all studies have, contrast by contrast and study by study."""
+    called = names(analyses[0].study)
+    common = [
+        endpoint.metric
+        for endpoint in analyses[0].study.endpoints
+        if all(endpoint.metric in [e.metric for e in a.study.endpoints] for a in analyses)
+    ]
+    rows = []
+    for metric in common:
+        info = METRICS[metric]
+        for arm, _ in shared:
+            for i, (label, analysis) in enumerate(zip(labels, analyses, strict=True)):
+                contrast = analysis.contrast(arm, metric)
+                change, n, p = contrast.why_not, str(len(contrast.seeds)), ""
+                if contrast.paired is not None:
+                    low, high = contrast.paired.t_interval.low, contrast.paired.t_interval.high
+                    change = change_text(contrast.paired.mean, low, high, info.digits)
+                    p = numbers.p_value(contrast.holm_p)
+                first = (info.label, called[arm]) if i == 0 else ("", "")
+                rows.append((*first, label, n, change, p))
+    return Table(
+        "contrasts",
+        "Every endpoint that the studies share: changes to the arm's reference at the same seed, "
+        "with t intervals.",
+        ("endpoint", "arm", "study", "seeds", "change [interval]", "Holm p"),
+        tuple(rows),
+        frozenset({"endpoint", "arm", "study"}),
+    )

@@ -1,0 +1,43 @@
+"""Every figure, defined once: the page shows it interactively, the paper prints it."""
+
+from __future__ import annotations
+
+from paribus.analysis import Analysis
+from paribus.report.figures import depth, trends
+from paribus.report.figures.contrasts import forest, forest_of_all, seed_pairs
+from paribus.report.figures.cost import learning_rates, throughput
+from paribus.report.figures.depth import all_depths
+from paribus.report.figures.heldout import all_heldout, tasks
+from paribus.report.figures.read import Curves, task_accuracy
+from paribus.report.figures.style import ARM_COLOURS, Figure, colours, names
+from paribus.report.figures.trends import all_trends, trend
+from paribus.results import Results
+
+__all__ = [
+    "ARM_COLOURS",
+    "Figure",
+    "colours",
+    "draw",
+    "forest",
+    "names",
+    "seed_pairs",
+    "trend",
+]
+
+
+def draw(results: Results, analysis: Analysis) -> list[Figure]:
+    """Every figure that the records have data for, in the order of a report."""
+    endpoints = [forest(analysis)]
+    endpoints += [seed_pairs(analysis, endpoint.metric) for endpoint in results.study.endpoints]
+    endpoints.append(forest_of_all(analysis))
+    curves = Curves(results, [*trends.columns(), *depth.columns(results)])
+    found = [
+        *endpoints,
+        *all_trends(curves),
+        learning_rates(analysis),
+        *all_depths(curves),
+        *all_heldout(results),
+        tasks(results, task_accuracy(results)),
+        throughput(results),
+    ]
+    return [figure for figure in found if figure is not None]

@@ -1,0 +1,241 @@
+"""What arms do to the endpoints: every seed as a line, every contrast with its interval."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import altair as alt
+
+from paribus.analysis import Analysis, Contrast
+from paribus.report.figures.style import (
+    CHARACTER_PIXELS,
+    LABEL_PIXELS,
+    MOST_PANELS,
+    PANEL,
+    PANEL_HEIGHT,
+    TEXT,
+    WIDTH,
+    Figure,
+    arm_colour,
+    metric_title,
+    names,
+    rounded,
+)
+from paribus.study import METRICS, Study
+
+ROW_PIXELS = 26
+LEAST_ROOM = 24  # of an axis, besides its labels
+STATES = ("significant", "within the margin", "unresolved", "described only")
+SHAPES = ("circle", "square", "diamond", "cross")
+
+
+def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
+    """Every seed a line from its baseline to its arm, one panel per contrast."""
+    study, called = analysis.study, names(analysis.study)
+    values = {arm: analysis.summary(arm, metric).values for arm in study.arms}
+    pairs = [
+        (arm, reference)
+        for arm, reference in study.contrasts
+        if values[arm].keys() & values[reference].keys()
+    ][:MOST_PANELS]
+    digits = METRICS[metric].digits
+    rows = [
+        {
+            "contrast": called[arm]
+            if reference == study.baseline
+            else f"{called[arm]} against {called[reference]}",
+            "arm": called[name],
+            "of": called[arm],
+            "side": side,
+            "seed": seed,
+            "value": round(values[name][seed], digits + 2),
+        }
+        for arm, reference in pairs
+        for seed in study.seeds
+        if seed in values[arm] and seed in values[reference]
+        for side, name in enumerate((reference, arm))
+    ]
+    if not rows:
+        return None
+    name = f"pairs-{metric}"
+    base = alt.Chart().encode(  # the facet has the data
+        x=alt.X(
+            "arm:N",
+            title=None,
+            sort=alt.EncodingSortField("side"),
+            axis=alt.Axis(labelAngle=0, labelLimit=PANEL // 2),
+        ),
+        y=alt.Y(
+            "value:Q",
+            title=metric_title(metric),
+            scale=alt.Scale(zero=False),
+            axis=alt.Axis(tickCount=5),
+        ),
+    )
+    lines = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1).encode(detail="seed:N")
+    points = base.mark_circle(size=42, opacity=1).encode(
+        color=arm_colour(study, legend=False),
+        tooltip=["arm:N", "seed:N", alt.Tooltip("value:Q", format=f".{digits}f")],
+    )
+    panels = alt.layer(lines, points).properties(width=PANEL, height=PANEL_HEIGHT)
+    panels = panels.facet(
+        facet=alt.Facet("contrast:N", title=None, sort=[called[arm] for arm, _ in pairs]),
+        columns=3,
+        data=alt.NamedData(name),
+    ).resolve_scale(x="independent")
+    label = METRICS[metric].label
+    left = len(study.contrasts) - len(pairs)
+    caption = f"{label[0].upper()}{label[1:]}: every seed is a line from its baseline to its arm."
+    if left:
+        caption += f" {left} contrasts without a pair, or beyond {MOST_PANELS} panels, are not here"
+        caption += ", but in the tables."
+    title = f"Every seed: {label}"
+    wide = len(pairs) > 2
+    return Figure(name, "endpoints", title, caption, panels, rows, panel=PANEL, wide=wide)
+
+
+def forest(analysis: Analysis) -> Figure | None:
+    """The primary endpoint: every contrast with its interval, the margin, and what Holm says."""
+    study = analysis.study
+    primary = study.primary
+    rows = _rows(analysis, [c for c in analysis.contrasts if c.primary])
+    if not rows:
+        return None
+    name = "forest"
+    margin, title = primary.margin or 0, f"change of {metric_title(primary.metric)}"
+    band = (
+        alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
+        .mark_rect(color=TEXT, opacity=0.1, tooltip=None)
+        .encode(x=alt.X("from:Q", title=title), x2="to:Q")
+    )
+    states = alt.Shape(
+        "state:N",
+        title=None,
+        scale=alt.Scale(domain=list(STATES), range=list(SHAPES)),
+        legend=alt.Legend(
+            values=[s for s in STATES if any(r["state"] == s for r in rows)], symbolFillColor=TEXT
+        ),
+    )
+    chart = alt.layer(
+        band,
+        *_intervals(study, alt.Chart(alt.NamedData(name)), rows, title, states),
+    ).properties(width=WIDTH, height=ROW_PIXELS * len(rows) + 10)
+    level = f"{1 - study.inference.alpha:.0%}"
+    caption = (
+        f"Change of {METRICS[primary.metric].label} at the same seed, treatment minus baseline, "
+        f"with its {level} t interval. The band is the registered margin of ±{primary.margin:g}: "
+        "what lies within is too small to matter. Shapes say what the test found, adjusted by "
+        "Holm's method over the registered contrasts."
+    )
+    return Figure(name, "endpoints", "Every contrast", caption, chart, rows, stretch=False)
+
+
+def forest_of_all(analysis: Analysis) -> Figure | None:
+    """The other endpoints, each on its own axis."""
+    study = analysis.study
+    rows = _rows(analysis, [c for c in analysis.contrasts if not c.primary])
+    metrics = [e.metric for e in study.endpoints if not e.primary]
+    order = [METRICS[metric].label for metric in metrics]
+    if not rows:
+        return None
+    name = "forest-others"
+    layers = _intervals(study, alt.Chart(), rows, "change", None)
+    height = max(2, len(study.contrasts)) * ROW_PIXELS
+    chart = (
+        alt.layer(*layers)
+        .properties(width=PANEL, height=height)
+        .facet(
+            facet=alt.Facet("metric:N", title=None, sort=order),
+            columns=2,
+            data=alt.NamedData(name),
+        )
+        .resolve_scale(x="independent")
+    )
+    caption = (
+        "Change of every other endpoint, each on its own axis, with "
+        f"{1 - study.inference.alpha:.0%} t intervals. They are outside the registered family: "
+        "their intervals are not adjusted for how many there are."
+    )
+    title = "The other endpoints"
+    labels = min(LABEL_PIXELS, max(len(row["arm"]) for row in rows) * CHARACTER_PIXELS)
+    return Figure(
+        name,
+        "endpoints",
+        title,
+        caption,
+        chart,
+        rows,
+        panel=PANEL + 40,
+        room=labels + LEAST_ROOM,
+        wide=True,
+    )
+
+
+def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]:
+    called, rows = names(analysis.study), []
+    for c in contrasts:
+        if c.paired is None:
+            continue
+        interval = c.paired.t_interval
+        # A line of no length for an interval that has no ends: the dot stands alone.
+        ends, text = (c.paired.mean, c.paired.mean), "unbounded"
+        if math.isfinite(interval.low) and math.isfinite(interval.high):
+            ends, text = (
+                (interval.low, interval.high),
+                f"{interval.low:+.4g} to {interval.high:+.4g}",
+            )
+        row = {
+            "arm": called[c.arm],
+            "against": called[c.reference],
+            "metric": METRICS[c.metric].label,
+            "mean": rounded(c.paired.mean),
+            "low": rounded(ends[0]),
+            "high": rounded(ends[1]),
+            "interval": text,
+            "n": c.paired.n,
+        }
+        if c.primary:
+            row["state"] = state_of(c, analysis.study.inference.alpha)
+        rows.append(row)
+    return rows
+
+
+def state_of(contrast: Contrast, alpha: float) -> str:
+    """What the test of a primary contrast found: one of STATES."""
+    paired = contrast.paired
+    if paired is None or paired.descriptive_only or contrast.holm_p is None:
+        return "described only"
+    if paired.equivalent:
+        return "within the margin"
+    return "significant" if contrast.holm_p <= alpha else "unresolved"
+
+
+def _intervals(
+    study: Study, chart: alt.Chart, rows: list[dict[str, Any]], title: str, shape: alt.Shape | None
+) -> list[alt.Chart]:
+    called = names(study)
+    there = {row["arm"] for row in rows}
+    order = [called[arm] for arm, _ in study.contrasts if called[arm] in there]
+    base = chart.encode(
+        y=alt.Y("arm:N", title=None, sort=order, axis=alt.Axis(labelLimit=LABEL_PIXELS)),
+        color=arm_colour(study, legend=False),
+        tooltip=[
+            "arm:N",
+            "against:N",
+            alt.Tooltip("mean:Q", format="+.4g"),
+            "interval:N",
+            alt.Tooltip("n:Q", title="seed pairs"),
+        ],
+    )
+    zero = chart.mark_rule(color=TEXT, opacity=0.5, tooltip=None)
+    axis = alt.Axis(tickCount=5, labelOverlap="greedy")
+    rules = base.mark_rule(strokeWidth=2).encode(
+        x=alt.X("low:Q", title=title, axis=axis, scale=alt.Scale(zero=True)), x2="high:Q"
+    )
+    points = base.mark_point(filled=True, size=80, opacity=1).encode(
+        x=alt.X("mean:Q", title=title, axis=axis)
+    )
+    if shape is not None:
+        points = points.encode(shape=shape)
+    return [zero.encode(x=alt.datum(0)), rules, points]

@@ -1,0 +1,205 @@
+"""What all figures share: the colour of an arm, axes, sizes, and how a figure is written down.
+
+Each arm has one colour everywhere (Okabe & Ito 2008: safe for colour-blind readers), and a dash, so
+that a print without colour can be read as well. Text is `currentColor`: it follows the page into
+dark mode, and `Figure.printed` makes it black.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import altair as alt
+
+from paribus.study import METRICS, Study
+
+BASELINE_COLOUR = "#7a7a7a"
+ARM_COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#8c6d31",
+    "#7b4ab5",
+    "#6b8e23",
+    "#e377c2",
+)
+SHADES = (1.0, 0.6)  # of the same colours, where there are more arms than colours
+DASHES = ([1, 0], [6, 4], [2, 3])  # lines that coincide are still told apart
+
+WIDTH, HEIGHT = 620, 280
+PANEL, PANEL_HEIGHT = 150, 170
+PANEL_ROOM = 66  # pixels that the axis of a panel takes
+WIDER = 1.4  # times its width is the most that a panel is stretched to
+ROUND_UP = 0.35  # a panel that fits but for so much of it is made narrower
+MOST_PANELS = 30
+LABEL_PIXELS = 130
+LEGEND_COLUMNS = 4
+CHARACTER_PIXELS, SYMBOL_PIXELS = 7, 40  # of a legend
+
+TEXT = "currentColor"
+PRINTED_TEXT = "#222222"
+# The font that vl-convert brings along, so that labels are measured alike everywhere.
+PRINTED_FONT = "Liberation Sans"
+
+
+# The look of every figure, as Vega-Lite's config. Altair would copy the chart for each part of it.
+_TEXT = {"labelColor": TEXT, "titleColor": TEXT}
+CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "axis": _TEXT
+    | {
+        "domainColor": TEXT,
+        "tickColor": TEXT,
+        "gridColor": TEXT,
+        "gridOpacity": 0.12,
+        "domainOpacity": 0.4,
+        "tickOpacity": 0.4,
+        "titleFontWeight": "normal",
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "labelLimit": LABEL_PIXELS,
+    },
+    "header": _TEXT | {"labelFontSize": 12, "labelLimit": PANEL},
+    "legend": _TEXT
+    | {
+        "labelFontSize": 11,
+        "labelLimit": LABEL_PIXELS,
+        "orient": "top",
+        "symbolOpacity": 1,
+        "columns": LEGEND_COLUMNS,
+    },
+    "view": {"stroke": None},
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: the page shows it, the paper prints it.
+
+    Attributes:
+        name: unique within a report; of its files too.
+        section: of the page: "endpoints", "stability", "diagnostics" or "evaluation".
+        title: a few words, for a heading.
+        caption: what is drawn, in words that stand without the picture.
+        chart: reads the dataset called `name`.
+        rows: that dataset; with the keys `arm` and `seed` where rows belong to one.
+        log: whether the page offers a logarithmic axis.
+        panel: width of one panel of a facet; None where there is only one.
+        room: what the axis of a panel takes, in pixels.
+        wide: whether it wants the width of two.
+        stretch: whether its height goes with its width.
+    """
+
+    name: str
+    section: str
+    title: str
+    caption: str
+    chart: Any = field(repr=False)
+    rows: list[dict[str, Any]] = field(repr=False)
+    log: bool = False
+    panel: int | None = None
+    room: int = PANEL_ROOM
+    wide: bool = False
+    stretch: bool = True
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """Vega-Lite without the data, which the page keeps in another form."""
+        return self.chart.to_dict(validate=False) | {"config": CONFIG}
+
+    def printed(self, width: int) -> dict[str, Any]:
+        """Vega-Lite with its data, `width` pixels wide in all, in black on white."""
+        text = json.dumps(self.definition).replace(TEXT, PRINTED_TEXT)
+        definition = json.loads(text)
+        definition["datasets"] = definition.get("datasets", {}) | {self.name: self.rows}
+        definition["config"] |= {"font": PRINTED_FONT, "background": "white"}
+        definition["config"]["legend"]["columns"] = self._legend_columns(width)
+        if self.panel:
+            fit = max(1, int(width / (self.panel + self.room) + ROUND_UP))
+            n = len({row[definition["facet"]["field"]] for row in self.rows})
+            columns = math.ceil(n / math.ceil(n / fit))  # no row much shorter than the others
+            definition["columns"] = columns
+            widest = int(WIDER * self.panel)
+            definition["spec"]["width"] = min(widest, width // columns - self.room)
+        else:
+            if self.stretch:
+                definition["height"] = definition["height"] * width // WIDTH
+            definition |= {"width": width, "autosize": {"type": "fit-x", "contains": "padding"}}
+        return definition
+
+    def _legend_columns(self, width: int) -> int:
+        """As many as fit beside each other with the longest name of an arm."""
+        longest = max((len(str(row.get("arm", ""))) for row in self.rows), default=0)
+        label = min(LABEL_PIXELS, longest * CHARACTER_PIXELS)
+        return max(1, min(LEGEND_COLUMNS, (width - PANEL_ROOM) // (label + SYMBOL_PIXELS)))
+
+
+def names(study: Study) -> dict[str, str]:
+    """What every arm is called in a report: its title, or its name where titles are not unique."""
+    titles = {arm: study.arms[arm].title or arm for arm in study.arms}
+    return titles if len(set(titles.values())) == len(titles) else {arm: arm for arm in titles}
+
+
+def colours(study: Study) -> dict[str, str]:
+    """The colour of every arm; what others are compared with is grey."""
+    found, others = {}, 0
+    for arm in study.arms:
+        if arm == study.baseline:
+            found[arm] = BASELINE_COLOUR
+            continue
+        round_, which = divmod(others, len(ARM_COLOURS))
+        found[arm] = _shaded(ARM_COLOURS[which], SHADES[round_ % len(SHADES)])
+        others += 1
+    return found
+
+
+def arm_colour(
+    study: Study, *, legend: bool = True, line: bool = True, shown: list[str] | None = None
+) -> alt.Color:
+    """Colour by arm, with lines or dots in the legend, which names all arms or those `shown`."""
+    called, palette = names(study), colours(study)
+    scale = alt.Scale(
+        domain=[called[arm] for arm in study.arms], range=[palette[arm] for arm in study.arms]
+    )
+    if not legend:
+        return alt.Color("arm:N", title=None, scale=scale, legend=None)
+    look = _LINE if line else _DOT
+    if shown is not None:
+        look = alt.Legend(**look.to_dict(), values=shown)
+    return alt.Color("arm:N", title=None, scale=scale, legend=look)
+
+
+def arm_dash(study: Study) -> alt.StrokeDash:
+    called = names(study)
+    ranks = range(len(called))
+    dashes = [DASHES[0] if i == 0 else DASHES[(i - 1) % len(DASHES)] for i in ranks]
+    scale = alt.Scale(domain=list(called.values()), range=dashes)
+    # Colour and dash share a legend only where it is the same.
+    return alt.StrokeDash("arm:N", title=None, scale=scale, legend=_LINE)
+
+
+_LINE = alt.Legend(symbolType="stroke", symbolStrokeWidth=2.5, symbolSize=250)
+_DOT = alt.Legend(symbolType="circle")
+
+
+def metric_title(metric: str) -> str:
+    """`validation loss (nats/token)`."""
+    info = METRICS[metric]
+    return f"{info.label} ({info.unit})" if info.unit else info.label
+
+
+def rounded(value: float) -> float:
+    """Five digits: what a picture can show, and a page need not carry more."""
+    return float(f"{value:.5g}")
+
+
+def _shaded(colour: str, share: float) -> str:
+    channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(share * channel):02x}" for channel in channels)

@@ -1,0 +1,153 @@
+"""What a paper consists of: plain data that the typst template sets, and that a test can read.
+
+Words of a study file are strings all the way: the template never reads them as markup.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from paribus.report.tables import Table
+
+LONG_WORD = 22  # characters; longer ones may be broken anywhere
+BREAK = "\u200b"  # a place to break a line that shows nothing
+SHORT_HEAD = 10  # a heading that is not broken
+LEAST_CELL, MOST_CELL = 3, 30  # characters that a column of a table is made for
+
+
+@dataclass(frozen=True)
+class Cite:
+    """A work of references.bib."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A figure or a table of this paper, by name."""
+
+    name: str
+
+
+Run = str | Cite | Ref
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    runs: tuple[Run, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(run for run in self.runs if isinstance(run, str))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "text", "runs": [_run(run) for run in self.runs]}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, by the name of its file."""
+
+    name: str
+    caption: str
+    wide: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        caption = typeset(self.caption)
+        return {"kind": "figure", "name": self.name, "caption": caption, "wide": self.wide}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table. In a paper of two columns a wide one takes both."""
+
+    table: Table
+
+    def to_dict(self) -> dict[str, Any]:
+        table = self.table
+        return {
+            "kind": "table",
+            "name": table.name,
+            "caption": typeset(table.caption),
+            "head": [typeset(name) for name in table.head],
+            "left": [name in table.text for name in table.head],
+            "widths": _widths(table),
+            "rows": [[typeset(cell) for cell in row] for row in table.rows],
+            "wide": table.wide,
+        }
+
+
+Block = Paragraph | Picture | Grid
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section."""
+
+    title: str
+    blocks: list[Block] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"title": self.title, "blocks": [block.to_dict() for block in self.blocks]}
+
+
+@dataclass(frozen=True)
+class Document:
+    title: str
+    about: str
+    abstract: list[Paragraph]
+    parts: list[Part]
+    appendix: list[Part]
+
+    @property
+    def paragraphs(self) -> list[Paragraph]:
+        """All prose, in order."""
+        blocks = [block for part in (*self.parts, *self.appendix) for block in part.blocks]
+        return [*self.abstract, *(block for block in blocks if isinstance(block, Paragraph))]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "title": typeset(self.title),
+            "about": typeset(self.about),
+            "abstract": [paragraph.to_dict() for paragraph in self.abstract],
+            "parts": [part.to_dict() for part in self.parts],
+            "appendix": [part.to_dict() for part in self.appendix],
+        }
+
+
+def say(*runs: Run) -> Paragraph:
+    return Paragraph(runs)
+
+
+def typeset(text: str) -> str:
+    """True minus signs, and places where very long words may break."""
+    text = re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
+    return re.sub(rf"\S{{{LONG_WORD},}}", lambda word: _breakable(word[0]), text)
+
+
+def _breakable(word: str) -> str:
+    return BREAK.join(word[i : i + 8] for i in range(0, len(word), 8))
+
+
+def _run(run: Run) -> dict[str, str]:
+    if isinstance(run, Cite):
+        return {"cite": run.key}
+    if isinstance(run, Ref):
+        return {"ref": run.name}
+    return {"text": typeset(run)}
+
+
+def _widths(table: Table) -> list[int]:
+    """Relative widths of columns: of words what they can do with, of numbers all that they need."""
+    widths = []
+    for i, name in enumerate(table.head):
+        cells = [row[i] for row in table.rows]
+        word = len(name) if len(name) <= SHORT_HEAD else max(map(len, name.split()))
+        longest = max(map(len, cells), default=0)
+        if name in table.text:
+            longest = min(longest, MOST_CELL)
+        # Headings are bold, and there is a gap between columns.
+        widths.append(max(LEAST_CELL, min(word + 1, MOST_CELL), longest) + 1)
+    return widths

@@ -1,0 +1,187 @@
+"""The paper's results and analysis: sentences with their numbers, tables and figures."""
+
+from __future__ import annotations
+
+from paribus import numbers
+from paribus.analysis import Contrast
+from paribus.analysis.parts import Summary
+from paribus.report import tables
+from paribus.report.figures.contrasts import state_of
+from paribus.report.paper.document import Block, Grid, Paragraph, Part, Picture, Ref, say
+from paribus.report.paper.material import Material
+from paribus.report.words import changed, missing_in_words, p_in_words, ratio_in_words
+from paribus.study import METRICS
+
+MOST_TOLD = 6  # contrasts told one by one; more are left to the tables
+MAIN_FIGURES = ("train_loss", "grad_norm")
+MECHANISM_FIGURES = ("embedding_norm-all-mean", "norm-by-class", "residual-norm-depth")
+EVALUATION_FIGURES = ("reliability", "loss-by-context")
+
+
+def results(material: Material) -> Part:
+    """The registered comparison first, then the other endpoints."""
+    analysis, study = material.analysis, material.study
+    metric = study.primary.metric
+    blocks: list[Block] = []
+    missing = missing_in_words(analysis)
+    if missing:
+        blocks.append(say(f"The study is in progress. {missing} What follows is what is there."))
+    blocks.append(say("The primary endpoint is in ", Ref("primary"), "."))
+    blocks.append(Grid(tables.primary(analysis)))
+    blocks += _pictures(material, ("forest", f"pairs-{metric}"))
+    primary = [c for c in analysis.contrasts if c.primary]
+    for contrast in primary[:MOST_TOLD]:
+        blocks.append(_told(material, contrast))
+    if len(primary) > MOST_TOLD:
+        blocks.append(say("The other contrasts are in the table and in the appendix."))
+    others = [e.metric for e in study.endpoints if not e.primary]
+    if others:
+        told = [_secondary(material, m) for m in others if _has_contrast(material, m)]
+        opening = "The other endpoints, outside the registered family, are in the appendix."
+        blocks.append(say(" ".join([opening, *told])))
+    left = tables.left_out(analysis)
+    if left:
+        blocks.append(say(f"Left out of the comparison: {' '.join(left[:MOST_TOLD])}"))
+    claims = tables.claims(analysis)
+    if claims is not None and claims.rows:
+        blocks += [say("Claimed and measured values stand in ", Ref("claims"), "."), Grid(claims)]
+    return Part("Results", blocks)
+
+
+def analysis_part(material: Material) -> Part:
+    """Stability, mechanism, calibration and speed."""
+    blocks: list[Block] = [*_stability(material)]
+    blocks += _pictures(material, MAIN_FIGURES)
+    sensitivity = tables.sensitivities(material.analysis)
+    if sensitivity is not None:
+        blocks += [
+            say("Sensitivity to the learning rate is in ", Ref("sensitivities"), "."),
+            Grid(sensitivity),
+        ]
+        blocks += _pictures(material, ("learning-rates",))
+    blocks += _mechanism(material)
+    blocks += _pictures(material, MECHANISM_FIGURES)
+    blocks += _costs(material)
+    blocks += _pictures(material, EVALUATION_FIGURES)
+    return Part("Analysis", blocks)
+
+
+def in_the_text(material: Material) -> set[str]:
+    """Names of the figures that stand in the text, so that the appendix has the others."""
+    wanted = {"forest", f"pairs-{material.study.primary.metric}", "learning-rates"}
+    return wanted | {*MAIN_FIGURES, *MECHANISM_FIGURES, *EVALUATION_FIGURES}
+
+
+def _pictures(material: Material, wanted: tuple[str, ...]) -> list[Block]:
+    found = [material.drawn[name] for name in wanted if name in material.drawn]
+    return [Picture(figure.name, figure.caption, figure.wide) for figure in found]
+
+
+def _told(material: Material, contrast: Contrast) -> Paragraph:
+    """One primary contrast: what was measured, and what the test allows to say."""
+    arm, reference = material.called[contrast.arm], material.called[contrast.reference]
+    opening = f"{arm} against {reference}: {changed(contrast)}"
+    paired = contrast.paired
+    if paired is None:
+        return say(f"{opening}.")
+    ratio = ratio_in_words(contrast)
+    text = opening + (f", {ratio}." if ratio else ".")
+    margin = material.study.primary.margin
+    finding = {
+        "significant": "The difference is significant after Holm's adjustment.",
+        "within the margin": f"The change lies within the margin of ±{margin:g}.",
+        "unresolved": (
+            "The difference is not significant, nor is it shown to lie within the margin of "
+            f"±{margin:g}."
+        ),
+        "described only": "With so few pairs this is a description and no test.",
+    }
+    text += f" {finding[state_of(contrast, material.study.inference.alpha)]}"
+    if paired.g_z is not None and not paired.descriptive_only:
+        text += f" Hedges g_z is {numbers.signed(paired.g_z, 2)}"
+        if paired.g_z_interval is not None:
+            low, high = paired.g_z_interval.low, paired.g_z_interval.high
+            text += f" [{numbers.signed(low, 2)}, {numbers.signed(high, 2)}]"
+        text += f", the exact sign-flip p is {numbers.fixed(paired.sign_flip_p, 4)}"
+        text += f" (the least possible is {numbers.fixed(paired.sign_flip_floor, 4)})."
+    return say(text)
+
+
+def _has_contrast(material: Material, metric: str) -> bool:
+    found = [c for c in material.analysis.contrasts if c.metric == metric and c.paired]
+    return bool(found) and len(found) <= MOST_TOLD
+
+
+def _secondary(material: Material, metric: str) -> str:
+    info, parts = METRICS[metric], []
+    for contrast in material.analysis.contrasts:
+        if contrast.metric == metric and contrast.paired is not None:
+            interval = contrast.paired.t_interval
+            low, high = interval.low, interval.high
+            change = tables.change_text(contrast.paired.mean, low, high, info.digits)
+            parts.append(f"{change} in {material.called[contrast.arm]}")
+    unit = f", in {info.unit}" if info.unit else ""
+    label = info.label[0].upper() + info.label[1:]
+    return f"{label} changed by {', by '.join(parts)}{unit}."
+
+
+def _stability(material: Material) -> list[Block]:
+    if not material.analysis.stabilities:
+        return [say("No arm has a finished seed in common with its reference: stability is open.")]
+    told = []
+    for stability in material.analysis.stabilities[:MOST_TOLD]:
+        rates = stability.any_event
+        base, own = rates.both + rates.only_baseline, rates.both + rates.only_treatment
+        told.append(
+            f"Of {rates.n} pairs, {base} had a divergence or a spike in "
+            f"{material.called[stability.reference]} and {own} in {material.called[stability.arm]} "
+            f"(Holm p {p_in_words(stability.holm_p)})."
+        )
+    table = Grid(tables.stability(material.analysis))
+    return [say("Events are counted in ", Ref("stability"), f". {' '.join(told)}"), table]
+
+
+def _mechanism(material: Material) -> list[Block]:
+    """What the diagnostics say, and that they do not say why."""
+    told = []
+    for metric, what in (
+        ("embedding_norm", "The mean L2 norm entering block one"),
+        ("grad_norm", "The total gradient norm at the last step"),
+    ):
+        if metric not in [endpoint.metric for endpoint in material.study.endpoints]:
+            continue
+        summaries = [material.analysis.summary(arm, metric) for arm in material.study.arms]
+        known = [summary for summary in summaries if summary.n]
+        if known:
+            values = ", ".join(_value(material, s) for s in known[: MOST_TOLD + 1])
+            told.append(f"{what} was {values}.")
+    if not told:
+        return []
+    return [
+        say(
+            *(" ".join(told),),
+            " Figures of norms, similarities and moments, here and in the appendix, describe what "
+            "went with the change; the arms differ by design in nothing else, but the diagnostics "
+            "do not show by themselves which of these quantities the change of the endpoint is "
+            "due to.",
+        )
+    ]
+
+
+def _value(material: Material, summary: Summary) -> str:
+    digits = METRICS[summary.metric].digits
+    value = numbers.mean_sd(summary.mean, summary.sd, digits)
+    return f"{value} in {material.called[summary.arm]}"
+
+
+def _costs(material: Material) -> list[Block]:
+    table = tables.costs(material.analysis)
+    if not table.rows:
+        return []
+    how = "measured in turn on one machine"
+    if not all(cost.in_turn for cost in material.analysis.costs):
+        how = "as timed while training, with whatever else the machine did in it"
+    return [
+        say("Calibration and speed are in ", Ref("costs"), f". Training speed is {how}."),
+        Grid(table),
+    ]

@@ -1,0 +1,252 @@
+"""The paper as a document: every sentence from the analysis, none that claims more than it."""
+
+from __future__ import annotations
+
+from paribus.decision import Verdict
+from paribus.report import tables
+from paribus.report.data_tables import data_tables
+from paribus.report.paper.document import (
+    Block,
+    Document,
+    Grid,
+    Paragraph,
+    Part,
+    Picture,
+    Ref,
+    say,
+)
+from paribus.report.paper.findings import MOST_TOLD, analysis_part, in_the_text, results
+from paribus.report.paper.material import Material
+from paribus.report.paper.method import CORPORA, method
+from paribus.report.paper.related import related
+from paribus.report.tasks import task_table
+from paribus.report.words import (
+    clause,
+    headline,
+    missing_in_words,
+    plural,
+    ratio_in_words,
+    reference_name,
+)
+from paribus.statistics import DESCRIPTIVE_BELOW
+from paribus.study import METRICS
+from paribus.study.canonical import flatten
+
+
+def compose(material: Material) -> Document:
+    """The whole paper."""
+    study = material.study
+    return Document(
+        title=study.title or study.name,
+        about=f"A paribus study: “{study.name}”, digest {study.digest[:12]}",
+        abstract=[_abstract(material)],
+        parts=[
+            _introduction(material),
+            related(material),
+            method(material),
+            results(material),
+            analysis_part(material),
+            _limits(material),
+            _recommendation(material),
+            _reproducibility(material),
+        ],
+        appendix=_appendix(material),
+    )
+
+
+def _abstract(material: Material) -> Paragraph:
+    study, setting = material.study, material.setting
+    size = f" of {material.parameters:,} parameters" if material.parameters else ""
+    text = f"{study.question} " if study.question else ""
+    text += (
+        f"We train {plural(len(study.arms), 'arm')} of a decoder-only Transformer{size} on "
+        f"{setting.tokens:,} tokens each with {plural(len(study.seeds), 'paired seed')}, from "
+        "the same initial values and on the same batches, under endpoints, margins and "
+        "thresholds that were registered before the first run. "
+    )
+    text += headline(material.analysis, material.verdicts)
+    ratios = [
+        f"{ratio} with {material.called[verdict.arm]}"
+        for verdict in material.verdicts[:3]
+        if verdict.row != 0
+        and (ratio := ratio_in_words(material.analysis.contrast(verdict.arm, study.primary.metric)))
+    ]
+    if ratios:
+        text += f" That is {' and '.join(ratios)}."
+    missing = missing_in_words(material.analysis)
+    if missing:
+        text += f" The study is in progress: {missing}"
+    return say(text)
+
+
+def _introduction(material: Material) -> Part:
+    study = material.study
+    primary = METRICS[study.primary.metric].label
+    ask = study.question or f"What do the arms of this study change in {primary}?"
+    blocks: list[Block] = [
+        say(
+            f"{ask} An answer needs more than two training runs: whatever else differs between "
+            "them, the seed to begin with, can make a difference as large as the one in question. "
+            "This study changes one thing at a time and holds all else equal by construction; that "
+            "it did is part of the record and not an assumption."
+        ),
+    ]
+    if material.sets("model.embedding"):
+        blocks.append(
+            say(
+                "The decision table, which was fixed beforehand, speaks to three hypotheses. H0: "
+                "normalising embeddings changes nothing worth having where training is stable "
+                "without it. H1a: it costs quality although it smooths training. H1b: where "
+                "training is unstable without it, it cures that, perhaps at some cost."
+            )
+        )
+    blocks.append(
+        say(
+            "What is reported here was computed from the records of the study alone: the "
+            "registered comparison (",
+            Ref("primary"),
+            "), what happened while training, what the trained models look like, and a verdict by "
+            "rules that were fixed before there was anything to judge. Results that settle nothing "
+            "are reported as such.",
+        )
+    )
+    return Part("Introduction", blocks)
+
+
+def _limits(material: Material) -> Part:
+    study, setting = material.study, material.setting
+    corpus = CORPORA.get(study.data.corpus, "one corpus")
+    size = f"a model of {material.parameters:,} parameters" if material.parameters else "one model"
+    limits = [
+        f"This is {size}, trained for {setting.iterations:,} iterations on {corpus}; nothing here "
+        "says what would happen at another scale, with another budget or on another text.",
+    ]
+    if len(study.seeds) < DESCRIPTIVE_BELOW:
+        limits.append(
+            f"With {plural(len(study.seeds), 'seed')} there is too little to test anything, "
+            "so differences are described."
+        )
+    else:
+        limits.append(
+            f"There are {len(study.seeds)} seeds. Intervals are as wide as so few pairs make them, "
+            "and they speak of these seeds' variation: initialization and order of the data."
+        )
+    if not study.sweeps:
+        limits.append(
+            "Every arm was trained with the optimizer settings of the baseline. An arm may do "
+            "better, or worse, at settings tuned for it; no learning rate was swept."
+        )
+    unbounded = [c for c in material.analysis.contrasts if c.primary and c.paired is None]
+    if unbounded:
+        limits.append(f"{len(unbounded)} primary contrasts could not be analysed.")
+    if material.analysis.left_out:
+        limits.append("Seeds were left out of comparisons; they are named in the results.")
+    limits.append(
+        "Validation text comes from the end of the same corpus and is read in windows; "
+        "next-token accuracy and loss are no measure of what a model can be used for."
+    )
+    return Part("Limits", [say(" ".join(limits))])
+
+
+def _recommendation(material: Material) -> Part:
+    if not material.verdicts:
+        return Part("Recommendation", [say("One arm alone: nothing is compared or recommended.")])
+    groups: dict[tuple[str, int], list[Verdict]] = {}
+    for verdict in material.verdicts[:MOST_TOLD]:
+        lead = clause(material.analysis, verdict).lead
+        groups.setdefault((lead, verdict.row), []).append(verdict)
+    blocks: list[Block] = [
+        say(_advice(material, lead, row, members)) for (lead, row), members in groups.items()
+    ]
+    rest = material.verdicts[MOST_TOLD:]
+    if rest:
+        rows = sorted({verdict.row for verdict in rest})
+        blocks.append(
+            say(
+                f"For the other {len(rest)} contrasts rows {', '.join(map(str, rows))} of the "
+                "decision table fired; verdict.json has each in words."
+            )
+        )
+    return Part("Recommendation", blocks)
+
+
+UNDECIDED = (1, 6, 8, 10)
+ADVICE = {
+    0: "Mend what is missing or broken before anything is concluded.",
+    1: "Take this as a pilot: plan the number of seeds from its spread, and register again.",
+    2: "Do not use the arm in this setting.",
+    3: "In this setting there is no reason to use the arm: it costs quality and cures nothing.",
+    4: "Keep the simpler model; calibration and speed may break the tie.",
+    5: "The gain is worth a study of its own, registered for quality and not for stability.",
+    6: "Neither arm should be preferred on this evidence.",
+    7: "In this setting the arm costs quality, and what it was to cure is not cured.",
+    8: "Study the instability with more seeds, or at a setting where it shows more often.",
+    9: "Look for a cure that costs less.",
+    10: "Add quality evidence in a new registered study before the arm is used.",
+    11: "Reduce or measure the cost before the arm is used.",
+    12: "Use the arm in settings like this one.",
+}
+
+
+def _advice(material: Material, lead: str, row: int, members: list[Verdict]) -> str:
+    """What the row that fired advises on the arms that it fired for."""
+    whys = "; ".join(clause(material.analysis, verdict).why for verdict in members)
+    text = f"{lead}: {whys}. {ADVICE[row]}"
+    if row in UNDECIDED:
+        bases = {reference_name(material.study, verdict.reference) for verdict in members}
+        text += f" Until then {' and '.join(sorted(bases))} stays."
+    return text
+
+
+def _reproducibility(material: Material) -> Part:
+    study, results = material.study, material.results
+    text = (
+        f"The study's digest is {study.digest}. The file study.json beside this paper holds every "
+        "setting; “paribus run study.json” trains all arms again, and “paribus report” draws the "
+        "page and this paper from the records without training. On the same software and kind of "
+        "CPU the records are equal byte for byte, timing apart. "
+    )
+    if results.finished:
+        environment = results.finished[0].read_json("environment.json")
+        packages = environment.get("packages", {})
+        versions = ", ".join(f"{name} {version}" for name, version in packages.items())
+        text += (
+            f"Trials ran on {environment.get('device', 'an unnamed device')} "
+            f"({environment.get('processor', 'unnamed processor')}) with Python "
+            f"{environment.get('python', '')}, {versions}. "
+        )
+    text += "Tables are beside this paper as CSV, figures as SVG and PDF, and the text as data."
+    return Part("Reproducibility", [say(text)])
+
+
+def _appendix(material: Material) -> list[Part]:
+    analysis = material.analysis
+    estimates, tests = tables.contrasts(analysis)
+    shown = in_the_text(material)
+    others: list[Block] = [
+        Picture(figure.name, figure.caption, figure.wide)
+        for figure in material.figures
+        if figure.name not in shown
+    ]
+    specification = flatten(material.study.model_dump(mode="json"))
+    rows = tuple((key, str(value)) for key, value in specification.items())
+    study = tables.Table(
+        "study", "The study as run: every key.", ("key", "value"), rows, frozenset({"key", "value"})
+    )
+    found = [
+        Part("Every endpoint", [Grid(tables.endpoints(analysis))]),
+        Part("Every contrast", [Grid(estimates), Grid(tests)]),
+        Part("Tasks", [Grid(table) for table in [task_table(material.results)] if table]),
+        Part("Every seed", [Grid(tables.trials(material.results, analysis))]),
+        Part("Controls", [Grid(tables.controls(analysis))]),
+        Part("Data", [Grid(table) for table in data_tables(material.results)]),
+        Part("Further figures", others),
+        Part("The study as run", [Grid(study)]),
+    ]
+    return [part for part in (_filled(part) for part in found) if part.blocks]
+
+
+def _filled(part: Part) -> Part:
+    """Without tables that have no rows."""
+    kept = [b for b in part.blocks if not isinstance(b, Grid) or b.table.rows]
+    return Part(part.title, kept)

@@ -1,0 +1,114 @@
+"""From a document to `paper.pdf`, and to the parts of it that other typesetters can use."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from pathlib import Path
+
+import typst
+import vl_convert
+
+from paribus.analysis import Analysis
+from paribus.decision import Verdict
+from paribus.report import tables
+from paribus.report.data_tables import data_tables
+from paribus.report.figures import Figure, draw
+from paribus.report.paper.glyphs import lacking, spelled
+from paribus.report.paper.material import Material
+from paribus.report.paper.prose import compose
+from paribus.report.tasks import task_table
+from paribus.results import Results
+from paribus.results.files import write_bytes
+from paribus.study.canonical import canonical_json
+
+COLUMN_PIXELS, PAGE_PIXELS = 380, 720
+PLAIN = set(map(chr, range(0x250))) | set("–—‘’“”…−×±→≤≥βεΔ²·✓✗\u200b")  # noqa: RUF001
+BESIDE = ("template.typ", "references.bib")
+FIGURE_PAGE = b"""
+#set page(width: auto, height: auto, margin: 0pt)
+#set document(date: none)
+#image(sys.inputs.file)
+"""
+
+
+def write_paper(
+    results: Results,
+    analysis: Analysis,
+    verdicts: list[Verdict],
+    drawn: list[Figure] | None = None,
+) -> Path:
+    """Write `paper.pdf` and `paper/` into the results folder; returns the PDF's path.
+
+    `paper/` has the text as data, the template that sets it, references, every table as CSV and
+    every figure as SVG and PDF. Equal records give equal bytes: no date is written, and the fonts
+    are typst's own, unless the study is in a script that they lack.
+    """
+    drawn = draw(results, analysis) if drawn is None else drawn
+    material = Material(results, analysis, verdicts, drawn)
+    folder = results.path / "paper"
+    document = compose(material).to_dict()
+    strange = set(canonical_json(document)) - PLAIN
+    missing = lacking(strange, system=False)
+    system, nowhere = bool(missing), lacking(missing, system=True)
+    with ThreadPoolExecutor() as pool:
+        shares = pool.map(lambda figure: _write_figure(folder, figure, nowhere, system), drawn)
+        document["shares"] = dict(zip((figure.name for figure in drawn), shares, strict=True))
+    text = spelled(json.dumps(document, ensure_ascii=False, indent=1), nowhere)
+    write_bytes(folder / "document.json", text.encode())
+    for name in BESIDE:
+        source = files("paribus.report.paper").joinpath(name).read_bytes()
+        write_bytes(folder / name, source)
+    _write_tables(folder, results, analysis)
+    paper = typst.Compiler(folder / "template.typ", root=folder, ignore_system_fonts=not system)
+    path = results.path / "paper.pdf"
+    write_bytes(path, _bytes(paper.compile(format="pdf", timestamp=0)))
+    return path
+
+
+def _write_figure(folder: Path, figure: Figure, nowhere: set[str], system: bool) -> float:
+    """Write a figure as SVG and PDF; returns the share of the width it was given that it takes."""
+    width = PAGE_PIXELS if figure.wide else COLUMN_PIXELS
+    definition = json.dumps(figure.printed(width), ensure_ascii=False)
+    svg = vl_convert.vegalite_to_svg(spelled(definition, nowhere))
+    path = folder / "figures" / f"{figure.name}.svg"
+    write_bytes(path, svg.encode())
+    page = typst.Compiler(
+        FIGURE_PAGE,
+        root=path.parent,
+        sys_inputs={"file": path.name},
+        ignore_system_fonts=not system,
+    )
+    write_bytes(path.with_suffix(".pdf"), _bytes(page.compile(format="pdf", timestamp=0)))
+    taken = re.search(r'<svg[^>]* width="([\d.]+)"', svg)
+    return min(1.0, float(taken[1]) / width) if taken else 1.0
+
+
+def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
+    """A PDF is one file; other formats, which are not asked for, are a list of pages."""
+    assert isinstance(compiled, bytes)
+    return compiled
+
+
+def _write_tables(folder: Path, results: Results, analysis: Analysis) -> None:
+    optional = (tables.claims(analysis), tables.sensitivities(analysis), task_table(results))
+    found = [
+        tables.primary(analysis),
+        tables.endpoints(analysis),
+        tables.stability(analysis),
+        tables.costs(analysis),
+        tables.arms(results.study),
+        tables.controls(analysis),
+        tables.trials(results, analysis),
+        *tables.contrasts(analysis),
+        *data_tables(results),
+        *(table for table in optional if table is not None),
+    ]
+    for table in found:
+        sink = io.StringIO()
+        csv.writer(sink, lineterminator="\n").writerows([table.head, *table.rows])
+        write_bytes(folder / "tables" / f"{table.name}.csv", sink.getvalue().encode())

@@ -1,0 +1,376 @@
+"""Tables of a report as plain text cells: the page, the paper and its CSV files show the same."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from paribus import numbers
+from paribus.analysis import Analysis, Contrast, Cost
+from paribus.report.figures import names
+from paribus.report.figures.contrasts import state_of
+from paribus.results import Results
+from paribus.statistics import Interval, PairedRates
+from paribus.study import METRICS, Study
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in rows and columns.
+
+    Attributes:
+        name: of its file.
+        caption: what it shows.
+        head: a heading for each column; those called "arm" or "against" hold names of arms.
+        text: columns of words, which are set to the left; numbers are set to the right.
+        wide: whether a column of the paper is too narrow for it.
+    """
+
+    name: str
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    text: frozenset[str] = frozenset({"arm", "against"})
+    wide: bool = False
+
+
+def primary(analysis: Analysis) -> Table:
+    """The primary endpoint: every arm, and every contrast."""
+    study, called = analysis.study, names(analysis.study)
+    metric = METRICS[study.primary.metric]
+    level = _level(study)
+    rows = []
+    for arm in study.arms:
+        summary = analysis.summary(arm, metric.name)
+        row = [called[arm], numbers.mean_sd(summary.mean, summary.sd, metric.digits)]
+        row.append(str(summary.n))
+        contrast = analysis.contrast(arm, metric.name) if study.reference(arm) else None
+        if contrast is None:
+            row += [""] * 4
+        elif contrast.paired is None:
+            row += [contrast.why_not, "", "", ""]
+        else:
+            ratio = numbers.NONE
+            if metric.unit == "nats/token":
+                ratio = f"{math.exp(min(contrast.paired.mean, 700)):.3f}"
+            row += [
+                _delta(contrast, metric.digits),
+                ratio,
+                # What is only described has no test.
+                "" if contrast.paired.descriptive_only else numbers.p_value(contrast.holm_p),
+                state_of(contrast, study.inference.alpha),
+            ]
+        rows.append(tuple(row))
+    unit = f" ({metric.unit})" if metric.unit else ""
+    return Table(
+        "primary",
+        f"The primary endpoint, {metric.label}{unit}: mean and SD over seeds, and the change at "
+        f"the same seed with its {level} t interval. The registered margin is "
+        f"±{study.primary.margin:g}.",
+        ("arm", "mean (SD)", "seeds", f"change [{level}]", "ratio", "Holm p", "finding"),
+        tuple(rows),
+        frozenset({"arm", "finding"}),
+        wide=True,
+    )
+
+
+def endpoints(analysis: Analysis) -> Table:
+    """Every endpoint of every arm."""
+    study, called = analysis.study, names(analysis.study)
+    rows = []
+    for endpoint in study.endpoints:
+        metric = METRICS[endpoint.metric]
+        unit = f" ({metric.unit})" if metric.unit else ""
+        for i, arm in enumerate(study.arms):
+            summary, change = analysis.summary(arm, metric.name), ""
+            if study.reference(arm):
+                contrast = analysis.contrast(arm, metric.name)
+                change = contrast.why_not
+                if contrast.paired:
+                    change = _delta(contrast, metric.digits)
+            label = f"{metric.label}{unit}" if i == 0 else ""
+            mean = numbers.mean_sd(summary.mean, summary.sd, metric.digits)
+            rows.append((label, called[arm], mean, str(summary.n), change))
+    return Table(
+        "endpoints",
+        f"Every endpoint: mean and SD over seeds, and the change to the arm's reference at the "
+        f"same seed with its {_level(study)} t interval.",
+        ("endpoint", "arm", "mean (SD)", "seeds", f"change [{_level(study)}]"),
+        tuple(rows),
+        frozenset({"endpoint", "arm"}),
+        wide=True,
+    )
+
+
+def claims(analysis: Analysis) -> Table | None:
+    """What was claimed, beside what was measured."""
+    study, called = analysis.study, names(analysis.study)
+    if study.claims is None:
+        return None
+    rows = []
+    for claim in study.claims.values:
+        metric = METRICS[claim.metric]
+        for arm in claim.arms:
+            try:
+                summary = analysis.summary(arm, claim.metric)
+            except StopIteration:  # claimed, but no endpoint of this study
+                continue
+            rows.append(
+                (
+                    metric.label,
+                    called[arm],
+                    numbers.mean_sd(claim.mean, claim.sd, metric.digits),
+                    numbers.mean_sd(summary.mean, summary.sd, metric.digits),
+                )
+            )
+    caption = f"Claimed by {study.claims.source}, and measured here: mean (SD)."
+    head = ("metric", "arm", "claimed", "measured")
+    return Table("claims", caption, head, tuple(rows), frozenset({"metric", "arm"}))
+
+
+def controls(analysis: Analysis) -> Table:
+    """All else equal: every control with its evidence."""
+    called = names(analysis.study)
+    marks = {"held": "✓ held", "declared": "~ declared", "broken": "✗ broken"}
+    rows = tuple(
+        (c.name, called[c.arm], called[c.reference], marks[c.state], c.detail)
+        for c in analysis.controls
+    )
+    return Table(
+        "controls",
+        "All else equal. Held: equal in every seed, by digest. Declared: differs because the arm "
+        "says so. Broken: differs though nothing says so, and the contrast is not analysed.",
+        ("control", "arm", "against", "state", "evidence"),
+        rows,
+        frozenset({"control", "arm", "against", "state", "evidence"}),
+        wide=True,
+    )
+
+
+def stability(analysis: Analysis) -> Table:
+    """Events of every contrast, as counts of trials."""
+    called = names(analysis.study)
+    rows = tuple(
+        (
+            called[s.arm],
+            called[s.reference],
+            _rates(s.diverged),
+            _rates(s.spiked),
+            _rates(s.any_event),
+            numbers.p_value(s.holm_p),
+        )
+        for s in analysis.stabilities
+    )
+    return Table(
+        "stability",
+        "Trials that diverged or spiked: of the reference → of the arm, of all pairs; McNemar's "
+        "exact p of either, adjusted by Holm's method.",
+        ("arm", "against", "diverged", "spiked", "either", "Holm p"),
+        rows,
+    )
+
+
+def costs(analysis: Analysis) -> Table:
+    """What arms cost besides quality."""
+    called, level = names(analysis.study), _level(analysis.study)
+
+    def change(cost: Cost | None, digits: int, scale: float = 1.0) -> str:
+        if cost is None:
+            return numbers.NONE
+        # Adding zero turns a negative zero into a positive one.
+        low, high = sorted((scale * cost.interval.low + 0.0, scale * cost.interval.high + 0.0))
+        return change_text(scale * cost.mean + 0.0, low, high, digits)
+
+    rows = tuple(
+        (
+            called[c.arm],
+            called[c.reference],
+            change(c.calibration, 4),
+            *(change(kind, 1, -100) for kind in (c.throughput, c.prefill, c.decoding)),
+        )
+        for c in analysis.costs
+    )
+    return Table(
+        "costs",
+        "Change of the expected calibration error (share), and of tokens per second (per cent) in "
+        f"training, reading and writing, with {level} t intervals over seed pairs.",
+        ("arm", "against", "calibration", "training, %", "reading, %", "writing, %"),
+        rows,
+        wide=True,
+    )
+
+
+def sensitivities(analysis: Analysis) -> Table | None:
+    """Learning-rate sensitivity of every sweep."""
+    if not analysis.sensitivities:
+        return None
+    rows = []
+    for s in analysis.sensitivities:
+        values = [value for value in s.values.values() if math.isfinite(value)]
+        mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
+        change = p = ""
+        if s.paired is not None:
+            interval = s.paired.t_interval
+            change = change_text(s.paired.mean, interval.low, interval.high, 4)
+            p = numbers.p_value(s.paired.gate_p)
+        rows.append((s.sweep, s.against or "", mean, str(len(values)), change, p))
+    head = ("sweep", "compared with", "mean", "seeds", f"change [{_level(analysis.study)}]", "p")
+    return Table(
+        "sensitivities",
+        "Learning-rate sensitivity (Wortsman et al. 2023): mean excess loss over a sweep, in "
+        "nats/token.",
+        head,
+        tuple(rows),
+        frozenset({"sweep", "compared with"}),
+        wide=True,
+    )
+
+
+def arms(study: Study) -> Table:
+    """What every arm is, and exactly what sets it apart."""
+    called = names(study)
+    rows = []
+    for name, arm in study.arms.items():
+        reference = study.reference(name)
+        differences = "; ".join(f"{k}: {a} → {b}" for k, (a, b) in study.differences(name).items())
+        rows.append(
+            (
+                called[name],
+                arm.description or arm.title,
+                called[reference] if reference else "",
+                differences,
+            )
+        )
+    head = ("arm", "what it is", "against", "differs in exactly")
+    caption = "The arms, and exactly what sets each apart from what it is compared with."
+    return Table("arms", caption, head, tuple(rows), frozenset(head), wide=True)
+
+
+def trials(results: Results, analysis: Analysis) -> Table:
+    """Every trial with every endpoint."""
+    called, study = names(results.study), results.study
+    metrics = [METRICS[endpoint.metric] for endpoint in study.endpoints]
+    rows = []
+    for row in results.scores.to_pylist():
+        events = analysis.events[row["arm"], row["seed"]]
+        outcome = "diverged" if row["diverged"] or events.diverged else "finished"
+        outcome += ", spiked" if events.spiked else ""
+        values = [numbers.fixed(row[metric.name], metric.digits) for metric in metrics]
+        rows.append((called[row["arm"]], str(row["seed"]), *values, outcome))
+    for folder in results.unfinished:
+        blank = [""] * len(metrics)
+        rows.append((called[folder.arm], str(folder.seed), *blank, "not finished"))
+    return Table(
+        "trials",
+        "Every trial.",
+        ("arm", "seed", *(metric.label for metric in metrics), "outcome"),
+        tuple(rows),
+        frozenset({"arm", "outcome"}),
+        wide=True,
+    )
+
+
+def contrasts(analysis: Analysis) -> tuple[Table, Table]:
+    """Every contrast in full: estimates and intervals, then tests and effect sizes."""
+    study, called = analysis.study, names(analysis.study)
+    estimates, tests = [], []
+    for c in analysis.contrasts:
+        metric, paired = METRICS[c.metric], c.paired
+        who = (metric.label, called[c.arm], called[c.reference])
+        if paired is None:
+            estimates.append((*who, str(len(c.seeds)), c.why_not, "", "", ""))
+            continue
+        d, p = metric.digits, numbers.p_value
+        estimates.append(
+            (
+                *who,
+                str(paired.n),
+                numbers.mean_sd(paired.mean, paired.sd, d),
+                _span(paired.t_interval, d),
+                _span(paired.studentized_interval, d),
+                _span(paired.t_equivalence_interval, d),
+            )
+        )
+        tests.append(
+            (
+                *who,
+                p(paired.gate_p),
+                p(c.holm_p),
+                f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})",
+                p(paired.tost_p),
+                f"{numbers.signed(paired.g_z, 2)} {_span(paired.g_z_interval, 2)}".strip(),
+                numbers.signed(paired.correlation, 2),
+                numbers.fixed(c.detectable, d),
+            )
+        )
+    level = _level(study)
+    text = frozenset({"endpoint", "arm", "against"})
+    return (
+        Table(
+            "contrasts",
+            "Every contrast: differences at the same seed, with intervals.",
+            (
+                *("endpoint", "arm", "against", "n", "mean (SD)", f"{level} t"),
+                *(f"{level} studentized", f"{1 - 2 * study.inference.alpha:.0%} t"),
+            ),
+            tuple(estimates),
+            text,
+            wide=True,
+        ),
+        Table(
+            "tests",
+            "Every contrast: the gate p (the larger of the paired t and the studentized "
+            "bootstrap), Holm's adjustment over the registered family, the exact sign flip with "
+            "its least possible p, two one-sided tests against the margin, Hedges g_z with its "
+            "interval, the correlation between arms, and the least detectable difference.",
+            (
+                *("endpoint", "arm", "against", "gate p", "Holm p", "sign flip", "TOST p"),
+                *("g_z", "r", "detectable"),
+            ),
+            tuple(tests),
+            text,
+            wide=True,
+        ),
+    )
+
+
+def left_out(analysis: Analysis) -> list[str]:
+    """One line per seed and reason; the same reason is not said again for every metric."""
+    called = names(analysis.study)
+    lines = [
+        f"Seed {out.seed} of {called[out.arm]} against {called[out.reference]}: {out.why}."
+        for out in analysis.left_out
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def _level(study: Study) -> str:
+    """Of the study's intervals, such as 95%."""
+    return f"{1 - study.inference.alpha:.0%}"
+
+
+def _delta(contrast: Contrast, digits: int) -> str:
+    assert contrast.paired is not None
+    interval = contrast.paired.t_interval
+    return change_text(contrast.paired.mean, interval.low, interval.high, digits)
+
+
+def change_text(mean: float, low: float, high: float, digits: int) -> str:
+    """`+0.0123 [-0.0010, +0.0256]`; an interval without ends is said to be unbounded."""
+    if math.isfinite(low) and math.isfinite(high):
+        return numbers.delta(mean, low, high, digits)
+    return f"{numbers.signed(mean, digits)} [unbounded]"
+
+
+def _span(interval: Interval | None, digits: int) -> str:
+    if interval is None:
+        return ""
+    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
+        return "[unbounded]"
+    low, high = numbers.signed(interval.low, digits), numbers.signed(interval.high, digits)
+    return f"[{low}, {high}]"
+
+
+def _rates(rates: PairedRates) -> str:
+    base, arm = rates.both + rates.only_baseline, rates.both + rates.only_treatment
+    return f"{base} → {arm} of {rates.n}"

@@ -1,0 +1,47 @@
+"""Accuracy on tasks, where the records have it: the table beside the figure."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from paribus import numbers
+from paribus.report.figures import names
+from paribus.report.figures.read import task_accuracy
+from paribus.report.tables import Table
+from paribus.results import Results
+
+DIGITS = 3
+
+
+def task_table(results: Results) -> Table | None:
+    """Mean accuracy (SD over seeds) of every arm on every task, beside what guessing gives."""
+    recorded = task_accuracy(results)
+    if recorded is None or not len(recorded):
+        return None
+    called = names(results.study)
+    values: dict[tuple[str, int], dict[str, list[float]]] = {}
+    chances: dict[tuple[str, int], float] = {}
+    for row in recorded.select(["arm", "task", "shots", "accuracy", "chance"]).to_pylist():
+        if row["accuracy"] is None or not math.isfinite(row["accuracy"]):
+            continue
+        key = (row["task"], row["shots"])
+        values.setdefault(key, {}).setdefault(row["arm"], []).append(row["accuracy"])
+        chances[key] = row["chance"]
+    rows = []
+    for (task, shots), by_arm in values.items():
+        for i, (arm, accuracies) in enumerate(by_arm.items()):
+            about = (task, str(shots)) if i == 0 else ("", "")
+            sd = float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else None
+            mean = numbers.mean_sd(float(np.mean(accuracies)), sd, DIGITS)
+            chance = numbers.fixed(chances[task, shots], DIGITS)
+            rows.append((*about, called[arm], mean, str(len(accuracies)), chance))
+    return Table(
+        "tasks",
+        "Accuracy on every task: mean and SD over seeds, and what guessing gives.",
+        ("task", "shots", "arm", "accuracy (SD)", "seeds", "chance"),
+        tuple(rows),
+        frozenset({"task", "arm"}),
+        wide=True,
+    )

@@ -1,0 +1,215 @@
+"""The verdict in words, the same on the page and in the paper: one wording for every row.
+
+A sentence claims what the row stands for and no more: "raises" and "lowers" are for contrasts that
+the registered test has shown, all others "changed by" in what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from paribus import numbers
+from paribus.analysis import Analysis, Contrast
+from paribus.analysis.parts import Stabilities
+from paribus.decision import Verdict
+from paribus.report.figures import names
+from paribus.statistics import DESCRIPTIVE_BELOW
+from paribus.study import METRICS, Study
+
+MOST_CLAUSES = 3  # contrasts that one sentence can hold
+NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
+
+
+@dataclass(frozen=True)
+class Clause:
+    """What is decided of one arm: `Keep the baseline`, and why."""
+
+    lead: str
+    why: str
+
+
+def headline(analysis: Analysis, verdicts: list[Verdict]) -> str:
+    """The verdict on the whole study in one sentence."""
+    if not verdicts:
+        return "One arm alone: nothing is compared."
+    if len(verdicts) > MOST_CLAUSES:
+        return _counts(verdicts)
+    clauses = [clause(analysis, verdict) for verdict in verdicts]
+    leads = {clause.lead for clause in clauses}
+    if len(leads) == 1:
+        return f"{clauses[0].lead}: {'; '.join(clause.why for clause in clauses)}."
+    return "; ".join(f"{_lowered(c, i)}: {c.why}" for i, c in enumerate(clauses)) + "."
+
+
+def clause(analysis: Analysis, verdict: Verdict) -> Clause:
+    """The wording of the row that fired."""
+    study = analysis.study
+    arm, base = names(study)[verdict.arm], reference_name(study, verdict.reference)
+    contrast = analysis.contrast(verdict.arm, study.primary.metric)
+    evidence, effect = verdict.evidence, changed(contrast)
+    shown, events = raised(contrast), events_in_words(analysis, verdict)
+    keep, open_ = f"Keep {base}", "Undecided"
+    late = _late(analysis)
+    margin = f"the registered margin of ±{study.primary.margin:g}"
+    stable = "training was stable without it"
+    wordings = {
+        0: ("No verdict", f"{arm} cannot be judged, as {evidence.invalid}"),
+        1: (
+            "No verdict",
+            f"{arm} has {plural(evidence.n, 'seed pair')}, and fewer than "
+            f"{NUMBER_WORDS[DESCRIPTIVE_BELOW]} are described, not tested; {effect}",
+        ),
+        2: (keep, f"{arm} destabilises training: {events}"),
+        3: (keep, f"{arm} {shown}, and {stable}"),
+        4: (keep, f"{arm} makes no difference worth having: {effect}, within {margin}"),
+        5: (
+            keep,
+            f"{arm} {shown}, but {stable}, and by the registered criteria only a cure of "
+            "instability is adopted",
+        ),
+        6: (open_, f"{arm} is neither shown to differ nor to stay within {margin}; {effect}"),
+        7: (keep, f"{arm} {shown}, and is not shown to cure the instability without it; {events}"),
+        8: (open_, f"training was unstable without {arm}, and a cure is not shown; {events}"),
+        9: (keep, f"{arm} cures instability ({events}), but {shown}"),
+        10: (
+            open_,
+            f"{arm} cures instability ({events}), but its effect on quality is open; {effect}",
+        ),
+        11: (
+            keep,
+            f"{arm} cures instability ({events}), but a cost is over its budget or not known",
+        ),
+        12: (f"Adopt {arm}", f"it cures instability ({events}) at no cost beyond the budgets"),
+    }
+    lead, why = wordings[verdict.row]
+    return Clause(lead, why + _way_out(verdict) + late)
+
+
+def changed(contrast: Contrast) -> str:
+    """`validation loss changed by +0.0123 nats/token (95% interval +0.01 to +0.02)`."""
+    metric = METRICS[contrast.metric]
+    if contrast.paired is None:
+        return f"{metric.label} cannot be compared ({contrast.why_not})"
+    change = numbers.signed(contrast.paired.mean, metric.digits)
+    return f"{metric.label} changed by {_with_unit(change, metric.unit)} ({evidence_on(contrast)})"
+
+
+def raised(contrast: Contrast) -> str:
+    """`raises validation loss by 0.0952 nats/token (...)`, of a change that was shown."""
+    metric = METRICS[contrast.metric]
+    if contrast.paired is None:
+        return f"has no comparable {metric.label}"
+    verb = "raises" if contrast.paired.mean > 0 else "lowers"
+    size = numbers.fixed(abs(contrast.paired.mean), metric.digits)
+    return f"{verb} {metric.label} by {_with_unit(size, metric.unit)} ({evidence_on(contrast)})"
+
+
+def evidence_on(contrast: Contrast) -> str:
+    """`95% interval +0.0899 to +0.1005, n = 5, Holm p <0.001`."""
+    paired, metric = contrast.paired, METRICS[contrast.metric]
+    assert paired is not None
+    low, high = paired.t_interval.low, paired.t_interval.high
+    parts = [f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{paired.n}"]
+    if math.isfinite(low) and math.isfinite(high):
+        span = f"{numbers.signed(low, metric.digits)} to {numbers.signed(high, metric.digits)}"
+        parts.insert(0, f"{paired.t_interval.level:.0%} interval {span}")
+    if contrast.holm_p is not None and not paired.descriptive_only:
+        parts.append(f"Holm\N{NO-BREAK SPACE}p\N{NO-BREAK SPACE}{p_in_words(contrast.holm_p)}")
+    return ", ".join(parts)
+
+
+def p_in_words(p: float) -> str:
+    """`= 0.013` or `< 0.001`."""
+    text = numbers.p_value(p)
+    sign, number = ("<", text[1:]) if text.startswith("<") else ("=", text)
+    return f"{sign}\N{NO-BREAK SPACE}{number}"
+
+
+def ratio_in_words(contrast: Contrast) -> str:
+    """A change of loss as a perplexity ratio; empty for other metrics."""
+    paired = contrast.paired
+    if paired is None or METRICS[contrast.metric].unit != "nats/token":
+        return ""
+    low, mean, high = (
+        math.exp(min(x, 700)) for x in (paired.t_interval.low, paired.mean, paired.t_interval.high)
+    )
+    if not math.isfinite(paired.t_interval.high):
+        return f"a perplexity ratio of {mean:.3f}"
+    return f"a perplexity ratio of {mean:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def events_in_words(analysis: Analysis, verdict: Verdict) -> str:
+    """How many trials diverged or spiked, with the arm and without."""
+    stability = stability_of(analysis, verdict.arm)
+    if stability is None:
+        return "no pair of trials is finished"
+    rates = stability.any_event
+    base, arm = rates.both + rates.only_baseline, rates.both + rates.only_treatment
+    return (
+        f"{base} of {rates.n} trials diverged or spiked without it, {arm} of {rates.n} with it, "
+        f"Holm p {p_in_words(stability.holm_p)}"
+    )
+
+
+def stability_of(analysis: Analysis, arm: str) -> Stabilities | None:
+    return next((s for s in analysis.stabilities if s.arm == arm), None)
+
+
+def reference_name(study: Study, reference: str) -> str:
+    """`the baseline` where it is called so, else its name."""
+    name = names(study)[reference]
+    return "the baseline" if name == "baseline" else name
+
+
+def missing_in_words(analysis: Analysis) -> str:
+    """What a study in progress still lacks; empty for a finished one."""
+    total, missing = len(analysis.study.trials), len(analysis.missing)
+    if not missing:
+        return ""
+    some = ", ".join(analysis.missing[:3]) + (" and others" if missing > 3 else "")
+    return f"{total - missing} of {total} trials are finished; missing: {some}."
+
+
+def plural(n: int, word: str) -> str:
+    """`1 arm`, `2 arms`."""
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+
+
+def _way_out(verdict: Verdict) -> str:
+    if verdict.pairs_needed is None:
+        return ""
+    does = "show a cure at these rates" if verdict.row == 8 else "tell"
+    return f"; about {verdict.pairs_needed} seed pairs would {does}"
+
+
+def _late(analysis: Analysis) -> str:
+    if not analysis.late_seeds:
+        return ""
+    seeds = ", ".join(map(str, analysis.late_seeds))
+    return f"; seeds were added after results had been seen ({seeds}), so no error rate holds"
+
+
+def _counts(verdicts: list[Verdict]) -> str:
+    words = {
+        "ADOPT": "adopt the arm",
+        "IMPROVES": "improve on what is kept all the same",
+        "BASELINE": "keep the baseline",
+        "INCONCLUSIVE": "are undecided",
+        "DESCRIPTIVE ONLY": "are described only",
+        "INVALID": "cannot be judged",
+    }
+    parts = []
+    for outcome, does in words.items():
+        arms = [verdict.arm for verdict in verdicts if verdict.outcome == outcome]
+        if arms:
+            parts.append(f"{len(arms)} {does}")
+    return f"Of {len(verdicts)} contrasts, {', '.join(parts)}."
+
+
+def _with_unit(number: str, unit: str) -> str:
+    return f"{number} {unit}" if unit else number
+
+
+def _lowered(clause: Clause, place: int) -> str:
+    return clause.lead if place == 0 else clause.lead[0].lower() + clause.lead[1:]

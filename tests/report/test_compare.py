@@ -1,0 +1,56 @@
+"""Several studies on one page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paribus.errors import ParibusError
+from paribus.report import write_comparison
+from paribus.results import Results
+from paribus.study import Study
+
+Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+Make = Callable[[str, Study], Results]
+
+
+@pytest.fixture
+def made(fabricate: Fabricate) -> Make:
+    def loss(arm: str, seed: int) -> float:
+        return 2.5 + seed / 50 + len(arm) * seed / 900
+
+    return lambda folder, study: fabricate(study, loss, folder=folder)
+
+
+def test_studies_stand_side_by_side(small_study: Maker, made: Make, tmp_path: Path) -> None:
+    pilot = made("pilot", small_study(name="pilot"))
+    final = made("final", small_study(name="final", seeds=[1, 2, 3, 4, 5]))
+    page = write_comparison([pilot, final], tmp_path / "both.html").read_text("utf-8")
+    markup = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert "pilot, final" in markup
+    assert "described, not tested" in markup
+    assert "figure-studies" in markup
+    assert not re.search(r"https?:", markup)
+
+
+def test_studies_of_one_name_are_told_apart(small_study: Maker, made: Make, tmp_path: Path) -> None:
+    both = [made(folder, small_study()) for folder in ("one", "two")]
+    page = write_comparison(both, tmp_path / "both.html").read_text("utf-8")
+    assert "small (one)" in page and "small (two)" in page
+
+
+def test_what_cannot_be_compared_is_refused(small_study: Maker, made: Make, tmp_path: Path) -> None:
+    one = made("one", small_study())
+    with pytest.raises(ParibusError, match="two or more"):
+        write_comparison([one], tmp_path / "x.html")
+    arms = {"baseline": {}, "other": {"set": {"model.embedding.norm": "center"}}}
+    other = made("other", small_study(arms=arms))
+    with pytest.raises(ParibusError, match="no contrast in common"):
+        write_comparison([one, other], tmp_path / "x.html")
+    endpoints = [{"metric": "brier_score", "primary": True, "margin": 0.1}]
+    third = made("third", small_study(endpoints=endpoints))
+    with pytest.raises(ParibusError, match="different endpoints"):
+        write_comparison([one, third], tmp_path / "x.html")

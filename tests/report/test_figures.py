@@ -1,0 +1,142 @@
+"""Every figure that the records have data for is drawn, and says only what is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import vl_convert
+
+from paribus.analysis import analyse
+from paribus.probes import shipped_probes
+from paribus.report.figures import ARM_COLOURS, Figure, colours, depth, draw, trends
+from paribus.report.figures.heldout import tasks
+from paribus.report.figures.read import MOST_LINES
+from paribus.report.figures.style import PRINTED_TEXT, TEXT
+from paribus.report.tasks import task_table
+from paribus.results import Results
+from paribus.study import Study
+
+Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+SEEDS = [1, 2, 3, 4, 5]
+
+
+def loss(arm: str, seed: int) -> float:
+    return 2.5 + 0.01 * seed + len(arm) * (seed % 3) / 500
+
+
+def drawn(results: Results) -> dict[str, Figure]:
+    return {figure.name: figure for figure in draw(results, analyse(results))}
+
+
+def test_all_that_a_report_owes_is_there(small_study: Maker, fabricate: Fabricate) -> None:
+    study = small_study(seeds=SEEDS)
+    found = drawn(fabricate(study, loss))
+    owed = {f"pairs-{endpoint.metric}" for endpoint in study.endpoints}
+    owed |= {"forest", "forest-others", "train_loss", "grad_norm", "embedding_norm-all-mean"}
+    owed |= {"norm-by-class", "residual-norm-depth", "position-similarity-depth"}
+    owed |= {"adam-second-moment-groups", "gradient-norm-groups", "update-ratio-groups"}
+    owed |= {"logits-all-mean-magnitude", "reliability", "temperature-loss", "loss-by-position"}
+    owed |= {"loss-by-context", "throughput"}
+    assert owed <= found.keys()
+    for figure in found.values():
+        assert figure.rows and figure.title and figure.caption.endswith((".", ")"))
+
+
+def test_what_is_read_is_what_probes_write(small_study: Maker, fabricate: Fabricate) -> None:
+    """A probe or a part that is renamed would leave its figure away in silence."""
+    study = small_study()
+    setting = study.setting("baseline")
+    written = {
+        f"{column.probe}/{column.part}/{column.statistic}"
+        for probe in shipped_probes().values()
+        for column in probe.columns(setting)
+    }
+    read = {column for column in trends.columns() if "/" in column}
+    assert read | set(depth.columns(fabricate(study, loss))) <= written
+
+
+@pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "adam_second_moment"])
+def test_a_probe_that_is_absent_takes_its_figures_along(
+    small_study: Maker, fabricate: Fabricate, missing: str
+) -> None:
+    probes = {"embedding_norm", "residual_norm", "adam_second_moment"} - {missing}
+    found = drawn(fabricate(small_study(), loss, probes=probes))
+    names = {
+        "embedding_norm": "norm-by-class",
+        "residual_norm": "residual-norm-depth",
+        "adam_second_moment": "adam-second-moment-groups",
+    }
+    assert names[missing] not in found
+    assert {names[probe] for probe in probes} <= found.keys()
+
+
+def test_each_seed_is_a_line_and_its_values_are_the_records(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    results = fabricate(small_study(seeds=SEEDS), loss)
+    rows = drawn(results)["train_loss"].rows
+    first = [row["value"] for row in rows if (row["arm"], row["seed"]) == ("baseline", 1)]
+    assert first == pytest.approx(
+        results.trial_steps["baseline", 1]["train_loss"].to_pylist(), 1e-4
+    )
+    assert {(row["arm"], row["seed"]) for row in rows} == set(results.study.trials)
+
+
+def test_many_trials_become_bands(small_study: Maker, fabricate: Fabricate) -> None:
+    seeds = list(range(MOST_LINES // 2 + 1))
+    study = small_study(seeds=seeds, arms={"baseline": {}, "ln": {"set": {"model.d_model": 32}}})
+
+    def curve(arm: str, seed: int) -> np.ndarray:
+        return np.linspace(3, 2, 8) + seed
+
+    rows = drawn(fabricate(study, loss, curve=curve))["train_loss"].rows
+    opening = next(row for row in rows if row["arm"] == "baseline" and row["step"] == 1)
+    assert (opening["low"], opening["high"]) == (3, 3 + max(seeds))
+    assert opening["mean"] == pytest.approx(3 + np.mean(seeds), 1e-4)
+
+
+def test_printed_figures_have_their_data_and_black_text(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    figure = drawn(fabricate(small_study(seeds=SEEDS), loss))["forest"]
+    printed = figure.printed(380)
+    assert TEXT not in json.dumps(printed) and PRINTED_TEXT in json.dumps(printed)
+    assert printed["datasets"]["forest"] == figure.rows
+    svg = vl_convert.vegalite_to_svg(printed)
+    assert "layernorm" in svg and svg == vl_convert.vegalite_to_svg(printed)
+
+
+def test_task_accuracy_from_a_tidy_table(small_study: Maker, fabricate: Fabricate) -> None:
+    results = fabricate(small_study(), loss)
+    table = pa.table(
+        {
+            "arm": ["baseline", "layernorm"],
+            "seed": [1, 1],
+            "task": ["typo", "typo"],
+            "shots": [0, 0],
+            "accuracy": [0.5, 0.75],
+            "chance": [0.25, 0.25],
+        }
+    )
+    object.__setattr__(results, "tasks", table)
+    shown = task_table(results)
+    assert shown is not None
+    assert shown.rows[0] == ("typo", "0", "baseline", "0.500", "1", "0.250")
+    assert shown.rows[1] == ("", "", "layernorm", "0.750", "1", "0.250")
+    figure = drawn(results)["tasks"]
+    assert [row["value"] for row in figure.rows] == [0.5, 0.75]
+    assert "typo" in vl_convert.vegalite_to_svg(figure.printed(700))
+    assert tasks(results, table.slice(0, 0)) is None
+
+
+def test_forty_arms_have_colours(small_study: Maker) -> None:
+    arms = {"baseline": {}} | {
+        f"arm-{i}": {"set": {"training.optimizer.learning_rate": 0.001 + i / 1000}}
+        for i in range(2 * len(ARM_COLOURS))
+    }
+    found = colours(small_study(arms=arms))
+    assert len(set(found.values())) == len(arms)

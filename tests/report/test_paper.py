@@ -1,0 +1,248 @@
+"""The paper: no number that is not in the records, equal bytes, and right with little there."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paribus.analysis import analyse
+from paribus.decision import decide
+from paribus.report import draw, write_paper
+from paribus.report.paper import Material, compose
+from paribus.report.paper.document import Cite, Document, Paragraph
+from paribus.report.paper.glyphs import lacking, spelled
+from paribus.results import Results
+from paribus.study import METRICS, Study
+
+Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+SEEDS = [1, 2, 3, 4, 5]
+BIBLIOGRAPHY = Path("src/paribus/report/paper/references.bib")
+
+
+def loss(arm: str, seed: int) -> float:
+    return 2.5 + 0.01 * seed + (arm != "baseline") * (0.05 + 0.003 * (seed * len(arm) % 5))
+
+
+def material_of(results: Results) -> Material:
+    analysis = analyse(results)
+    return Material(results, analysis, decide(analysis), draw(results, analysis))
+
+
+def written(results: Results) -> bytes:
+    analysis = analyse(results)
+    return write_paper(results, analysis, decide(analysis)).read_bytes()
+
+
+def leaves(value: Any) -> Iterator[float]:
+    """Every number of a JSON value: numbers, those inside sentences, and how long lists are."""
+    if isinstance(value, bool) or value is None:
+        return
+    if isinstance(value, (int, float)):
+        yield float(value)
+    elif isinstance(value, str):
+        if not re.fullmatch(r"[0-9a-f]{12,}", value):  # digests are no numbers
+            yield from map(float, re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", value.replace(",", "")))
+    else:
+        yield float(len(value))
+        items = value.values() if isinstance(value, dict) else value
+        keys = value if isinstance(value, dict) else ()
+        for item in (*items, *keys):
+            yield from leaves(item)
+
+
+def known_numbers(material: Material) -> set[float]:
+    """What the records hold, with perplexity ratios (exp of a loss) and levels (1 - alpha)."""
+    study, analysis = material.study, material.analysis
+    records = [
+        analysis.to_dict(),
+        study.model_dump(mode="json"),
+        [verdict.to_dict() for verdict in material.verdicts],
+        *(trial for trial in material.results.trials.values()),
+        *(folder.read_json("environment.json") for folder in material.results.finished[:1]),
+        [study.trials, study.contrasts],
+    ]
+    found = {abs(number) for record in records for number in leaves(record)}
+    for contrast in analysis.contrasts:
+        if contrast.paired and METRICS[contrast.metric].unit == "nats/token":
+            interval = contrast.paired.t_interval
+            found |= {math.exp(x) for x in (contrast.paired.mean, interval.low, interval.high)}
+    alpha = study.inference.alpha
+    found |= {100 * (1 - alpha), 1 - 2 * alpha, study.setting(study.baseline).tokens}
+    states = [control.state for control in analysis.controls]
+    found |= {float(states.count(state)) for state in ("held", "declared", "broken")}
+    for s in analysis.stabilities:
+        both = s.any_event.both
+        found |= {float(both + s.any_event.only_baseline), float(both + s.any_event.only_treatment)}
+    total = len(study.trials)
+    return found | {float(total - len(analysis.missing)), float(total)}
+
+
+def unknown_numbers(document: Document, known: set[float]) -> list[str]:
+    """Numbers of the prose that no record rounds to. Names such as H1a and L2 are no numbers."""
+    missing = []
+    for paragraph in document.paragraphs:
+        text = re.sub(r"\b[0-9a-f]{12,64}\b", "", paragraph.text.replace(",", ""))
+        for token in re.findall(r"(?<![\w.])\d+(?:\.\d+)*(?:e-?\d+)?(?![\w.]*[A-Za-z])", text):
+            parts = token.split(".")
+            if len(parts) > 2:  # a version
+                continue
+            digits = len(parts[1]) if len(parts) == 2 and "e" not in token else 0
+            value = float(token)
+            margin = 0.5000001 * 10.0**-digits if digits else 0.0
+            if not any(
+                abs(value - number) <= margin or math.isclose(value, number) for number in known
+            ):
+                missing.append(f"{token} in: {paragraph.text[:80]}")
+    return missing
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"skip": [("rmsnorm", 5), ("baseline", 4)]}, {"diverged": [("rmsnorm", 1)]}]
+)
+def test_every_number_stands_in_the_records(
+    small_study: Maker, fabricate: Fabricate, options: dict[str, Any]
+) -> None:
+    material = material_of(fabricate(small_study(seeds=SEEDS), loss, **options))
+    document = compose(material)
+    known = known_numbers(material)
+    assert unknown_numbers(document, known) == []
+    invented = Document("", "", [Paragraph(("A gain of 0.98765 points.",))], [], [])
+    assert unknown_numbers(invented, known) != [], "the check finds a number that is made up"
+
+
+def test_abstract_and_recommendation_have_the_verdict(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    material = material_of(fabricate(small_study(seeds=SEEDS, question="Does it help?"), loss))
+    document = compose(material)
+    assert "Does it help?" in document.abstract[0].text
+    assert "Keep the baseline" in document.abstract[0].text
+    parts = {part.title: part for part in document.parts}
+    advice = parts["Recommendation"].blocks[0]
+    assert isinstance(advice, Paragraph) and advice.text.startswith("Keep the baseline: ")
+    assert [part.title for part in document.parts] == [
+        *("Introduction", "Related work", "Method", "Results", "Analysis"),
+        *("Limits", "Recommendation", "Reproducibility"),
+    ]
+
+
+def test_related_work_is_about_the_study_and_has_no_numbers(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    def related(study: Study, folder: str = "made") -> tuple[str, set[str]]:
+        document = compose(material_of(fabricate(study, loss, folder=folder)))
+        part = next(part for part in document.parts if part.title == "Related work")
+        blocks = [block for block in part.blocks if isinstance(block, Paragraph)]
+        runs = [run for block in blocks for run in block.runs]
+        text = " ".join(block.text for block in blocks)
+        return text, {run.key for run in runs if isinstance(run, Cite)}
+
+    text, cited = related(small_study(seeds=SEEDS))
+    assert "LeScao2022" in cited
+    assert not re.search(r"\d", text.replace("bfloat16", ""))
+    arms = {"baseline": {}, "hot": {"set": {"training.optimizer.learning_rate": 0.002}}}
+    text, cited = related(small_study(seeds=SEEDS, arms=arms, name="other"), "other")
+    assert "LeScao2022" not in cited and "Narang2021" in cited
+
+
+def test_every_citation_has_its_entry_and_none_is_idle(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    entries = BIBLIOGRAPHY.read_text(encoding="utf-8")
+    keys = set(re.findall(r"@\w+\{(\w+),", entries))
+    sources = "".join(p.read_text("utf-8") for p in BIBLIOGRAPHY.parent.glob("*.py"))
+    assert keys == set(re.findall(r'Cite\("(\w+)"\)', sources))
+    for field in ("title", "author", "year", "eprint"):
+        assert len(re.findall(rf"^  {field} = ", entries, re.MULTILINE)) == len(keys)
+
+
+def test_equal_records_give_an_equal_pdf_with_all_its_parts(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    results = fabricate(small_study(seeds=SEEDS), loss)
+    first = written(results)
+    assert first.startswith(b"%PDF") and written(results) == first
+    folder = results.path / "paper"
+    figures = {path.stem for path in (folder / "figures").glob("*.svg")}
+    assert figures == {path.stem for path in (folder / "figures").glob("*.pdf")}
+    assert {"forest", "train_loss", "reliability"} <= figures
+    with (folder / "tables" / "trials.csv").open(encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert len(rows) == 1 + len(results.study.trials)
+    assert json.loads((folder / "document.json").read_text("utf-8"))["title"]
+
+
+def test_words_of_a_study_are_never_markup(small_study: Maker, fabricate: Fabricate) -> None:
+    evil = "#panic() $x$ *b* @LeScao2022 <label> \\ [a] // c"
+    study = small_study(
+        title=evil,
+        question=evil,
+        arms={
+            "baseline": {},
+            "#panic()": {"title": evil, "set": {"model.embedding.norm": "layernorm"}},
+        },
+    )
+    results = fabricate(study, loss)
+    assert written(results).startswith(b"%PDF")
+    assert evil in json.loads((results.path / "paper" / "document.json").read_text())["title"]
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "nothing comparable": ({}, {"skip": [("baseline", 1), ("baseline", 2)]}),
+    "one arm": ({"arms": {"baseline": {}}}, {}),
+    "one seed": ({"seeds": [1]}, {}),
+    "no probes": ({}, {"probes": []}),
+    "long names": (
+        {
+            "name": "n" * 80,
+            "arms": {"baseline": {}, "x" * 80: {"set": {"model.embedding.norm": "layernorm"}}},
+        },
+        {},
+    ),
+    "other scripts": (
+        {
+            "arms": {
+                "baseline": {},
+                "обычный": {"set": {"model.embedding.norm": "layernorm"}},
+                "基準": {"set": {"model.embedding.norm": "rmsnorm"}},
+                "الأساس": {"set": {"model.embedding.norm": "center"}},
+            }
+        },
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_little_or_strange_records(small_study: Maker, fabricate: Fabricate, case: str) -> None:
+    tables, options = CASES[case]
+    assert written(fabricate(small_study(**tables), loss, **options)).startswith(b"%PDF")
+
+
+def test_all_diverged(small_study: Maker, fabricate: Fabricate) -> None:
+    study = small_study(seeds=SEEDS)
+    results = fabricate(
+        study,
+        lambda arm, seed: math.nan,
+        curve=lambda arm, seed: np.full(8, np.nan),
+        diverged=study.trials,
+    )
+    text = " ".join(p.text for p in compose(material_of(results)).paragraphs)
+    assert "nan" not in text.lower().split()
+    assert "diverged" in text
+    assert written(results).startswith(b"%PDF")
+
+
+def test_what_no_font_has_is_spelled() -> None:
+    assert lacking("aж✓", system=False) == set()
+    missing = lacking("基a", system=False)
+    assert missing == {"基"}
+    assert spelled("a基", missing) == "a[U+57FA]"

@@ -1,0 +1,108 @@
+"""Every row of the decision table has its own honest wording."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from paribus.analysis import Analysis, analyse
+from paribus.decision import ROWS, Verdict, decide
+from paribus.report.paper.prose import ADVICE
+from paribus.report.words import clause, headline, p_in_words
+from paribus.results import Results
+from paribus.study import Study
+
+Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+
+
+@pytest.fixture
+def judged(small_study: Maker, fabricate: Fabricate) -> tuple[Analysis, Verdict]:
+    arms = {"baseline": {}, "ln": {"title": "LayerNorm", "set": {"model.embedding.norm": "center"}}}
+    study = small_study(arms=arms, seeds=[1, 2, 3, 4, 5])
+    results = fabricate(
+        study, lambda arm, seed: 2.5 + seed / 100 + (arm == "ln") * (0.3 + seed / 90)
+    )
+    analysis = analyse(results)
+    return analysis, decide(analysis)[0]
+
+
+def test_the_flagships_verdict_reads_as_a_sentence(judged: tuple[Analysis, Verdict]) -> None:
+    analysis, verdict = judged
+    assert verdict.row == 3
+    text = headline(analysis, [verdict]).replace("\N{NO-BREAK SPACE}", " ")
+    paired = analysis.contrast("ln", "validation_loss").paired
+    assert paired is not None
+    assert text == (
+        f"Keep the baseline: LayerNorm raises validation loss by {paired.mean:.4f} nats/token "
+        f"(95% interval {paired.t_interval.low:+.4f} to {paired.t_interval.high:+.4f}, n = 5, "
+        "Holm p = 0.001), and training was stable without it."
+    )
+
+
+# What a sentence must say, and what it must not, by row.
+SAYS = {
+    0: ("cannot be judged", "raises"),
+    1: ("described, not tested", "raises"),
+    2: ("destabilises training", "stable without it"),
+    3: ("stable without it", "cures"),
+    4: ("no difference worth having", "raises"),
+    5: ("only a cure of instability is adopted", "Adopt"),
+    6: ("neither shown to differ nor to stay within", "raises"),
+    7: ("not shown to cure", "stable without it"),
+    8: ("a cure is not shown", "raises"),
+    9: ("cures instability", "stable without it"),
+    10: ("its effect on quality is open", "raises"),
+    11: ("over its budget or not known", "raises"),
+    12: ("no cost beyond the budgets", "Keep"),
+}
+
+
+@pytest.mark.parametrize("row", sorted(ROWS))
+def test_every_row_says_its_own(judged: tuple[Analysis, Verdict], row: int) -> None:
+    analysis, verdict = judged
+    evidence = replace(verdict.evidence, invalid="a run is missing" if row == 0 else "")
+    about = ROWS[row]
+    given = replace(verdict, row=row, outcome=about.outcome, evidence=evidence)
+    found = clause(analysis, given)
+    text = f"{found.lead}: {found.why}"
+    says, never = SAYS[row]
+    assert says in text
+    assert never not in text
+    keeps = about.outcome in ("BASELINE", "IMPROVES")
+    assert (found.lead == "Keep the baseline") == keeps
+    assert (found.lead == "Adopt LayerNorm") == (about.outcome == "ADOPT")
+    assert ADVICE[row]
+
+
+def test_all_wordings_and_advice_are_distinct(judged: tuple[Analysis, Verdict]) -> None:
+    analysis, verdict = judged
+    texts = {clause(analysis, replace(verdict, row=row)).why for row in ROWS}
+    assert len(texts) == len(ROWS) == len(set(ADVICE.values()))
+
+
+def test_what_would_resolve_it_is_said(judged: tuple[Analysis, Verdict]) -> None:
+    analysis, verdict = judged
+    text = clause(analysis, replace(verdict, row=6, pairs_needed=41)).why
+    assert "about 41 seed pairs would tell" in text
+
+
+def test_many_contrasts_are_counted(judged: tuple[Analysis, Verdict]) -> None:
+    analysis, verdict = judged
+    undecided = replace(verdict, row=6, outcome="INCONCLUSIVE")
+    text = headline(analysis, [verdict] * 4 + [undecided] * 3)
+    assert text == "Of 7 contrasts, 4 keep the baseline, 3 are undecided."
+
+
+def test_one_arm_compares_nothing(judged: tuple[Analysis, Verdict]) -> None:
+    assert headline(judged[0], []) == "One arm alone: nothing is compared."
+
+
+@pytest.mark.parametrize(
+    ("p", "text"), [(0.0004, "< 0.001"), (0.0123, "= 0.012"), (1.0, "= 1.000")]
+)
+def test_p_values_have_their_sign(p: float, text: str) -> None:
+    assert p_in_words(p).replace("\N{NO-BREAK SPACE}", " ") == text
+    assert math.isfinite(p)
