@@ -99,5 +99,5 @@ def _summed_up(
 
 
 def task_accuracy(results: Results) -> pa.Table | None:
-    """arm, seed, task, shots, accuracy, chance; None where records know of no tasks."""
-    return getattr(results, "tasks", None)
+    """arm, seed, task, shots, accuracy, chance; None where no trial answered any."""
+    return results.tasks if len(results.tasks) else None
