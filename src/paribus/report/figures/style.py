@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import altair as alt
@@ -109,7 +110,7 @@ class Figure:
     wide: bool = False
     stretch: bool = True
 
-    @property
+    @cached_property
     def definition(self) -> dict[str, Any]:
         """Vega-Lite without the data, which the page keeps in another form."""
         return self.chart.to_dict(validate=False) | {"config": CONFIG}

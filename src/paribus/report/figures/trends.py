@@ -19,7 +19,7 @@ from paribus.report.figures.style import (
 from paribus.results import Results
 from paribus.study import Study
 
-MOST_PANEL_ROWS = 4_000
+MOST_PANEL_ROWS = 3_000
 LOG_FROM = 5  # a wider span of values starts on a logarithmic axis
 SMALL = 1e-3  # from here on, powers of ten are easier to read
 GROUPS = ("embedding", "positions", "embedding norm", "attention", "mlp", "norms", "other")
