@@ -18,7 +18,7 @@ from paribus.report import tables
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, colours, draw, names
 from paribus.report.tables import Table
-from paribus.report.tasks import task_table
+from paribus.report.tasks import task_contrast_table, task_table
 from paribus.report.words import headline, missing_in_words, plural
 from paribus.results import Results
 from paribus.results.files import write_bytes
@@ -115,8 +115,12 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
         if len(results.study.seeds) < 5
         else ""
     )
-    optional = [tables.claims(analysis), tables.sensitivities(analysis), task_table(results)]
-    claims, sensitivities, task = ([table] if table else [] for table in optional)
+    claims, sensitivities = (
+        [table] if table else []
+        for table in (tables.claims(analysis), tables.sensitivities(analysis))
+    )
+    tasks = [task_contrast_table(analysis), task_table(results)]
+    evaluated = [*filter(None, tasks), tables.costs(analysis)]
     sections = [
         Section("controls", "All else equal", controls, [tables.controls(analysis)]),
         Section(
@@ -135,7 +139,7 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
             of("stability"),
         ),
         Section("diagnostics", "Diagnostics", "", [], of("diagnostics")),
-        Section("evaluation", "Evaluation", "", [*task, tables.costs(analysis)], of("evaluation")),
+        Section("evaluation", "Evaluation", "", evaluated, of("evaluation")),
         Section("data", "Data", "", data_tables(results)),
     ]
     return [s for s in sections if s.note or s.figures or any(t.rows for t in s.tables)]

@@ -7,12 +7,14 @@ import math
 import numpy as np
 
 from paribus import numbers
+from paribus.analysis import Analysis
 from paribus.report.figures import names
 from paribus.report.figures.read import task_accuracy
 from paribus.report.tables import Table
 from paribus.results import Results
 
 DIGITS = 3
+FEWEST_TESTED = 5  # seed pairs; fewer are described
 
 
 def task_table(results: Results) -> Table | None:
@@ -41,6 +43,40 @@ def task_table(results: Results) -> Table | None:
         "tasks",
         "Accuracy on every task: mean and SD over seeds, and what guessing gives.",
         ("task", "shots", "arm", "accuracy (SD)", "seeds", "chance"),
+        tuple(rows),
+        frozenset({"task", "arm"}),
+        wide=True,
+    )
+
+
+def task_contrast_table(analysis: Analysis) -> Table | None:
+    """Every task of every contrast, with Holm over the family of tasks x contrasts."""
+    called = names(analysis.study)
+    rows = []
+    for c in analysis.tasks:
+        change = numbers.signed(c.treatment - c.baseline, DIGITS)
+        if c.paired is not None:
+            interval = c.paired.t_interval
+            change = numbers.delta(c.paired.mean, interval.low, interval.high, DIGITS)
+        tested = c.paired is not None and len(c.seeds) >= FEWEST_TESTED
+        rows.append(
+            (
+                c.task,
+                called[c.arm],
+                numbers.fixed(c.baseline, DIGITS),
+                numbers.fixed(c.treatment, DIGITS),
+                change,
+                numbers.p_value(c.holm_p) if tested else numbers.NONE,
+            )
+        )
+    if not rows:
+        return None
+    level = f"{1 - analysis.study.inference.alpha:.0%}"
+    return Table(
+        "task-contrasts",
+        "Accuracy on every task against the reference, by seed pairs; Holm's adjustment is over "
+        "all tasks and contrasts.",
+        ("task", "arm", "reference", "accuracy", f"change [{level}]", "Holm p"),
         tuple(rows),
         frozenset({"task", "arm"}),
         wide=True,

@@ -19,7 +19,7 @@ from paribus.report.paper.findings import MOST_TOLD, analysis_part, in_the_text,
 from paribus.report.paper.material import Material
 from paribus.report.paper.method import CORPORA, method
 from paribus.report.paper.related import related
-from paribus.report.tasks import task_table
+from paribus.report.tasks import task_contrast_table, task_table
 from paribus.report.words import (
     clause,
     headline,
@@ -236,7 +236,7 @@ def _appendix(material: Material) -> list[Part]:
     found = [
         Part("Every endpoint", [Grid(tables.endpoints(analysis))]),
         Part("Every contrast", [Grid(estimates), Grid(tests)]),
-        Part("Tasks", [Grid(table) for table in [task_table(material.results)] if table]),
+        Part("Tasks", [Grid(table) for table in _task_tables(material) if table]),
         Part("Every seed", [Grid(tables.trials(material.results, analysis))]),
         Part("Controls", [Grid(tables.controls(analysis))]),
         Part("Data", [Grid(table) for table in data_tables(material.results)]),
@@ -250,3 +250,7 @@ def _filled(part: Part) -> Part:
     """Without tables that have no rows."""
     kept = [b for b in part.blocks if not isinstance(b, Grid) or b.table.rows]
     return Part(part.title, kept)
+
+
+def _task_tables(material: Material) -> list[tables.Table | None]:
+    return [task_contrast_table(material.analysis), task_table(material.results)]

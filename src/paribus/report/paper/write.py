@@ -21,7 +21,7 @@ from paribus.report.figures import Figure, draw
 from paribus.report.paper.glyphs import lacking, spelled
 from paribus.report.paper.material import Material
 from paribus.report.paper.prose import compose
-from paribus.report.tasks import task_table
+from paribus.report.tasks import task_contrast_table, task_table
 from paribus.results import Results
 from paribus.results.files import write_bytes
 from paribus.study.canonical import canonical_json
@@ -95,7 +95,12 @@ def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
 
 
 def _write_tables(folder: Path, results: Results, analysis: Analysis) -> None:
-    optional = (tables.claims(analysis), tables.sensitivities(analysis), task_table(results))
+    optional = (
+        tables.claims(analysis),
+        tables.sensitivities(analysis),
+        task_contrast_table(analysis),
+        task_table(results),
+    )
     found = [
         tables.primary(analysis),
         tables.endpoints(analysis),
