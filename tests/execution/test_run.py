@@ -102,7 +102,7 @@ def test_an_interrupted_study_ends_with_the_same_bytes(
     (tmp_path / "study.toml").write_text(
         """
         name = "small"
-        seeds = [1, 2]
+        seeds = [1, 2, 3]
         data = {corpus = "text", path = "text.txt", seq_len = 16}
         model = {n_layer = 2, n_head = 2, d_model = 16}
         training = {iterations = 150, batch_size = 4, dropout = 0.1}
@@ -129,7 +129,7 @@ def test_an_interrupted_study_ends_with_the_same_bytes(
     if how is signal.SIGINT:
         assert not list(trials.rglob(".*.safetensors.*"))
     done_before = len(list(trials.rglob("manifest.json")))
-    assert done_before < 4
+    assert done_before < len(study.trials)
 
     resumed = paribus.run(study, tmp_path / "broken", workers=2)
     assert canonical_bytes(resumed) == canonical_bytes(whole)
