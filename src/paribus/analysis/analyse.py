@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paribus.analysis.infer import infer
 from paribus.analysis.parts import (
     Analysis,
     Contrast,
@@ -34,7 +35,6 @@ from paribus.statistics import (
     macro_contrast,
     max_statistic_sign_flip,
     minimum_detectable_effect,
-    paired_contrast,
     paired_event_rates,
     paired_t,
 )
@@ -45,6 +45,8 @@ ITEM_METRICS = {"validation_accuracy": "correct"}
 
 AS_TRAINED = "as trained"  # a kind of throughput
 
+# Tokens per second by (kind, arm, seed).
+Speeds = dict[tuple[str, str, int], float]
 Pair = tuple[StabilityEvents, StabilityEvents]
 Kind = Callable[[StabilityEvents], bool]
 
@@ -56,6 +58,7 @@ def analyse(results: Results) -> Analysis:
     """
     study = results.study
     table = Table.of(results)
+    speeds = _speeds(table)
     contrasts, left_out = [], []
     for endpoint in study.endpoints:
         for arm, reference in study.contrasts:
@@ -77,7 +80,7 @@ def analyse(results: Results) -> Analysis:
         events=table.events,
         stabilities=tuple(_stabilities(study, table.events)),
         sensitivities=tuple(sensitivities(table)),
-        costs=tuple(_costs(table, arm, reference) for arm, reference in study.contrasts),
+        costs=tuple(_costs(table, speeds, arm, reference) for arm, reference in study.contrasts),
         tasks=tuple(task_contrasts(table)),
         family=_family(study, contrasts),
         left_out=tuple(left_out),
@@ -169,14 +172,8 @@ def _infer(
 ) -> PairedContrast:
     """The registered inference over the seeds that both have."""
     seeds = [seed for seed in study.seeds if seed in baseline and seed in treatment]
-    return paired_contrast(
-        [baseline[seed] for seed in seeds],
-        [treatment[seed] for seed in seeds],
-        seed=study.inference.seed,
-        margin=endpoint.margin,
-        alpha=study.inference.alpha,
-        resamples=study.inference.resamples,
-    )
+    ours, theirs = ([of[seed] for seed in seeds] for of in (treatment, baseline))
+    return infer(study, theirs, ours, endpoint.margin)
 
 
 def _adjusted(contrasts: list[Contrast]) -> list[Contrast]:
@@ -222,10 +219,9 @@ def _stabilities(study: Study, events: dict[tuple[str, int], StabilityEvents]) -
     return [replace(s, holm_p=float(p)) for s, p in zip(found, adjusted, strict=True)]
 
 
-def _costs(table: Table, arm: str, reference: str) -> Costs:
+def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
     ours, theirs = (table.usable(name, "calibration_error") for name in (arm, reference))
     level = 1 - table.results.study.inference.alpha
-    speeds = _speeds(table)
 
     def loss_of(kind: str) -> Cost | None:
         return _cost(
@@ -249,7 +245,7 @@ def _costs(table: Table, arm: str, reference: str) -> Costs:
     )
 
 
-def _speeds(table: Table) -> dict[tuple[str, str, int], float]:
+def _speeds(table: Table) -> Speeds:
     """Tokens per second by (kind, arm, seed): measured in turn, and as timed while training."""
     trials = table.results.trials
     as_trained = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from paribus.analysis.infer import infer
 from paribus.analysis.table import Table
 from paribus.errors import ParibusError
 from paribus.results import Results
-from paribus.statistics import Interval, PairedContrast, clopper_pearson, paired_contrast
+from paribus.statistics import Interval, PairedContrast, clopper_pearson
 from paribus.study.null import AGAIN
 
 
@@ -67,15 +68,7 @@ def calibrate(results: Results, pairs: int) -> Calibration:
     groups = [study.seeds[i : i + pairs] for i in range(0, len(study.seeds), pairs)]
     for seeds in groups:
         if all(seed in baseline and seed in again for seed in seeds):
-            contrasts.append(
-                paired_contrast(
-                    [baseline[seed] for seed in seeds],
-                    [again[seed] for seed in seeds],
-                    seed=study.inference.seed,
-                    alpha=alpha,
-                    resamples=study.inference.resamples,
-                )
-            )
+            contrasts.append(infer(study, [baseline[s] for s in seeds], [again[s] for s in seeds]))
     if not contrasts:
         raise ParibusError(f"no replicate of {results.path} is complete; run `paribus null` again")
 

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from paribus.analysis.infer import infer
 from paribus.analysis.parts import Sensitivity
 from paribus.analysis.table import Table
-from paribus.statistics import StatisticsError, learning_rate_sensitivity, paired_contrast
+from paribus.statistics import StatisticsError, learning_rate_sensitivity
 from paribus.study import Study
 
 
@@ -23,13 +24,8 @@ def sensitivities(table: Table) -> list[Sensitivity]:
         shared = [seed for seed in shared if math.isfinite(values[name][seed])]
         paired = None
         if len(shared) > 1:
-            paired = paired_contrast(
-                [theirs[seed] for seed in shared],
-                [values[name][seed] for seed in shared],
-                seed=study.inference.seed,
-                alpha=study.inference.alpha,
-                resamples=study.inference.resamples,
-            )
+            ours = values[name]
+            paired = infer(study, [theirs[s] for s in shared], [ours[s] for s in shared])
         found.append(Sensitivity(name, sweep.against, values[name], paired))
     return found
 

@@ -68,14 +68,9 @@ class Table:
 
     def is_measured(self, metric: str) -> bool:
         """Whether any trial has a value of it: a study may have no tasks, or a probe turned off."""
-        return (
-            any(
-                math.isfinite(value)
-                for (_, _, name), value in self.values.items()
-                if name == metric
-            )
-            or metric == self.results.study.primary.metric
-        )
+        if metric == self.results.study.primary.metric:
+            return True
+        return any(math.isfinite(self.values[*trial, metric]) for trial in self.events)
 
     def windows(self, arm: str, seed: int) -> pa.Table:
         """Loss and hits of every window of the validation split."""

@@ -11,10 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from paribus.analysis.infer import infer
 from paribus.analysis.parts import TaskContrast
 from paribus.analysis.table import Table
 from paribus.results import Results
-from paribus.statistics import PairedContrast, holm, paired_contrast
+from paribus.statistics import holm
 
 
 def task_contrasts(table: Table) -> list[TaskContrast]:
@@ -47,7 +48,7 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
                         tuple(seeds),
                         float(np.mean(theirs)),
                         float(np.mean(ours)),
-                        _infer(table, theirs, ours) if len(seeds) > 1 else None,
+                        infer(study, theirs, ours) if len(seeds) > 1 else None,
                     )
                 )
     if not found:
@@ -83,14 +84,3 @@ def _by_task(items: pa.Table) -> dict[str, np.ndarray]:
         name: np.array([np.mean(hits) for hits in questions.values()])
         for name, questions in found.items()
     }
-
-
-def _infer(table: Table, baseline: list[float], treatment: list[float]) -> PairedContrast:
-    inference = table.results.study.inference
-    return paired_contrast(
-        baseline,
-        treatment,
-        seed=inference.seed,
-        alpha=inference.alpha,
-        resamples=inference.resamples,
-    )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-CALIBRATION_BINS = 15  # of equal width, as in Guo et al. 2017
+from paribus.evaluation.bins import equal_width, gap_sum, tally
 
 UNITS = {
     "task": "1",
@@ -235,6 +235,4 @@ def calibration_error(probabilities: Sequence[Sequence[float]], answers: Sequenc
     hits = np.array(
         [np.argmax(row) == answer for row, answer in zip(probabilities, answers, strict=True)]
     )
-    bins = np.clip(np.ceil(confidence * CALIBRATION_BINS) - 1, 0, CALIBRATION_BINS - 1).astype(int)
-    gaps = np.bincount(bins, hits - confidence, CALIBRATION_BINS)
-    return float(np.abs(gaps).sum()) / len(answers)
+    return gap_sum(tally(equal_width(confidence), confidence, hits)) / len(answers)
