@@ -179,7 +179,7 @@ def evaluate(
     """Let finished trials answer zero- and few-shot tasks through the LM Evaluation Harness."""
     from paribus.cli import task_tables
     from paribus.execution import evaluate as evaluate_trials
-    from paribus.results import load_results
+    from paribus.results import ResultsFolder
 
     found = evaluate_trials(
         folder,
@@ -191,7 +191,7 @@ def evaluate(
         workers=workers,
         device=device,
     )
-    for part in task_tables.answers(load_results(folder).study, found):
+    for part in task_tables.answers(ResultsFolder(folder).read_study(), found):
         console.print(part)
     console.print(f"answers: {found.path}", soft_wrap=True)
 

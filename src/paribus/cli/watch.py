@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +121,8 @@ def _mean_curve(curves: list[Curve], iterations: int) -> list[float | None]:
 
 def sparkline(values: list[float | None], low: float, high: float) -> str:
     """A bar of eighths for each value between `low` and `high`; a space where there is none."""
-    span = (high - low) or 1.0
-    scaled: Callable[[float], int] = lambda x: round((x - low) / span * (len(BARS) - 1))  # noqa: E731
-    return "".join(" " if x is None else BARS[scaled(x)] for x in values).rstrip()
+    step = (high - low) / (len(BARS) - 1) or 1.0
+    return "".join(" " if x is None else BARS[round((x - low) / step)] for x in values).rstrip()
 
 
 def _controls(results: Results) -> list[str]:

@@ -18,13 +18,13 @@ import pyarrow as pa
 from paribus.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
-from paribus.execution.suite import FOLDER
+from paribus.execution.suite import FOLDER, make_suite
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.files import write_json, write_table
 from paribus.results.store import TrialFolder
 from paribus.results.tidy import of_trial
 from paribus.study.canonical import digest
-from paribus.tasks import SHOTS, WrittenSuite, build_suite, read_suite, write_suite
+from paribus.tasks import SHOTS, WrittenSuite, read_suite
 
 Kind = Literal["own", "standard"]
 
@@ -106,9 +106,7 @@ def _suite(results: Results, folder: ResultsFolder) -> WrittenSuite:
     study, there = results.study, folder.path / FOLDER
     if (there / "suite.json").is_file():
         return read_suite(there)
-    window = min(study.setting(arm).data.seq_len for arm in study.arms)
-    dataset = load_dataset(study.data, study.folder)
-    return write_suite(there, build_suite(dataset, study.tasks.seed, window))
+    return make_suite(study, load_dataset(study.data, study.folder), there)
 
 
 def answers_folder(out: Path, arm: str, seed: int) -> TrialFolder:

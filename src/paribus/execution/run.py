@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paribus.data import describe_data, load_dataset, read_corpus
+from paribus.data import Dataset, describe_data, load_dataset, read_corpus
 from paribus.errors import ParibusError
 from paribus.execution.live import Live
 from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
@@ -19,7 +19,7 @@ from paribus.execution.sinks import Sink, find_sinks, known_sinks
 from paribus.execution.suite import adopt_suite, drafted_suite
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results, registration, settle
 from paribus.results.files import write_json
-from paribus.study import Study
+from paribus.study import Data, Study
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -96,15 +96,15 @@ def run(
             raise ParibusError(f"{name} = {value} must be at least 1")
     folder = results_folder(study, results)
     folder.require_same(study)
-    data = _read_data(study)
+    datasets = _read_data(study)
     known_sinks(log)
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock():
         todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
         with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
             kind, size = _start(pool, study, workers, stack, len(todo))
-            _settle(folder, study, data, kind)
-            _describe_data(folder, study)
+            _settle(folder, study, datasets, kind)
+            _describe_data(folder, study, datasets[study.data])
             followers = _Followers(watch, Live(folder), find_sinks(log, study, folder.path))
             with contextlib.closing(followers):
                 _Run(study, folder, todo, pool, followers).train(size)
@@ -121,23 +121,23 @@ def register(
     """
     folder = results_folder(study, results)
     folder.require_same(study)
-    data = _read_data(study)
+    datasets = _read_data(study)
     with folder.lock(), Pool(study, folder.path, device=device, checkpoint_seconds=0) as pool:
         kind, _ = _start(pool, study, workers=1, stack=None, n_trials=1)
-        _settle(folder, study, data, kind)
+        _settle(folder, study, datasets, kind)
     return folder.path / "registration.json"
 
 
-def _read_data(study: Study) -> dict[str, Any]:
-    """By arm, what the registration says of its text; one that cannot be read is told at once."""
-    settings = {arm: study.setting(arm).data for arm in study.arms}
-    records = {data: load_dataset(data, study.folder).record for data in settings.values()}
-    return {arm: records[data] for arm, data in settings.items()}
+def _read_data(study: Study) -> dict[Data, Dataset]:
+    """The text as the study and each arm cut it; one that cannot be read is told at once."""
+    wanted = [study.data, *(study.setting(arm).data for arm in study.arms)]
+    return {data: load_dataset(data, study.folder) for data in dict.fromkeys(wanted)}
 
 
-def _settle(folder: ResultsFolder, study: Study, data: dict[str, Any], kind: str) -> None:
+def _settle(folder: ResultsFolder, study: Study, datasets: dict[Data, Dataset], kind: str) -> None:
     """Register the study, its tasks included, or go on under the registration that is there."""
-    with drafted_suite(study, folder) as suite:
+    data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
+    with drafted_suite(study, folder, datasets[study.data]) as suite:
         tasks: dict[str, Any] = {}
         if suite is not None:
             chosen = [task.name for task in suite.find(study.tasks.names)]
@@ -146,11 +146,10 @@ def _settle(folder: ResultsFolder, study: Study, data: dict[str, Any], kind: str
         adopt_suite(folder)
 
 
-def _describe_data(folder: ResultsFolder, study: Study) -> None:
+def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> None:
     """Write data.json, once: all arms read one text, whatever their windows."""
     path = folder.path / "data.json"
     if not path.is_file():
-        dataset = load_dataset(study.data, study.folder)
         write_json(path, describe_data(dataset, read_corpus(study.data, study.folder)))
 
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from paribus.data import load_dataset
+from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.study import Study
@@ -18,7 +18,9 @@ DRAFT = ".tasks"
 
 
 @contextlib.contextmanager
-def drafted_suite(study: Study, folder: ResultsFolder) -> Iterator[WrittenSuite | None]:
+def drafted_suite(
+    study: Study, folder: ResultsFolder, dataset: Dataset
+) -> Iterator[WrittenSuite | None]:
     """The suite of `study`, new or as an earlier run wrote it; None where the study has no tasks.
 
     A new one is a hidden draft that is gone afterwards, unless `adopt_suite` was called: nothing is
@@ -29,24 +31,32 @@ def drafted_suite(study: Study, folder: ResultsFolder) -> Iterator[WrittenSuite 
         yield None
         return
     draft, there = folder.path / DRAFT, folder.path / FOLDER
-    window = min(study.setting(arm).data.seq_len for arm in study.arms)
-    dataset = load_dataset(study.data, study.folder)
     try:
         if (there / "suite.json").is_file():
             suite = read_suite(there)
             found = suite.origin["seed"], suite.origin["window"], suite.origin["data"]
-            if found != (study.tasks.seed, window, dataset.digests):
+            if found != (study.tasks.seed, _window(study), dataset.digests):
                 raise ParibusError(
                     f"{there} was made from another text, seed or window; choose another folder "
                     "with --results"
                 )
         else:
             shutil.rmtree(draft, ignore_errors=True)  # of a run that was killed
-            suite = write_suite(draft, build_suite(dataset, study.tasks.seed, window))
+            suite = make_suite(study, dataset, draft)
         suite.find(study.tasks.names)
         yield suite
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def make_suite(study: Study, dataset: Dataset, at: Path) -> WrittenSuite:
+    """Draw the questions of `study` and write them to the folder `at`."""
+    return write_suite(at, build_suite(dataset, study.tasks.seed, _window(study)))
+
+
+def _window(study: Study) -> int:
+    """What every arm can read."""
+    return min(study.setting(arm).data.seq_len for arm in study.arms)
 
 
 def adopt_suite(folder: ResultsFolder) -> None:
