@@ -129,7 +129,7 @@ class Pool:
 
     def start(self) -> Worker:
         """One more worker; its first message will be "ready"."""
-        worker = Worker(self._hello, self._inbox)
+        worker = Worker(self._hello | {"number": len(self.workers)}, self._inbox)
         self.workers.append(worker)
         return worker
 
@@ -204,9 +204,9 @@ class Pool:
         return sender, message
 
 
-def default_workers(device: str) -> int:
-    """Worker processes where the user names none: one per core on a CPU, one on a GPU."""
+def default_workers(device: str, devices: int = 1) -> int:
+    """Worker processes where the user names none: one per core of a CPU, and one per GPU."""
     if device != "cpu":
-        return 1
+        return devices
     affinity = getattr(os, "sched_getaffinity", None)  # cores this process may use
     return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -138,7 +138,9 @@ class Stack:
         self.seeds = tuple(seeds)
         alike = isinstance(setting, Setting)
         self.settings = (setting,) * len(self.seeds) if alike else tuple(setting)
-        if len(self.settings) != len(self.seeds) or len({s.common for s in self.settings}) != 1:
+        if len(self.settings) != len(self.seeds) or any(
+            one.common != self.settings[0].common for one in self.settings
+        ):
             raise ValueError(
                 "a stack needs one setting per seed, alike in what they have in common"
             )
