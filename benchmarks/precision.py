@@ -8,10 +8,10 @@ evaluated in float32 on the whole validation split. Printed are the differences 
 bfloat16 minus float32, of each trial and of each contrast between arms, beside the limits that they
 are held to and the standard deviation over seeds, which is the scale of anything a study can show.
 
-A processor without bfloat16 multiplies it by a slow reference. There the products of two bfloat16
+A processor without bfloat16 multiplies it by a slow reference. There products of two bfloat16
 matrices are taken in float32 and rounded once, which is what the instructions do: a product of two
-bfloat16 numbers is exact in float32, sums are kept in float32, and the result is rounded to nearest.
-What remains is the order of sums, which is no two processors' own. Speed is then not measured.
+bfloat16 numbers is exact in float32, sums are kept in float32, and what leaves is rounded to
+nearest. The order of sums differs, as it does between any two processors. Speed is not measured.
 
 `--attention` times the ways to attend in bfloat16 instead, forward and back, in turn. It says
 something only where the processor has bfloat16.
@@ -26,7 +26,7 @@ import math
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paribus.data import load_dataset
+from paribus.execution.environment import has_bfloat16
 from paribus.execution.record import evaluate_on
 from paribus.model import build_model, load_parameters
 from paribus.study import Study, load_study
@@ -78,7 +79,7 @@ def train(study: Study, arm: str, seed: int, precision: str, rounded: bool) -> f
         for _ in range(setting.iterations):
             stack.step()
     if emulate:
-        # Of each linear map forward, and back for its input and its weight; the first has no input.
+        # Four linear maps a layer, each forward, and back for its input and for its weight.
         assert products.seen >= 3 * 4 * setting.model.n_layer * setting.iterations
     model = build_model(setting, dataset.vocab_size, study.folder)
     load_parameters(model, stack.parameters(0))
@@ -100,7 +101,10 @@ def compare(study: Study, rounded: bool) -> dict[str, Any]:
             flush=True,
         )
     full, mixed = losses.values()
-    rows = {f"trials of {arm}": [mixed[arm, s] - full[arm, s] for s in study.seeds] for arm in study.arms}
+    rows = {
+        f"trials of {arm}": [mixed[arm, s] - full[arm, s] for s in study.seeds]
+        for arm in study.arms
+    }
     contrasts = {
         f"{arm} - {reference}": [
             [one[arm, s] - one[reference, s] for s in study.seeds] for one in (full, mixed)
@@ -177,7 +181,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20, help="of --attention")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    native = torch.cpu._is_avx512_bf16_supported()
+    native = has_bfloat16(torch.device("cpu"))
     how = "native" if native else "not native"
     print(f"{platform.platform()}, PyTorch {torch.__version__}, bfloat16 {how}")
     if arguments.attention:

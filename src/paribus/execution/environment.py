@@ -41,6 +41,19 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether `device` itself multiplies bfloat16, as far as PyTorch tells; else it is emulated.
+
+    On x86 that is AVX512-BF16 or AMX, on ARM the BF16 extension, both used through oneDNN.
+    """
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
 def _processor() -> str:
     """The processor's model name, as far as the system tells it."""
     cpuinfo = Path("/proc/cpuinfo")

@@ -15,6 +15,7 @@ from paribus.data import Dataset, describe_data, load_dataset, read_corpus
 from paribus.errors import ParibusError
 from paribus.execution.live import Live
 from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
+from paribus.execution.precision import as_registered, settle_precision, warn_of_emulation
 from paribus.execution.sinks import Sink, find_sinks, known_sinks
 from paribus.execution.suite import adopt_suite, drafted_suite
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results, registration, settle
@@ -95,6 +96,7 @@ def run(
         if value is not None and value < 1:
             raise ParibusError(f"{name} = {value} must be at least 1")
     folder = results_folder(study, results)
+    study = as_registered(study, folder)
     folder.require_same(study)
     datasets = _read_data(study)
     known_sinks(log)
@@ -102,7 +104,7 @@ def run(
     with folder.lock():
         todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
         with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
-            kind, size = _start(pool, study, workers, stack, len(todo))
+            study, kind, size = _start(pool, study, workers, stack, len(todo))
             _settle(folder, study, datasets, kind)
             _describe_data(folder, study, datasets[study.data])
             followers = _Followers(watch, Live(folder), find_sinks(log, study, folder.path))
@@ -120,10 +122,11 @@ def register(
     registered there already.
     """
     folder = results_folder(study, results)
+    study = as_registered(study, folder)
     folder.require_same(study)
     datasets = _read_data(study)
     with folder.lock(), Pool(study, folder.path, device=device, checkpoint_seconds=0) as pool:
-        kind, _ = _start(pool, study, workers=1, stack=None, n_trials=1)
+        study, kind, _ = _start(pool, study, workers=1, stack=None, n_trials=1)
         _settle(folder, study, datasets, kind)
     return folder.path / "registration.json"
 
@@ -155,16 +158,19 @@ def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> Non
 
 def _start(
     pool: Pool, study: Study, workers: int | None, stack: int | None, n_trials: int
-) -> tuple[str, int]:
+) -> tuple[Study, str, int]:
     """Start the workers, and try one step of every arm before anything is written.
 
-    Returns the kind of device and the size of a stack.
+    Returns the study with its precision settled, the kind of device and the size of a stack.
     """
     first = pool.start()
-    kind = pool.answer(first)["device"]
+    ready = pool.answer(first)
+    kind = ready["device"]
+    study = settle_precision(study, ready, pool)
     size = stack or (1 if kind == "cpu" else len(study.seeds))
     if n_trials == 0:
-        return kind, size
+        return study, kind, size
+    warn_of_emulation(study, ready)
     # The others start (PyTorch takes seconds to import) while the first checks the arms.
     for _ in range(min(workers or default_workers(kind), n_trials) - 1):
         pool.start()
@@ -172,7 +178,7 @@ def _start(
         first.send({"do": "check", "arm": arm, "stack": size})
     for _ in study.arms:
         pool.answer(first)
-    return kind, size
+    return study, kind, size
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import torch
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.answer import answer
-from paribus.execution.environment import choose_device
+from paribus.execution.environment import choose_device, has_bfloat16
 from paribus.execution.record import finite
 from paribus.execution.throughput import time_arms
 from paribus.execution.trial import StackTask, dry_run, run_stack
@@ -65,7 +65,7 @@ def _work(tell: Any) -> None:
     torch.set_num_threads(1)
     if device.type == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
-    tell("ready", device=device.type)
+    tell("ready", device=device.type, bfloat16=has_bfloat16(device))
 
     stop = threading.Event()
     tasks = _tasks(stop)
@@ -83,6 +83,9 @@ def _work(tell: Any) -> None:
         return datasets[data]
 
     while (task := tasks.get()) is not None and not stop.is_set():
+        if task["do"] == "adopt":
+            study = parse_study(task["study"], folder=study.folder)
+            continue
         if task["do"] == "time":
             time_arms(study, results, dataset_of, device)
             tell("finished")

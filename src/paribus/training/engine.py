@@ -94,6 +94,8 @@ class Stack:
         probes: Sequence[Probe] = (),
         strict: bool = True,
     ) -> None:
+        if setting.training.precision == "auto":
+            raise ValueError("precision 'auto' is settled before training: study.with_precision")
         self.setting = setting
         self.seeds = tuple(seeds)
         self.t = 0
