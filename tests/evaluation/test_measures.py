@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import fields, replace
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from paribus.data import TOKEN_CLASSES
-from paribus.evaluation import TEMPERATURES, Measure, Predictions, all_measures, measures, predict
+from paribus.evaluation import TEMPERATURES, Measure, Predictions, all_measures, predict
 from paribus.evaluation.harness.outcome import METRICS as OF_TASKS
 from paribus.study import METRICS
 
@@ -176,20 +175,6 @@ def test_every_held_out_metric_of_a_study_is_a_measure_of_the_whole() -> None:
         if metric.record == "evaluation" and metric.name not in OF_TASKS:
             assert found[metric.name].unit == metric.unit
             assert "all" in found[metric.name].part_names(8)
-
-
-def test_two_measures_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    twice = ModuleType("twice")
-    for name in ("one", "two"):
-
-        def compute(predictions: Predictions) -> list:
-            return []
-
-        compute.__module__ = "twice"
-        setattr(twice, name, Measure("same", "", "", (), compute))
-    monkeypatch.setattr(measures.importlib, "import_module", lambda name: twice)
-    with pytest.raises(ValueError, match="measure 'same' is there twice"):
-        all_measures.__wrapped__()
 
 
 def by_name(predictions: Predictions) -> dict[str, dict[str, tuple]]:

@@ -7,8 +7,7 @@ Answers are kept in `evaluations/<digest of what was asked>/`, and asked for onc
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from paribus.data import load_dataset
 from paribus.errors import ParibusError
-from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
+from paribus.execution.pool import Device, Message, Pool, default_workers
 from paribus.execution.suite import FOLDER, make_suite
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.files import write_json, write_table
@@ -127,35 +126,17 @@ def _ask(
     device: Device,
 ) -> None:
     """Let worker processes answer for the trials `todo`, each in its own."""
-    waiting: deque[Message] = deque(
+    if not todo:
+        return
+    tasks: Iterator[Message] = (
         {"do": "answer", "arm": trial.arm, "seed": trial.seed, "request": request, "out": str(out)}
         for trial in todo
     )
-    if not waiting:
-        return
     with Pool(results.study, results.path, device=device, checkpoint_seconds=0) as pool:
         kind = pool.answer(pool.start())["device"]
-        for _ in range(min(workers or default_workers(kind), len(waiting)) - 1):
+        for _ in range(min(workers or default_workers(kind), len(todo)) - 1):
             pool.start()
-        busy: dict[Worker, Message] = {}
-
-        def give(worker: Worker) -> None:
-            if waiting:
-                busy[worker] = waiting.popleft()
-            worker.send(busy.get(worker, {"do": "leave"}))
-
-        at_work = set(pool.workers)
-        for worker in pool.workers:
-            give(worker)
-        while at_work:
-            worker, message = pool.receive()
-            if message is None:
-                at_work.discard(worker)
-                if worker in busy:
-                    raise worker.died(f"on {busy[worker]['arm']}/seed-{busy[worker]['seed']}")
-            elif message["event"] == "finished":
-                del busy[worker]
-                give(worker)
+        pool.work(lambda: next(tasks, None), lambda task: f"on {task['arm']}/seed-{task['seed']}")
 
 
 def _collect(results: Results, out: Path) -> Answers:

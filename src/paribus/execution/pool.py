@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
 from typing import Any, Literal, Self
@@ -154,6 +155,45 @@ class Pool:
             if sender is worker:
                 return message
             self._unread.append((sender, message))
+
+    def work(
+        self,
+        next_task: Callable[[], Message | None],
+        doing: Callable[[Message], str],
+        hear: Callable[[Message, Message], None] = lambda task, message: None,
+    ) -> None:
+        """Give every worker one task after another until there are none, then let it leave.
+
+        Args:
+            next_task: what to do next; None lets the worker that asks leave.
+            doing: words for a task, should its worker die ("on baseline/seed-1").
+            hear: hears of the task and each message on it, "finished" before the next is given.
+
+        Raises ParibusError where a worker dies in the middle of a task or says that something is
+        wrong.
+        """
+        busy: dict[Worker, Message] = {}
+
+        def give(worker: Worker) -> None:
+            task = next_task()
+            if task is not None:
+                busy[worker] = task
+            worker.send(task or {"do": "leave"})
+
+        at_work = set(self.workers)
+        for worker in self.workers:
+            give(worker)
+        while at_work:
+            worker, message = self.receive()
+            if message is None:
+                at_work.discard(worker)
+                if worker in busy:
+                    raise worker.died(doing(busy[worker]))
+            elif message["event"] != "ready":
+                hear(busy[worker], message)
+                if message["event"] == "finished":
+                    del busy[worker]
+                    give(worker)
 
     def _arriving(self) -> tuple[Worker, Message | None]:
         sender, message = self._inbox.get()

@@ -14,7 +14,7 @@ from typing import Any
 from paribus.data import Dataset, describe_data, load_dataset, read_corpus
 from paribus.errors import ParibusError
 from paribus.execution.live import Live
-from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
+from paribus.execution.pool import Device, Message, Pool, default_workers
 from paribus.execution.precision import as_registered, settle_precision, warn_of_emulation
 from paribus.execution.sinks import Sink, find_sinks, known_sinks
 from paribus.execution.suite import adopt_suite, drafted_suite
@@ -225,39 +225,24 @@ class _Run:
         self.pool = pool
         self.followers = followers
         self.waiting: deque[Message] = deque()
-        self.busy: dict[Worker, Message] = {}
         self.steps_done = {trial: self._checkpointed(*trial) for trial in todo}
         self.progress = self._start_of_progress()
 
     def train(self, stack_size: int) -> None:
         self.waiting.extend(self._stacks(stack_size))
-        at_work = set(self.pool.workers)
-        for worker in self.pool.workers:
-            self._give(worker)
-        while at_work:
-            worker, message = self.pool.receive()
-            if message is None:
-                at_work.discard(worker)
-                if worker in self.busy:
-                    raise worker.died(self._doing(self.busy[worker]))
-            elif message["event"] == "progress":
-                self._note_progress(message)
-            elif message["event"] == "finished":
-                task = self.busy.pop(worker)
-                if task["do"] == "train":
-                    self._note_finished(task)
-                self._give(worker)
+        self.pool.work(self._next_task, self._doing, self._hear)
 
-    def _give(self, worker: Worker) -> None:
+    def _next_task(self) -> Message | None:
         if self.waiting:
-            self.busy[worker] = self.waiting.popleft()
-            worker.send(self.busy[worker])
-        elif not self.busy and self._is_untimed():
-            # The last one to be done has the machine to itself.
-            self.busy[worker] = {"do": "time"}
-            worker.send(self.busy[worker])
-        else:
-            worker.send({"do": "leave"})
+            return self.waiting.popleft()
+        # The one that is done last has the machine to itself.
+        return {"do": "time"} if self._is_untimed() else None
+
+    def _hear(self, task: Message, message: Message) -> None:
+        if message["event"] == "progress":
+            self._note_progress(message)
+        elif task["do"] == "train":
+            self._note_finished(task)
 
     def _is_untimed(self) -> bool:
         return self.progress.n_finished == self.progress.n_trials and not self.folder.has_throughput

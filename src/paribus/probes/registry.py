@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from functools import cache
 
-import paribus.probes
+from paribus.declared import declared
 from paribus.errors import ParibusError, nearest
 from paribus.model import Probe, load_own
 from paribus.model.observe import Labels, Measure
@@ -36,13 +34,7 @@ def probe(
 @cache
 def shipped_probes() -> dict[str, Probe]:
     """The probes in this folder, by name and in its order."""
-    found: dict[str, Probe] = {}
-    for info in pkgutil.iter_modules(paribus.probes.__path__):
-        module = importlib.import_module(f"paribus.probes.{info.name}")
-        for value in vars(module).values():
-            if isinstance(value, Probe) and found.setdefault(value.name, value) is not value:
-                raise ValueError(f"two probes are called '{value.name}'")
-    return found
+    return declared("paribus.probes", Probe)
 
 
 def study_probes(study: Study) -> list[Probe]:

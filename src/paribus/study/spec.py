@@ -161,6 +161,19 @@ class Setting(Spec):
         return self
 
     @property
+    def common(self) -> Setting:
+        """What replicas of one stack have in common: all but learning rate, weight decay and
+        initial weights. An own module may read any of them, so with one nothing is left out."""
+        if any(self.model.modules.model_dump().values()):
+            return self
+        plain = Optimizer()
+        same = {"learning_rate": plain.learning_rate, "weight_decay": plain.weight_decay}
+        optimizer = self.training.optimizer.model_copy(update=same)
+        training = self.training.model_copy(update={"optimizer": optimizer})
+        model = self.model.model_copy(update={"init": Init()})
+        return self.model_copy(update={"model": model, "training": training})
+
+    @property
     def tokens_per_step(self) -> int:
         return self.training.batch_size * self.data.seq_len
 

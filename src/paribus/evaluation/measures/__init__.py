@@ -7,12 +7,11 @@ folder is found by itself, and the contract tests run over it.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from paribus.declared import declared
 from paribus.evaluation.parts import Parts, Row
 from paribus.evaluation.predictions import Predictions
 
@@ -49,18 +48,5 @@ def measure(
 
 @cache
 def all_measures() -> tuple[Measure, ...]:
-    """Every measure of this folder, by file and then by its place in the file.
-
-    Raises ValueError where two have one name.
-    """
-    found: dict[str, Measure] = {}
-    for module_name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
-        module = importlib.import_module(f"{__name__}.{module_name}")
-        for value in vars(module).values():
-            # A measure that another file imported is not that file's.
-            if not isinstance(value, Measure) or value.compute.__module__ != module.__name__:
-                continue
-            if value.name in found:
-                raise ValueError(f"measure '{value.name}' is there twice, again in {module_name}")
-            found[value.name] = value
-    return tuple(found.values())
+    """Every measure of this folder, by file and then by its place in the file."""
+    return tuple(declared(__name__, Measure).values())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Sequence
 from functools import cache
 
+from paribus.declared import declared
 from paribus.errors import ParibusError, nearest
 from paribus.tasks.task import Task
 
@@ -14,14 +13,7 @@ from paribus.tasks.task import Task
 @cache
 def all_tasks() -> dict[str, Task]:
     """Every task by name, sorted."""
-    found: dict[str, Task] = {}
-    for module in pkgutil.iter_modules(__path__):
-        for value in vars(importlib.import_module(f"{__name__}.{module.name}")).values():
-            if isinstance(value, Task):
-                if value.name in found:
-                    raise ValueError(f"task '{value.name}' is registered twice")
-                found[value.name] = value
-    return dict(sorted(found.items()))
+    return dict(sorted(declared(__name__, Task).items()))
 
 
 def find_tasks(names: Sequence[str] | None = None) -> list[Task]:

@@ -1,0 +1,34 @@
+"""What the files of a folder declare: the registries of probes, measures and tasks, without a list.
+
+A file put into such a folder is found by itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Protocol, TypeVar
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Named)
+
+
+def declared(package: str, kind: type[T]) -> dict[str, T]:
+    """Every `kind` in the modules of `package`, by name; in the order of files, then of lines.
+
+    Raises ValueError where two have one name.
+    """
+    found: dict[str, T] = {}
+    for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        module = importlib.import_module(f"{package}.{info.name}")
+        for value in vars(module).values():
+            if isinstance(value, kind) and found.setdefault(value.name, value) is not value:
+                raise ValueError(
+                    f"{kind.__name__.lower()} '{value.name}' is there twice, again in {info.name}"
+                )
+    return found

@@ -1,0 +1,59 @@
+"""Registries without a list: what the files of a package declare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paribus.declared import declared
+from paribus.evaluation import Measure
+from paribus.evaluation.measures import all_measures
+from paribus.model import Probe
+from paribus.probes import shipped_probes
+from paribus.tasks import all_tasks
+from paribus.tasks.task import Task
+
+REGISTRIES = {
+    "paribus.probes": (Probe, lambda: list(shipped_probes().values())),
+    "paribus.evaluation.measures": (Measure, lambda: list(all_measures())),
+    "paribus.tasks.generators": (Task, lambda: list(all_tasks().values())),
+}
+
+
+@pytest.fixture
+def package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Path:
+    """An empty package; its name is that of the folder, another one for every test."""
+    folder = tmp_path / f"declares_{request.node.name}"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder
+
+
+def test_files_are_read_by_name_and_then_by_line(package: Path) -> None:
+    (package / "b.py").write_text("from pathlib import Path\nz, a = Path('z'), Path('a')\n")
+    (package / "a.py").write_text("from pathlib import Path\nm, no_path = Path('m'), 'x'\n")
+    assert list(declared(package.name, Path)) == ["m", "z", "a"]
+
+
+def test_what_another_file_imports_is_there_once(package: Path) -> None:
+    (package / "a.py").write_text(f"from {package.name}.b import z\n")
+    (package / "b.py").write_text("from pathlib import Path\nz = Path('z')\n")
+    assert declared(package.name, Path) == {"z": Path("z")}
+
+
+def test_two_of_one_name_are_refused(package: Path) -> None:
+    for name in ("one", "two"):
+        (package / f"{name}.py").write_text("from pathlib import Path\nz = Path('z')\n")
+    with pytest.raises(ValueError, match="path 'z' is there twice, again in two"):
+        declared(package.name, Path)
+
+
+@pytest.mark.parametrize("name", REGISTRIES)
+def test_the_registries_that_ship_are_what_their_files_declare(name: str) -> None:
+    kind, found = REGISTRIES[name]
+    assert declared(name, kind).keys() == {value.name for value in found()}
+    assert len(found()) > 5
