@@ -36,7 +36,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paribus.data import load_dataset
-from paribus.execution.environment import has_bfloat16
+from paribus.execution.environment import native_precision
 from paribus.execution.record import evaluate_on
 from paribus.model import build_model, load_parameters
 from paribus.study import Study, load_study
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20, help="of --attention")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    native = has_bfloat16(torch.device("cpu"))
+    native = native_precision(torch.device("cpu")) == "bfloat16"
     how = "native" if native else "not native"
     print(f"{platform.platform()}, PyTorch {torch.__version__}, bfloat16 {how}")
     if arguments.attention:

@@ -12,7 +12,7 @@ import torch
 
 import paribus
 from paribus.errors import ParibusError
-from paribus.execution.environment import has_bfloat16
+from paribus.execution.environment import native_precision
 from paribus.execution.pool import Pool, Worker
 from paribus.results import ResultsFolder
 from paribus.results.registration import read_registration
@@ -37,15 +37,15 @@ ARMS = {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm
 
 
 @pytest.fixture
-def on_a_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """`on_a_machine(True)`: from here on, workers say that they have bfloat16."""
+def on_a_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """`on_a_machine("bfloat16")`: from here on, workers say that this is native to them."""
     answer = Pool.answer
 
-    def pretend(has_it: bool) -> None:
+    def pretend(precision: str) -> None:
         def answered(self: Pool, worker: Worker) -> dict[str, Any]:
             message = answer(self, worker)
             ready = message["event"] == "ready"
-            return message | {"bfloat16": has_it} if ready else message
+            return message | {"precision": precision} if ready else message
 
         monkeypatch.setattr(Pool, "answer", answered)
 
@@ -55,11 +55,11 @@ def on_a_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
 def test_auto_is_settled_at_registration_and_kept_elsewhere(
     tiny: Maker,
     tmp_path: Path,
-    on_a_machine: Callable[[bool], None],
+    on_a_machine: Callable[[str], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, logger="paribus")
-    on_a_machine(True)
+    on_a_machine("bfloat16")
     first = paribus.run(tiny("auto"), tmp_path / "r", workers=2)
     assert first.study.digest == tiny("bfloat16").digest
     registered = read_registration(ResultsFolder(tmp_path / "r"))
@@ -73,7 +73,7 @@ def test_auto_is_settled_at_registration_and_kept_elsewhere(
     assert not caplog.records  # the device has it
 
     # Another machine goes on in what was registered, and says what that costs, once.
-    on_a_machine(False)
+    on_a_machine("float32")
     more = paribus.run(tiny("auto", seeds=(1, 2)), tmp_path / "r", workers=2)
     assert more.study.digest == tiny("bfloat16", seeds=(1, 2)).digest
     assert more.trials["layernorm", 2]["setting"]["training"]["precision"] == "bfloat16"
@@ -92,38 +92,48 @@ def test_auto_is_settled_at_registration_and_kept_elsewhere(
 
 
 def test_registering_settles_it_and_an_estimate_says_what_it_would_be(
-    tiny: Maker, tmp_path: Path, on_a_machine: Callable[[bool], None]
+    tiny: Maker, tmp_path: Path, on_a_machine: Callable[[str], None]
 ) -> None:
-    on_a_machine(True)
+    on_a_machine("bfloat16")
     path = paribus.register(tiny("auto"), tmp_path / "r")
     registered = read_registration(ResultsFolder(path.parent))
     assert registered is not None
     assert registered["study_digest"] == tiny("bfloat16").digest
     cost = paribus.estimate(tiny("auto"), workers=1)
     assert (cost.precision, cost.emulated) == ("bfloat16", False)
-    on_a_machine(False)
+    on_a_machine("float32")
     cost = paribus.estimate(tiny("bfloat16"), workers=1)
     assert (cost.precision, cost.emulated) == ("bfloat16", True)
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "has_it"),
+    ("capabilities", "precision"),
     [
-        ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": False}, False),
-        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": True}, True),
-        ({"architecture": "x86_64", "amx_bf16": True}, True),
-        ({"architecture": "arm64", "neon": True, "bf16": True}, True),
-        ({"architecture": "arm64", "neon": True, "bf16": False}, False),
-        ({}, False),
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": False}, "float32"),
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": True}, "bfloat16"),
+        ({"architecture": "x86_64", "amx_bf16": True}, "bfloat16"),
+        ({"architecture": "arm64", "neon": True, "bf16": True}, "bfloat16"),
+        ({"architecture": "arm64", "neon": True, "bf16": False}, "float32"),
+        ({}, "float32"),
     ],
 )
-def test_what_a_processor_can_do(
-    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, Any], has_it: bool
+def test_what_is_native_to_a_processor(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, Any], precision: str
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    assert has_bfloat16(torch.device("cpu")) is has_it
+    assert native_precision(torch.device("cpu")) == precision
     # Without oneDNN nothing uses the instructions.
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert not has_bfloat16(torch.device("cpu"))
-    assert not has_bfloat16(torch.device("mps"))
+    assert native_precision(torch.device("cpu")) == "float32"
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_what_is_native_to_a_gpu(monkeypatch: pytest.MonkeyPatch, supported: bool) -> None:
+    def is_bf16_supported(including_emulation: bool = True) -> bool:
+        return supported or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_bf16_supported)
+    expected = "bfloat16" if supported else "float32"
+    assert native_precision(torch.device("cuda")) == expected
+    assert native_precision(torch.device("mps")) == "float32"

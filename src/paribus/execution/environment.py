@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -41,11 +41,16 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def has_bfloat16(device: torch.device) -> bool:
-    """Whether `device` itself multiplies bfloat16, as far as PyTorch tells; else it is emulated.
+def native_precision(device: torch.device) -> Literal["float32", "bfloat16"]:
+    """What a study's precision "auto" means on `device`: bfloat16 where its products are native.
 
-    On x86 that is AVX512-BF16 or AMX, on ARM the BF16 extension, both used through oneDNN.
+    A CPU has them with AVX512-BF16 or AMX, on ARM with the BF16 extension, through oneDNN. Of MPS,
+    PyTorch does not tell.
     """
+    return "bfloat16" if _has_bfloat16(device) else "float32"
+
+
+def _has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():

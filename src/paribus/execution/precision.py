@@ -23,7 +23,7 @@ def settle_precision(study: Study, ready: Message, pool: Pool) -> Study:
     """
     if not is_open(study):
         return study
-    settled = with_precision(study, "bfloat16" if ready["bfloat16"] else "float32")
+    settled = with_precision(study, ready["precision"])
     pool.work_on(settled)
     return settled
 
@@ -39,4 +39,4 @@ def warn_of_emulation(study: Study, ready: Message) -> None:
 def is_emulated(study: Study, ready: Message) -> bool:
     """Whether an arm wants bfloat16 of a device without it; of MPS, PyTorch does not tell."""
     wanted = {study.setting(arm).training.precision for arm in study.arms}
-    return "bfloat16" in wanted and not ready["bfloat16"] and ready["device"] != "mps"
+    return "bfloat16" in wanted - {ready["precision"]} and ready["device"] != "mps"

@@ -23,7 +23,7 @@ import torch
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.answer import answer
-from paribus.execution.environment import choose_device, has_bfloat16
+from paribus.execution.environment import choose_device, native_precision
 from paribus.execution.record import finite
 from paribus.execution.throughput import time_arms
 from paribus.execution.trial import StackTask, dry_run, run_stack
@@ -65,7 +65,7 @@ def _work(tell: Any) -> None:
     torch.set_num_threads(1)
     if device.type == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
-    tell("ready", device=device.type, bfloat16=has_bfloat16(device))
+    tell("ready", device=device.type, precision=native_precision(device))
 
     stop = threading.Event()
     tasks = _tasks(stop)
