@@ -64,13 +64,10 @@ def model_size(study: Study, arm: str, dataset: Dataset) -> dict[str, int]:
 
 
 def _matrix_product_speed(setting: Setting, device: torch.device) -> float:
-    """Floating-point operations per second of the model's largest kind of product."""
+    """Floating-point operations per second of the model's largest kind of product, float32."""
     rows = min(setting.tokens_per_step, 2048)
     d_model, wide = setting.model.d_model, setting.model.mlp_ratio * setting.model.d_model
-    kind = torch.bfloat16 if setting.training.precision == "bfloat16" else torch.float32
-    a, b = (
-        torch.ones(shape, dtype=kind, device=device) for shape in ((rows, d_model), (d_model, wide))
-    )
+    a, b = torch.ones(rows, d_model, device=device), torch.ones(d_model, wide, device=device)
     seconds = [_seconds(lambda: a @ b, device) for _ in range(10)]
     return 2 * rows * d_model * wide / min(seconds)
 
