@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -51,6 +51,24 @@ def choose_device(name: str, number: int = 0) -> torch.device:
 def count_devices(device: torch.device) -> int:
     """How many of its kind there are; of CPUs one, whatever its cores."""
     return torch.cuda.device_count() if device.type == "cuda" else 1
+
+
+def native_precision(device: torch.device) -> Literal["float32", "bfloat16"]:
+    """What a study's precision "auto" means on `device`: bfloat16 where its products are native.
+
+    A CPU has them with AVX512-BF16 or AMX, on ARM with the BF16 extension, through oneDNN. Of MPS,
+    PyTorch does not tell.
+    """
+    return "bfloat16" if _has_bfloat16(device) else "float32"
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def _processor() -> str:

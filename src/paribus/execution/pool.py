@@ -133,6 +133,12 @@ class Pool:
         self.workers.append(worker)
         return worker
 
+    def work_on(self, study: Study) -> None:
+        """Let every worker, present and future, work on `study` from its next task on."""
+        self._hello["study"] = study.model_dump(mode="json")
+        for worker in self.workers:
+            worker.send({"do": "adopt", "study": self._hello["study"]})
+
     def receive(self) -> tuple[Worker, Message | None]:
         """The next message of anyone; None if that worker has left.
 

@@ -17,6 +17,7 @@ from paribus.data import Dataset, describe_data, load_dataset, read_corpus
 from paribus.errors import ParibusError
 from paribus.execution.live import Live
 from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
+from paribus.execution.precision import as_registered, settle_precision, warn_of_emulation
 from paribus.execution.sinks import Sink, find_sinks, known_sinks
 from paribus.execution.stacks import default_size, plan_stacks, sharing_arms
 from paribus.execution.suite import adopt_suite, drafted_suite
@@ -99,6 +100,7 @@ def run(
         if value is not None and value < 1:
             raise ParibusError(f"{name} = {value} must be at least 1")
     folder = results_folder(study, results)
+    study = as_registered(study, folder)
     folder.require_same(study)
     datasets = _read_data(study)
     known_sinks(log)
@@ -106,7 +108,7 @@ def run(
     with folder.lock():
         todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
         with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
-            kind, size = _start(pool, study, workers, stack, len(todo))
+            study, kind, size = _start(pool, study, workers, stack, len(todo))
             _settle(folder, study, datasets, kind)
             _describe_data(folder, study, datasets[study.data])
             followers = _Followers(watch, Live(folder), find_sinks(log, study, folder.path))
@@ -124,10 +126,11 @@ def register(
     registered there already.
     """
     folder = results_folder(study, results)
+    study = as_registered(study, folder)
     folder.require_same(study)
     datasets = _read_data(study)
     with folder.lock(), Pool(study, folder.path, device=device, checkpoint_seconds=0) as pool:
-        kind, _ = _start(pool, study, workers=1, stack=None, n_trials=1)
+        study, kind, _ = _start(pool, study, workers=1, stack=None, n_trials=1)
         _settle(folder, study, datasets, kind)
     return folder.path / "registration.json"
 
@@ -159,17 +162,19 @@ def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> Non
 
 def _start(
     pool: Pool, study: Study, workers: int | None, stack: int | None, n_trials: int
-) -> tuple[str, int]:
+) -> tuple[Study, str, int]:
     """Start the workers, and try one step of every arm before anything is written.
 
-    Returns the kind of device and the size of a stack.
+    Returns the study with its precision settled, the kind of device and the size of a stack.
     """
     first = pool.start()
     ready = pool.answer(first)
     kind = ready["device"]
+    study = settle_precision(study, ready, pool)
     size = stack or default_size(study, kind, ready["devices"])
     if n_trials == 0:
-        return kind, size
+        return study, kind, size
+    warn_of_emulation(study, ready)
     # The others start (PyTorch takes seconds to import) while the first checks the arms.
     n_workers = min(workers or default_workers(kind, ready["devices"]), n_trials)
     for _ in range(n_workers - 1):
@@ -178,7 +183,7 @@ def _start(
         first.send({"do": "check", "arm": arm, "stack": size})
     for _ in study.arms:
         pool.answer(first)
-    return kind, _fitting(pool, first, study, size, math.ceil(n_workers / ready["devices"]))
+    return study, kind, _fitting(pool, first, study, size, math.ceil(n_workers / ready["devices"]))
 
 
 def _fitting(pool: Pool, worker: Worker, study: Study, size: int, sharing: int) -> int:

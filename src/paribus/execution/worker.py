@@ -24,7 +24,7 @@ from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.answer import answer
 from paribus.execution.capacity import largest_stack
-from paribus.execution.environment import choose_device, count_devices
+from paribus.execution.environment import choose_device, count_devices, native_precision
 from paribus.execution.failures import machine_failure
 from paribus.execution.record import finite
 from paribus.execution.throughput import time_arms
@@ -72,7 +72,12 @@ def _work(tell: Any) -> None:
         torch.use_deterministic_algorithms(True, warn_only=True)
         # It would cost a pass over every tensor; nothing here reads what it has not written.
         setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
-    tell("ready", device=device.type, devices=count_devices(device))
+    tell(
+        "ready",
+        device=device.type,
+        devices=count_devices(device),
+        precision=native_precision(device),
+    )
 
     stop = threading.Event()
     tasks = _tasks(stop)
@@ -90,6 +95,9 @@ def _work(tell: Any) -> None:
         return datasets[data]
 
     while (task := tasks.get()) is not None and not stop.is_set():
+        if task["do"] == "adopt":
+            study = parse_study(task["study"], folder=study.folder)
+            continue
         if task["do"] == "time":
             time_arms(study, results, dataset_of, device)
             tell("finished")

@@ -127,8 +127,10 @@ class Training(Spec):
     schedule: Schedule = Schedule()
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest total gradient norm; larger gradients are scaled down to it."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """`bfloat16` is mixed: float32 weights and optimizer, bfloat16 matrix products."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """`bfloat16` is mixed: float32 weights and optimizer, bfloat16 matrix products; evaluation is
+    float32 either way. `auto` is bfloat16 where the device has it, else float32: settled when the
+    study is registered, and kept."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 

@@ -145,6 +145,8 @@ class Stack:
                 "a stack needs one setting per seed, alike in what they have in common"
             )
         setting = self.setting = self.settings[0]
+        if setting.training.precision == "auto":
+            raise ValueError("precision 'auto' is settled before training: study.with_precision")
         self.t = 0
         self.device = torch.device(device)
         on_gpu = self.device.type == "cuda"
