@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,14 @@ SMALL: dict[str, Any] = {
         "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}},
     },
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """No record of a test has to survive a power cut: waiting for the disk took a minute of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paribus.results.files.os.fsync", lambda file: None)
+        yield
 
 
 # An own module, as a user writes it: for `model.modules.<site> = "own.py:Nothing"`.
