@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from paribus.model import (
 from paribus.streams import key
 from paribus.study import Setting
 from paribus.training.optimizer import AdamW, clip_factors, is_decayed
+from paribus.training.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, PROBES
 from paribus.training.schedule import learning_rate
 
 # Measured at every step by the engine itself, with their units; probes add their own columns.
@@ -97,6 +98,7 @@ class Stack:
         self.setting = setting
         self.seeds = tuple(seeds)
         self.t = 0
+        self.on_phase: Callable[[str], object] = lambda phase: None  # hears what a step begins
         self.batch_digests = [FIRST_DIGEST] * len(self.seeds)
         self._dataset = dataset
         self.device = torch.device(device)
@@ -145,9 +147,15 @@ class Stack:
         """One optimizer step of every replica that is still finite."""
         due = [probe for probe in self.probes if probe.is_due(self.t, self.setting.iterations)]
         tapped = list(dict.fromkeys(path for probe in due for path in probe.paths(self.setting)))
+        self.on_phase(DATA)
         windows = self._next_windows()
+        self.on_phase(FORWARD)
         losses_R, outputs = self._losses(windows[..., :-1], windows[..., 1:], tapped)
+        self.on_phase(BACKWARD)
         (grads_RN,) = torch.autograd.grad(losses_R.sum(), self._weights)
+        self.on_phase(PROBES)
+        before_RN = self._weights.detach().clone() if due else self._weights
+        self.on_phase(OPTIMIZER)
         losses_R = losses_R.detach()
         norms_R = torch.linalg.vector_norm(grads_RN, dim=1)
 
@@ -164,13 +172,14 @@ class Stack:
         factors_R1 = clip_factors(norms_R, training.grad_clip)[:, None]
         clipped_RN = torch.where(self._alive[:, None], grads_RN * factors_R1, 0.0)
         rates_R = torch.where(self._alive, rate, 0.0)
-        before_RN = self._weights.detach().clone() if due else self._weights
         self._adamw.update(self._weights, clipped_RN, rates_R[:, None], self.t)
 
+        self.on_phase(PROBES)
         measured_RC = torch.stack([losses_R, norms_R, torch.full_like(losses_R, rate)], dim=1)
         if self.probes:
             view = self._view(due, windows[..., :-1], outputs, before_RN, grads_RN)
             measured_RC = torch.cat([measured_RC, *self._measure(due, view)], dim=1)
+        self.on_phase(OTHER)
         self._measured.append(measured_RC.masked_fill(~was_alive[:, None], math.nan))
         self.t += 1
 
