@@ -170,3 +170,8 @@ def default_workers(device: str) -> int:
         return 1
     affinity = getattr(os, "sched_getaffinity", None)  # cores this process may use
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def default_stack(device: str, n_seeds: int) -> int:
+    """Replicas side by side where the user names none: one on a CPU, all seeds on a GPU."""
+    return 1 if device == "cpu" else n_seeds

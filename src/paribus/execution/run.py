@@ -14,7 +14,7 @@ from typing import Any
 from paribus.data import Dataset, describe_data, load_dataset, read_corpus
 from paribus.errors import ParibusError
 from paribus.execution.live import Live
-from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
+from paribus.execution.pool import Device, Message, Pool, Worker, default_stack, default_workers
 from paribus.execution.sinks import Sink, find_sinks, known_sinks
 from paribus.execution.suite import adopt_suite, drafted_suite
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results, registration, settle
@@ -162,7 +162,7 @@ def _start(
     """
     first = pool.start()
     kind = pool.answer(first)["device"]
-    size = stack or (1 if kind == "cpu" else len(study.seeds))
+    size = stack or default_stack(kind, len(study.seeds))
     if n_trials == 0:
         return kind, size
     # The others start (PyTorch takes seconds to import) while the first checks the arms.

@@ -27,7 +27,7 @@ from paribus.execution.environment import choose_device
 from paribus.execution.record import finite
 from paribus.execution.throughput import time_arms
 from paribus.execution.trial import StackTask, dry_run, run_stack
-from paribus.execution.warm_up import measure, model_size
+from paribus.execution.warm_up import bench_stack, measure, model_size
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study
 
@@ -102,6 +102,10 @@ def _work(tell: Any) -> None:
             continue
         if task["do"] == "measure":
             tell("measured", **measure(study, arm, dataset, device))
+            continue
+        if task["do"] == "bench":
+            found = bench_stack(study, arm, dataset, device, task["stack"], task["steps"])
+            tell("measured", **found)
             continue
         stack = StackTask(
             study, arm, tuple(task["seeds"]), results, device, hello["checkpoint_seconds"]
