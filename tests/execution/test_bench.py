@@ -170,3 +170,44 @@ def test_a_ceiling_is_near_what_one_product_reaches() -> None:
     seconds = min(timed(lambda: x @ w.T, CPU)[1] for _ in range(30))
     alone = 2 * 512 * 512 * 256 / seconds
     assert 0.3 < product_speed([(512, 256)], 512, device=CPU) / alone < 3
+
+
+def test_on_a_gpu_the_device_marks_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events stand for the device's clock, in milliseconds; the host's clock has no say."""
+    moments = iter([0.0, 2.0, 7.0, 7.5])
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self, stream: object) -> None:
+            self.moment = next(moments)
+
+        def elapsed_time(self, until: Event) -> float:
+            return until.moment - self.moment
+
+    waited: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    clock = PhaseClock(torch.device("cuda"))
+    for phase in ("data", "forward", "data", OTHER):
+        clock.begin(phase)
+    assert not waited  # a mark holds nothing up
+    charged = clock.seconds()
+    assert waited == [torch.device("cuda")]
+    assert {p: s for p, s in charged.items() if s} == {"data": 0.0025, "forward": 0.005}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_is_measured(small_study: Maker) -> None:
+    found = paribus.bench(small_study(), device="cuda", stacks=[1, 4])
+    assert found.workers == 1
+    assert found.machine["device"] == torch.cuda.get_device_name()
+    for speed in found.speeds:
+        assert 0 < speed.share <= 1.2
+        assert speed.processor_share is None
+        assert speed.device_memory_bytes
+        assert math.isclose(sum(speed.phase_seconds.values()), speed.step_seconds)
+    assert found.speeds[1].device_memory_bytes > found.speeds[0].device_memory_bytes
