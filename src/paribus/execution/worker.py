@@ -29,7 +29,7 @@ from paribus.execution.failures import machine_failure
 from paribus.execution.record import finite
 from paribus.execution.throughput import time_arms
 from paribus.execution.trial import StackTask, dry_run, run_stack
-from paribus.execution.warm_up import measure, model_size
+from paribus.execution.warm_up import bench_stack, measure, model_size
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study
 
@@ -121,6 +121,10 @@ def _work(tell: Any) -> None:
             continue
         if task["do"] == "measure":
             tell("measured", **measure(study, arm, dataset, device))
+            continue
+        if task["do"] == "bench":
+            found = bench_stack(study, arm, dataset, device, task["stack"], task["steps"])
+            tell("measured", **found)
             continue
         trials = tuple((arm, seed) for arm, seed in task["trials"])
         stack = StackTask(study, trials, results, device, hello["checkpoint_seconds"])
