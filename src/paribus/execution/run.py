@@ -91,6 +91,9 @@ def run(
         watch: hears of progress, several times a second at most.
         log: trackers that follow the run, by name (see `paribus.execution.sinks`).
 
+    A precision "auto" is settled by the device of the first run, or of `register`, and kept; where
+    a later device has to emulate it, one warning of the logger "paribus" says so.
+
     Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
     written, and where a trial fails; trials that are finished by then are kept.
     """
