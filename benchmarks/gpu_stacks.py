@@ -1,0 +1,157 @@
+"""Many seeds in one program: the final protocol on a GPU, against nanoGPT one trial after another.
+
+    python benchmarks/gpu_stacks.py [--nanogpt PATH] [--json FILE]
+
+Four measurements, in one run on one machine, every probe on:
+
+1. Tokens per second against the number R of replicas side by side, and the share of the measured
+   speed of the model's matrix products (`paribus.bench`).
+2. The final protocol, 3 arms x 5 seeds x 300 iterations: seconds from the first step to the last.
+3. The same with 100 seeds.
+4. nanoGPT, its own `torch.compile` and bfloat16 autocast as its configuration has them: seconds of
+   15 trials in sequence, from timed steps after compilation. Its evaluation and logging are left
+   out, as ours are.
+
+`--device cpu --iterations 2 --many 2 --stacks 1 2` tries the script where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import paribus
+from paribus.data import Dataset, load_dataset
+from paribus.execution.trial import build_stack
+from paribus.study import Study, load_study, with_precision
+
+WANTED = "wanted: at most 10 s; 300 trials at most 60 s; at least 20 x nanoGPT"
+WARM_UP_STEPS, NANOGPT_STEPS = 20, 200
+
+
+def finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def train(
+    study: Study, dataset: Dataset, n_seeds: int, iterations: int, device: torch.device
+) -> float:
+    """Seconds of training every arm with `n_seeds` replicas side by side, arm after arm."""
+    seconds = 0.0
+    for arm in study.arms:
+        stack = build_stack(study, study.setting(arm), range(n_seeds), dataset, device)
+        finish(device)
+        began = time.perf_counter()
+        for _ in range(iterations):
+            stack.step()
+        stack.state(0)  # fetches what was measured
+        finish(device)
+        seconds += time.perf_counter() - began
+    return seconds
+
+
+def nanogpt_seconds(
+    path: Path, study: Study, dataset: Dataset, device: torch.device, compiled: bool
+) -> float:
+    """Seconds of one training step of nanoGPT at the study's shape."""
+    sys.path.insert(0, str(path))
+    from model import GPT, GPTConfig  # type: ignore[import-not-found]
+
+    setting = study.setting(study.baseline)
+    T, B = setting.data.seq_len, setting.training.batch_size
+    config = GPTConfig(
+        block_size=T,
+        vocab_size=dataset.vocab_size,
+        n_layer=setting.model.n_layer,
+        n_head=setting.model.n_head,
+        n_embd=setting.model.d_model,
+        dropout=0.0,
+        bias=True,
+    )
+    raw = GPT(config).to(device)
+    optimizer = raw.configure_optimizers(0.1, 3e-4, (0.9, 0.95), device.type)
+    model: Any = torch.compile(raw) if compiled else raw
+    data = torch.from_numpy(dataset.train.astype("int64"))
+
+    def step() -> None:
+        ix = torch.randint(len(data) - T, (B,))
+        x = torch.stack([data[i : i + T] for i in ix])
+        y = torch.stack([data[i + 1 : i + 1 + T] for i in ix])
+        if device.type == "cuda":
+            x = x.pin_memory().to(device, non_blocking=True)
+            y = y.pin_memory().to(device, non_blocking=True)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+            _, loss = model(x, y)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    warm_up, steps = (WARM_UP_STEPS, NANOGPT_STEPS) if device.type == "cuda" else (1, 2)
+    for _ in range(warm_up):
+        step()
+    finish(device)
+    began = time.perf_counter()
+    for _ in range(steps):
+        step()
+    finish(device)
+    return (time.perf_counter() - began) / steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nanogpt", type=Path, help="an unmodified checkout, to compare with")
+    parser.add_argument("--study", default="embedding-norm")
+    parser.add_argument("--corpus", default="pydoc", help="needs no network")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--iterations", type=int)
+    parser.add_argument("--many", type=int, default=100, help="seeds of the large study")
+    parser.add_argument("--stacks", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32, 64, 128])
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        parser.error("there is no GPU here; --device cpu tries the script")
+
+    study = load_study(arguments.study, {"data.corpus": arguments.corpus})
+    bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    study = with_precision(study, "bfloat16" if bf16 else "float32")
+    dataset = load_dataset(study.data, study.folder)
+    iterations = arguments.iterations or study.setting(study.baseline).iterations
+    n_arms, n_seeds = len(study.arms), len(study.seeds)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
+    print(f"{name}, PyTorch {torch.__version__}, {study.training.precision}, {study.name}")
+
+    found: dict[str, Any] = {"device": name, "torch": torch.__version__, "stacks": []}
+    for R in arguments.stacks:
+        speed = paribus.bench(study, device=arguments.device, stacks=[R], workers=1).speeds[0]
+        found["stacks"].append({"R": R, "tokens/s": speed.tokens_per_second, "share": speed.share})
+        print(
+            f"R = {R:4}  {speed.tokens_per_second:14,.0f} tokens/s  {speed.share:6.1%} of ceiling"
+        )
+    for seeds in (n_seeds, arguments.many):
+        seconds = train(study, dataset, seeds, iterations, device)
+        found[f"{n_arms * seeds} trials"] = seconds
+        print(f"{n_arms * seeds} trials x {iterations} iterations: {seconds:.1f} s")
+    if arguments.nanogpt:
+        cuda = device.type == "cuda"
+        step = nanogpt_seconds(arguments.nanogpt.resolve(), study, dataset, device, compiled=cuda)
+        found["nanoGPT"] = seconds = step * iterations * n_arms * n_seeds
+        ours = found[f"{n_arms * n_seeds} trials"]
+        print(f"nanoGPT, {n_arms * n_seeds} trials in sequence: {seconds:.1f} s")
+        print(f"paribus / nanoGPT: {seconds / ours:.1f} x")
+    print(WANTED)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

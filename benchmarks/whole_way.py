@@ -1,0 +1,86 @@
+"""From the command to the report and the paper: where the time of a whole study goes.
+
+    python benchmarks/whole_way.py [STUDY] [--workers N] [--set key=value ...]
+
+Runs `paribus run` in a folder of its own and reads the clock off its records: when the first trial
+began, what training, held-out evaluation and tasks took in every trial, when the last trial was
+sealed, when the arms had been timed in turn, and when report and paper were there. Each part is
+printed in seconds of wall time and as a share of the whole; what workers do side by side is their
+sum over the number of workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from paribus.execution.pool import default_workers
+
+FIVE_MINUTES, TRAINING_SHARE, START_SECONDS = 300.0, 0.75, 5.0
+
+
+def run(study: str, workers: int, overrides: list[str], results: Path) -> tuple[float, float]:
+    """(when the command was given, when it was done)."""
+    command = [sys.executable, "-m", "paribus", "run", study, "--workers", str(workers)]
+    command += ["--results", str(results), *(word for one in overrides for word in ("--set", one))]
+    began = time.time()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return began, time.time()
+
+
+def parts(results: Path, workers: int, began: float, ended: float) -> dict[str, float]:
+    """Seconds of wall time by part, in the order of the way; they sum to the whole."""
+
+    def first(pattern: str) -> float:
+        return min(path.stat().st_mtime for path in results.glob(pattern))
+
+    def last(pattern: str) -> float:
+        return max(path.stat().st_mtime for path in results.glob(pattern))
+
+    timing = [json.loads(path.read_text()) for path in results.glob("trials/*/*/timing.json")]
+    shared = {
+        part: sum(one[f"{part}_seconds"] for one in timing) / workers
+        for part in ("training", "evaluation", "task")
+    }
+    started, trained = first("trials/*/*/initial.json"), last("trials/*/*/manifest.json")
+    timed = last("throughput.parquet")
+    return {
+        "start, to the first step": started - began,
+        "training": shared["training"],
+        "held-out evaluation": shared["evaluation"],
+        "tasks": shared["task"],
+        "records, and workers that wait for the last": trained - started - sum(shared.values()),
+        "timing the arms in turn": timed - trained,
+        "analysis, report and paper": ended - timed,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("study", nargs="?", default="quickstart")
+    parser.add_argument("--workers", type=int, default=default_workers("cpu"))
+    parser.add_argument("--set", action="append", default=[], metavar="key=value")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results"
+        began, ended = run(arguments.study, arguments.workers, arguments.set, results)
+        found = parts(results, arguments.workers, began, ended)
+    whole = ended - began
+    print(f"{arguments.study}, {arguments.workers} workers, {len(os.sched_getaffinity(0))} cores")
+    for name, seconds in found.items():
+        print(f"{name:46} {seconds:7.1f} s  {seconds / whole:5.1%}")
+    print(f"{'the whole way':46} {whole:7.1f} s")
+    start, training = found["start, to the first step"], found["training"] / whole
+    print(f"wanted: at most {FIVE_MINUTES:.0f} s, training at least {TRAINING_SHARE:.0%} of it,")
+    print(f"        the first step within {START_SECONDS:.0f} s")
+    print(json.dumps({"seconds": found, "whole": whole, "training": training, "start": start}))
+
+
+if __name__ == "__main__":
+    main()
