@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from paribus.results import (
 )
 from paribus.results.files import write_table
 from paribus.streams import stream
-from paribus.study import Study, parse_study
+from paribus.study import Study, load_study, parse_study
 from paribus.study.study import override
 
 # As workers have it: small products are slower on several threads. Read when torch is imported,
@@ -70,23 +70,61 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def small_study(tmp_path: Path) -> Callable[..., Study]:
-    """`small_study({"training.iterations": 3}, arms=...)`: SMALL with overrides, in `tmp_path`."""
-    (tmp_path / "text.txt").write_text(small_text(), encoding="utf-8")
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """No record of a test has to survive a power cut: waiting for the disk took a minute of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paribus.results.files.os.fsync", lambda file: None)
+        yield
+
+
+# An own module, as a user writes it: for `model.modules.<site> = "own.py:Nothing"`.
+NOTHING = """
+from torch import nn
+
+class Nothing(nn.Identity):
+    def __init__(self, setting, vocab_size):
+        super().__init__()
+"""
+
+
+def studies_in(folder: Path) -> Callable[..., Study]:
+    """`make({"training.iterations": 3}, arms=...)`: SMALL with overrides, in `folder`."""
+    (folder / "text.txt").write_text(small_text(), encoding="utf-8")
 
     def make(overrides: dict[str, Any] | None = None, **tables: Any) -> Study:
-        table = parse_study(SMALL | tables, folder=tmp_path).model_dump()
+        table = parse_study(SMALL | tables, folder=folder).model_dump()
         for key, value in (overrides or {}).items():
             override(table, key, value)
-        return parse_study(table, folder=tmp_path)
+        return parse_study(table, folder=folder)
 
     return make
 
 
 @pytest.fixture
+def small_study(tmp_path: Path) -> Callable[..., Study]:
+    """`small_study({"training.iterations": 3}, arms=...)`: SMALL with overrides, in `tmp_path`."""
+    return studies_in(tmp_path)
+
+
+@pytest.fixture
+def without_attention(small_study: Callable[..., Study]) -> Study:
+    """The small study, with an own module at the site `attention` that does nothing."""
+    study = small_study({"model.modules.attention": "own.py:Nothing"})
+    (study.folder / "own.py").write_text(NOTHING)
+    return study
+
+
+@pytest.fixture
 def small_dataset(small_study: Callable[..., Study]) -> Dataset:
     study = small_study()
+    return load_dataset(study.data, study.folder)
+
+
+@pytest.fixture(scope="session")
+def dataset() -> Dataset:
+    """The text of `quickstart`."""
+    study = load_study("quickstart")
     return load_dataset(study.data, study.folder)
 
 

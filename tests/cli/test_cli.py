@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from paribus.cli import VERBS
+from paribus.cli import VERBS, main
+from paribus.execution import Estimate, estimate
 
 STUDY = """
 name = "tiny"
@@ -25,22 +32,91 @@ set."model.embedding.norm" = "layernorm"
 """
 
 
-def paribus(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+Done = subprocess.CompletedProcess[str]
+SHELL = {"COLUMNS": "80", "NO_COLOR": "1"}
+
+
+def paribus(*arguments: object, cwd: Path | None = None) -> Done:
+    """The command line in a process of its own, as a shell starts it."""
     return subprocess.run(
         [sys.executable, "-m", "paribus", *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=cwd,
-        env=os.environ | {"COLUMNS": "80", "NO_COLOR": "1"},
+        env=os.environ | SHELL,
         timeout=120,
     )
 
 
+def verb(*arguments: object, cwd: Path) -> Done:
+    """The same in this process, which spares its start."""
+    with (
+        chdir(cwd),
+        patch.dict(os.environ, SHELL),
+        redirect_stdout(StringIO()) as out,
+        redirect_stderr(StringIO()) as err,
+    ):
+        code = main([*map(str, arguments)])
+    return Done(arguments, code, out.getvalue(), err.getvalue())
+
+
+def write_study(folder: Path) -> Path:
+    (folder / "text.txt").write_text("all else equal, does it help? " * 60)
+    (folder / "study.toml").write_text(STUDY)
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "text.txt").write_text("all else equal, does it help? " * 60)
-    (tmp_path / "study.toml").write_text(STUDY)
-    return tmp_path
+    return write_study(tmp_path)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A study on its way: what was said, and what lay in its folder once it was registered."""
+
+    folder: Path
+    registered: Done
+    there: set[str]
+    early: Done
+    edited: Done
+    ran: Done
+
+
+@pytest.fixture(scope="module")
+def way(tmp_path_factory: pytest.TempPathFactory) -> Way:
+    """Registered, analysed too early, run with another rule, and run. Who writes takes a copy."""
+    folder = write_study(tmp_path_factory.mktemp("way"))
+    registered = verb("register", "study.toml", cwd=folder)
+    there = {path.name for path in (folder / "results" / "tiny").iterdir()}
+    early = verb("analyse", "results/tiny", cwd=folder)
+    rule = ("--set", "inference.alpha=0.01")
+    edited = verb("run", "study.toml", *rule, "--workers", "1", cwd=folder)
+    ran = paribus("run", "study.toml", "--workers", "1", cwd=folder)
+    return Way(folder, registered, there, early, edited, ran)
+
+
+@pytest.fixture(scope="module")
+def costs() -> list[Estimate]:
+    return []
+
+
+@pytest.fixture
+def costed(monkeypatch: pytest.MonkeyPatch, costs: list[Estimate]) -> None:
+    """What STUDY costs is measured once; it starts a worker, and would come out the same."""
+
+    def measured(*arguments: Any, **options: Any) -> Estimate:
+        if not costs:
+            costs.append(estimate(*arguments, **options))
+        return costs[0]
+
+    monkeypatch.setattr("paribus.execution.estimate", measured)
+
+
+@pytest.fixture
+def copy(way: Way, tmp_path: Path) -> Path:
+    """Its folder, to be written to."""
+    return shutil.copytree(way.folder, tmp_path / "copy")
 
 
 def test_help_names_every_verb_and_loads_nothing_heavy() -> None:
@@ -68,8 +144,18 @@ def test_importing_paribus_and_reading_results_loads_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_whole_way_from_the_command_line(folder: Path) -> None:
-    ran = paribus("run", "study.toml", "--workers", "1", cwd=folder)
+def test_registering_comes_before_everything_else(way: Way) -> None:
+    assert way.registered.returncode == 0, way.registered.stderr
+    assert "registration.json" in way.there
+    assert "trials" not in way.there
+    assert (way.early.returncode, way.early.stderr.count("\n")) == (2, 1)
+    assert "no trial" in way.early.stderr
+    assert way.edited.returncode == 2
+    assert "inference.alpha: 0.05 there, 0.01 here" in way.edited.stderr
+
+
+def test_the_whole_way_from_the_command_line(way: Way, copy: Path) -> None:
+    ran = way.ran
     assert ran.returncode == 0, ran.stderr
     assert max(map(len, ran.stdout.splitlines())) <= 120  # progress lines are not wrapped
     for words in (
@@ -81,45 +167,34 @@ def test_the_whole_way_from_the_command_line(folder: Path) -> None:
         "paper.pdf",
     ):
         assert words in ran.stdout
-    results = folder / "results" / "tiny"
+    results = copy / "results" / "tiny"
     assert (results / "report.html").is_file()
     assert (results / "tables" / "scores.csv").read_text().count("\n") == 5
 
-    status = paribus("status", results, cwd=folder)
+    status = verb("status", results, cwd=copy)
     assert "4 of 4 trials are finished" in status.stdout
     (results / "report.html").unlink()
-    again = paribus("report", results, cwd=folder)
+    again = verb("report", results, cwd=copy)
     assert again.returncode == 0
     assert (results / "report.html").is_file()
     assert max(map(len, again.stdout.splitlines()[:-2])) <= 80  # paths are not wrapped
     assert (results / "paper.pdf").read_bytes().startswith(b"%PDF")
 
-    other = paribus("run", "study.toml", "--set", "training.iterations=25", cwd=folder)
+    other = verb("run", "study.toml", "--set", "training.iterations=25", cwd=copy)
     assert other.returncode == 2
     assert "different study (training.iterations: 24 there, 25 here)" in other.stderr
 
     (results / "trials" / "baseline" / "seed-1" / "evaluation.json").write_text("{}")
-    tampered = paribus("report", results, cwd=folder)
+    tampered = paribus("report", results, cwd=copy)
     assert tampered.returncode == 2
     assert "evaluation.json was changed" in tampered.stderr
 
 
-def test_registering_planning_analysing_deciding(folder: Path) -> None:
-    registered = paribus("register", "study.toml", cwd=folder)
-    assert registered.returncode == 0, registered.stderr
-    results = folder / "results" / "tiny"
-    assert (results / "registration.json").is_file()
-    assert not (results / "trials").exists()
-    early = paribus("analyse", results, cwd=folder)
-    assert (early.returncode, early.stderr.count("\n")) == (2, 1)
-    assert "no trial" in early.stderr
-
-    edited = paribus("run", "study.toml", "--set", "inference.alpha=0.01", cwd=folder)
-    assert edited.returncode == 2
-    assert "inference.alpha: 0.05 there, 0.01 here" in edited.stderr
-
-    assert paribus("run", "study.toml", "--workers", "1", cwd=folder).returncode == 0
-    analysed = paribus("analyse", results, cwd=folder)
+def test_analysing_deciding(copy: Path) -> None:
+    results = copy / "results" / "tiny"
+    for name in ("analysis.json", "verdict.json"):
+        (results / name).unlink()
+    analysed = verb("analyse", results, cwd=copy)
     assert analysed.returncode == 0, analysed.stderr
     for words in (
         "Holm p over the family",
@@ -133,22 +208,27 @@ def test_registering_planning_analysing_deciding(folder: Path) -> None:
     analysis = json.loads((results / "analysis.json").read_text())
     assert len(analysis["contrasts"][0]["paired"]["pairs"]) == 2
 
-    decided = paribus("decide", results, cwd=folder)
+    decided = verb("decide", results, cwd=copy)
     assert "DESCRIPTIVE ONLY (row 1)" in decided.stdout
     verdict = json.loads((results / "verdict.json").read_text())[0]
     assert (verdict["row"], verdict["evidence"]["n"]) == (1, 2)
 
-    planned = paribus("plan", "study.toml", "--pilot", results, "--workers", "1", cwd=folder)
+
+def test_planning(way: Way, costed: None) -> None:
+    results = way.folder / "results" / "tiny"
+    plan = lambda *how: verb(  # noqa: E731
+        "plan", "study.toml", *how, "--workers", "1", cwd=way.folder
+    )
+    planned = plan("--pilot", results)
     assert planned.returncode == 0, planned.stderr
     for words in ("tokens in all", "FLOPs per trial", "memory of a worker", "2 seed pairs detect"):
         assert words in planned.stdout
     assert "pilot" in planned.stdout
-    stated = paribus("plan", "study.toml", "--sd", "1.0", "--workers", "1", cwd=folder)
-    assert "warning" in stated.stdout
+    assert "warning" in plan("--sd", "1.0").stdout
 
 
 def test_the_baseline_against_itself(folder: Path) -> None:
-    done = paribus("null", "study.toml", "--replicates", "2", "--workers", "1", cwd=folder)
+    done = verb("null", "study.toml", "--replicates", "2", "--workers", "1", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "A/A: 2 replicates of 2 seed pairs" in done.stdout
     null = json.loads((folder / "results" / "tiny-null" / "null.json").read_text())
@@ -157,8 +237,8 @@ def test_the_baseline_against_itself(folder: Path) -> None:
     assert null["rates"][0]["interval"]["high"] == 1 or null["rates"][0]["count"] < 2
 
 
-def test_show_says_what_differs_and_what_it_costs(folder: Path) -> None:
-    shown = paribus("show", "study.toml", "--workers", "1", cwd=folder)
+def test_show_says_what_differs_and_what_it_costs(folder: Path, costed: None) -> None:
+    shown = verb("show", "study.toml", "--workers", "1", cwd=folder)
     assert shown.returncode == 0, shown.stderr
     for words in ("none -> layernorm", "tokens per trial", "FLOP", "expected time", "training.opt"):
         assert words in shown.stdout
@@ -166,8 +246,39 @@ def test_show_says_what_differs_and_what_it_costs(folder: Path) -> None:
     assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
-def test_studies_lists_what_ships() -> None:
-    listed = paribus("studies")
+def test_bench_prints_what_it_writes(folder: Path) -> None:
+    """Every number of the tables, to the digits shown, is in the JSON."""
+    arguments = ("--arm", "layernorm", "--workers", "1", "--stack", "1", "2", "--json", "b.json")
+    done = verb("bench", "study.toml", "--steps", "4", *arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    found = json.loads((folder / "b.json").read_text())
+    assert [row["stack"] for row in found["speeds"]] == [1, 2]
+    machine = found["machine"]
+    words = [found["date"], machine["packages"]["torch"], "tiny, layernorm", "float32", "4 steps"]
+    words += [f"{machine['cores']} cores", "1 worker ", f"{found['parameters']:,} parameters"]
+    for row in found["speeds"]:
+        words += [f"{row['tokens_per_second']:,.0f}", f"{row['share']:.0%}"]
+        words += [f"{row['memory_bytes'] / 2**20:,.0f}"]
+    shown = " ".join(done.stdout.split())
+    for word in (*words, *found["speeds"][0]["phase_seconds"], "held-out evaluation"):
+        assert word in shown
+    assert not (folder / "results").exists()
+
+
+def test_help_of_bench_loads_no_torch() -> None:
+    code = (
+        "import sys, paribus.cli\n"
+        "try: paribus.cli.main(['bench', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "--stack" in done.stdout
+
+
+def test_studies_lists_what_ships(tmp_path: Path) -> None:
+    listed = verb("studies", cwd=tmp_path)
     assert listed.returncode == 0
     for name in ("quickstart", "embedding-norm", "embedding-norm-pilot"):
         assert name in listed.stdout
@@ -184,6 +295,9 @@ def test_studies_lists_what_ships() -> None:
         (["run", "quickstart", "--workers", "many"], "--workers"),
         (["run", "quickstart", "--device", "tpu"], "--device"),
         (["run", "missing.toml"], "no study file"),
+        (["bench", "--arm", "layrnorm"], "did you mean 'layernorm'"),
+        (["bench", "--stack", "0"], "stack = 0 must be at least 1"),
+        (["bench", "--steps", "1000"], "steps = 1000 must be from 1 to 97"),
         (["status", "."], "no results folder"),
         (["report", "nowhere"], "no results folder"),
     ],
@@ -191,10 +305,16 @@ def test_studies_lists_what_ships() -> None:
 def test_mistakes_get_one_line_and_exit_code_2(
     arguments: list[str], message: str, tmp_path: Path
 ) -> None:
-    done = paribus(*arguments, cwd=tmp_path)
+    done = verb(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.startswith("paribus: ")
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_in_a_shell_is_the_same(tmp_path: Path) -> None:
+    for arguments in (["run", "quickstrt"], ["rn"]):
+        done, here = paribus(*arguments, cwd=tmp_path), verb(*arguments, cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", here.stderr)

@@ -18,6 +18,8 @@ from paribus.execution.sinks import known_sinks
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 
+from .conftest import Trained
+
 
 def shown(folder: Path) -> str:
     console = Console(width=80, record=True, force_terminal=False, quiet=False, no_color=True)
@@ -26,13 +28,10 @@ def shown(folder: Path) -> str:
     return captured.get()
 
 
-def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(trained: Trained) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    study = small_study({"seeds": [1]})
-    results = paribus.run(study, tmp_path / "r", workers=1, log=["tensorboard"])
+    results = trained.results
     events = EventAccumulator(str(results.path / "tensorboard" / "layernorm" / "seed-1"))
     events.Reload()
     logged = events.Scalars("train_loss")
@@ -45,7 +44,7 @@ def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(
     assert "embedding_norm/all/mean" in events.Tags()["scalars"]
     assert read_live(results.path) is None
     seen = shown(results.path)
-    assert "3/3 trials" in seen
+    assert "9/9 trials" in seen
     assert "✓ batches" in seen
 
 

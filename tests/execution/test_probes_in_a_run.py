@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+import torch
 
 import paribus
-from paribus.study import Study
+from paribus.data import load_dataset
+from paribus.execution.trial import dry_run
+from paribus.results import Results
+from paribus.study import Study, parse_study
+
+from ..conftest import studies_in
 
 GOOD = """
 from paribus.probes import probe
@@ -48,23 +54,23 @@ def twice(step):
 """
 
 
-@pytest.fixture
-def study_with(small_study: Callable[..., Study]) -> Callable[..., Study]:
-    def make(*own: str, **every: int) -> Study:
-        study = small_study(
-            {"probes.own": [f"ideas.py:{name}" for name in own], "probes.every": every}
-        )
-        (study.folder / "ideas.py").write_text(GOOD)
-        return study
-
-    return make
+def study_in(folder: Path, *own: str, **every: int) -> Study:
+    """The small study with probes of GOOD, at cadences `every`."""
+    (folder / "ideas.py").write_text(GOOD)
+    overrides = {"probes.own": [f"ideas.py:{name}" for name in own], "probes.every": every}
+    return studies_in(folder)(overrides)
 
 
-def test_an_own_probe_is_measured_and_recorded(
-    study_with: Callable[..., Study], tmp_path: Path
-) -> None:
-    study = study_with("quiet", quiet=4, logits=0, residual_norm=3)
-    results = paribus.run(study, tmp_path / "r", workers=1)
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A run with two own probes, one of which fails in the middle; `ideas.py` lies beside it."""
+    folder = tmp_path_factory.mktemp("measured")
+    study = study_in(folder, "quiet", "tires", quiet=4, logits=0, residual_norm=3)
+    return paribus.run(study, folder / "r", workers=1)
+
+
+def test_an_own_probe_is_measured_and_recorded(measured: Results) -> None:
+    results, study = measured, measured.study
     table = results.probes
     assert table.column_names == [
         *("arm", "seed", "step", "probe", "part", "statistic", "value", "unit")
@@ -105,9 +111,15 @@ def test_an_own_probe_is_measured_and_recorded(
     assert np.linalg.norm(groups["value"].to_numpy()) == pytest.approx(total, rel=1e-5)
     trial = results.trials[first.arm, first.seed]
     assert trial["probes"]["quiet"] == {"every": 4}
-    assert list(trial["own_probes"]) == ["ideas.py:quiet"]
+    assert list(trial["own_probes"]) == ["ideas.py:quiet", "ideas.py:tires"]
     field = first.read_columns("probes.parquet").schema.field("quiet/all/value")
     assert field.metadata[b"unit"] == b"share"
+
+
+def tried(study: Study) -> None:
+    """One step of its first arm, as every run does it in a worker before anything is written."""
+    dataset = load_dataset(study.data, study.folder)
+    dry_run(study, "baseline", dataset, torch.device("cpu"), 1)
 
 
 @pytest.mark.parametrize(
@@ -121,28 +133,36 @@ def test_an_own_probe_is_measured_and_recorded(
         ("quite", "no probe of that name: did you mean 'quiet'"),
     ],
 )
-def test_a_bad_probe_stops_the_study_before_training(
-    name: str, words: str, study_with: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_a_bad_probe_fails_in_the_dry_run(name: str, words: str, tmp_path: Path) -> None:
+    study = study_in(tmp_path, name)
     with pytest.raises(paribus.ParibusError, match=words) as caught:
-        paribus.run(study_with(name), tmp_path / "r", workers=1)
+        tried(study)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_cadence_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(
+        paribus.ParibusError, match=r"residual_norms: no such probe.*residual_norm'"
+    ):
+        tried(study_in(tmp_path, residual_norms=5))
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [("raises", "KeyError: 'no such thing'"), ("meddles", "changes the training")],
+)
+def test_what_fails_in_the_dry_run_stops_the_study_before_training(
+    own: str, words: str, tmp_path: Path
+) -> None:
+    """Foreign errors and our own alike."""
+    with pytest.raises(paribus.ParibusError, match=words) as caught:
+        paribus.run(study_in(tmp_path, own), tmp_path / "r", workers=1)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "r").exists()
 
 
-def test_an_unknown_cadence_names_the_nearest(
-    study_with: Callable[..., Study], tmp_path: Path
-) -> None:
-    with pytest.raises(
-        paribus.ParibusError, match=r"residual_norms: no such probe.*residual_norm'"
-    ):
-        paribus.run(study_with(residual_norms=5), tmp_path / "r", workers=1)
-
-
-def test_a_probe_that_fails_in_the_middle_costs_its_value_and_no_more(
-    study_with: Callable[..., Study], tmp_path: Path
-) -> None:
-    results = paribus.run(study_with("tires"), tmp_path / "r", workers=1)
+def test_a_probe_that_fails_in_the_middle_costs_its_value_and_no_more(measured: Results) -> None:
+    results = measured
     assert len(results.finished) == 6
     column = results.probe_column("tires/all/value")
     of_one = column.filter(
@@ -151,11 +171,11 @@ def test_a_probe_that_fails_in_the_middle_costs_its_value_and_no_more(
     assert of_one["step"].to_pylist() == [1, 2, 3, 4, 5, 7, 8]
 
 
-def test_a_changed_own_probe_is_another_registration(
-    study_with: Callable[..., Study], tmp_path: Path
-) -> None:
-    study = study_with("quiet")
-    paribus.register(study, tmp_path / "r")
-    (study.folder / "ideas.py").write_text(GOOD.replace("< 0", "< 1"))
+def test_a_changed_own_probe_is_another_registration(measured: Results, tmp_path: Path) -> None:
+    there = measured.path.parent
+    shutil.copytree(there, tmp_path, dirs_exist_ok=True)
+    ideas = tmp_path / "ideas.py"
+    ideas.write_text(ideas.read_text().replace("< 0", "< 1"))
+    study = parse_study(measured.study.model_dump(mode="json"), folder=tmp_path)
     with pytest.raises(paribus.ParibusError, match=r"was registered otherwise .*own_probes"):
-        paribus.run(study, tmp_path / "r", workers=1)
+        paribus.run(study, tmp_path / measured.path.name, workers=1)

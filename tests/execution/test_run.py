@@ -15,12 +15,16 @@ import pytest
 import torch
 
 import paribus
-from paribus.data import load_dataset
+from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
-from paribus.execution import Progress, estimate
+from paribus.execution import estimate
+from paribus.execution.trial import dry_run
 from paribus.results import Results
 from paribus.results.store import CANONICAL
 from paribus.study import Study
+
+from ..conftest import studies_in
+from .conftest import Trained
 
 Maker = Callable[..., Study]
 
@@ -34,24 +38,18 @@ def canonical_bytes(results: Results) -> dict[str, bytes]:
     }
 
 
-def test_a_study_runs_and_reads_back(small_study: Maker, tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-
-    def watch(progress: Progress) -> None:
-        seen.append((progress.n_finished, progress.tokens_done))
-
-    study = small_study()
-    results = paribus.run(study, tmp_path / "r", workers=2, watch=watch)
+def test_a_study_runs_and_reads_back(trained: Trained) -> None:
+    study, results = trained.study, trained.results
     assert [(f.arm, f.seed) for f in results.finished] == study.trials
     assert results.unfinished == ()
-    assert seen[-1] == (6, 6 * 8 * 4 * 16)
-    assert all(a <= b for a, b in itertools.pairwise(seen))
+    assert trained.seen[-1] == (9, 9 * 8 * 4 * 16)
+    assert all(a <= b for a, b in itertools.pairwise(trained.seen))
 
     assert {c.state for c in results.controls} == {"held"}
-    assert results.steps.num_rows == 6 * 8
+    assert results.steps.num_rows == 9 * 8
     assert {"train_loss", "grad_norm", "learning_rate"} <= set(results.steps.column_names)
     scores = results.scores.to_pylist()
-    assert len(scores) == 6
+    assert len(scores) == 9
     assert all(2.0 < row["validation_loss"] < 4.0 for row in scores)
     text = (study.folder / "text.txt").read_text()
     trial = results.trials["baseline", 1]
@@ -60,23 +58,23 @@ def test_a_study_runs_and_reads_back(small_study: Maker, tmp_path: Path) -> None
     evaluation = results.finished[0].read_json("evaluation.json")
     assert evaluation["predicted"] == trial["data"]["validation_tokens"] - 1
 
-    # Running again trains nothing: the records stay the files they were.
-    before = {f.path: (f.path / "manifest.json").stat().st_mtime_ns for f in results.finished}
-    again = paribus.run(study, tmp_path / "r")
-    assert {f.path: (f.path / "manifest.json").stat().st_mtime_ns for f in again.finished} == before
+
+def test_running_again_trains_nothing(trained: Trained, copy: Path) -> None:
+    """The records stay the files they were."""
+    before = {path: path.stat().st_mtime_ns for path in copy.rglob("manifest.json")}
+    assert len(before) == 9
+    paribus.run(trained.study, copy)
+    assert {path: path.stat().st_mtime_ns for path in copy.rglob("manifest.json")} == before
 
 
-def test_workers_and_order_do_not_change_the_records(small_study: Maker, tmp_path: Path) -> None:
-    study = small_study()
-    one = paribus.run(study, tmp_path / "one", workers=1)
-    two = paribus.run(study, tmp_path / "two", workers=2)
-    assert canonical_bytes(one) == canonical_bytes(two)
+def test_workers_and_order_do_not_change_the_records(trained: Trained, tmp_path: Path) -> None:
+    one = paribus.run(trained.study, tmp_path / "one", workers=1)
+    assert canonical_bytes(one) == canonical_bytes(trained.results)
 
 
-def test_a_stack_writes_the_same_trials(small_study: Maker, tmp_path: Path) -> None:
-    study = small_study()
-    solo = paribus.run(study, tmp_path / "solo", workers=2)
-    stacked = paribus.run(study, tmp_path / "stacked", workers=1, stack=2)
+def test_a_stack_writes_the_same_trials(trained: Trained, tmp_path: Path) -> None:
+    solo = trained.results
+    stacked = paribus.run(trained.study, tmp_path / "stacked", workers=1, stack=2)
     for folder in stacked.finished:
         key = (folder.arm, folder.seed)
         assert stacked.trials[key]["batch_digest"] == solo.trials[key]["batch_digest"]
@@ -95,13 +93,12 @@ paribus.run(study, sys.argv[2], workers=2, checkpoint_seconds=0.0)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_an_interrupted_study_ends_with_the_same_bytes(
-    small_study: Maker, tmp_path: Path, how: signal.Signals
-) -> None:
-    """Killed in the middle, or stopped by Ctrl-C, then run again: as if nothing had happened."""
-    (tmp_path / "text.txt").write_text((small_study().folder / "text.txt").read_text())
-    (tmp_path / "study.toml").write_text(
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A study of a second or two a trial that was left alone; its folder has its study file."""
+    folder = tmp_path_factory.mktemp("whole")
+    studies_in(folder)  # writes the text
+    (folder / "study.toml").write_text(
         """
         name = "small"
         seeds = [1, 2]
@@ -113,11 +110,18 @@ def test_an_interrupted_study_ends_with_the_same_bytes(
         set."model.embedding.norm" = "layernorm"
         """
     )
-    study = paribus.load_study(tmp_path / "study.toml")
-    whole = paribus.run(study, tmp_path / "whole", workers=2)
+    return paribus.run(paribus.load_study(folder / "study.toml"), folder / "r", workers=1)
 
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_study_ends_with_the_same_bytes(
+    whole: Results, tmp_path: Path, how: signal.Signals
+) -> None:
+    """Killed in the middle, or stopped by Ctrl-C, then run again: as if nothing had happened."""
+    file = whole.path.parent / "study.toml"
+    study = paribus.load_study(file)
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, str(tmp_path / "study.toml"), str(tmp_path / "broken")],
+        [sys.executable, "-c", RUN, str(file), str(tmp_path / "broken")],
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -133,7 +137,7 @@ def test_an_interrupted_study_ends_with_the_same_bytes(
     done_before = len(list(trials.rglob("manifest.json")))
     assert done_before < len(study.trials)
 
-    resumed = paribus.run(study, tmp_path / "broken", workers=2)
+    resumed = paribus.run(study, tmp_path / "broken", workers=1)
     assert canonical_bytes(resumed) == canonical_bytes(whole)
     assert not list(trials.rglob("checkpoint.safetensors"))
 
@@ -159,7 +163,7 @@ def test_orphaned_workers_leave(small_study: Maker, tmp_path: Path) -> None:
 
 
 def test_what_cannot_work_is_told_before_anything_is_written(
-    small_study: Maker, tmp_path: Path
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path
 ) -> None:
     (tmp_path / "ideas.py").write_text(
         "from torch import nn\n"
@@ -176,7 +180,7 @@ def test_what_cannot_work_is_told_before_anything_is_written(
         arms={"baseline": {}, "b": {"set": {"model.embedding.norm": "layernrm"}}}
     )
     with pytest.raises(ParibusError, match="did you mean 'layernorm'"):
-        paribus.run(misspelt, tmp_path / "r", workers=1)
+        dry_run(misspelt, "b", small_dataset, torch.device("cpu"), 1)
     if not torch.cuda.is_available():
         with pytest.raises(ParibusError, match="'cuda' is not available"):
             paribus.run(small_study(), tmp_path / "r", device="cuda")
@@ -192,37 +196,17 @@ def test_what_cannot_work_is_told_before_anything_is_written(
     assert not (tmp_path / "r").exists()
 
 
-def test_an_own_module_trains_and_is_recorded(small_study: Maker, tmp_path: Path) -> None:
-    (tmp_path / "ideas.py").write_text(
-        "from torch import nn\n"
-        "print('a library that talks')\n"
-        "class Quiet(nn.RMSNorm):\n"
-        "    def __init__(self, setting, vocab_size): super().__init__(setting.model.d_model)\n"
-    )
-    study = small_study(
-        arms={"baseline": {}, "own": {"set": {"model.modules.final_norm": "ideas.py:Quiet"}}}
-    )
-    results = paribus.run(study, tmp_path / "r", workers=1)
-    assert {c.state for c in results.controls} == {"held"}
-    assert results.trials["own", 1]["own_modules"].keys() == {"final_norm"}
-    assert (
-        results.trials["own", 1]["parameters"] == results.trials["baseline", 1]["parameters"] - 16
-    )
+def test_an_own_module_trains_and_is_recorded(odd_arms: Results) -> None:
+    assert {c.state for c in odd_arms.controls} == {"held"}
+    own, baseline = odd_arms.trials["quiet", 1], odd_arms.trials["baseline", 1]
+    assert own["own_modules"].keys() == {"final_norm"}
+    assert own["parameters"] == baseline["parameters"] - 16
 
 
-def test_an_own_module_with_a_buffer_can_be_evaluated(small_study: Maker, tmp_path: Path) -> None:
-    """nanoGPT keeps its causal mask as a buffer: no parameter, and none of our business."""
-    (tmp_path / "ideas.py").write_text(
-        "import torch\nfrom torch import nn\n"
-        "class Masked(nn.LayerNorm):\n"
-        "    def __init__(self, setting, vocab_size):\n"
-        "        super().__init__(setting.model.d_model)\n"
-        "        self.register_buffer('mask', torch.ones(1))\n"
-        "    def forward(self, x): return super().forward(x) * self.mask\n"
-    )
-    arms = {"baseline": {}, "own": {"set": {"model.modules.final_norm": "ideas.py:Masked"}}}
-    results = paribus.run(small_study(arms=arms), tmp_path / "r", workers=2)
-    assert len(results.finished) == 4
+def test_an_own_module_with_a_buffer_can_be_evaluated(odd_arms: Results) -> None:
+    scores = {row["arm"]: row["validation_loss"] for row in odd_arms.scores.to_pylist()}
+    assert scores["masked"] == scores["baseline"]  # its mask is of ones
+    assert len(odd_arms.finished) == len(odd_arms.study.arms)
 
 
 def test_what_fails_in_a_stack_fails_in_the_dry_run(small_study: Maker, tmp_path: Path) -> None:
@@ -238,15 +222,10 @@ def test_what_fails_in_a_stack_fails_in_the_dry_run(small_study: Maker, tmp_path
     assert not (tmp_path / "r").exists()
 
 
-def test_a_diverged_trial_is_recorded_not_hidden(small_study: Maker, tmp_path: Path) -> None:
-    study = small_study(
-        {"training.grad_clip": None},
-        arms={"baseline": {}, "wild": {"set": {"training.optimizer.learning_rate": 1e30}}},
-    )
-    results = paribus.run(study, tmp_path / "r", workers=1)
-    assert results.trials["baseline", 1]["diverged_at"] is None
-    assert results.trials["wild", 1]["diverged_at"] is not None
-    assert {c.state for c in results.controls} == {"held"}
+def test_a_diverged_trial_is_recorded_not_hidden(odd_arms: Results) -> None:
+    assert odd_arms.trials["baseline", 1]["diverged_at"] is None
+    assert odd_arms.trials["wild", 1]["diverged_at"] is not None
+    assert {c.state for c in odd_arms.controls} == {"held"}
 
 
 def test_an_estimate_counts_what_it_says(small_study: Maker) -> None:
@@ -257,7 +236,7 @@ def test_an_estimate_counts_what_it_says(small_study: Maker) -> None:
     assert cost.parameters["baseline"] == vocab * d + t * d + blocks + 2 * d
     assert cost.parameters["layernorm"] == cost.parameters["baseline"] + 2 * d
     assert cost.tokens["baseline"] == 8 * 4 * 16
-    per_token = 6 * (cost.parameters["baseline"] - t * d) + 12 * 2 * d * t
+    per_token = 6 * (vocab * d + 2 * 12 * d * d) + 12 * 2 * d * t
     assert cost.flops["baseline"] == per_token * 512
     assert cost.measured
     assert 0 < cost.step_seconds < 5

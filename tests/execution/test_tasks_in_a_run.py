@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,34 +11,33 @@ import pyarrow.compute as pc
 import pytest
 
 import paribus
-from paribus.results import Results
+from paribus.data import Dataset
+from paribus.execution.suite import drafted_suite
+from paribus.results import Results, ResultsFolder
 from paribus.study import Study
+
+from ..conftest import studies_in
 
 WINDOW = 64
 
 
-@pytest.fixture
-def study_of(small_study: Callable[..., Study]) -> Callable[..., Study]:
+def study_in(folder: Path, **tasks: object) -> Study:
     """Tiny models on real text, which has enough of everything to ask about."""
-
-    def make(**tasks: object) -> Study:
-        return small_study(
-            {
-                "data.corpus": "pydoc",
-                "data.path": None,
-                "data.seq_len": WINDOW,
-                "model.n_layer": 1,
-                "arms": {"baseline": {}, "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}}},
-                "tasks": {"items": 6, "shots": [0, 1]} | tasks,
-            }
-        )
-
-    return make
+    overrides = {
+        "data.corpus": "pydoc",
+        "data.path": None,
+        "data.seq_len": WINDOW,
+        "model.n_layer": 1,
+        "arms": {"baseline": {}, "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}}},
+        "tasks": {"items": 6, "shots": [0, 1]} | tasks,
+    }
+    return studies_in(folder)(overrides)
 
 
-@pytest.fixture
-def results(study_of: Callable[..., Study], tmp_path: Path) -> Results:
-    return paribus.run(study_of(names=["typo", "word_cut"]), tmp_path / "r", workers=1)
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("tasks")
+    return paribus.run(study_in(folder, names=["typo", "word_cut"]), folder / "r", workers=1)
 
 
 def test_a_study_answers_its_share_and_can_answer_more(results: Results) -> None:
@@ -98,8 +98,9 @@ def test_a_study_answers_its_share_and_can_answer_more(results: Results) -> None
         assert "\n" not in str(caught.value)
 
 
-def test_no_tasks_no_questions(study_of: Callable[..., Study], tmp_path: Path) -> None:
-    results = paribus.run(study_of(names=[]), tmp_path / "r", workers=1)
+def test_no_tasks_no_questions(small_study: Callable[..., Study], tmp_path: Path) -> None:
+    study = small_study({"data.seq_len": WINDOW, "tasks.names": []}, seeds=[1])
+    results = paribus.run(study, tmp_path / "r", workers=1)
     assert results.tasks.num_rows == results.items.num_rows == 0
     assert not (results.path / "tasks").exists()
     assert paribus.analyse(results).tasks == ()
@@ -112,20 +113,29 @@ def test_no_tasks_no_questions(study_of: Callable[..., Study], tmp_path: Path) -
         (["agreement"], "task 'agreement' was left out: the held-out text has"),
     ],
 )
-def test_a_task_that_cannot_be_made_stops_the_study(
-    study_of: Callable[..., Study], tmp_path: Path, names: list[str], words: str
+def test_a_task_that_cannot_be_made_leaves_nothing(
+    dataset: Dataset, tmp_path: Path, names: list[str], words: str
 ) -> None:
-    with pytest.raises(paribus.ParibusError, match=words):
-        paribus.run(study_of(names=names), tmp_path / "r", workers=1)
+    study = study_in(tmp_path, names=names)
+    with (
+        pytest.raises(paribus.ParibusError, match=words),
+        drafted_suite(study, ResultsFolder(tmp_path / "r"), dataset),
+    ):
+        pass
+    assert not list((tmp_path / "r").rglob("*"))
+
+
+def test_a_task_that_cannot_be_made_stops_the_study(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    with pytest.raises(paribus.ParibusError, match="task 'agreement' was left out"):
+        paribus.run(small_study({"tasks.names": ["agreement"]}), tmp_path / "r", workers=1)
     assert not (tmp_path / "r").exists()
 
 
-def test_a_suite_that_was_changed_is_not_asked(
-    study_of: Callable[..., Study], tmp_path: Path
-) -> None:
-    study = study_of(names=["typo"])
-    paribus.register(study, tmp_path / "r")
-    with (tmp_path / "r" / "tasks" / "typo.jsonl").open("a") as file:
+def test_a_suite_that_was_changed_is_not_asked(results: Results, tmp_path: Path) -> None:
+    changed = shutil.copytree(results.path, tmp_path / "r")
+    with (changed / "tasks" / "typo.jsonl").open("a") as file:
         file.write('{"context": "a", "choices": ["b", "c"], "answer": 0}\n')
     with pytest.raises(paribus.ParibusError, match=r"typo\.jsonl is missing or not the file"):
-        paribus.run(study, tmp_path / "r", workers=1)
+        paribus.run(results.study, changed, workers=1)

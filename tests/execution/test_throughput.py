@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import paribus
+from paribus.results import Results
 from paribus.results.files import write_table
 from paribus.study import Study
 
+from .conftest import Trained
 
-def test_every_arm_and_seed_is_timed_once_the_study_is_done(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
-    study = small_study({"seeds": [1, 2, 3]})
-    results = paribus.run(study, tmp_path / "r", workers=2)
+
+def test_every_arm_and_seed_is_timed_once_the_study_is_done(trained: Trained) -> None:
+    study, results = trained.study, trained.results
     table = results.throughput
     for kind, tokens in {"prefill": 4 * 16, "decoding": 4 * 4, "training": 4 * 16}.items():
         rows = table.filter(pc.equal(table["kind"], kind))
@@ -36,23 +36,18 @@ def test_every_arm_and_seed_is_timed_once_the_study_is_done(
     assert table.schema.field("seconds").metadata == {b"unit": b"s"}
 
 
-def test_speed_is_no_part_of_the_sealed_records(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
-    study = small_study()
-    paribus.run(study, tmp_path / "r", workers=1)
-    (tmp_path / "r" / "throughput.parquet").unlink()
-    results = paribus.load_results(tmp_path / "r")
+def test_speed_is_no_part_of_the_sealed_records(trained: Trained, copy: Path) -> None:
+    (copy / "throughput.parquet").unlink()
+    results = paribus.load_results(copy)
     assert len(results.throughput) == 0
     assert not paribus.analyse(results).costs[0].in_turn  # as timed while training
-    again = paribus.run(study, tmp_path / "r", workers=1)
-    assert len(again.throughput) == 3 * len(study.trials)
+    again = paribus.run(trained.study, copy, workers=1)
+    assert len(again.throughput) == 3 * len(trained.study.trials)
 
 
 def test_a_costly_arm_is_seen_to_cost(
     small_study: Callable[..., Study],
-    fabricate: Callable[..., paribus.results.Results],
-    tmp_path: Path,
+    fabricate: Callable[..., Results],
 ) -> None:
     study = small_study()
     results = fabricate(study, lambda arm, seed: 2.0)
@@ -71,17 +66,7 @@ def test_a_costly_arm_is_seen_to_cost(
     assert costs["rmsnorm"].throughput.mean == 0
 
 
-def test_an_own_attention_is_not_timed_at_decoding(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
-    arms = {"baseline": {}, "own": {"set": {"model.modules.attention": "own.py:Nothing"}}}
-    study = small_study({"arms": arms})
-    (study.folder / "own.py").write_text(
-        "from torch import nn\n"
-        "class Nothing(nn.Identity):\n"
-        "    def __init__(self, setting, vocab_size):\n"
-        "        super().__init__()\n"
-    )
-    table = paribus.run(study, tmp_path / "r", workers=1).throughput
-    of_own = table.filter(pc.equal(table["arm"], "own"))
+def test_an_own_attention_is_not_timed_at_decoding(odd_arms: Results) -> None:
+    table = odd_arms.throughput
+    of_own = table.filter(pc.equal(table["arm"], "no-attention"))
     assert set(of_own["kind"].to_pylist()) == {"prefill", "training"}

@@ -49,15 +49,9 @@ def test_a_cached_token_depends_on_what_was_read_before(model: GPT) -> None:
 
 
 def test_an_own_attention_cannot_cache(
-    small_study: Callable[..., Study], small_dataset: Dataset, model: GPT
+    without_attention: Study, small_dataset: Dataset, model: GPT
 ) -> None:
-    study = small_study({"model.modules.attention": "own.py:Nothing"})
-    (study.folder / "own.py").write_text(
-        "from torch import nn\n"
-        "class Nothing(nn.Identity):\n"
-        "    def __init__(self, setting, vocab_size):\n"
-        "        super().__init__()\n"
-    )
-    own = build_model(study.setting("baseline"), small_dataset.vocab_size, study.folder)
+    setting, folder = without_attention.setting("baseline"), without_attention.folder
+    own = build_model(setting, small_dataset.vocab_size, folder)
     assert not own.can_cache
     assert model.can_cache

@@ -140,17 +140,10 @@ def test_what_is_measured_survives_a_restart(stack_of: Callable[..., Stack]) -> 
 
 
 def test_a_probe_of_a_module_that_an_own_one_replaces_is_left_out(
-    small_study: Callable[..., Study], small_dataset: Dataset
+    without_attention: Study, small_dataset: Dataset
 ) -> None:
-    study = small_study({"model.modules.attention": "own.py:Nothing"})
-    (study.folder / "own.py").write_text(
-        "from torch import nn\n"
-        "class Nothing(nn.Identity):\n"
-        "    def __init__(self, setting, vocab_size):\n"
-        "        super().__init__()\n"
-    )
-    setting = study.setting("baseline")
-    stack = Stack(setting, [1], small_dataset, folder=study.folder, probes=PROBES)
+    setting, folder = without_attention.setting("baseline"), without_attention.folder
+    stack = Stack(setting, [1], small_dataset, folder=folder, probes=PROBES)
     left_out = {probe.name for probe in PROBES} - {probe.name for probe in stack.probes}
     assert left_out == {"attention_logits"}
     assert np.isfinite(measured(stack, 1)).any()

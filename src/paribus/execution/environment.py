@@ -26,8 +26,11 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
     }
 
 
-def choose_device(name: str) -> torch.device:
-    """The device that `name` means; "auto" is the best there is."""
+def choose_device(name: str, number: int = 0) -> torch.device:
+    """The device that `name` means; "auto" is the best there is.
+
+    Of several GPUs, workers number 0, 1, ... take one after the other.
+    """
     available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -38,7 +41,16 @@ def choose_device(name: str) -> torch.device:
     if not available[name]:
         there = ", ".join(kind for kind, is_there in available.items() if is_there)
         raise ParibusError(f"device '{name}' is not available here; there is: {there}")
-    return torch.device(name)
+    return (
+        torch.device(name, number % torch.cuda.device_count())
+        if name == "cuda"
+        else torch.device(name)
+    )
+
+
+def count_devices(device: torch.device) -> int:
+    """How many of its kind there are; of CPUs one, whatever its cores."""
+    return torch.cuda.device_count() if device.type == "cuda" else 1
 
 
 def native_precision(device: torch.device) -> Literal["float32", "bfloat16"]:

@@ -107,6 +107,7 @@ class Pool:
     def __init__(
         self, study: Study, results: Path, *, device: Device, checkpoint_seconds: float
     ) -> None:
+        self.device = device
         self.workers: list[Worker] = []
         self._inbox: Queue[tuple[Worker, Message | None]] = Queue()
         self._unread: deque[tuple[Worker, Message | None]] = deque()
@@ -129,7 +130,7 @@ class Pool:
 
     def start(self) -> Worker:
         """One more worker; its first message will be "ready"."""
-        worker = Worker(self._hello, self._inbox)
+        worker = Worker(self._hello | {"number": len(self.workers)}, self._inbox)
         self.workers.append(worker)
         return worker
 
@@ -147,14 +148,20 @@ class Pool:
         return self._unread.popleft() if self._unread else self._arriving()
 
     def answer(self, worker: Worker) -> Message:
-        """The next message of this worker; those of others stay for `receive`."""
-        while True:
+        """The next message of this worker; those of others stay unread."""
+        unread = next((one for one in self._unread if one[0] is worker), None)
+        if unread is not None:
+            self._unread.remove(unread)
+        while unread is None:
             sender, message = self._arriving()
             if message is None:
                 raise sender.died("at the start")
             if sender is worker:
-                return message
-            self._unread.append((sender, message))
+                unread = (sender, message)
+            else:
+                self._unread.append((sender, message))
+        assert unread[1] is not None  # the last word of a worker is never left unread here
+        return unread[1]
 
     def work(
         self,
@@ -210,9 +217,9 @@ class Pool:
         return sender, message
 
 
-def default_workers(device: str) -> int:
-    """Worker processes where the user names none: one per core on a CPU, one on a GPU."""
+def default_workers(device: str, devices: int = 1) -> int:
+    """Worker processes where the user names none: one per core of a CPU, and one per GPU."""
     if device != "cpu":
-        return 1
+        return devices
     affinity = getattr(os, "sched_getaffinity", None)  # cores this process may use
     return len(affinity(0)) if affinity else os.cpu_count() or 1

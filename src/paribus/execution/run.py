@@ -7,20 +7,21 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from paribus.data import Dataset, describe_data, load_dataset, read_corpus
+from paribus.data import Dataset, describe_data, read_corpus
 from paribus.errors import ParibusError
 from paribus.execution.live import Live
-from paribus.execution.pool import Device, Message, Pool, default_workers
-from paribus.execution.precision import as_registered, settle_precision, warn_of_emulation
+from paribus.execution.pool import Device, Message, Pool
+from paribus.execution.precision import as_registered
 from paribus.execution.sinks import Sink, find_sinks, known_sinks
-from paribus.execution.suite import adopt_suite, drafted_suite
-from paribus.results import Results, ResultsFolder, TrialFolder, load_results, registration, settle
+from paribus.execution.stacks import plan_stacks
+from paribus.execution.start import read_data, start
+from paribus.results import Results, ResultsFolder, TrialFolder, load_results
 from paribus.results.files import write_json
-from paribus.study import Data, Study
+from paribus.study import Study
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -83,8 +84,9 @@ def run(
         results: the results folder; by default `results/<name of the study>`.
         workers: worker processes; by default one per core on a CPU, one on a GPU.
         device: where to train.
-        stack: replicas trained side by side in one process; by default 1 on a CPU and all seeds of
-            an arm on a GPU.
+        stack: replicas trained side by side in one process; by default 1 on a CPU, and on a GPU
+            all trials of one model, spread over the GPUs there are. Where memory holds fewer, fewer
+            are, and it is said.
         checkpoint_seconds: how often an unfinished trial is saved.
         watch: hears of progress, several times a second at most.
         log: trackers that follow the run, by name (see `paribus.execution.sinks`).
@@ -101,18 +103,19 @@ def run(
     folder = results_folder(study, results)
     study = as_registered(study, folder)
     folder.require_same(study)
-    datasets = _read_data(study)
+    datasets = read_data(study)
     known_sinks(log)
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock():
         todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
         with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
-            study, kind, size = _start(pool, study, workers, stack, len(todo))
-            _settle(folder, study, datasets, kind)
-            _describe_data(folder, study, datasets[study.data])
+            study, size = start(pool, folder, study, datasets, workers, stack, len(todo))
             followers = _Followers(watch, Live(folder), find_sinks(log, study, folder.path))
-            with contextlib.closing(followers):
+            # The text is described while the workers train.
+            with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
+                described = aside.submit(_describe_data, folder, study, datasets[study.data])
                 _Run(study, folder, todo, pool, followers).train(size)
+                described.result()
     return load_results(folder.path)
 
 
@@ -127,29 +130,10 @@ def register(
     folder = results_folder(study, results)
     study = as_registered(study, folder)
     folder.require_same(study)
-    datasets = _read_data(study)
+    datasets = read_data(study)
     with folder.lock(), Pool(study, folder.path, device=device, checkpoint_seconds=0) as pool:
-        study, kind, _ = _start(pool, study, workers=1, stack=None, n_trials=1)
-        _settle(folder, study, datasets, kind)
+        start(pool, folder, study, datasets, workers=1, stack=None, n_trials=1)
     return folder.path / "registration.json"
-
-
-def _read_data(study: Study) -> dict[Data, Dataset]:
-    """The text as the study and each arm cut it; one that cannot be read is told at once."""
-    wanted = [study.data, *(study.setting(arm).data for arm in study.arms)]
-    return {data: load_dataset(data, study.folder) for data in dict.fromkeys(wanted)}
-
-
-def _settle(folder: ResultsFolder, study: Study, datasets: dict[Data, Dataset], kind: str) -> None:
-    """Register the study, its tasks included, or go on under the registration that is there."""
-    data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
-    with drafted_suite(study, folder, datasets[study.data]) as suite:
-        tasks: dict[str, Any] = {}
-        if suite is not None:
-            chosen = [task.name for task in suite.find(study.tasks.names)]
-            tasks = {"suite_sha256": suite.digest, "names": chosen, "left_out": suite.left_out}
-        settle(folder, study, registration(study, data, kind, tasks))
-        adopt_suite(folder)
 
 
 def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> None:
@@ -157,31 +141,6 @@ def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> Non
     path = folder.path / "data.json"
     if not path.is_file():
         write_json(path, describe_data(dataset, read_corpus(study.data, study.folder)))
-
-
-def _start(
-    pool: Pool, study: Study, workers: int | None, stack: int | None, n_trials: int
-) -> tuple[Study, str, int]:
-    """Start the workers, and try one step of every arm before anything is written.
-
-    Returns the study with its precision settled, the kind of device and the size of a stack.
-    """
-    first = pool.start()
-    ready = pool.answer(first)
-    kind = ready["device"]
-    study = settle_precision(study, ready, pool)
-    size = stack or (1 if kind == "cpu" else len(study.seeds))
-    if n_trials == 0:
-        return study, kind, size
-    warn_of_emulation(study, ready)
-    # The others start (PyTorch takes seconds to import) while the first checks the arms.
-    for _ in range(min(workers or default_workers(kind), n_trials) - 1):
-        pool.start()
-    for arm in study.arms:
-        first.send({"do": "check", "arm": arm, "stack": size})
-    for _ in study.arms:
-        pool.answer(first)
-    return study, kind, size
 
 
 @dataclass(frozen=True)
@@ -232,7 +191,8 @@ class _Run:
         self.progress = self._start_of_progress()
 
     def train(self, stack_size: int) -> None:
-        self.waiting.extend(self._stacks(stack_size))
+        stacks = plan_stacks(self.study, stack_size, self.steps_done)
+        self.waiting.extend({"do": "train", "trials": trials} for trials in stacks)
         self.pool.work(self._next_task, self._doing, self._hear)
 
     def _next_task(self) -> Message | None:
@@ -250,19 +210,6 @@ class _Run:
     def _is_untimed(self) -> bool:
         return self.progress.n_finished == self.progress.n_trials and not self.folder.has_throughput
 
-    def _stacks(self, size: int) -> list[Message]:
-        """The trials to do as tasks: of one arm and at one step each, in the order of seeds."""
-        groups: dict[tuple[str, int], list[int]] = {}
-        for arm, seed in self.todo:
-            groups.setdefault((arm, self.steps_done[arm, seed]), []).append(seed)
-        tasks: list[dict[str, Any]] = [
-            {"do": "train", "arm": arm, "seeds": group[i : i + size]}
-            for (arm, _), group in groups.items()
-            for i in range(0, len(group), size)
-        ]
-        rank = {trial: i for i, trial in enumerate(self.study.trials)}
-        return sorted(tasks, key=lambda task: rank[task["arm"], task["seeds"][0]])
-
     def _start_of_progress(self) -> Progress:
         tokens = {trial: self.study.setting(trial[0]).tokens for trial in self.study.trials}
         done = tokens | {
@@ -278,8 +225,8 @@ class _Run:
         )
 
     def _note_progress(self, message: Message) -> None:
-        arm, t = message["arm"], message["t"]
-        for seed, loss in zip(message["seeds"], message["losses"], strict=True):
+        t = message["t"]
+        for (arm, seed), loss in zip(message["trials"], message["losses"], strict=True):
             new_steps = t - self.steps_done[arm, seed]
             self.steps_done[arm, seed] = t
             self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
@@ -289,8 +236,8 @@ class _Run:
         self.followers.progress(self.progress)
 
     def _note_finished(self, task: Message) -> None:
-        for seed in task["seeds"]:
-            trial = self.folder.trial(task["arm"], seed)
+        for arm, seed in task["trials"]:
+            trial = self.folder.trial(arm, seed)
             self.progress.running.pop(trial.label, None)
             self.progress.n_finished += 1
             self.progress.news = f"{trial.label} finished"
@@ -304,5 +251,5 @@ class _Run:
     def _doing(self, task: Message) -> str:
         if task["do"] == "time":
             return "while the arms were timed in turn"
-        labels = (self.folder.trial(task["arm"], seed).label for seed in task["seeds"])
+        labels = (self.folder.trial(arm, seed).label for arm, seed in task["trials"])
         return f"on {', '.join(labels)}"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +47,7 @@ from paribus.training.feed import Feed, Inputs
 from paribus.training.graphs import Graphs, cuda_recorder
 from paribus.training.measured import Measured
 from paribus.training.optimizer import AdamW, clip_factors, is_decayed
+from paribus.training.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, PROBES
 
 # Measured at every step by the engine itself, with their units; probes add their own columns.
 COLUMNS = {"train_loss": "nats/token", "grad_norm": "L2", "learning_rate": "1"}
@@ -138,7 +139,9 @@ class Stack:
         self.seeds = tuple(seeds)
         alike = isinstance(setting, Setting)
         self.settings = (setting,) * len(self.seeds) if alike else tuple(setting)
-        if len(self.settings) != len(self.seeds) or len({s.common for s in self.settings}) != 1:
+        if len(self.settings) != len(self.seeds) or any(
+            one.common != self.settings[0].common for one in self.settings
+        ):
             raise ValueError(
                 "a stack needs one setting per seed, alike in what they have in common"
             )
@@ -146,6 +149,8 @@ class Stack:
         if setting.training.precision == "auto":
             raise ValueError("precision 'auto' is settled before training: study.with_precision")
         self.t = 0
+        # Hears which phase a step begins; a GPU's steps are then not replayed as one.
+        self.on_phase: Callable[[str], object] | None = None
         self.device = torch.device(device)
         on_gpu = self.device.type == "cuda"
         models = {
@@ -209,20 +214,30 @@ class Stack:
         due = [probe for probe in self.probes if probe.is_due(self.t, self.setting.iterations)]
         tapped = {path for probe in due for path in probe.paths(self.setting)}
         kind = _Kind(tuple(sorted(tapped)), seen=bool(due))
-        done = self._graphs(self._feed.at(self.t), kind)
+        self._begin(DATA)
+        inputs = self._feed.at(self.t)
+        done = self._advance(inputs, kind) if self.on_phase else self._graphs(inputs, kind)
+        self._begin(PROBES)
         measured_RC = done.measured
         if self.probes:
             measured_RC = torch.cat(
                 [measured_RC, *self._measure(due, self._view(due, done))], dim=1
             )
+        self._begin(OTHER)
         self._measured.append(measured_RC.masked_fill(~done.was_alive[:, None], math.nan))
         self.t += 1
 
     def _advance(self, inputs: Inputs, kind: _Kind) -> _Done:
         """The step itself, for the host blindly: no value of a tensor decides what is launched."""
+        self._begin(FORWARD)
         windows = inputs.windows.long()
         losses_R, outputs = self._losses(inputs, windows, kind.tapped)
+        self._begin(BACKWARD)
         (grads_RN,) = torch.autograd.grad(losses_R.sum(), self._weights)
+        self._begin(PROBES)
+        weights_RN = self._weights.detach()
+        before_RN = weights_RN.clone() if kind.seen else weights_RN
+        self._begin(OPTIMIZER)
         losses_R = losses_R.detach()
         norms_R = torch.linalg.vector_norm(grads_RN, dim=1)
 
@@ -235,8 +250,6 @@ class Stack:
         factors_R1 = clip_factors(norms_R, self.setting.training.grad_clip)[:, None]
         clipped_RN = torch.where(self._alive[:, None], grads_RN * factors_R1, 0.0)
         rates_R1 = torch.where(self._alive, inputs.rates, 0.0)[:, None]
-        weights_RN = self._weights.detach()
-        before_RN = weights_RN.clone() if kind.seen else weights_RN
         self._adamw.update(self._weights, clipped_RN, rates_R1, inputs.corrections)
         measured_RC = torch.stack([losses_R, norms_R, inputs.rates], dim=1)
         return _Done(measured_RC, was_alive, windows, outputs, before_RN, grads_RN)
@@ -285,6 +298,10 @@ class Stack:
             self._diverged_at[r] = NEVER if state.diverged_at is None else state.diverged_at
         self._feed.restart(self.t, [state.batch_digest for state in states])
         self._measured.replace(np.stack([state.measured for state in states], axis=1))
+
+    def _begin(self, phase: str) -> None:
+        if self.on_phase:
+            self.on_phase(phase)
 
     def _view(self, due: list[Probe], done: _Done) -> StepView:
         """What the probes that are due see of the step just made."""

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import nn
 
-from paribus.data import Dataset, load_dataset
+from paribus.data import Dataset
 from paribus.data.bpe import BpeTokenizer
 from paribus.model import GPT, build_model
 from paribus.streams import stream
@@ -40,12 +40,6 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def quiet_harness(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, logger="lm_eval")
-
-
-@pytest.fixture(scope="session")
-def dataset() -> Dataset:
-    study = load_study("quickstart")
-    return load_dataset(study.data, study.folder)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import subprocess
@@ -87,20 +88,8 @@ def test_anybodys_lm_eval_gives_the_same_items(
 
 
 def test_prompts_are_the_solved_examples_then_the_item(
-    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite, monkeypatch: pytest.MonkeyPatch
+    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite, prompts: list[tuple[str, str]]
 ) -> None:
-    import json
-
-    from paribus.evaluation.harness.adapter import ParibusLM
-
-    seen: list[tuple[str, str]] = []
-    scored = ParibusLM.loglikelihood
-
-    def spy(self: ParibusLM, requests: list, **options: Any) -> list:
-        seen.extend(request.arguments for request in requests)
-        return scored(self, requests, **options)
-
-    monkeypatch.setattr(ParibusLM, "loglikelihood", spy)
     evaluate_tasks(
         uniform, dataset.tokenizer, SEQ_LEN, suite.folder, tasks=["typo"], shots=(3,), n_items=1
     )
@@ -109,7 +98,7 @@ def test_prompts_are_the_solved_examples_then_the_item(
     ]
     examples, (item, *_) = read("typo.examples.jsonl"), read("typo.jsonl")
     solved = "".join(e["context"] + e["choices"][e["answer"]] + "\n" for e in examples)
-    assert seen == [(solved + item["context"], choice) for choice in item["choices"]]
+    assert prompts == [(solved + item["context"], choice) for choice in item["choices"]]
 
 
 def test_the_same_evaluation_gives_the_same_rows(

@@ -14,6 +14,8 @@ from paribus.evaluation.harness.scoring import Pair, Scored, can_share, score
 from paribus.model import GPT, KeyValueCache
 from paribus.streams import stream
 
+from .conftest import Uniform
+
 VOCABULARY = 11
 TOLERANCE_NATS = 2e-4  # sums of up to 60 float32 log-probabilities
 
@@ -79,16 +81,8 @@ def test_a_model_with_parts_of_its_own_is_run_over_whole_rows(
 
 
 def test_a_uniform_model_gives_every_token_one_chance_in_the_vocabulary() -> None:
-    class Flat(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.logits = nn.Parameter(torch.zeros(VOCABULARY))
-
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return self.logits.expand(*tokens.shape, -1)
-
     pairs = some_pairs()
-    for scored, pair in zip(score(Flat(), pairs), pairs, strict=True):
+    for scored, pair in zip(score(Uniform(VOCABULARY), pairs), pairs, strict=True):
         assert scored.loglikelihood == pytest.approx(
             -len(pair.continuation) * math.log(VOCABULARY), rel=1e-6
         )

@@ -1,0 +1,83 @@
+"""Studies that are trained once for all tests here. Who writes to their folders takes a copy."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.execution import Progress
+from paribus.results import Results
+from paribus.study import Study
+
+from ..conftest import NOTHING, studies_in
+
+SEEDS = [1, 2, 3]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished study, and (finished trials, tokens done) as its run told of them."""
+
+    study: Study
+    results: Results
+    seen: list[tuple[int, int]]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """The small study with three seeds, by two workers, followed by everyone who can follow."""
+    folder = tmp_path_factory.mktemp("trained")
+    seen: list[tuple[int, int]] = []
+
+    def watch(progress: Progress) -> None:
+        seen.append((progress.n_finished, progress.tokens_done))
+
+    study = studies_in(folder)(seeds=SEEDS)
+    results = paribus.run(study, folder / "r", workers=2, watch=watch, log=["tensorboard"])
+    return Trained(study, results, seen)
+
+
+@pytest.fixture
+def copy(trained: Trained, tmp_path: Path) -> Path:
+    """Its results folder, to be written to."""
+    return shutil.copytree(trained.results.path, tmp_path / "copy")
+
+
+OWN = """
+import torch
+from torch import nn
+
+print('a library that talks')
+
+class Quiet(nn.RMSNorm):
+    def __init__(self, setting, vocab_size):
+        super().__init__(setting.model.d_model)
+
+class Masked(nn.LayerNorm):
+    '''nanoGPT keeps its causal mask as a buffer: no parameter, and none of our business.'''
+    def __init__(self, setting, vocab_size):
+        super().__init__(setting.model.d_model)
+        self.register_buffer('mask', torch.ones(1))
+    def forward(self, x):
+        return super().forward(x) * self.mask
+"""
+
+
+@pytest.fixture(scope="session")
+def odd_arms(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """One seed of arms out of the ordinary: with own modules, and one that diverges."""
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / "own.py").write_text(OWN + NOTHING)
+    modules = {
+        "quiet": {"model.modules.final_norm": "own.py:Quiet"},
+        "masked": {"model.modules.final_norm": "own.py:Masked"},
+        "no-attention": {"model.modules.attention": "own.py:Nothing"},
+        "wild": {"training.optimizer.learning_rate": 1e30},
+    }
+    arms = {"baseline": {}} | {name: {"set": changes} for name, changes in modules.items()}
+    study = studies_in(folder)({"training.grad_clip": None}, seeds=[1], arms=arms)
+    return paribus.run(study, folder / "r", workers=1)
