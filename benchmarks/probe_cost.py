@@ -30,7 +30,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=25)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    study = load_study("quickstart", {"training.iterations": 100_000})
+    study = load_study(
+        "quickstart", {"training.iterations": 100_000, "training.precision": "float32"}
+    )
     dataset = load_dataset(study.data, study.folder)
     probes = list(shipped_probes().values())
 

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    study = paribus.load_study("quickstart")
+    study = paribus.load_study("quickstart", {"training.precision": "float32"})
     setting = study.setting("baseline")
     dataset = load_dataset(setting.data, study.folder)
     window = setting.data.seq_len

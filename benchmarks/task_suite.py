@@ -67,7 +67,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     milestones = sorted(options.iterations)
-    study = paribus.load_study(options.study, {"training.iterations": max(*milestones, 1)})
+    fixed = {"training.iterations": max(*milestones, 1), "training.precision": "float32"}
+    study = paribus.load_study(options.study, fixed)
     setting = study.setting("baseline")
     dataset = load_dataset(setting.data, study.folder)
     window = setting.data.seq_len

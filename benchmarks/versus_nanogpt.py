@@ -2,9 +2,10 @@
 
     python benchmarks/versus_nanogpt.py --nanogpt PATH
 
-Both train the flagship shape (n_layer 8, n_head 8, d_model 128, context 128, batch 16, float32, no
-compile) with the same tokens, AdamW and clipping, all cores each, in turn on the same machine, with
-every stepwise measurement of paribus on. Rounds alternate, because absolute times drift; the ratio
+Both train the flagship shape (n_layer 8, n_head 8, d_model 128, context 128, batch 16, no compile)
+with the same tokens, AdamW and clipping, all cores each, in turn on the same machine, with every
+stepwise measurement of paribus on. nanoGPT is in float32, paribus in what `quickstart` means there:
+bfloat16 where the processor has it. Rounds alternate, because absolute times drift; the ratio
 is of medians over rounds.
 
 - nanoGPT: its model and optimizer, its training loop without logging and evaluation, PyTorch's own
@@ -81,13 +82,15 @@ def train_paribus(steps: int, start: object, seconds: object) -> None:
     import torch
 
     from paribus.data import load_dataset
+    from paribus.execution.environment import native_precision
     from paribus.execution.trial import build_stack
-    from paribus.study import load_study
+    from paribus.study import load_study, with_precision
 
     torch.set_num_threads(1)
-    study = load_study("quickstart")
+    device = torch.device("cpu")
+    study = with_precision(load_study("quickstart"), native_precision(device))
     dataset = load_dataset(study.data, study.folder)
-    stack = build_stack(study, study.setting("layernorm"), (1,), dataset, torch.device("cpu"))
+    stack = build_stack(study, study.setting("layernorm"), (1,), dataset, device)
     _timed(stack.step, steps, start, seconds)
 
 

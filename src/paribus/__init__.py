@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from paribus.analysis import analyse, calibrate, detectable
     from paribus.decision import decide
     from paribus.errors import ParibusError
-    from paribus.execution import estimate, evaluate, register, run
+    from paribus.execution import bench, estimate, evaluate, register, run
     from paribus.export import export_trial
     from paribus.report import write_report
     from paribus.results import load_results
@@ -30,6 +30,7 @@ _HOMES = {
     "ParibusError": "paribus.errors",
     "Study": "paribus.study",
     "analyse": "paribus.analysis",
+    "bench": "paribus.execution",
     "calibrate": "paribus.analysis",
     "decide": "paribus.decision",
     "detectable": "paribus.analysis",
@@ -49,6 +50,7 @@ __all__ = [
     "ParibusError",
     "Study",
     "analyse",
+    "bench",
     "calibrate",
     "decide",
     "detectable",

@@ -246,6 +246,37 @@ def test_show_says_what_differs_and_what_it_costs(folder: Path, costed: None) ->
     assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
+def test_bench_prints_what_it_writes(folder: Path) -> None:
+    """Every number of the tables, to the digits shown, is in the JSON."""
+    arguments = ("--arm", "layernorm", "--workers", "1", "--stack", "1", "2", "--json", "b.json")
+    done = verb("bench", "study.toml", "--steps", "4", *arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    found = json.loads((folder / "b.json").read_text())
+    assert [row["stack"] for row in found["speeds"]] == [1, 2]
+    machine = found["machine"]
+    words = [found["date"], machine["packages"]["torch"], "tiny, layernorm", "float32", "4 steps"]
+    words += [f"{machine['cores']} cores", "1 worker ", f"{found['parameters']:,} parameters"]
+    for row in found["speeds"]:
+        words += [f"{row['tokens_per_second']:,.0f}", f"{row['share']:.0%}"]
+        words += [f"{row['memory_bytes'] / 2**20:,.0f}"]
+    shown = " ".join(done.stdout.split())
+    for word in (*words, *found["speeds"][0]["phase_seconds"], "held-out evaluation"):
+        assert word in shown
+    assert not (folder / "results").exists()
+
+
+def test_help_of_bench_loads_no_torch() -> None:
+    code = (
+        "import sys, paribus.cli\n"
+        "try: paribus.cli.main(['bench', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "--stack" in done.stdout
+
+
 def test_studies_lists_what_ships(tmp_path: Path) -> None:
     listed = verb("studies", cwd=tmp_path)
     assert listed.returncode == 0
@@ -264,6 +295,9 @@ def test_studies_lists_what_ships(tmp_path: Path) -> None:
         (["run", "quickstart", "--workers", "many"], "--workers"),
         (["run", "quickstart", "--device", "tpu"], "--device"),
         (["run", "missing.toml"], "no study file"),
+        (["bench", "--arm", "layrnorm"], "did you mean 'layernorm'"),
+        (["bench", "--stack", "0"], "stack = 0 must be at least 1"),
+        (["bench", "--steps", "1000"], "steps = 1000 must be from 1 to 97"),
         (["status", "."], "no results folder"),
         (["report", "nowhere"], "no results folder"),
     ],

@@ -236,7 +236,7 @@ def test_an_estimate_counts_what_it_says(small_study: Maker) -> None:
     assert cost.parameters["baseline"] == vocab * d + t * d + blocks + 2 * d
     assert cost.parameters["layernorm"] == cost.parameters["baseline"] + 2 * d
     assert cost.tokens["baseline"] == 8 * 4 * 16
-    per_token = 6 * (cost.parameters["baseline"] - t * d) + 12 * 2 * d * t
+    per_token = 6 * (vocab * d + 2 * 12 * d * d) + 12 * 2 * d * t
     assert cost.flops["baseline"] == per_token * 512
     assert cost.measured
     assert 0 < cost.step_seconds < 5

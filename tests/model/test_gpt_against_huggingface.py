@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from paribus.model import build_model
+from paribus.model import GPT, build_model
 from paribus.study import Data, Model, Setting, Training
 
 SHAPES = [  # n_layer, n_head, d_model, seq_len, vocab_size
@@ -18,8 +18,8 @@ SHAPES = [  # n_layer, n_head, d_model, seq_len, vocab_size
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_logits_and_gradients_equal_gpt2(shape: tuple[int, ...]) -> None:
+def twins(shape: tuple[int, ...]) -> tuple[GPT, torch.nn.Module, dict[str, str]]:
+    """(our model, theirs of the same weights, their names of our parameters)."""
     n_layer, n_head, d_model, seq_len, vocab_size = shape
     theirs = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
@@ -54,9 +54,21 @@ def test_logits_and_gradients_equal_gpt2(shape: tuple[int, ...]) -> None:
     ours.load_state_dict(
         {name: _ours(name, their_parameters[other].detach()) for name, other in names.items()}
     )
+    return ours, theirs, names
 
-    tokens = torch.randint(0, vocab_size, (3, seq_len), generator=generator)
-    targets = torch.randint(0, vocab_size, (3, seq_len), generator=generator)
+
+def tokens_and_targets(shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    *_, seq_len, vocab_size = shape
+    generator = torch.Generator().manual_seed(1)
+    tokens, targets = torch.randint(0, vocab_size, (2, 3, seq_len), generator=generator)
+    return tokens, targets
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_logits_and_gradients_equal_gpt2(shape: tuple[int, ...]) -> None:
+    ours, theirs, names = twins(shape)
+    their_parameters = dict(theirs.named_parameters())
+    tokens, targets = tokens_and_targets(shape)
     our_logits, their_logits = ours(tokens), theirs(tokens).logits
     scale = their_logits.abs().max().item()
     torch.testing.assert_close(our_logits, their_logits, rtol=0, atol=3e-6 * scale)
@@ -67,6 +79,36 @@ def test_logits_and_gradients_equal_gpt2(shape: tuple[int, ...]) -> None:
         expected = _ours(name, their_parameters[names[name]].grad)
         scale = expected.abs().max().item()
         torch.testing.assert_close(parameter.grad, expected, rtol=0, atol=3e-5 * scale, msg=name)
+
+
+def test_bfloat16_stays_as_close_to_float32_as_gpt2_under_autocast() -> None:
+    """Errors of loss and gradient that bfloat16 makes, ours beside theirs."""
+    shape = SHAPES[1]
+    ours, theirs, names = twins(shape)
+    tokens, targets = tokens_and_targets(shape)
+
+    def loss_and_gradients(mixed: bool) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """(loss, all gradients in one row) of each of the twins."""
+        results = []
+        for model, order in ((ours, names.keys()), (theirs, names.values())):
+            parameters = dict(model.named_parameters())
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
+                out = model(tokens)
+            logits = out if model is ours else out.logits
+            loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+            gradients = torch.autograd.grad(loss, [parameters[name] for name in order])
+            results.append((loss.detach(), torch.cat([g.flatten() for g in gradients])))
+        return results
+
+    errors = [
+        ((loss - exact_loss).abs().item(), ((row - exact).norm() / exact.norm()).item())
+        for (loss, row), (exact_loss, exact) in zip(
+            loss_and_gradients(True), loss_and_gradients(False), strict=True
+        )
+    ]
+    (our_loss, our_gradient), (_, their_gradient) = errors
+    assert 0 < our_loss < 0.01
+    assert 0 < our_gradient < 1.2 * their_gradient < 0.05
 
 
 def _huggingface_name(name: str) -> str:

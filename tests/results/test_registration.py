@@ -27,6 +27,7 @@ def test_everything_that_counts_is_written_down(small_study: Maker, tmp_path: Pa
     assert written["contrasts"] == ["layernorm against baseline", "rmsnorm against baseline"]
     assert len(written["families"]["primary"]) == 2
     assert written["seeds"] == [1, 2]
+    assert written["precision"] == dict.fromkeys(study.arms, "float32")
     assert written["data"] == DATA
     assert {"torch", "numpy", "scipy", "paribus"} <= written["packages"].keys()
     for part in ("inference", "stability", "decision", "device", "registered_at"):
@@ -45,6 +46,7 @@ def test_a_later_run_continues_under_it(small_study: Maker, tmp_path: Path) -> N
     ("overrides", "named"),
     [
         ({"training.iterations": 9}, "training.iterations: 8 there, 9"),
+        ({"training.precision": "bfloat16"}, "training.precision: float32 there, bfloat16"),
         ({"inference.alpha": 0.1}, "inference.alpha: 0.05 there, 0.1"),
         ({"stability.unstable_above": 0.5}, "stability.unstable_above"),
         ({"decision.calibration_budget": 0.5}, "decision.calibration_budget"),

@@ -53,24 +53,28 @@ def test_adamw_is_pytorch_s() -> None:
         weight_decay=spec.weight_decay,
     )
     weights = start.clone()[None]
-    ours = AdamW(spec, 6, torch.zeros(1, 10), torch.zeros(1, 10))
+    ours = AdamW(spec, 6, torch.tensor([[0.3]]), torch.zeros(1, 10), torch.zeros(1, 10))
     for t in range(25):
         grads = torch.randn(10, generator=generator)
         decayed.grad, plain.grad = grads[:6].clone(), grads[6:].clone()
         theirs.step()
-        ours.update(weights, grads[None], torch.full((1, 1), spec.learning_rate), t)
+        corrections = 1 - torch.tensor(spec.betas, dtype=torch.float64) ** (t + 1)
+        ours.update(
+            weights, grads[None], torch.full((1, 1), spec.learning_rate), corrections.float()
+        )
         expected = torch.cat([decayed, plain]).detach()[None]
         torch.testing.assert_close(weights, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_replicas_have_learning_rates_of_their_own() -> None:
+def test_replicas_have_learning_rates_and_weight_decays_of_their_own() -> None:
     grads = torch.ones(3, 4)
     weights = torch.ones(3, 4)
-    adamw = AdamW(Optimizer(), 4, torch.zeros(3, 4), torch.zeros(3, 4))
-    adamw.update(weights, grads, torch.tensor([[0.0], [0.1], [0.2]]), 0)
+    decay = torch.tensor([[0.1], [0.1], [0.3]])
+    adamw = AdamW(Optimizer(), 4, decay, torch.zeros(3, 4), torch.zeros(3, 4))
+    adamw.update(weights, grads, torch.tensor([[0.0], [0.1], [0.2]]), torch.tensor([0.1, 0.05]))
     assert (weights[0] == 1).all()
-    # The first step of Adam has size lr; decay takes 0.1 lr.
-    expected = [1 - 0.1 - 0.01, 1 - 0.2 - 0.02]
+    # The first step of Adam has size lr; decay takes its share of lr.
+    expected = [1 - 0.1 - 0.01, 1 - 0.2 - 0.06]
     assert weights[1:, 0].tolist() == pytest.approx(expected, rel=1e-5)
 
 

@@ -12,6 +12,7 @@ from paribus.data import Dataset
 from paribus.probes import shipped_probes
 from paribus.study import Study
 from paribus.training import COLUMNS, Stack
+from paribus.training.feed import AHEAD
 
 # Replicas of a stack are multiplied in batched products, whose order of summation may differ from
 # that of a single product; 100 steps let the last bits of float32 grow to this.
@@ -55,6 +56,44 @@ def test_a_stack_agrees_with_its_replicas_alone(
         difference = np.abs(together[r, :, LOSS] - alone[:, LOSS]).max()
         assert difference < STACKED_TOLERANCE_NATS
         np.testing.assert_allclose(together[r], alone, rtol=5e-3, atol=1e-5)
+
+
+def test_a_sweep_is_a_stack(small_study: Callable[..., Study], small_dataset: Dataset) -> None:
+    """Learning rate, weight decay and init of every replica's own, a scale that follows from it."""
+    variants: list[dict[str, object]] = [
+        {},
+        {"training.optimizer.learning_rate": 3e-3},
+        {"training.optimizer.weight_decay": 0.9, "model.init.token_std": 0.2},
+        {"model.init.std": 0.05, "model.init.salt": 3},
+    ]
+    common = {"training.iterations": 40, "model.embedding.norm": "fixed_scale"}
+    settings = [small_study(common | one).setting("baseline") for one in variants]
+    seeds = [1, 1, 2, 1]
+    together = train(stack := Stack(settings, seeds, small_dataset, probes=PROBES), 40)
+    assert len({row.tobytes() for row in together[:, :, LOSS]}) == len(seeds)
+    for r, (setting, seed) in enumerate(zip(settings, seeds, strict=True)):
+        alone = train(solo := Stack(setting, [seed], small_dataset, probes=PROBES), 40)[0]
+        assert solo.initial_records[0] == stack.initial_records[r]
+        assert np.abs(together[r, :, LOSS] - alone[:, LOSS]).max() < STACKED_TOLERANCE_NATS
+        np.testing.assert_allclose(together[r], alone, rtol=5e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("key", ["model.n_layer", "training.batch_size", "training.grad_clip"])
+def test_other_differences_do_not_share_a_stack(
+    small_study: Callable[..., Study], small_dataset: Dataset, key: str
+) -> None:
+    settings = [small_study({key: value}).setting("baseline") for value in (1, 2)]
+    with pytest.raises(ValueError, match="alike in what they have in common"):
+        Stack(settings, [1, 1], small_dataset)
+
+
+def test_own_modules_may_read_anything(small_study: Callable[..., Study]) -> None:
+    key = "training.optimizer.learning_rate"
+    plain = [small_study({key: rate}).setting("baseline") for rate in (1e-3, 2e-3)]
+    assert plain[0].common == plain[1].common
+    own = {"model.modules.mlp": "somewhere:MLP"}
+    settings = [small_study({key: rate} | own).setting("baseline") for rate in (1e-3, 2e-3)]
+    assert settings[0].common != settings[1].common
 
 
 def test_permuting_replicas_permutes_results(stack_of: Callable[..., Stack]) -> None:
@@ -121,15 +160,16 @@ def test_a_diverged_replica_changes_no_bit_of_its_neighbours(
     assert struck.batch_digests == healthy.batch_digests  # the controls still hold
 
 
-def test_restoring_goes_on_to_the_same_bits(stack_of: Callable[..., Stack]) -> None:
+@pytest.mark.parametrize("done", [3, AHEAD, AHEAD + 1])
+def test_restoring_goes_on_to_the_same_bits(stack_of: Callable[..., Stack], done: int) -> None:
     seeds, dropout = [1, 2], 0.1
     straight = stack_of(seeds, training__dropout=dropout)
-    expected = train(straight, 8)
+    expected = train(straight, 20)
     before = stack_of(seeds, training__dropout=dropout)
-    train(before, 3)
+    train(before, done)
     after = stack_of(seeds, training__dropout=dropout)
     after.restore([before.state(r) for r in range(2)])
-    np.testing.assert_array_equal(train(after, 5), expected)
+    np.testing.assert_array_equal(train(after, 20 - done), expected)
     assert after.batch_digests == straight.batch_digests
     for r in range(2):
         assert after.state(r).weights.tobytes() == straight.state(r).weights.tobytes()

@@ -33,6 +33,7 @@ VERBS = {
     "evaluate": "Let finished trials answer more zero- and few-shot tasks.",
     "null": "Measure the error rates of a study's tests on A/A replicates of its baseline.",
     "compare": "Put several studies of the same arms on one page.",
+    "bench": "Time training here: against the machine's ceiling, and where the time goes.",
     "report": "Draw page and paper of a results folder again, from its records alone.",
     "export": "Write a trained model as a Hugging Face folder.",
 }

@@ -219,6 +219,41 @@ def null(
     console.print(f"null: {done.path / 'null.json'}", soft_wrap=True)
 
 
+def bench(
+    study: StudyName = "quickstart",
+    *,
+    arm: Annotated[str | None, Parameter(help="Which arm; by default the baseline.")] = None,
+    workers: Workers = None,
+    device: Where = "auto",
+    stack: Annotated[
+        list[int] | None,
+        Parameter(
+            negative=(),
+            consume_multiple=True,
+            help="Seeds trained side by side in a worker, one or several sizes: --stack 1 4 16.",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, Parameter(help="Steps to time, after a few to warm up; by default 25.")
+    ] = None,
+    json: Annotated[Path | None, Parameter(help="A file to write the same to, as JSON.")] = None,
+    set_: Overrides = None,
+) -> None:
+    """Time training on this machine: against its ceiling, and where the time goes."""
+    from paribus.cli import bench_table
+    from paribus.execution import bench as bench_study
+    from paribus.results.files import write_json
+
+    loaded = _load(study, set_)
+    with console.status("timing"):
+        found = bench_study(loaded, arm, workers=workers, device=device, stacks=stack, steps=steps)
+    for part in bench_table.bench(found):
+        console.print(part)
+    if json is not None:
+        write_json(json, found.to_dict(), sort_keys=False)
+        console.print(f"bench: {json}", soft_wrap=True)
+
+
 def report(folder: Folder) -> int:
     """Draw the page and the paper of a results folder again, from its records alone."""
     from paribus.results import load_results

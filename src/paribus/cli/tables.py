@@ -16,7 +16,7 @@ from paribus.decision import Verdict
 from paribus.execution import Estimate
 from paribus.results import Results
 from paribus.statistics import Interval, PairedRates, mcnemar, minimum_detectable_effect
-from paribus.study import METRICS, Study
+from paribus.study import METRICS, Study, is_open
 from paribus.study.canonical import flatten
 
 MARKS = {"held": "[green]✓[/]", "declared": "[yellow]~[/]", "broken": "[red]✗[/]"}
@@ -49,10 +49,17 @@ def cost(study: Study, estimated: Estimate) -> Table:
     table.add_row("FLOPs per trial", f"{estimated.flops[study.baseline]:.3g}")
     table.add_row("FLOPs in all", f"{flops:.3g}")
     table.add_row(f"one step ({how})", f"{estimated.step_seconds * 1e3:,.0f} ms")
+    table.add_row(*_precision(study, estimated))
     where = f"{estimated.workers} workers on {estimated.device}"
     table.add_row(f"expected time, {where}", numbers.duration(estimated.seconds))
     table.add_row("memory of a worker", f"{estimated.memory_bytes / 2**20:,.0f} MiB")
     return table
+
+
+def _precision(study: Study, estimated: Estimate) -> tuple[str, str]:
+    """What it would be trained with, and whether the device can do that well."""
+    label = "precision (auto: kept once registered)" if is_open(study) else "precision"
+    return label, estimated.precision + (" (emulated: slow)" if estimated.emulated else "")
 
 
 def study(study: Study, estimated: Estimate) -> Iterator[RenderableType]:

@@ -1,5 +1,6 @@
 """Running a study's trials. Importing this loads no torch; the worker processes do."""
 
+from paribus.execution.bench import Bench, StackSpeed, bench
 from paribus.execution.estimate import Estimate, estimate
 from paribus.execution.evaluate import Answers, evaluate
 from paribus.execution.pool import Device
@@ -7,9 +8,12 @@ from paribus.execution.run import Progress, register, results_folder, run
 
 __all__ = [
     "Answers",
+    "Bench",
     "Device",
     "Estimate",
     "Progress",
+    "StackSpeed",
+    "bench",
     "estimate",
     "evaluate",
     "register",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -26,8 +26,11 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
     }
 
 
-def choose_device(name: str) -> torch.device:
-    """The device that `name` means; "auto" is the best there is."""
+def choose_device(name: str, number: int = 0) -> torch.device:
+    """The device that `name` means; "auto" is the best there is.
+
+    Of several GPUs, workers number 0, 1, ... take one after the other.
+    """
     available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -38,7 +41,34 @@ def choose_device(name: str) -> torch.device:
     if not available[name]:
         there = ", ".join(kind for kind, is_there in available.items() if is_there)
         raise ParibusError(f"device '{name}' is not available here; there is: {there}")
-    return torch.device(name)
+    return (
+        torch.device(name, number % torch.cuda.device_count())
+        if name == "cuda"
+        else torch.device(name)
+    )
+
+
+def count_devices(device: torch.device) -> int:
+    """How many of its kind there are; of CPUs one, whatever its cores."""
+    return torch.cuda.device_count() if device.type == "cuda" else 1
+
+
+def native_precision(device: torch.device) -> Literal["float32", "bfloat16"]:
+    """What a study's precision "auto" means on `device`: bfloat16 where its products are native.
+
+    A CPU has them with AVX512-BF16 or AMX, on ARM with the BF16 extension, through oneDNN. Of MPS,
+    PyTorch does not tell.
+    """
+    return "bfloat16" if _has_bfloat16(device) else "float32"
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def _processor() -> str:

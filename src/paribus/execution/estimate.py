@@ -8,6 +8,7 @@ from pathlib import Path
 from paribus.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.pool import Device, Pool, default_workers
+from paribus.execution.precision import is_emulated, settle_precision
 from paribus.study import Study
 
 
@@ -27,6 +28,8 @@ class Estimate:
             gradients and optimizer.
         workers: worker processes.
         device: where it would run.
+        precision: what the shared setting is trained with there; "auto" is settled.
+        emulated: whether the device has to emulate bfloat16, which is slow.
         seconds: training and evaluation of all trials.
     """
 
@@ -39,6 +42,8 @@ class Estimate:
     measured: bool
     workers: int
     device: str
+    precision: str
+    emulated: bool
     seconds: float
 
 
@@ -50,7 +55,9 @@ def estimate(study: Study, *, workers: int | None = None, device: Device = "auto
     for data in dict.fromkeys(setting.data for setting in settings.values()):
         load_dataset(data, study.folder)
     with Pool(study, Path(), device=device, checkpoint_seconds=0) as pool:
-        kind = pool.answer(pool.start())["device"]
+        ready = pool.answer(pool.start())
+        kind = ready["device"]
+        study = settle_precision(study, ready, pool)
         n_workers = min(workers or default_workers(kind), len(study.trials))
         for _ in range(n_workers - 1):
             pool.answer(pool.start())
@@ -80,5 +87,7 @@ def estimate(study: Study, *, workers: int | None = None, device: Device = "auto
         measured=all(message["measured"] for message in measured),
         workers=n_workers,
         device=kind,
+        precision=study.training.precision,
+        emulated=is_emulated(study, ready),
         seconds=seconds / n_workers,
     )

@@ -129,9 +129,15 @@ class Pool:
 
     def start(self) -> Worker:
         """One more worker; its first message will be "ready"."""
-        worker = Worker(self._hello, self._inbox)
+        worker = Worker(self._hello | {"number": len(self.workers)}, self._inbox)
         self.workers.append(worker)
         return worker
+
+    def work_on(self, study: Study) -> None:
+        """Let every worker, present and future, work on `study` from its next task on."""
+        self._hello["study"] = study.model_dump(mode="json")
+        for worker in self.workers:
+            worker.send({"do": "adopt", "study": self._hello["study"]})
 
     def receive(self) -> tuple[Worker, Message | None]:
         """The next message of anyone; None if that worker has left.
@@ -204,9 +210,9 @@ class Pool:
         return sender, message
 
 
-def default_workers(device: str) -> int:
-    """Worker processes where the user names none: one per core on a CPU, one on a GPU."""
+def default_workers(device: str, devices: int = 1) -> int:
+    """Worker processes where the user names none: one per core of a CPU, and one per GPU."""
     if device != "cpu":
-        return 1
+        return devices
     affinity = getattr(os, "sched_getaffinity", None)  # cores this process may use
     return len(affinity(0)) if affinity else os.cpu_count() or 1

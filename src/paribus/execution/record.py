@@ -38,7 +38,8 @@ def record(
 
     `seconds` is what training the whole stack took; `suite` is where the study's tasks are.
     """
-    setting, state, weights = stack.setting, stack.state(replica), stack.parameters(replica)
+    setting, state = stack.settings[replica], stack.state(replica)
+    weights = stack.parameters(replica)
     began = time.monotonic()
     model = build_model(setting, dataset.vocab_size, study.folder).to(stack.device)
     load_parameters(model, weights)

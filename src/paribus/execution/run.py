@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import os
 import time
 from collections import deque
@@ -14,8 +16,10 @@ from typing import Any
 from paribus.data import Dataset, describe_data, load_dataset, read_corpus
 from paribus.errors import ParibusError
 from paribus.execution.live import Live
-from paribus.execution.pool import Device, Message, Pool, default_workers
+from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
+from paribus.execution.precision import as_registered, settle_precision, warn_of_emulation
 from paribus.execution.sinks import Sink, find_sinks, known_sinks
+from paribus.execution.stacks import default_size, plan_stacks, sharing_arms
 from paribus.execution.suite import adopt_suite, drafted_suite
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results, registration, settle
 from paribus.results.files import write_json
@@ -82,8 +86,9 @@ def run(
         results: the results folder; by default `results/<name of the study>`.
         workers: worker processes; by default one per core on a CPU, one on a GPU.
         device: where to train.
-        stack: replicas trained side by side in one process; by default 1 on a CPU and all seeds of
-            an arm on a GPU.
+        stack: replicas trained side by side in one process; by default 1 on a CPU, and on a GPU
+            all trials of one model, spread over the GPUs there are. Where memory holds fewer, fewer
+            are, and it is said.
         checkpoint_seconds: how often an unfinished trial is saved.
         watch: hears of progress, several times a second at most.
         log: trackers that follow the run, by name (see `paribus.execution.sinks`).
@@ -95,6 +100,7 @@ def run(
         if value is not None and value < 1:
             raise ParibusError(f"{name} = {value} must be at least 1")
     folder = results_folder(study, results)
+    study = as_registered(study, folder)
     folder.require_same(study)
     datasets = _read_data(study)
     known_sinks(log)
@@ -102,7 +108,7 @@ def run(
     with folder.lock():
         todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
         with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
-            kind, size = _start(pool, study, workers, stack, len(todo))
+            study, kind, size = _start(pool, study, workers, stack, len(todo))
             _settle(folder, study, datasets, kind)
             _describe_data(folder, study, datasets[study.data])
             followers = _Followers(watch, Live(folder), find_sinks(log, study, folder.path))
@@ -120,10 +126,11 @@ def register(
     registered there already.
     """
     folder = results_folder(study, results)
+    study = as_registered(study, folder)
     folder.require_same(study)
     datasets = _read_data(study)
     with folder.lock(), Pool(study, folder.path, device=device, checkpoint_seconds=0) as pool:
-        kind, _ = _start(pool, study, workers=1, stack=None, n_trials=1)
+        study, kind, _ = _start(pool, study, workers=1, stack=None, n_trials=1)
         _settle(folder, study, datasets, kind)
     return folder.path / "registration.json"
 
@@ -155,24 +162,44 @@ def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> Non
 
 def _start(
     pool: Pool, study: Study, workers: int | None, stack: int | None, n_trials: int
-) -> tuple[str, int]:
+) -> tuple[Study, str, int]:
     """Start the workers, and try one step of every arm before anything is written.
 
-    Returns the kind of device and the size of a stack.
+    Returns the study with its precision settled, the kind of device and the size of a stack.
     """
     first = pool.start()
-    kind = pool.answer(first)["device"]
-    size = stack or (1 if kind == "cpu" else len(study.seeds))
+    ready = pool.answer(first)
+    kind = ready["device"]
+    study = settle_precision(study, ready, pool)
+    size = stack or default_size(study, kind, ready["devices"])
     if n_trials == 0:
-        return kind, size
+        return study, kind, size
+    warn_of_emulation(study, ready)
     # The others start (PyTorch takes seconds to import) while the first checks the arms.
-    for _ in range(min(workers or default_workers(kind), n_trials) - 1):
+    n_workers = min(workers or default_workers(kind, ready["devices"]), n_trials)
+    for _ in range(n_workers - 1):
         pool.start()
     for arm in study.arms:
         first.send({"do": "check", "arm": arm, "stack": size})
     for _ in study.arms:
         pool.answer(first)
-    return kind, size
+    return study, kind, _fitting(pool, first, study, size, math.ceil(n_workers / ready["devices"]))
+
+
+def _fitting(pool: Pool, worker: Worker, study: Study, size: int, sharing: int) -> int:
+    """`size`, or as many replicas as the memory of a device holds that `sharing` workers share."""
+    for arms in sharing_arms(study):
+        wanted = min(size, len(arms) * len(study.seeds))
+        if wanted == 1:
+            continue
+        worker.send({"do": "fit", "arm": arms[0], "stack": wanted, "workers": sharing})
+        found = pool.answer(worker)
+        if found["stack"] < wanted:
+            size = found["stack"]
+            logging.getLogger("paribus").warning(
+                "%d of %d replicas side by side: %s", size, wanted, found["why"]
+            )
+    return size
 
 
 @dataclass(frozen=True)
@@ -223,7 +250,8 @@ class _Run:
         self.progress = self._start_of_progress()
 
     def train(self, stack_size: int) -> None:
-        self.waiting.extend(self._stacks(stack_size))
+        stacks = plan_stacks(self.study, stack_size, self.steps_done)
+        self.waiting.extend({"do": "train", "trials": trials} for trials in stacks)
         self.pool.work(self._next_task, self._doing, self._hear)
 
     def _next_task(self) -> Message | None:
@@ -241,19 +269,6 @@ class _Run:
     def _is_untimed(self) -> bool:
         return self.progress.n_finished == self.progress.n_trials and not self.folder.has_throughput
 
-    def _stacks(self, size: int) -> list[Message]:
-        """The trials to do as tasks: of one arm and at one step each, in the order of seeds."""
-        groups: dict[tuple[str, int], list[int]] = {}
-        for arm, seed in self.todo:
-            groups.setdefault((arm, self.steps_done[arm, seed]), []).append(seed)
-        tasks: list[dict[str, Any]] = [
-            {"do": "train", "arm": arm, "seeds": group[i : i + size]}
-            for (arm, _), group in groups.items()
-            for i in range(0, len(group), size)
-        ]
-        rank = {trial: i for i, trial in enumerate(self.study.trials)}
-        return sorted(tasks, key=lambda task: rank[task["arm"], task["seeds"][0]])
-
     def _start_of_progress(self) -> Progress:
         tokens = {trial: self.study.setting(trial[0]).tokens for trial in self.study.trials}
         done = tokens | {
@@ -269,8 +284,8 @@ class _Run:
         )
 
     def _note_progress(self, message: Message) -> None:
-        arm, t = message["arm"], message["t"]
-        for seed, loss in zip(message["seeds"], message["losses"], strict=True):
+        t = message["t"]
+        for (arm, seed), loss in zip(message["trials"], message["losses"], strict=True):
             new_steps = t - self.steps_done[arm, seed]
             self.steps_done[arm, seed] = t
             self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
@@ -280,8 +295,8 @@ class _Run:
         self.followers.progress(self.progress)
 
     def _note_finished(self, task: Message) -> None:
-        for seed in task["seeds"]:
-            trial = self.folder.trial(task["arm"], seed)
+        for arm, seed in task["trials"]:
+            trial = self.folder.trial(arm, seed)
             self.progress.running.pop(trial.label, None)
             self.progress.n_finished += 1
             self.progress.news = f"{trial.label} finished"
@@ -295,5 +310,5 @@ class _Run:
     def _doing(self, task: Message) -> str:
         if task["do"] == "time":
             return "while the arms were timed in turn"
-        labels = (self.folder.trial(task["arm"], seed).label for seed in task["seeds"])
+        labels = (self.folder.trial(arm, seed).label for arm, seed in task["trials"])
         return f"on {', '.join(labels)}"

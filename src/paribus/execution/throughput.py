@@ -7,7 +7,6 @@ writing token by token with a key-value cache (decoding), and a training step wi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from paribus.data import Dataset, batch
+from paribus.execution.meters import timed
 from paribus.execution.warm_up import BYTES_PER_PARAMETER, LARGEST_STATE_BYTES
 from paribus.model import GPT, KeyValueCache, build_model, load_parameters
 from paribus.results import ResultsFolder
@@ -64,9 +64,9 @@ def time_arms(
             for arm in able if turn == 0 else ():
                 actions[arm][kind]()  # the first time of anything is slow
             order = able[turn % len(able) :] + able[: turn % len(able)]
-            rounds = [[_timed(actions[arm][kind], device) for arm in order] for _ in range(ROUNDS)]
+            rounds = [[timed(actions[arm][kind], device) for arm in order] for _ in range(ROUNDS)]
             for arm, times in zip(order, zip(*rounds, strict=True), strict=True):
-                rows.append((arm, seed, kind, *min(times, key=lambda timed: timed[1])))
+                rows.append((arm, seed, kind, *min(times, key=lambda turn: turn[1])))
     columns = dict(
         zip(UNITS, (np.array(column) for column in zip(*rows, strict=True)), strict=True)
     )
@@ -130,18 +130,3 @@ def _decoding(model: GPT, prompt: Tensor, n_decoded: int) -> Action:
         return n_decoded * len(prompt)
 
     return decode
-
-
-def _timed(action: Action, device: torch.device) -> tuple[int, float]:
-    """(tokens, seconds)."""
-    wait(device)
-    began = time.perf_counter()
-    tokens = action()
-    wait(device)
-    return tokens, time.perf_counter() - began
-
-
-def wait(device: torch.device) -> None:
-    """Until a GPU has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -1,7 +1,7 @@
 """A trial from start to seal. A trial is a pure function of (study, arm, seed).
 
 Here the rooms meet that do not know each other: data, model, training, probes and evaluation.
-Trials of one arm can share a stack; each still leaves a folder of its own.
+Trials of one model can share a stack; each still leaves a folder of its own.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ PROGRESS_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class StackTask:
-    """Trials of one arm to be trained side by side, all at the same step."""
+    """Trials (arm, seed) to be trained side by side, all at the same step."""
 
     study: Study
-    arm: str
-    seeds: tuple[int, ...]
+    trials: tuple[tuple[str, int], ...]
     results: ResultsFolder
     device: torch.device
     checkpoint_seconds: float
 
     @property
     def folders(self) -> list[TrialFolder]:
-        return [self.results.trial(self.arm, seed) for seed in self.seeds]
+        return [self.results.trial(arm, seed) for arm, seed in self.trials]
 
 
 def run_stack(
@@ -54,14 +53,15 @@ def run_stack(
     stack leaves a checkpoint from which the next call goes on; with the seeds that it had, to the
     same bytes.
     """
-    setting = task.study.setting(task.arm)
-    stack = build_stack(task.study, setting, task.seeds, dataset, task.device, strict=False)
+    settings = [task.study.setting(arm) for arm, _ in task.trials]
+    seeds = [seed for _, seed in task.trials]
+    stack = build_stack(task.study, settings, seeds, dataset, task.device, strict=False)
     seconds = _restore(stack, task.folders)
     for folder, initial in zip(task.folders, stack.initial_records, strict=True):
         folder.write_json("initial.json", initial)
 
     began = last_checkpoint = last_progress = time.monotonic()
-    while stack.t < setting.iterations:
+    while stack.t < stack.setting.iterations:
         stack.step()
         now = time.monotonic()
         stopping = should_stop()
@@ -119,7 +119,7 @@ def dry_run(
 
 def build_stack(
     study: Study,
-    setting: Setting,
+    setting: Setting | Sequence[Setting],
     seeds: Sequence[int],
     dataset: Dataset,
     device: torch.device,

@@ -9,15 +9,22 @@ import numpy as np
 import torch
 
 from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.execution.bench import WARM_UP_STEPS
+from paribus.execution.ceiling import product_speed
+from paribus.execution.environment import environment
+from paribus.execution.meters import PhaseClock, device_memory, host_memory, timed
 from paribus.execution.record import evaluate_on
 from paribus.execution.trial import build_stack
-from paribus.model import build_model, count_parameters, training_flops_per_token
+from paribus.model import build_model, count_parameters, training_flops_per_token, weight_shapes
 from paribus.study import Setting, Study
+from paribus.training import OTHER, Stack
 
 STEPS = 3
 LONGEST_STEP_SECONDS = 20.0  # a model whose step takes longer is not tried out
 LARGEST_STATE_BYTES = 4 * 2**30
 BYTES_PER_PARAMETER = 16  # float32 weight, gradient and two moments
+MOST_ROWS = 256  # of the products that say whether to try
 
 
 def measure(study: Study, arm: str, dataset: Dataset, device: torch.device) -> dict[str, Any]:
@@ -27,7 +34,7 @@ def measure(study: Study, arm: str, dataset: Dataset, device: torch.device) -> d
     """
     setting = study.setting(arm)
     size = model_size(study, arm, dataset)
-    flops_per_second = _matrix_product_speed(setting, device)
+    flops_per_second = ceiling(study, setting, dataset, device, most_rows=MOST_ROWS)
     least_seconds = size["flops_per_token"] * setting.tokens_per_step / flops_per_second
     state_bytes = BYTES_PER_PARAMETER * size["parameters"]
     if least_seconds > LONGEST_STEP_SECONDS or state_bytes > LARGEST_STATE_BYTES:
@@ -41,16 +48,55 @@ def measure(study: Study, arm: str, dataset: Dataset, device: torch.device) -> d
         }
     stack = build_stack(study, setting, study.seeds[:1], dataset, device)
     stack.step()
-    steps = [_seconds(stack.step, device) for _ in range(STEPS)]
-
-    model = build_model(setting, dataset.vocab_size, study.folder).to(device)
-    some = dataset.validation[: setting.tokens_per_step + 1]
-    evaluation = _seconds(lambda: evaluate_on(model, dataset, some, setting.data.seq_len), device)
+    steps = [timed(stack.step, device)[1] for _ in range(STEPS)]
+    evaluation_seconds = _evaluation(study, setting, dataset, device)
+    in_use = device_memory(device)
     return {
         "measured": True,
         "step_seconds": float(np.median(steps)),
-        "evaluation_seconds": evaluation * len(dataset.validation) / len(some),
-        "memory_bytes": _memory_bytes(device),
+        "evaluation_seconds": evaluation_seconds,
+        "memory_bytes": host_memory() if in_use is None else in_use,
+    }
+
+
+def bench_stack(
+    study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, steps: int
+) -> dict[str, Any]:
+    """What `paribus.execution.bench` adds up over workers, for a stack of R replicas.
+
+    Raises ParibusError where they do not fit into the memory of a GPU.
+    """
+    setting = study.setting(arm)
+    try:
+        stack = build_stack(study, setting, range(R), dataset, device)
+        for _ in range(WARM_UP_STEPS):
+            stack.step()
+        # Before and after, for machines change their speed; the faster one is the ceiling.
+        before = ceiling(study, setting, dataset, device, R=R)
+        phases, processor_share = _phases(stack, steps, device)
+        step_seconds = sum(phases.values())
+        if device.type == "cuda":
+            step_seconds = _replayed(stack, steps, device)
+        after = ceiling(study, setting, dataset, device, R=R)
+        evaluation_seconds = _evaluation(study, setting, dataset, device)
+    except torch.OutOfMemoryError:
+        raise ParibusError(
+            f"a stack of {R} does not fit into the memory of {torch.cuda.get_device_name(device)}; "
+            "state a smaller --stack"
+        ) from None
+    size = model_size(study, arm, dataset)
+    return {
+        "parameters": size["parameters"],
+        "precision": setting.training.precision,
+        "phase_seconds": phases,
+        "step_seconds": step_seconds,
+        "processor_share": processor_share,
+        "flops_per_step": R * setting.tokens_per_step * size["flops_per_token"],
+        "ceiling_flops_per_second": max(before, after),
+        "evaluation_seconds": evaluation_seconds,
+        "memory_bytes": host_memory(),
+        "device_memory_bytes": device_memory(device),
+        "machine": environment(device, R),
     }
 
 
@@ -63,32 +109,57 @@ def model_size(study: Study, arm: str, dataset: Dataset) -> dict[str, int]:
     }
 
 
-def _matrix_product_speed(setting: Setting, device: torch.device) -> float:
-    """Floating-point operations per second of the model's largest kind of product, float32."""
-    rows = min(setting.tokens_per_step, 2048)
-    d_model, wide = setting.model.d_model, setting.model.mlp_ratio * setting.model.d_model
-    a, b = torch.ones(rows, d_model, device=device), torch.ones(d_model, wide, device=device)
-    seconds = [_seconds(lambda: a @ b, device) for _ in range(10)]
-    return 2 * rows * d_model * wide / min(seconds)
+def ceiling(
+    study: Study,
+    setting: Setting,
+    dataset: Dataset,
+    device: torch.device,
+    *,
+    R: int = 1,
+    most_rows: int | None = None,
+) -> float:
+    """`product_speed` at the shapes and in the precision of `setting`, FLOPs per second."""
+    shapes = weight_shapes(setting, dataset.vocab_size, study.folder)
+    mixed = setting.training.precision == "bfloat16"
+    return product_speed(
+        shapes.values(),
+        min(setting.tokens_per_step, most_rows or setting.tokens_per_step),
+        R=R,
+        dtype=torch.bfloat16 if mixed else torch.float32,
+        device=device,
+    )
 
 
-def _seconds(action: Any, device: torch.device) -> float:
-    began = time.perf_counter()
-    action()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - began
+def _replayed(stack: Stack, steps: int, device: torch.device) -> float:
+    """Mean seconds of a step as a GPU trains: as one launch, with nobody listening."""
+    for _ in range(WARM_UP_STEPS):
+        stack.step()
+
+    def train() -> None:
+        for _ in range(steps):
+            stack.step()
+
+    return timed(train, device)[1] / steps
 
 
-def _memory_bytes(device: torch.device) -> int:
-    """The most that was in use so far: on the GPU, or resident in this process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    try:
-        import resource
-    except ImportError:  # Windows has no such count
-        return 0
-    import sys
+def _phases(stack: Stack, steps: int, device: torch.device) -> tuple[dict[str, float], float]:
+    """({phase: mean seconds of a step}, the share of them that a processor was at work for us)."""
+    clock = PhaseClock(device)
+    stack.on_phase = clock.begin
+    began = time.process_time()
+    clock.begin(OTHER)
+    for _ in range(steps):
+        stack.step()
+    clock.begin(OTHER)
+    totals = clock.seconds()
+    stack.on_phase = None
+    processor_share = (time.process_time() - began) / sum(totals.values())
+    return {phase: seconds / steps for phase, seconds in totals.items()}, processor_share
 
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+def _evaluation(study: Study, setting: Setting, dataset: Dataset, device: torch.device) -> float:
+    """Seconds of a trial's held-out evaluation, from as many tokens as a step has."""
+    model = build_model(setting, dataset.vocab_size, study.folder).to(device)
+    some = dataset.validation[: setting.tokens_per_step + 1]
+    _, seconds = timed(lambda: evaluate_on(model, dataset, some, setting.data.seq_len), device)
+    return seconds * len(dataset.validation) / len(some)

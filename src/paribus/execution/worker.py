@@ -23,11 +23,13 @@ import torch
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.answer import answer
-from paribus.execution.environment import choose_device
+from paribus.execution.capacity import largest_stack
+from paribus.execution.environment import choose_device, count_devices, native_precision
+from paribus.execution.failures import machine_failure
 from paribus.execution.record import finite
 from paribus.execution.throughput import time_arms
 from paribus.execution.trial import StackTask, dry_run, run_stack
-from paribus.execution.warm_up import measure, model_size
+from paribus.execution.warm_up import bench_stack, measure, model_size
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study
 
@@ -50,6 +52,9 @@ def main() -> int:
     except BrokenPipeError:
         return 1
     except Exception as error:
+        if failure := machine_failure(error):
+            tell("refused", message=failure)
+            return 1
         tell("failed", message=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
         return 1
     return 0
@@ -59,13 +64,20 @@ def _work(tell: Any) -> None:
     hello = json.loads(sys.stdin.readline())
     study = parse_study(hello["study"], folder=Path(hello["folder"]))
     results = ResultsFolder(Path(hello["results"]))
-    device = choose_device(hello["device"])
+    device = choose_device(hello["device"], hello["number"])
     # One thread: results do not depend on how many cores a machine has, and several workers with a
     # thread each beat one worker with several threads.
     torch.set_num_threads(1)
     if device.type == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
-    tell("ready", device=device.type)
+        # It would cost a pass over every tensor; nothing here reads what it has not written.
+        setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
+    tell(
+        "ready",
+        device=device.type,
+        devices=count_devices(device),
+        precision=native_precision(device),
+    )
 
     stop = threading.Event()
     tasks = _tasks(stop)
@@ -83,11 +95,14 @@ def _work(tell: Any) -> None:
         return datasets[data]
 
     while (task := tasks.get()) is not None and not stop.is_set():
+        if task["do"] == "adopt":
+            study = parse_study(task["study"], folder=study.folder)
+            continue
         if task["do"] == "time":
             time_arms(study, results, dataset_of, device)
             tell("finished")
             continue
-        arm = task["arm"]
+        arm = task["arm"] if "arm" in task else task["trials"][0][0]
         dataset = dataset_of(study.setting(arm).data)
         if task["do"] == "answer":
             answer(study, results, dataset, device, task)
@@ -97,18 +112,25 @@ def _work(tell: Any) -> None:
             dry_run(study, arm, dataset, device, task["stack"])
             tell("checked", arm=arm)
             continue
+        if task["do"] == "fit":
+            fit, why = largest_stack(study, arm, dataset, device, task["stack"], task["workers"])
+            tell("fits", stack=fit, why=why)
+            continue
         if task["do"] == "size":
             tell("sized", **model_size(study, arm, dataset))
             continue
         if task["do"] == "measure":
             tell("measured", **measure(study, arm, dataset, device))
             continue
-        stack = StackTask(
-            study, arm, tuple(task["seeds"]), results, device, hello["checkpoint_seconds"]
-        )
+        if task["do"] == "bench":
+            found = bench_stack(study, arm, dataset, device, task["stack"], task["steps"])
+            tell("measured", **found)
+            continue
+        trials = tuple((arm, seed) for arm, seed in task["trials"])
+        stack = StackTask(study, trials, results, device, hello["checkpoint_seconds"])
 
         def on_progress(t: int, losses: list[float], stack: StackTask = stack) -> None:
-            tell("progress", arm=stack.arm, seeds=stack.seeds, t=t, losses=finite(losses))
+            tell("progress", trials=stack.trials, t=t, losses=finite(losses))
 
         if run_stack(stack, dataset, on_progress=on_progress, should_stop=stop.is_set):
             tell("finished")

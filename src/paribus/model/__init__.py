@@ -5,6 +5,7 @@ from paribus.model.build import (
     count_parameters,
     load_parameters,
     training_flops_per_token,
+    weight_shapes,
 )
 from paribus.model.cache import KeyValueCache
 from paribus.model.dropout import Dropout
@@ -42,4 +43,5 @@ __all__ = [
     "require_initializers",
     "role",
     "training_flops_per_token",
+    "weight_shapes",
 ]

@@ -49,14 +49,28 @@ def count_parameters(setting: Setting, vocab_size: int, folder: Path | None = No
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def training_flops_per_token(setting: Setting, vocab_size: int, folder: Path | None = None) -> int:
-    """Floating-point operations of forward and backward pass per training token.
+def weight_shapes(
+    setting: Setting, vocab_size: int, folder: Path | None = None
+) -> dict[str, tuple[int, int]]:
+    """{parameter name: (outputs N, inputs K)} of every matrix that each token is multiplied with.
 
-    6 per parameter of a matrix product plus 12 n_layer d_model seq_len for attention scores and
-    mixing (Chowdhery et al. 2022, appendix B). The position table is looked up, not multiplied; the
-    token table is multiplied once, as the head.
+    The position table is looked up, not multiplied; the token table is multiplied once, as the
+    head. A user's own module is taken to use each of its matrices once.
+    """
+    model = build_model(setting, vocab_size, folder, device="meta")
+    return {
+        name: (parameter.numel() // parameter.shape[-1], parameter.shape[-1])
+        for name, parameter in model.named_parameters()
+        if parameter.ndim >= 2 and name != "embedding.positions.weight"
+    }
+
+
+def training_flops_per_token(setting: Setting, vocab_size: int, folder: Path | None = None) -> int:
+    """Floating-point operations of matrix products per training token, forward and backward.
+
+    6 per weight of a matrix product plus 12 n_layer d_model seq_len for attention scores and
+    mixing (Chowdhery et al. 2022, appendix B).
     """
     model = setting.model
-    positions = setting.data.seq_len * model.d_model
-    multiplied = count_parameters(setting, vocab_size, folder) - positions
-    return 6 * multiplied + 12 * model.n_layer * model.d_model * setting.data.seq_len
+    weights = sum(N * K for N, K in weight_shapes(setting, vocab_size, folder).values())
+    return 6 * weights + 12 * model.n_layer * model.d_model * setting.data.seq_len

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -100,6 +101,8 @@ class Center(nn.Module):
 class FixedScale(nn.Module):
     """x * c, with c a constant that gives x at initialisation the norm sqrt(D) of LayerNorm."""
 
+    scale: Tensor
+
     def __init__(self, setting: Setting) -> None:
         super().__init__()
         init = setting.model.init
@@ -110,7 +113,8 @@ class FixedScale(nn.Module):
                 "model.embedding.norm = 'fixed_scale' needs embeddings that are not all zero; "
                 "give model.init.token_std a positive value"
             )
-        self.scale = 1 / math.sqrt(variance)
+        # A buffer, as replicas of a stack may differ in their init.
+        self.register_buffer("scale", torch.tensor(1 / math.sqrt(variance)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.scale

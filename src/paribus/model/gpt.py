@@ -51,10 +51,17 @@ class Attention(nn.Module):
             )
         elif self.training and self.dropout.p > 0:
             # Attention written out: the fused kernel draws its dropout from the global generator.
-            scores_BHTT = q_BHTK @ k_BHTK.transpose(-1, -2) / math.sqrt(D // self.n_head)
+            products_BHTT = q_BHTK @ k_BHTK.transpose(-1, -2)
+            scores_BHTT = products_BHTT.float() / math.sqrt(D // self.n_head)
             future = torch.ones(T, T, dtype=torch.bool, device=x_BTD.device).triu(1)
             weights_BHTT = scores_BHTT.masked_fill(future, -math.inf).softmax(dim=-1)
             y_BHTK = self.dropout(weights_BHTT) @ v_BHTK
+        elif q_BHTK.is_cpu and q_BHTK.dtype == torch.bfloat16:
+            # PyTorch's fused kernel for the CPU takes several times as long in bfloat16.
+            with torch.autocast("cpu", enabled=False):
+                y_BHTK = F.scaled_dot_product_attention(
+                    q_BHTK.float(), k_BHTK.float(), v_BHTK.float(), is_causal=True
+                )
         else:
             y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
         return self.out(y_BHTK.transpose(1, 2).reshape(B, T, D))

@@ -35,7 +35,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             raise
     except OSError as error:
         raise ParibusError(
-            f"cannot write {path}: {error.strerror}; choose another folder with --results"
+            f"cannot write {path}: {error.strerror}; choose another folder"
         ) from None
 
 

@@ -27,7 +27,7 @@ def registration(
     """What `study` commits to, the source of the user's own modules included.
 
     Args:
-        study: the whole study, as resolved.
+        study: the whole study, as resolved: its precision is settled.
         data: by arm, what `Dataset.record` says of its corpus and tokenizer.
         device: the kind of device it is run on.
         tasks: `suite_sha256`, `names` and `left_out` of its task suite; empty where it has none.
@@ -48,6 +48,7 @@ def registration(
         "inference": study.inference.model_dump(mode="json"),
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json"),
+        "precision": {arm: study.setting(arm).training.precision for arm in study.arms},
         "data": data,
         "own_modules": {
             arm: source_digests(study.setting(arm).model.modules, study.folder)

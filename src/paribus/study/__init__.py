@@ -4,6 +4,7 @@ from paribus.study.load import load_study, parse_override, parse_study, shipped_
 from paribus.study.metrics import METRICS, Metric
 from paribus.study.null import null_study
 from paribus.study.own import probe_digests, source_digests
+from paribus.study.precision import is_open, with_precision
 from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Training
 from paribus.study.study import (
     Arm,
@@ -40,6 +41,7 @@ __all__ = [
     "Sweep",
     "Tasks",
     "Training",
+    "is_open",
     "load_study",
     "null_study",
     "parse_override",
@@ -47,4 +49,5 @@ __all__ = [
     "probe_digests",
     "shipped_studies",
     "source_digests",
+    "with_precision",
 ]

@@ -127,8 +127,10 @@ class Training(Spec):
     schedule: Schedule = Schedule()
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest total gradient norm; larger gradients are scaled down to it."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """`bfloat16` is mixed: float32 weights and optimizer, bfloat16 matrix products."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """`bfloat16` is mixed: float32 weights and optimizer, bfloat16 matrix products; evaluation is
+    float32 either way. `auto` is bfloat16 where the device has it, else float32: settled when the
+    study is registered, and kept."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
@@ -157,6 +159,19 @@ class Setting(Spec):
                 f"{self.iterations} iterations; use a smaller warmup"
             )
         return self
+
+    @property
+    def common(self) -> Setting:
+        """What replicas of one stack have in common: all but learning rate, weight decay and
+        initial weights. An own module may read any of them, so with one nothing is left out."""
+        if any(self.model.modules.model_dump().values()):
+            return self
+        plain = Optimizer()
+        same = {"learning_rate": plain.learning_rate, "weight_decay": plain.weight_decay}
+        optimizer = self.training.optimizer.model_copy(update=same)
+        training = self.training.model_copy(update={"optimizer": optimizer})
+        model = self.model.model_copy(update={"init": Init()})
+        return self.model_copy(update={"model": model, "training": training})
 
     @property
     def tokens_per_step(self) -> int:

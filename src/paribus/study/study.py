@@ -31,6 +31,7 @@ ALTERNATIVES = {"training.iterations": "training.tokens", "training.tokens": "tr
 
 
 LEARNING_RATE = "training.optimizer.learning_rate"
+PRECISION = "training.precision"
 
 
 class Arm(Spec):
@@ -256,6 +257,11 @@ class Study(Setting):
     @model_validator(mode="after")
     def _arms_are_comparable(self) -> Self:
         for arm in self.arms:
+            if self.arms[arm].set.get(PRECISION) == "auto":
+                raise ParibusError(
+                    f"arm '{arm}' sets {PRECISION} = 'auto', which differs from device to device; "
+                    "an arm states float32 or bfloat16"
+                )
             setting = self.setting(arm)
             if setting.iterations < self.stability.steps_needed:
                 raise ParibusError(

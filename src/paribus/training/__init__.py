@@ -2,10 +2,13 @@
 
 from paribus.training.engine import COLUMNS, ReplicaState, Stack
 from paribus.training.optimizer import AdamW, clip_factors, is_decayed
+from paribus.training.phases import OTHER, PHASES
 from paribus.training.schedule import learning_rate
 
 __all__ = [
     "COLUMNS",
+    "OTHER",
+    "PHASES",
     "AdamW",
     "ReplicaState",
     "Stack",

@@ -1,8 +1,12 @@
-"""The engine: R replicas of one arm, different seeds, trained in lockstep.
+"""The engine: R replicas of one model, trained in lockstep.
 
-R = 1 is the ordinary case. The weights of all replicas are one tensor [R, N]; the model is a plain
+They differ in their seeds, and may differ in learning rate, weight decay and initial weights. R = 1
+is the ordinary case. The weights of all replicas are one tensor [R, N]; the model is a plain
 module, mapped over the rows (`torch.func.vmap`). Replicas share no arithmetic, so what happens to
 one changes no bit of another.
+
+The loop asks nothing of the device that would make the host wait: batches arrive ahead (`Feed`),
+what is measured leaves in blocks (`Measured`), and on a GPU a step is one launch (`Graphs`).
 
 Axes: R replicas, N parameters, B batch, T time, V vocabulary, C measured columns, P parts and S
 statistics of a probe.
@@ -12,17 +16,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paribus.data import FIRST_DIGEST, Dataset, batch, extend_digest
+from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.model import (
     Column,
@@ -36,10 +42,12 @@ from paribus.model import (
     is_there,
     role,
 )
-from paribus.streams import key
 from paribus.study import Setting
+from paribus.training.feed import Feed, Inputs
+from paribus.training.graphs import Graphs, cuda_recorder
+from paribus.training.measured import Measured
 from paribus.training.optimizer import AdamW, clip_factors, is_decayed
-from paribus.training.schedule import learning_rate
+from paribus.training.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, PROBES
 
 # Measured at every step by the engine itself, with their units; probes add their own columns.
 COLUMNS = {"train_loss": "nats/token", "grad_norm": "L2", "learning_rate": "1"}
@@ -67,11 +75,44 @@ class ReplicaState:
     diverged_at: int | None
 
 
+class _Kind(NamedTuple):
+    """What a step gives besides doing its work.
+
+    Attributes:
+        tapped: paths of the modules whose outputs are wanted.
+        seen: whether a probe looks at it, and weights and gradients have to be kept.
+    """
+
+    tapped: tuple[str, ...]
+    seen: bool
+
+
+class _Done(NamedTuple):
+    """What a step leaves on the device.
+
+    Attributes:
+        measured: [R, C] the engine's own columns.
+        was_alive: [R] who was finite before the step.
+        windows: [R, B, T + 1] int64, the tokens it read.
+        outputs: of the tapped modules, [R, ...] each.
+        before: [R, N] the weights before the update; those after it where nobody looks.
+        gradients: [R, N] before clipping.
+    """
+
+    measured: Tensor
+    was_alive: Tensor
+    windows: Tensor
+    outputs: dict[str, Tensor]
+    before: Tensor
+    gradients: Tensor
+
+
 class Stack:
-    """Replicas of one setting, one per seed.
+    """Replicas side by side, one per seed.
 
     Args:
-        setting: what they are all trained with.
+        setting: what they are all trained with; or one setting per replica, alike in all that
+            `Setting.common` says.
         seeds: one per replica; initialisation, data order and dropout follow from it.
         dataset: the tokens.
         folder: where import paths of the user's own modules start.
@@ -80,12 +121,13 @@ class Stack:
         strict: whether a probe that fails is an error, as in a dry run, or a value that is absent:
             a diagnostic is no reason to lose a trial in the middle.
 
-    Raises ParibusError for a probe of a module that the model does not have.
+    Raises ParibusError for a probe of a module that the model does not have, ValueError for
+    settings that cannot share a stack.
     """
 
     def __init__(
         self,
-        setting: Setting,
+        setting: Setting | Sequence[Setting],
         seeds: Sequence[int],
         dataset: Dataset,
         *,
@@ -94,13 +136,28 @@ class Stack:
         probes: Sequence[Probe] = (),
         strict: bool = True,
     ) -> None:
-        self.setting = setting
         self.seeds = tuple(seeds)
+        alike = isinstance(setting, Setting)
+        self.settings = (setting,) * len(self.seeds) if alike else tuple(setting)
+        if len(self.settings) != len(self.seeds) or any(
+            one.common != self.settings[0].common for one in self.settings
+        ):
+            raise ValueError(
+                "a stack needs one setting per seed, alike in what they have in common"
+            )
+        setting = self.setting = self.settings[0]
+        if setting.training.precision == "auto":
+            raise ValueError("precision 'auto' is settled before training: study.with_precision")
         self.t = 0
-        self.batch_digests = [FIRST_DIGEST] * len(self.seeds)
-        self._dataset = dataset
+        # Hears which phase a step begins; a GPU's steps are then not replayed as one.
+        self.on_phase: Callable[[str], object] | None = None
         self.device = torch.device(device)
-        self._model = build_model(setting, dataset.vocab_size, folder).to(self.device).train()
+        on_gpu = self.device.type == "cuda"
+        models = {
+            one: build_model(one, dataset.vocab_size, folder).to(self.device).train()
+            for one in dict.fromkeys(self.settings)
+        }
+        self._model = models[setting]
         self.probes = tuple(p for p in probes if is_there(p, self._model, setting))
         of_probes = [(p, p.columns(setting), p.shape(setting, len(seeds))) for p in self.probes]
         self.probe_columns: list[Column] = [c for _, columns, _ in of_probes for c in columns]
@@ -112,6 +169,11 @@ class Stack:
             for name, module in self._model.named_modules()
             if isinstance(module, Dropout) and module.p > 0
         ]
+        # Constants that follow from what replicas may differ in, such as the scale of an init.
+        self._buffers = {
+            name: torch.stack([models[one].get_buffer(name) for one in self.settings])
+            for name, _ in (self._model.named_buffers() if len(models) > 1 else ())
+        }
 
         # Decayed parameters come first, so that weight decay is one operation on a slice; those of
         # one role lie together, so that probes take few slices.
@@ -125,7 +187,10 @@ class Stack:
         }
         n_decayed = sum(p.numel() for n, p in named.items() if is_decayed(n, p, decay))
 
-        drawn = [initial_parameters(self._model, setting, seed) for seed in self.seeds]
+        drawn = [
+            initial_parameters(self._model, one, seed)
+            for one, seed in zip(self.settings, self.seeds, strict=True)
+        ]
         self.initial_records = [
             {name: parameter.record for name, parameter in one.items()} for one in drawn
         ]
@@ -134,50 +199,71 @@ class Stack:
         self._adamw = AdamW(
             setting.training.optimizer,
             n_decayed,
+            self._column([s.training.optimizer.weight_decay for s in self.settings]),
             torch.zeros_like(self._weights, requires_grad=False),
             torch.zeros_like(self._weights, requires_grad=False),
         )
         self._alive = torch.ones(len(self.seeds), dtype=torch.bool, device=self.device)
         self._diverged_at = torch.full_like(self._alive, NEVER, dtype=torch.int64)
-        self._measured: list[Tensor] = []  # [R, C] each, on the device until they are asked for
+        self._measured = Measured(len(COLUMNS) + len(self.probe_columns), len(self.seeds))
+        self._feed = Feed(self.settings, self.seeds, dataset.train, self._dropouts, self.device)
+        self._graphs = Graphs(self._advance, cuda_recorder() if on_gpu else None)
 
     def step(self) -> None:
         """One optimizer step of every replica that is still finite."""
         due = [probe for probe in self.probes if probe.is_due(self.t, self.setting.iterations)]
-        tapped = list(dict.fromkeys(path for probe in due for path in probe.paths(self.setting)))
-        windows = self._next_windows()
-        losses_R, outputs = self._losses(windows[..., :-1], windows[..., 1:], tapped)
+        tapped = {path for probe in due for path in probe.paths(self.setting)}
+        kind = _Kind(tuple(sorted(tapped)), seen=bool(due))
+        self._begin(DATA)
+        inputs = self._feed.at(self.t)
+        done = self._advance(inputs, kind) if self.on_phase else self._graphs(inputs, kind)
+        self._begin(PROBES)
+        measured_RC = done.measured
+        if self.probes:
+            measured_RC = torch.cat(
+                [measured_RC, *self._measure(due, self._view(due, done))], dim=1
+            )
+        self._begin(OTHER)
+        self._measured.append(measured_RC.masked_fill(~done.was_alive[:, None], math.nan))
+        self.t += 1
+
+    def _advance(self, inputs: Inputs, kind: _Kind) -> _Done:
+        """The step itself, for the host blindly: no value of a tensor decides what is launched."""
+        self._begin(FORWARD)
+        windows = inputs.windows.long()
+        losses_R, outputs = self._losses(inputs, windows, kind.tapped)
+        self._begin(BACKWARD)
         (grads_RN,) = torch.autograd.grad(losses_R.sum(), self._weights)
+        self._begin(PROBES)
+        weights_RN = self._weights.detach()
+        before_RN = weights_RN.clone() if kind.seen else weights_RN
+        self._begin(OPTIMIZER)
         losses_R = losses_R.detach()
         norms_R = torch.linalg.vector_norm(grads_RN, dim=1)
 
-        was_alive = self._alive
-        self._alive = was_alive & losses_R.isfinite() & norms_R.isfinite()
+        was_alive = self._alive.clone()
+        self._alive &= losses_R.isfinite() & norms_R.isfinite()
         stopped = was_alive & ~self._alive
-        self._diverged_at = torch.where(stopped, self.t, self._diverged_at)
+        self._diverged_at.copy_(torch.where(stopped, inputs.t, self._diverged_at))
 
-        training = self.setting.training
-        rate = learning_rate(
-            training.optimizer.learning_rate, training.schedule, self.t, self.setting.iterations
-        )
         # A frozen replica has no gradient and no learning rate: its weights stay what they were.
-        factors_R1 = clip_factors(norms_R, training.grad_clip)[:, None]
+        factors_R1 = clip_factors(norms_R, self.setting.training.grad_clip)[:, None]
         clipped_RN = torch.where(self._alive[:, None], grads_RN * factors_R1, 0.0)
-        rates_R = torch.where(self._alive, rate, 0.0)
-        before_RN = self._weights.detach().clone() if due else self._weights
-        self._adamw.update(self._weights, clipped_RN, rates_R[:, None], self.t)
-
-        measured_RC = torch.stack([losses_R, norms_R, torch.full_like(losses_R, rate)], dim=1)
-        if self.probes:
-            view = self._view(due, windows[..., :-1], outputs, before_RN, grads_RN)
-            measured_RC = torch.cat([measured_RC, *self._measure(due, view)], dim=1)
-        self._measured.append(measured_RC.masked_fill(~was_alive[:, None], math.nan))
-        self.t += 1
+        rates_R1 = torch.where(self._alive, inputs.rates, 0.0)[:, None]
+        self._adamw.update(self._weights, clipped_RN, rates_R1, inputs.corrections)
+        measured_RC = torch.stack([losses_R, norms_R, inputs.rates], dim=1)
+        return _Done(measured_RC, was_alive, windows, outputs, before_RN, grads_RN)
 
     @property
     def last_losses(self) -> list[float]:
-        """The training loss of every replica at the last step, in nats per token."""
-        return self._measured[-1][:, 0].tolist() if self._measured else []
+        """The training loss of every replica, in nats per token: at the last step, or on a GPU at
+        the last one whose numbers have arrived."""
+        return self._measured.newest()[:, 0].tolist() if self.t else []
+
+    @property
+    def batch_digests(self) -> list[str]:
+        """The running digest of every replica's batches so far."""
+        return self._feed.digests(self.t)
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
         """The present weights of one replica by parameter name, float32."""
@@ -186,17 +272,13 @@ class Stack:
 
     def state(self, replica: int) -> ReplicaState:
         """A copy of everything that replica number `replica` goes on from."""
-        n_columns = len(COLUMNS) + len(self.probe_columns)
-        measured = [block[replica] for block in self._measured]
         at = int(self._diverged_at[replica])
         return ReplicaState(
             t=self.t,
             weights=self._weights[replica].detach().cpu().numpy().copy(),
             mean=self._adamw.mean[replica].cpu().numpy().copy(),
             square=self._adamw.square[replica].cpu().numpy().copy(),
-            measured=torch.stack(measured).cpu().numpy()
-            if measured
-            else np.zeros((0, n_columns), np.float32),
+            measured=self._measured.all()[:, replica].copy(),
             batch_digest=self.batch_digests[replica],
             diverged_at=None if at == NEVER else at,
         )
@@ -214,41 +296,26 @@ class Stack:
             self._adamw.square[r] = torch.from_numpy(state.square)
             self._alive[r] = state.diverged_at is None
             self._diverged_at[r] = NEVER if state.diverged_at is None else state.diverged_at
-        self.batch_digests = [state.batch_digest for state in states]
-        measured_RtC = torch.from_numpy(np.stack([state.measured for state in states]))
-        self._measured = list(measured_RtC.to(self.device).unbind(1))
+        self._feed.restart(self.t, [state.batch_digest for state in states])
+        self._measured.replace(np.stack([state.measured for state in states], axis=1))
 
-    def _next_windows(self) -> Tensor:
-        """[R, B, T + 1] the token windows of step t."""
-        batch_size, seq_len = self.setting.training.batch_size, self.setting.data.seq_len
-        windows = [
-            batch(self._dataset.train, seed, self.t, batch_size, seq_len) for seed in self.seeds
-        ]
-        self.batch_digests = [
-            extend_digest(digest, rows)
-            for digest, rows in zip(self.batch_digests, windows, strict=True)
-        ]
-        return torch.from_numpy(np.stack(windows)).to(self.device)
+    def _begin(self, phase: str) -> None:
+        if self.on_phase:
+            self.on_phase(phase)
 
-    def _view(
-        self,
-        due: list[Probe],
-        tokens: Tensor,
-        outputs: dict[str, Tensor],
-        before_RN: Tensor,
-        grads_RN: Tensor,
-    ) -> StepView:
+    def _view(self, due: list[Probe], done: _Done) -> StepView:
         """What the probes that are due see of the step just made."""
         moved = any(probe.updates for probe in due)
-        updates_RN = self._weights.detach() - before_RN if moved else before_RN[:, :0]
+        none_RN = done.before[:, :0]
+        updates_RN = self._weights.detach() - done.before if moved else none_RN
         return StepView(
             setting=self.setting,
             t=self.t,
-            tokens=tokens,
+            tokens=done.windows[..., :-1],
             token_classes=self._token_classes,
-            outputs=outputs,
-            weights=Rows(before_RN, self._shapes),
-            gradients=Rows(grads_RN, self._shapes),
+            outputs=done.outputs,
+            weights=Rows(done.before, self._shapes),
+            gradients=Rows(done.gradients, self._shapes),
             updates=Rows(updates_RN, self._shapes if moved else {}),
             mean=Rows(self._adamw.mean, self._shapes),
             square=Rows(self._adamw.square, self._shapes),
@@ -276,7 +343,7 @@ class Stack:
         return blocks
 
     def _losses(
-        self, inputs: Tensor, targets: Tensor, tapped: Sequence[str] = ()
+        self, inputs: Inputs, windows: Tensor, tapped: tuple[str, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """([R] mean loss in nats per token, tapped module outputs [R, ...])."""
         R = len(self.seeds)
@@ -285,19 +352,22 @@ class Stack:
             name: piece.view(R, *shape)
             for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
         }
-        state |= self._dropout_keys()
-        loss_of = partial(self._loss, tuple(tapped))
+        keys = inputs.dropout_keys.unbind()
+        state |= self._buffers
+        state |= {f"{name}.key": key for name, key in zip(self._dropouts, keys, strict=True)}
+        loss_of = partial(self._loss, tapped)
         mixed = self.setting.training.precision == "bfloat16"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mixed):
+        kind = self.device.type
+        with torch.autocast(kind, dtype=torch.bfloat16) if mixed else nullcontext():
             if R == 1:
                 only = {name: value[0] for name, value in state.items()}
-                loss, outputs = loss_of(only, inputs[0], targets[0])
+                loss, outputs = loss_of(only, windows[0, :, :-1], windows[0, :, 1:])
                 return loss[None], {path: output[None] for path, output in outputs.items()}
             with warnings.catch_warnings():
                 # PyTorch has no batching rule for the CPU's attention kernel, and says so; its
                 # fallback, one call per replica, is right.
                 warnings.filterwarnings("ignore", message="There is a performance drop")
-                return torch.func.vmap(loss_of)(state, inputs, targets)
+                return torch.func.vmap(loss_of)(state, windows[..., :-1], windows[..., 1:])
 
     def _loss(
         self,
@@ -312,13 +382,9 @@ class Stack:
         loss = F.cross_entropy(logits_BTV.float().flatten(0, 1), targets_BT.flatten())
         return loss, outputs
 
-    def _dropout_keys(self) -> dict[str, Tensor]:
-        """{buffer name: [R] int64} the key of every dropout mask of step t."""
-        keys = {}
-        for name in self._dropouts:
-            words = [key(seed, "dropout", name, self.t) % 2**63 for seed in self.seeds]
-            keys[f"{name}.key"] = torch.tensor(words, dtype=torch.int64, device=self.device)
-        return keys
+    def _column(self, values: list[float]) -> Tensor:
+        """[R, 1] float32 on the device."""
+        return torch.tensor(values, dtype=torch.float32, device=self.device)[:, None]
 
 
 def _checked(values: object, shape: tuple[int, ...]) -> Tensor:

@@ -28,25 +28,32 @@ class AdamW:
     """Decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW computes it.
 
     Attributes:
-        spec: betas, eps and weight decay.
+        spec: betas and eps.
         n_decayed: the first so many of the N parameters are decayed.
+        decay: [R, 1] weight decay.
         mean, square: [R, N] the running moments of the gradient.
     """
 
     spec: Optimizer
     n_decayed: int
+    decay: Tensor
     mean: Tensor
     square: Tensor
 
     @torch.no_grad()
-    def update(self, weights_RN: Tensor, grads_RN: Tensor, lr_R1: Tensor, t: int) -> None:
-        """Step t = 0, 1, ... in place. A replica whose learning rate is 0 keeps its weights."""
+    def update(
+        self, weights_RN: Tensor, grads_RN: Tensor, lr_R1: Tensor, corrections: Tensor
+    ) -> None:
+        """One step in place. A replica whose learning rate is 0 keeps its weights.
+
+        corrections: [2], 1 - beta^t of both betas at step t = 1, 2, ...
+        """
         beta1, beta2 = self.spec.betas
         self.mean.lerp_(grads_RN, 1 - beta1)
         self.square.mul_(beta2).addcmul_(grads_RN, grads_RN, value=1 - beta2)
-        weights_RN[:, : self.n_decayed].mul_(1 - lr_R1 * self.spec.weight_decay)
-        denominator_RN = (self.square / (1 - beta2 ** (t + 1))).sqrt_().add_(self.spec.eps)
-        step_R1 = lr_R1 / (1 - beta1 ** (t + 1))
+        weights_RN[:, : self.n_decayed].mul_(1 - lr_R1 * self.decay)
+        denominator_RN = (self.square / corrections[1]).sqrt_().add_(self.spec.eps)
+        step_R1 = lr_R1 / corrections[0]
         weights_RN.sub_(denominator_RN.reciprocal_().mul_(self.mean).mul_(step_R1))
 
 

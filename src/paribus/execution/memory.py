@@ -1,0 +1,56 @@
+"""How much memory there is, and the most that something needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+PROCESS, SYSTEM = Path("/proc/self"), Path("/proc/meminfo")
+CONTAINER = Path("/sys/fs/cgroup")
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that a new allocation could take; None where the system does not tell."""
+    if device.type == "cuda":
+        # What PyTorch has reserved and does not use is free to it.
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    if device.type != "cpu" or not SYSTEM.is_file():
+        return None
+    system = _kilobytes(SYSTEM, "MemAvailable:")
+    limits = [system] if system is not None else []
+    try:
+        limit = int((CONTAINER / "memory.max").read_text())
+        limits.append(limit - int((CONTAINER / "memory.current").read_text()))
+    except (OSError, ValueError):
+        pass  # no container, or one without a limit ("max")
+    return min(limits, default=None)
+
+
+def memory_in_use(device: torch.device) -> int | None:
+    """Bytes in use now, from where `most_memory` counts; None where the system does not tell."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    try:
+        (PROCESS / "clear_refs").write_text("5")  # resets the peak (Linux, proc(5))
+    except OSError:
+        return None
+    return _kilobytes(PROCESS / "status", "VmRSS:")
+
+
+def most_memory(device: torch.device) -> int | None:
+    """The most bytes that were in use since `memory_in_use` was asked."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return _kilobytes(PROCESS / "status", "VmHWM:")
+
+
+def _kilobytes(path: Path, field: str) -> int | None:
+    """The bytes that the line `field` of a file of /proc states in kilobytes."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(field)), None)

@@ -1,0 +1,64 @@
+"""What was measured at every step: kept on the device, and fetched from there in blocks.
+
+Axes: R replicas, C columns, K steps of a block, t steps so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+BLOCK = 16
+
+
+class Measured:
+    """Rows [R, C] float32, one per step."""
+
+    def __init__(self, n_columns: int, n_replicas: int) -> None:
+        self._shape = (n_replicas, n_columns)
+        self._here: list[np.ndarray] = []  # [K, R, C] each
+        # On their way from a GPU: the memory that they arrive in, and whether they have.
+        self._coming: list[tuple[Tensor, Callable[[], bool], Callable[[], None]]] = []
+        self._recent: list[Tensor] = []
+
+    def append(self, row_RC: Tensor) -> None:
+        self._recent.append(row_RC)
+        if len(self._recent) == BLOCK:
+            block_KRC, self._recent = torch.stack(self._recent), []
+            if block_KRC.device.type != "cuda":
+                self._here.append(block_KRC.cpu().numpy())
+                return
+            host = torch.empty(block_KRC.shape, dtype=block_KRC.dtype, pin_memory=True)
+            host.copy_(block_KRC, non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+            self._coming.append((host, arrived.query, arrived.synchronize))
+
+    def replace(self, rows_tRC: np.ndarray) -> None:
+        """Forget everything but these."""
+        self._here, self._coming, self._recent = [rows_tRC], [], []
+
+    def all(self) -> np.ndarray:
+        """[t, R, C]; waits for the device."""
+        for host, _, wait in self._coming:
+            wait()
+            self._here.append(host.numpy())
+        if self._recent:
+            self._here.append(torch.stack(self._recent).cpu().numpy())
+        if len(self._here) != 1:
+            self._here = [np.concatenate([np.zeros((0, *self._shape), np.float32), *self._here])]
+        self._coming, self._recent = [], []
+        return self._here[0]
+
+    def newest(self) -> np.ndarray:
+        """[R, C] of the last step whose numbers are here; waits for a GPU only if none are."""
+        while self._coming and (self._coming[0][1]() or not self._here):
+            host, _, wait = self._coming.pop(0)
+            wait()
+            self._here.append(host.numpy())
+        if self._recent and (self._recent[-1].device.type != "cuda" or not self._here):
+            return self._recent[-1].cpu().numpy()
+        return self._here[-1][-1]

@@ -1,0 +1,139 @@
+"""A precision left open is settled once, by the device that registers, and kept on every other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paribus
+from paribus.errors import ParibusError
+from paribus.execution.environment import native_precision
+from paribus.execution.pool import Pool, Worker
+from paribus.results import ResultsFolder
+from paribus.results.registration import read_registration
+from paribus.study import Study
+
+Maker = Callable[..., Study]
+LINE = "bfloat16 on this cpu is emulated: right, but slow"
+
+
+@pytest.fixture
+def tiny(small_study: Maker) -> Maker:
+    """A study of two trials a seed, without tasks."""
+
+    def make(precision: str, seeds: tuple[int, ...] = (1,)) -> Study:
+        overrides = {"training.precision": precision, "seeds": seeds, "tasks.names": ()}
+        return small_study(overrides, arms=ARMS)
+
+    return make
+
+
+ARMS = {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}}
+
+
+@pytest.fixture
+def on_a_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """`on_a_machine("bfloat16")`: from here on, workers say that this is native to them."""
+    answer = Pool.answer
+
+    def pretend(precision: str) -> None:
+        def answered(self: Pool, worker: Worker) -> dict[str, Any]:
+            message = answer(self, worker)
+            ready = message["event"] == "ready"
+            return message | {"precision": precision} if ready else message
+
+        monkeypatch.setattr(Pool, "answer", answered)
+
+    return pretend
+
+
+def test_auto_is_settled_at_registration_and_kept_elsewhere(
+    tiny: Maker,
+    tmp_path: Path,
+    on_a_machine: Callable[[str], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, logger="paribus")
+    on_a_machine("bfloat16")
+    first = paribus.run(tiny("auto"), tmp_path / "r", workers=2)
+    assert first.study.digest == tiny("bfloat16").digest
+    registered = read_registration(ResultsFolder(tmp_path / "r"))
+    assert registered is not None
+    assert registered["study_digest"] == first.study.digest
+    assert registered["precision"] == dict.fromkeys(ARMS, "bfloat16")
+    stated = paribus.run(tiny("bfloat16"), tmp_path / "stated", workers=1)
+    for ours, theirs in zip(first.finished, stated.finished, strict=True):
+        for record in ("trial.json", "steps.parquet", "weights.safetensors"):
+            assert (ours.path / record).read_bytes() == (theirs.path / record).read_bytes()
+    assert not caplog.records  # the device has it
+
+    # Another machine goes on in what was registered, and says what that costs, once.
+    on_a_machine("float32")
+    more = paribus.run(tiny("auto", seeds=(1, 2)), tmp_path / "r", workers=2)
+    assert more.study.digest == tiny("bfloat16", seeds=(1, 2)).digest
+    assert more.trials["layernorm", 2]["setting"]["training"]["precision"] == "bfloat16"
+    assert {control.state for control in more.controls} == {"held"}
+    assert [record.getMessage() for record in caplog.records] == [LINE]
+
+    # Stated in full it is the same study; another precision is another.
+    caplog.clear()
+    again = paribus.run(tiny("bfloat16", seeds=(1, 2)), tmp_path / "r", workers=1)
+    assert len(again.finished) == 4
+    assert not caplog.records  # nothing is left to train
+    with pytest.raises(ParibusError) as caught:
+        paribus.run(tiny("float32", seeds=(1, 2)), tmp_path / "r", workers=1)
+    assert "training.precision: bfloat16 there, float32 here" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_registering_settles_it_and_an_estimate_says_what_it_would_be(
+    tiny: Maker, tmp_path: Path, on_a_machine: Callable[[str], None]
+) -> None:
+    on_a_machine("bfloat16")
+    path = paribus.register(tiny("auto"), tmp_path / "r")
+    registered = read_registration(ResultsFolder(path.parent))
+    assert registered is not None
+    assert registered["study_digest"] == tiny("bfloat16").digest
+    cost = paribus.estimate(tiny("auto"), workers=1)
+    assert (cost.precision, cost.emulated) == ("bfloat16", False)
+    on_a_machine("float32")
+    cost = paribus.estimate(tiny("bfloat16"), workers=1)
+    assert (cost.precision, cost.emulated) == ("bfloat16", True)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "precision"),
+    [
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": False}, "float32"),
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": True}, "bfloat16"),
+        ({"architecture": "x86_64", "amx_bf16": True}, "bfloat16"),
+        ({"architecture": "arm64", "neon": True, "bf16": True}, "bfloat16"),
+        ({"architecture": "arm64", "neon": True, "bf16": False}, "float32"),
+        ({}, "float32"),
+    ],
+)
+def test_what_is_native_to_a_processor(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, Any], precision: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    assert native_precision(torch.device("cpu")) == precision
+    # Without oneDNN nothing uses the instructions.
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert native_precision(torch.device("cpu")) == "float32"
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_what_is_native_to_a_gpu(monkeypatch: pytest.MonkeyPatch, supported: bool) -> None:
+    def is_bf16_supported(including_emulation: bool = True) -> bool:
+        return supported or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_bf16_supported)
+    expected = "bfloat16" if supported else "float32"
+    assert native_precision(torch.device("cuda")) == expected
+    assert native_precision(torch.device("mps")) == "float32"

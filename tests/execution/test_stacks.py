@@ -1,0 +1,185 @@
+"""Which trials share a stack, how many memory holds, and what is said when a machine fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.execution import capacity
+from paribus.execution.capacity import largest_stack
+from paribus.execution.failures import machine_failure
+from paribus.execution.memory import free_memory, memory_in_use, most_memory
+from paribus.execution.run import _fitting
+from paribus.execution.stacks import default_size, plan_stacks, sharing_arms
+from paribus.study import Study, parse_study
+
+CPU = torch.device("cpu")
+SWEEP = {f"rate-{i}": {"set": {"training.optimizer.learning_rate": i * 1e-4}} for i in (1, 2, 4)}
+NORMS = {name: {"set": {"model.embedding.norm": name}} for name in ("layernorm", "rmsnorm")}
+INITS = {f"std-{i}": {"set": {"model.init.std": i / 100}} for i in (1, 5)}
+
+
+def study_of(arms: dict[str, Any], seeds: list[int]) -> Study:
+    training = {"iterations": 40, "batch_size": 2}
+    table = {"name": "s", "seeds": seeds, "training": training, "arms": {"baseline": {}} | arms}
+    return parse_study(table, folder=Path())
+
+
+def test_a_sweep_is_one_stack() -> None:
+    study = study_of(SWEEP | INITS, [1, 2])
+    assert sharing_arms(study) == [list(study.arms)]
+    (stack,) = plan_stacks(study, default_size(study, "cuda"), dict.fromkeys(study.trials, 0))
+    assert sorted(stack) == sorted(study.trials)
+
+
+def test_other_models_are_other_stacks() -> None:
+    study = study_of(NORMS, [1, 2, 3])
+    stacks = plan_stacks(study, default_size(study, "cuda"), dict.fromkeys(study.trials, 0))
+    assert [{arm for arm, _ in stack} for stack in stacks] == [{arm} for arm in study.arms]
+    assert [len(stack) for stack in stacks] == [3, 3, 3]
+
+
+def test_a_cpu_trains_them_one_by_one_in_their_order() -> None:
+    study = study_of(NORMS | SWEEP, [1, 2])
+    stacks = plan_stacks(study, default_size(study, "cpu"), dict.fromkeys(study.trials, 0))
+    assert stacks == [[trial] for trial in study.trials]
+
+
+def test_gpus_share_the_trials() -> None:
+    study = study_of(SWEEP, [1, 2, 3, 4])
+    stacks = plan_stacks(study, default_size(study, "cuda", 4), dict.fromkeys(study.trials, 0))
+    assert [len(stack) for stack in stacks] == [4, 4, 4, 4]
+
+
+@given(
+    arms=st.sampled_from([NORMS, SWEEP, NORMS | SWEEP, SWEEP | INITS]),
+    n_seeds=st.integers(2, 9),
+    size=st.integers(1, 40),
+    data=st.data(),
+)
+def test_every_trial_once_and_pairs_in_stacks_of_one_size(
+    arms: dict[str, Any], n_seeds: int, size: int, data: st.DataObject
+) -> None:
+    study = study_of(arms, list(range(n_seeds)))
+    fresh = plan_stacks(study, size, dict.fromkeys(study.trials, 0))
+    assert sorted(trial for stack in fresh for trial in stack) == sorted(study.trials)
+    assert all(len({study.setting(arm).common for arm, _ in stack}) == 1 for stack in fresh)
+    assert max(len(stack) for stack in fresh) <= size
+    sizes = {trial: len(stack) for stack in fresh for trial in stack}
+    assert all(sizes[arm, seed] == sizes["baseline", seed] for arm, seed in study.trials)
+
+    done = data.draw(st.fixed_dictionaries({trial: st.integers(0, 1) for trial in study.trials}))
+    left = {trial: steps for trial, steps in done.items() if trial[1] != 1}
+    stacks = plan_stacks(study, size, left)
+    assert sorted(trial for stack in stacks for trial in stack) == sorted(left)
+    assert all(len({left[trial] for trial in stack}) == 1 for stack in stacks)
+    together = [set(stack) for stack in fresh]
+    assert all(any(set(stack) <= before for before in together) for stack in stacks)
+
+
+def test_memory_is_counted() -> None:
+    before = memory_in_use(CPU)
+    if before is None:
+        pytest.skip("this system does not tell")
+    big = torch.ones(50_000_000)
+    most = most_memory(CPU)
+    del big
+    assert most is not None and 150e6 < most - before < 400e6
+    assert memory_in_use(CPU) is not None
+    after = most_memory(CPU)
+    assert after is not None and after < most  # the peak starts anew
+    free = free_memory(CPU)
+    assert free is not None and free > 0
+
+
+@pytest.fixture
+def fits(
+    small_study: Callable[..., Study],
+    small_dataset: Dataset,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., tuple[int, str]]:
+    def make(free: int | None, one: int, two: int, workers: int = 1) -> tuple[int, str]:
+        monkeypatch.setattr(capacity, "free_memory", lambda device: free)
+        monkeypatch.setattr(capacity, "_most", lambda *arguments: {1: one, 2: two}[arguments[-1]])
+        return largest_stack(small_study(), "baseline", small_dataset, CPU, 100, workers)
+
+    return make
+
+
+def test_as_many_replicas_as_memory_holds(fits: Callable[..., tuple[int, str]]) -> None:
+    GiB = 2**30
+    assert fits(1000 * GiB, 3 * GiB, 4 * GiB) == (100, "")
+    fit, why = fits(100 * GiB, 3 * GiB, 4 * GiB)  # 80 usable: 3 + 77 more
+    assert fit == 78 and "1.00 GiB" in why and "100.00 GiB are free" in why
+    assert fits(100 * GiB, 3 * GiB, 4 * GiB, workers=2)[0] == 38
+    assert fits(None, 3 * GiB, 4 * GiB) == (100, "")
+    with pytest.raises(ParibusError, match="not enough memory for one replica of arm 'baseline'"):
+        fits(3 * GiB, 3 * GiB, 4 * GiB)
+
+
+def test_a_replica_more_needs_more(
+    small_study: Callable[..., Study], small_dataset: Dataset
+) -> None:
+    if memory_in_use(CPU) is None:
+        pytest.skip("this system does not tell")
+    study = small_study({"training.batch_size": 256, "model.d_model": 64})
+    one, three = (capacity._most(study, "baseline", small_dataset, CPU, R) for R in (1, 3))
+    assert one is not None and three is not None and three > one + 10e6
+
+
+class OneAnswer:
+    """A pool whose worker finds that so many replicas fit."""
+
+    def __init__(self, fit: int) -> None:
+        self.fit, self.asked = fit, []
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.asked.append(message)
+
+    def answer(self, worker: object) -> dict[str, Any]:
+        return {"stack": min(self.fit, self.asked[-1]["stack"]), "why": "each takes 1 GiB"}
+
+
+def test_a_smaller_stack_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
+    study, pool = study_of(NORMS, list(range(8))), OneAnswer(5)
+    with caplog.at_level(logging.WARNING, "paribus"):
+        assert _fitting(pool, pool, study, 24, 1) == 5  # type: ignore[arg-type]
+    assert caplog.messages == ["5 of 8 replicas side by side: each takes 1 GiB"]
+    assert {message["stack"] for message in pool.asked} == {8, 5}
+    caplog.clear()
+    pool = OneAnswer(9)
+    assert _fitting(pool, pool, study, 8, 1) == 8  # type: ignore[arg-type]
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+            "smaller --stack",
+        ),
+        (MemoryError(), "out of memory (MemoryError)"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+            "out of memory",
+        ),
+        (RuntimeError("CUDA error: unspecified launch failure\nmore"), "the GPU failed or is gone"),
+        (RuntimeError("No CUDA GPUs are available"), "run again to continue"),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
+        (ValueError("a defect of ours"), None),
+    ],
+)
+def test_failures_of_the_machine_are_told_from_ours(error: Exception, words: str | None) -> None:
+    line = machine_failure(error)
+    assert line is None if words is None else line is not None and words in line
+    assert line is None or ("\n" not in line and "checkpoints are kept" in line)

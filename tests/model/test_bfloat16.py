@@ -1,0 +1,72 @@
+"""bfloat16 on a CPU: products are rounded, attention between them is not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from paribus.model.gpt import Attention
+from paribus.study import Data, Model, Setting, Training
+
+B, T, D, H, V = 3, 24, 32, 4, 41
+SETTING = Setting(
+    data=Data(seq_len=T),
+    model=Model(n_layer=2, n_head=H, d_model=D),
+    training=Training(iterations=1),
+)
+
+
+def attention(dropout: float = 0.0) -> tuple[Attention, torch.Tensor]:
+    """The same weights and the same input every time."""
+    training = SETTING.training.model_copy(update={"dropout": dropout})
+    layer = Attention(SETTING.model_copy(update={"training": training}), V).train()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_(0, 0.15, generator=generator)
+    layer.dropout.key.fill_(1)
+    return layer, torch.randn(B, T, D, generator=generator)
+
+
+def test_attention_written_out_is_the_fused_one_in_float32() -> None:
+    fused, x = attention()
+    written_out, _ = attention(dropout=1e-15)  # drops nothing, and goes the way of dropout
+    outputs = [layer(x) for layer in (fused, written_out)]
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=0, atol=1e-6)
+    assert not torch.equal(outputs[1], outputs[0])  # it did go another way
+    gradients = [
+        torch.autograd.grad(y.square().mean(), layer.qkv.weight)[0]
+        for y, layer in zip(outputs, (fused, written_out), strict=True)
+    ]
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=1e-6)
+
+
+def test_attention_is_float32_between_bfloat16_products() -> None:
+    """What the fused kernel gives of the rounded q, k and v agrees with float64 to 1e-6."""
+    layer, x = attention()
+    seen: dict[str, torch.Tensor] = {}
+    layer.qkv.register_forward_hook(lambda module, args, out: seen.update(qkv=out))
+    layer.out.register_forward_pre_hook(lambda module, args: seen.update(mixed=args[0]))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = layer(x)
+    assert seen["qkv"].dtype == y.dtype == torch.bfloat16
+    assert seen["mixed"].dtype == torch.float32
+    qkv = seen["qkv"].double().view(B, T, 3, H, D // H)
+    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(D // H)
+    scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -math.inf)
+    expected = (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, D)
+    torch.testing.assert_close(seen["mixed"].double(), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_bfloat16_leaves_float32_alone(dropout: float) -> None:
+    """Whether autocast was on before changes no bit of what float32 gives afterwards."""
+    layer, x = attention(dropout)
+    before = layer(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        layer(x)
+        assert torch.is_autocast_enabled("cpu")
+    assert torch.equal(layer(x), before)

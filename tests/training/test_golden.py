@@ -1,0 +1,77 @@
+"""The flagship's first 50 losses: the same bits on the same platform, and close on any other.
+
+After a change that is meant to change them, and on a new platform, write them anew, and say why in
+the commit: `OMP_NUM_THREADS=1 python tests/training/test_golden.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from paribus.data import load_dataset
+from paribus.errors import ParibusError
+from paribus.probes import shipped_probes
+from paribus.study import load_study
+from paribus.training import Stack
+
+FOLDER = Path(__file__).parent / "golden"
+STEPS, ARM, SEED = 50, "layernorm", 1
+# Other processors sum in another order; this is what 50 steps make of it, with room.
+ELSEWHERE_NATS = 2e-3
+
+
+def platform() -> dict[str, str]:
+    """What decides the last bits: PyTorch, and the processor that its kernels are chosen for."""
+    wanted = ("vendor_id", "cpu family", "model", "stepping")
+    lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    named = dict(line.replace("\t", "").split(":", 1) for line in lines if ":" in line)
+    found = {key: named.get(key, "").strip() for key in wanted}
+    kernels = torch.backends.cpu.get_cpu_capability()
+    return {"torch": torch.__version__.partition("+")[0], "kernels": kernels} | found
+
+
+def curve() -> tuple[str, list[float]]:
+    """(digest of the training text, losses in nats per token)."""
+    study = load_study("embedding-norm")
+    dataset = load_dataset(study.data, study.folder)
+    probes = list(shipped_probes().values())
+    stack = Stack(study.setting(ARM), [SEED], dataset, probes=probes)
+    for _ in range(STEPS):
+        stack.step()
+    return dataset.digests["train"], stack.state(0).measured[:, 0].tolist()
+
+
+def place() -> Path:
+    name = hashlib.sha256(json.dumps(platform()).encode()).hexdigest()[:8]
+    return FOLDER / f"losses-{name}.json"
+
+
+def test_the_flagship_s_first_losses() -> None:
+    if not Path("/proc/cpuinfo").is_file():
+        pytest.skip("the platforms of the golden curves are told apart by /proc/cpuinfo")
+    known = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("losses-*.json"))]
+    assert torch.get_num_threads() == 1
+    try:
+        text, losses = curve()
+    except ParibusError as error:
+        pytest.skip(f"the flagship's text is not here: {error}")
+    here = [one for one in known if one["platform"] == platform()]
+    if here:
+        assert losses == here[0]["losses"]
+        return
+    assert text == known[0]["text"]
+    np.testing.assert_allclose(losses, known[0]["losses"], atol=ELSEWHERE_NATS, rtol=0)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    text, losses = curve()
+    content = {"platform": platform(), "text": text, "losses": losses}
+    place().write_text(json.dumps(content, indent=1) + "\n")
+    print(place().name)
