@@ -18,8 +18,8 @@ from paribus.execution import capacity
 from paribus.execution.capacity import largest_stack
 from paribus.execution.failures import machine_failure
 from paribus.execution.memory import free_memory, memory_in_use, most_memory
-from paribus.execution.run import _fitting
 from paribus.execution.stacks import default_size, plan_stacks, sharing_arms
+from paribus.execution.start import _fitting
 from paribus.study import Study, parse_study
 
 CPU = torch.device("cpu")

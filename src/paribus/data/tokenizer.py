@@ -132,8 +132,7 @@ class CharacterTokenizer:
         return np.concatenate(parts)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        vocabulary = self.vocabulary
-        return "".join(vocabulary[int(i)] for i in ids)
+        return "".join(map(self.vocabulary.__getitem__, np.asarray(ids).tolist()))
 
 
 def _code_points(text: str) -> np.ndarray:

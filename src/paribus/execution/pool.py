@@ -107,6 +107,7 @@ class Pool:
     def __init__(
         self, study: Study, results: Path, *, device: Device, checkpoint_seconds: float
     ) -> None:
+        self.device = device
         self.workers: list[Worker] = []
         self._inbox: Queue[tuple[Worker, Message | None]] = Queue()
         self._unread: deque[tuple[Worker, Message | None]] = deque()
@@ -147,14 +148,20 @@ class Pool:
         return self._unread.popleft() if self._unread else self._arriving()
 
     def answer(self, worker: Worker) -> Message:
-        """The next message of this worker; those of others stay for `receive`."""
-        while True:
+        """The next message of this worker; those of others stay unread."""
+        unread = next((one for one in self._unread if one[0] is worker), None)
+        if unread is not None:
+            self._unread.remove(unread)
+        while unread is None:
             sender, message = self._arriving()
             if message is None:
                 raise sender.died("at the start")
             if sender is worker:
-                return message
-            self._unread.append((sender, message))
+                unread = (sender, message)
+            else:
+                self._unread.append((sender, message))
+        assert unread[1] is not None  # the last word of a worker is never left unread here
+        return unread[1]
 
     def work(
         self,

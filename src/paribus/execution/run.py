@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import math
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from paribus.data import Dataset, describe_data, load_dataset, read_corpus
+from paribus.data import Dataset, describe_data, read_corpus
 from paribus.errors import ParibusError
 from paribus.execution.live import Live
-from paribus.execution.pool import Device, Message, Pool, Worker, default_workers
-from paribus.execution.precision import as_registered, settle_precision, warn_of_emulation
+from paribus.execution.pool import Device, Message, Pool
+from paribus.execution.precision import as_registered
 from paribus.execution.sinks import Sink, find_sinks, known_sinks
-from paribus.execution.stacks import default_size, plan_stacks, sharing_arms
-from paribus.execution.suite import adopt_suite, drafted_suite
-from paribus.results import Results, ResultsFolder, TrialFolder, load_results, registration, settle
+from paribus.execution.stacks import plan_stacks
+from paribus.execution.start import read_data, start
+from paribus.results import Results, ResultsFolder, TrialFolder, load_results
 from paribus.results.files import write_json
-from paribus.study import Data, Study
+from paribus.study import Study
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -93,6 +91,9 @@ def run(
         watch: hears of progress, several times a second at most.
         log: trackers that follow the run, by name (see `paribus.execution.sinks`).
 
+    A precision "auto" is settled by the device of the first run, or of `register`, and kept; where
+    a later device has to emulate it, one warning of the logger "paribus" says so.
+
     Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
     written, and where a trial fails; trials that are finished by then are kept.
     """
@@ -102,18 +103,19 @@ def run(
     folder = results_folder(study, results)
     study = as_registered(study, folder)
     folder.require_same(study)
-    datasets = _read_data(study)
+    datasets = read_data(study)
     known_sinks(log)
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock():
         todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
         with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
-            study, kind, size = _start(pool, study, workers, stack, len(todo))
-            _settle(folder, study, datasets, kind)
-            _describe_data(folder, study, datasets[study.data])
+            study, size = start(pool, folder, study, datasets, workers, stack, len(todo))
             followers = _Followers(watch, Live(folder), find_sinks(log, study, folder.path))
-            with contextlib.closing(followers):
+            # The text is described while the workers train.
+            with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
+                described = aside.submit(_describe_data, folder, study, datasets[study.data])
                 _Run(study, folder, todo, pool, followers).train(size)
+                described.result()
     return load_results(folder.path)
 
 
@@ -128,29 +130,10 @@ def register(
     folder = results_folder(study, results)
     study = as_registered(study, folder)
     folder.require_same(study)
-    datasets = _read_data(study)
+    datasets = read_data(study)
     with folder.lock(), Pool(study, folder.path, device=device, checkpoint_seconds=0) as pool:
-        study, kind, _ = _start(pool, study, workers=1, stack=None, n_trials=1)
-        _settle(folder, study, datasets, kind)
+        start(pool, folder, study, datasets, workers=1, stack=None, n_trials=1)
     return folder.path / "registration.json"
-
-
-def _read_data(study: Study) -> dict[Data, Dataset]:
-    """The text as the study and each arm cut it; one that cannot be read is told at once."""
-    wanted = [study.data, *(study.setting(arm).data for arm in study.arms)]
-    return {data: load_dataset(data, study.folder) for data in dict.fromkeys(wanted)}
-
-
-def _settle(folder: ResultsFolder, study: Study, datasets: dict[Data, Dataset], kind: str) -> None:
-    """Register the study, its tasks included, or go on under the registration that is there."""
-    data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
-    with drafted_suite(study, folder, datasets[study.data]) as suite:
-        tasks: dict[str, Any] = {}
-        if suite is not None:
-            chosen = [task.name for task in suite.find(study.tasks.names)]
-            tasks = {"suite_sha256": suite.digest, "names": chosen, "left_out": suite.left_out}
-        settle(folder, study, registration(study, data, kind, tasks))
-        adopt_suite(folder)
 
 
 def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> None:
@@ -158,48 +141,6 @@ def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> Non
     path = folder.path / "data.json"
     if not path.is_file():
         write_json(path, describe_data(dataset, read_corpus(study.data, study.folder)))
-
-
-def _start(
-    pool: Pool, study: Study, workers: int | None, stack: int | None, n_trials: int
-) -> tuple[Study, str, int]:
-    """Start the workers, and try one step of every arm before anything is written.
-
-    Returns the study with its precision settled, the kind of device and the size of a stack.
-    """
-    first = pool.start()
-    ready = pool.answer(first)
-    kind = ready["device"]
-    study = settle_precision(study, ready, pool)
-    size = stack or default_size(study, kind, ready["devices"])
-    if n_trials == 0:
-        return study, kind, size
-    warn_of_emulation(study, ready)
-    # The others start (PyTorch takes seconds to import) while the first checks the arms.
-    n_workers = min(workers or default_workers(kind, ready["devices"]), n_trials)
-    for _ in range(n_workers - 1):
-        pool.start()
-    for arm in study.arms:
-        first.send({"do": "check", "arm": arm, "stack": size})
-    for _ in study.arms:
-        pool.answer(first)
-    return study, kind, _fitting(pool, first, study, size, math.ceil(n_workers / ready["devices"]))
-
-
-def _fitting(pool: Pool, worker: Worker, study: Study, size: int, sharing: int) -> int:
-    """`size`, or as many replicas as the memory of a device holds that `sharing` workers share."""
-    for arms in sharing_arms(study):
-        wanted = min(size, len(arms) * len(study.seeds))
-        if wanted == 1:
-            continue
-        worker.send({"do": "fit", "arm": arms[0], "stack": wanted, "workers": sharing})
-        found = pool.answer(worker)
-        if found["stack"] < wanted:
-            size = found["stack"]
-            logging.getLogger("paribus").warning(
-                "%d of %d replicas side by side: %s", size, wanted, found["why"]
-            )
-    return size
 
 
 @dataclass(frozen=True)

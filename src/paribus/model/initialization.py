@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from paribus.errors import ParibusError
 from paribus.streams import stream
@@ -44,8 +45,11 @@ def initial_parameters(
     model: nn.Module, setting: Setting, seed: int
 ) -> dict[str, InitialParameter]:
     """The initial value of every parameter of `model`, float32, by name."""
+    drawing = {
+        path: module for path, module in model.named_modules() if hasattr(module, "init_parameter")
+    }
     return {
-        name: _initial(name, tuple(parameter.shape), model, setting, seed)
+        name: _initial(name, parameter, drawing, setting, seed)
         for name, parameter in model.named_parameters()
     }
 
@@ -66,12 +70,14 @@ def require_initializers(first: nn.Module, second: nn.Module, setting: Setting) 
 
 
 def _initial(
-    name: str, shape: tuple[int, ...], model: nn.Module, setting: Setting, seed: int
+    name: str, parameter: Tensor, drawing: Mapping[str, nn.Module], setting: Setting, seed: int
 ) -> InitialParameter:
+    """`drawing`: by path, modules that draw parameters of theirs themselves."""
+    shape = tuple(parameter.shape)
     salt = setting.model.init.salt
     salted = f" salt {salt}" if salt else ""
     rng = stream(seed, "init", *([salt] if salt else []), name)
-    own = _own_initializer(model, name)
+    own = _own_initializer(drawing, name)
     if own is not None:
         owner, local_name = own
         value = owner.init_parameter(local_name, shape, rng)  # type: ignore[operator]
@@ -88,7 +94,7 @@ def _initial(
     if name.endswith("weight"):
         return InitialParameter(np.ones(shape, np.float32), "ones")
     # A parameter of the user's own with a name of its own: its constructor knows best.
-    constructed = model.get_parameter(name).detach().cpu().numpy().astype(np.float32)
+    constructed = parameter.detach().cpu().numpy().astype(np.float32)
     return InitialParameter(constructed, CONSTRUCTED)
 
 
@@ -106,12 +112,12 @@ def _normal_std(name: str, shape: tuple[int, ...], setting: Setting) -> float | 
     return init.std
 
 
-def _own_initializer(model: nn.Module, name: str) -> tuple[nn.Module, str] | None:
-    """The innermost module around parameter `name` with a method `init_parameter`, if any."""
+def _own_initializer(drawing: Mapping[str, nn.Module], name: str) -> tuple[nn.Module, str] | None:
+    """The innermost module around parameter `name` that draws it itself, and its name there."""
     path = name.split(".")
     for depth in range(len(path) - 1, 0, -1):
-        owner = model.get_submodule(".".join(path[:depth]))
-        if hasattr(owner, "init_parameter"):
+        owner = drawing.get(".".join(path[:depth]))
+        if owner is not None:
             return owner, ".".join(path[depth:])
     return None
 

@@ -60,7 +60,12 @@ class HeldOut:
         return cls(documents, frozenset(words))
 
     def contains(self, text: str) -> bool:
-        return any(text in document for document in self.documents)
+        return text in self._joined
+
+    @cached_property
+    def _joined(self) -> str:
+        """All documents, kept apart by a character that no question spans."""
+        return "\0".join(self.documents)
 
     def divide(self) -> tuple[HeldOut, HeldOut]:
         """(what solved examples are made from, what scored items are made from)."""

@@ -109,15 +109,25 @@ def fitting_shots(
 ) -> tuple[int, ...]:
     """Those of SHOTS with which every item's prompt and choice together fit into `window`."""
     solved = [example.context + example.choices[example.answer] for example in examples]
-    longest = max(
-        (item.context + choice for item in items for choice in item.choices),
-        key=lambda text: len(encode(text)),
-    )
+    longest = _longest((i.context + choice for i in items for choice in i.choices), encode)
     return tuple(
         n
         for n in SHOTS
         if len(encode("".join(text + delimiter for text in solved[:n]) + longest)) <= window
     )
+
+
+def _longest(texts: Iterable[str], encode: Encode) -> str:
+    """The text of the most tokens."""
+    longest, most = "", 0
+    # No text has more tokens than bytes, so those of fewer bytes than tokens found are not encoded.
+    for text in sorted(texts, key=lambda text: len(text.encode()), reverse=True):
+        if len(text.encode()) <= most:
+            break
+        n_tokens = len(encode(text))
+        if n_tokens > most:
+            longest, most = text, n_tokens
+    return longest
 
 
 def _draw(

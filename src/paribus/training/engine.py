@@ -122,7 +122,7 @@ class Stack:
             a diagnostic is no reason to lose a trial in the middle.
 
     Raises ParibusError for a probe of a module that the model does not have, ValueError for
-    settings that cannot share a stack.
+    settings that cannot share a stack or leave their precision open.
     """
 
     def __init__(
