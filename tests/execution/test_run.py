@@ -104,7 +104,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
         seeds = [1, 2]
         data = {corpus = "text", path = "text.txt", seq_len = 16}
         model = {n_layer = 2, n_head = 2, d_model = 16}
-        training = {iterations = 150, batch_size = 4, dropout = 0.1}
+        training = {iterations = 100, batch_size = 4, dropout = 0.1}
         [arms.baseline]
         [arms.layernorm]
         set."model.embedding.norm" = "layernorm"

@@ -20,6 +20,8 @@ from paribus.report.tasks import task_table
 from paribus.results import Results
 from paribus.study import Study
 
+from ..conftest import studies_in, write_results
+
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5]
 
@@ -28,37 +30,46 @@ def loss(arm: str, seed: int) -> float:
     return 2.5 + 0.01 * seed + len(arm) * (seed % 3) / 500
 
 
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Five seeds of the small study, finished; tests here only read it."""
+    folder = tmp_path_factory.mktemp("five")
+    return write_results(folder / "made", studies_in(folder)(seeds=SEEDS), loss)
+
+
+@pytest.fixture(scope="module")
+def figures(five: Results) -> dict[str, Figure]:
+    return drawn(five)
+
+
 def drawn(results: Results) -> dict[str, Figure]:
     return {figure.name: figure for figure in draw(results, analyse(results))}
 
 
-def test_all_that_a_report_owes_is_there(small_study: Maker, fabricate: Fabricate) -> None:
-    study = small_study(seeds=SEEDS)
-    found = drawn(fabricate(study, loss))
+def test_all_that_a_report_owes_is_there(five: Results, figures: dict[str, Figure]) -> None:
     # Fabricated trials have answered no questions.
-    measured = {endpoint.metric for endpoint in study.endpoints} - {"macro_accuracy"}
+    measured = {endpoint.metric for endpoint in five.study.endpoints} - {"macro_accuracy"}
     owed = {f"pairs-{metric}" for metric in measured}
     owed |= {"forest", "forest-others", "train_loss", "grad_norm", "embedding_norm-all-mean"}
     owed |= {"norm-by-class", "residual-norm-depth", "position-similarity-depth"}
     owed |= {"adam-second-moment-groups", "gradient-norm-groups", "update-ratio-groups"}
     owed |= {"logits-all-mean-magnitude", "reliability", "temperature-loss", "loss-by-position"}
     owed |= {"loss-by-context", "throughput"}
-    assert owed <= found.keys()
-    for figure in found.values():
+    assert owed <= figures.keys()
+    for figure in figures.values():
         assert figure.rows and figure.title and figure.caption.endswith((".", ")"))
 
 
-def test_what_is_read_is_what_probes_write(small_study: Maker, fabricate: Fabricate) -> None:
+def test_what_is_read_is_what_probes_write(five: Results) -> None:
     """A probe or a part that is renamed would leave its figure away in silence."""
-    study = small_study()
-    setting = study.setting("baseline")
+    setting = five.study.setting("baseline")
     written = {
         f"{column.probe}/{column.part}/{column.statistic}"
         for probe in shipped_probes().values()
         for column in probe.columns(setting)
     }
     read = {column for column in trends.columns() if "/" in column}
-    assert read | set(depth.columns(fabricate(study, loss))) <= written
+    assert read | set(depth.columns(five)) <= written
 
 
 @pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "adam_second_moment"])
@@ -77,15 +88,12 @@ def test_a_probe_that_is_absent_takes_its_figures_along(
 
 
 def test_each_seed_is_a_line_and_its_values_are_the_records(
-    small_study: Maker, fabricate: Fabricate
+    five: Results, figures: dict[str, Figure]
 ) -> None:
-    results = fabricate(small_study(seeds=SEEDS), loss)
-    rows = drawn(results)["train_loss"].rows
+    rows = figures["train_loss"].rows
     first = [row["value"] for row in rows if (row["arm"], row["seed"]) == ("baseline", 1)]
-    assert first == pytest.approx(
-        results.trial_steps["baseline", 1]["train_loss"].to_pylist(), 1e-4
-    )
-    assert {(row["arm"], row["seed"]) for row in rows} == set(results.study.trials)
+    assert first == pytest.approx(five.trial_steps["baseline", 1]["train_loss"].to_pylist(), 1e-4)
+    assert {(row["arm"], row["seed"]) for row in rows} == set(five.study.trials)
 
 
 def test_many_trials_become_bands(small_study: Maker, fabricate: Fabricate) -> None:
@@ -95,16 +103,16 @@ def test_many_trials_become_bands(small_study: Maker, fabricate: Fabricate) -> N
     def curve(arm: str, seed: int) -> np.ndarray:
         return np.linspace(3, 2, 8) + seed
 
-    rows = drawn(fabricate(study, loss, curve=curve))["train_loss"].rows
+    figure = trends.trend(fabricate(study, loss, curve=curve), "train_loss")
+    assert figure is not None
+    rows = figure.rows
     opening = next(row for row in rows if row["arm"] == "baseline" and row["step"] == 1)
     assert (opening["low"], opening["high"]) == (3, 3 + max(seeds))
     assert opening["mean"] == pytest.approx(3 + np.mean(seeds), 1e-4)
 
 
-def test_printed_figures_have_their_data_and_black_text(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
-    figure = drawn(fabricate(small_study(seeds=SEEDS), loss))["forest"]
+def test_printed_figures_have_their_data_and_black_text(figures: dict[str, Figure]) -> None:
+    figure = figures["forest"]
     printed = figure.printed(380)
     assert TEXT not in json.dumps(printed) and PRINTED_TEXT in json.dumps(printed)
     assert printed["datasets"]["forest"] == figure.rows

@@ -19,8 +19,10 @@ from paribus.report import draw, write_paper
 from paribus.report.paper import Material, compose
 from paribus.report.paper.document import Cite, Document, Paragraph
 from paribus.report.paper.glyphs import lacking, spelled
-from paribus.results import Results
+from paribus.results import Results, load_results
 from paribus.study import METRICS, Study
+
+from ..conftest import studies_in, write_results
 
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5]
@@ -34,6 +36,14 @@ def loss(arm: str, seed: int) -> float:
 def material_of(results: Results) -> Material:
     analysis = analyse(results)
     return Material(results, analysis, decide(analysis), draw(results, analysis))
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    """Of five seeds of the small study, finished; tests here only read its records."""
+    folder = tmp_path_factory.mktemp("five")
+    study = studies_in(folder)(seeds=SEEDS, question="Does it help?")
+    return material_of(write_results(folder / "made", study, loss))
 
 
 def written(results: Results) -> bytes:
@@ -108,9 +118,10 @@ def unknown_numbers(document: Document, known: set[float]) -> list[str]:
     "options", [{}, {"skip": [("rmsnorm", 5), ("baseline", 4)]}, {"diverged": [("rmsnorm", 1)]}]
 )
 def test_every_number_stands_in_the_records(
-    small_study: Maker, fabricate: Fabricate, options: dict[str, Any]
+    material: Material, small_study: Maker, fabricate: Fabricate, options: dict[str, Any]
 ) -> None:
-    material = material_of(fabricate(small_study(seeds=SEEDS), loss, **options))
+    if options:
+        material = material_of(fabricate(small_study(seeds=SEEDS), loss, **options))
     document = compose(material)
     known = known_numbers(material)
     assert unknown_numbers(document, known) == []
@@ -118,10 +129,7 @@ def test_every_number_stands_in_the_records(
     assert unknown_numbers(invented, known) != [], "the check finds a number that is made up"
 
 
-def test_abstract_and_recommendation_have_the_verdict(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
-    material = material_of(fabricate(small_study(seeds=SEEDS, question="Does it help?"), loss))
+def test_abstract_and_recommendation_have_the_verdict(material: Material) -> None:
     document = compose(material)
     assert "Does it help?" in document.abstract[0].text
     assert "Keep the baseline" in document.abstract[0].text
@@ -135,21 +143,20 @@ def test_abstract_and_recommendation_have_the_verdict(
 
 
 def test_related_work_is_about_the_study_and_has_no_numbers(
-    small_study: Maker, fabricate: Fabricate
+    material: Material, small_study: Maker, fabricate: Fabricate
 ) -> None:
-    def related(study: Study, folder: str = "made") -> tuple[str, set[str]]:
-        document = compose(material_of(fabricate(study, loss, folder=folder)))
-        part = next(part for part in document.parts if part.title == "Related work")
+    def related(material: Material) -> tuple[str, set[str]]:
+        part = next(part for part in compose(material).parts if part.title == "Related work")
         blocks = [block for block in part.blocks if isinstance(block, Paragraph)]
         runs = [run for block in blocks for run in block.runs]
         text = " ".join(block.text for block in blocks)
         return text, {run.key for run in runs if isinstance(run, Cite)}
 
-    text, cited = related(small_study(seeds=SEEDS))
+    text, cited = related(material)
     assert "LeScao2022" in cited
     assert not re.search(r"\d", text.replace("bfloat16", ""))
     arms = {"baseline": {}, "hot": {"set": {"training.optimizer.learning_rate": 0.002}}}
-    text, cited = related(small_study(seeds=SEEDS, arms=arms, name="other"), "other")
+    text, cited = related(material_of(fabricate(small_study(seeds=SEEDS, arms=arms), loss)))
     assert "LeScao2022" not in cited and "Narang2021" in cited
 
 
@@ -164,12 +171,10 @@ def test_every_citation_has_its_entry_and_none_is_idle(
         assert len(re.findall(rf"^  {field} = ", entries, re.MULTILINE)) == len(keys)
 
 
-def test_equal_records_give_an_equal_pdf_with_all_its_parts(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
-    results = fabricate(small_study(seeds=SEEDS), loss)
+def test_equal_records_give_an_equal_pdf_with_all_its_parts(material: Material) -> None:
+    results = material.results
     first = written(results)
-    assert first.startswith(b"%PDF") and written(results) == first
+    assert first.startswith(b"%PDF") and written(load_results(results.path)) == first
     folder = results.path / "paper"
     figures = {path.stem for path in (folder / "figures").glob("*.svg")}
     assert figures == {path.stem for path in (folder / "figures").glob("*.pdf")}

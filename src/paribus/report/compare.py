@@ -19,7 +19,7 @@ from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.report.figures import Figure, colours, names
 from paribus.report.figures.contrasts import SHAPES, STATES, state_of
-from paribus.report.figures.style import PANEL, TEXT, arm_colour, metric_title, rounded
+from paribus.report.figures.style import PANEL, TEXT, arm_colour, hover, metric_title, rounded
 from paribus.report.page import page
 from paribus.report.tables import Table, change_text
 from paribus.report.words import headline
@@ -140,15 +140,15 @@ def _forest(analyses: dict[str, Analysis], shared: list[Pair], metric: str) -> F
         )
     )
     band = base.mark_bar(color=TEXT, opacity=0.1, tooltip=None, height={"band": 1}).encode(
-        x=alt.X("from:Q", title=title), x2="to:Q"
+        x=alt.X("from:Q", title=title), x2=alt.X2("to:Q")
     )
     zero = alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None).encode(x=alt.datum(0))
     axis = alt.Axis(tickCount=5, labelOverlap="greedy")
     coloured = base.encode(
-        color=arm_colour(first, legend=False), tooltip=["study:N", "arm:N", "mean:Q", "n:Q"]
+        color=arm_colour(first, legend=False), tooltip=hover("study:N", "arm:N", "mean:Q", "n:Q")
     )
     rules = coloured.mark_rule(strokeWidth=2).encode(
-        x=alt.X("low:Q", title=title, axis=axis), x2="high:Q"
+        x=alt.X("low:Q", title=title, axis=axis), x2=alt.X2("high:Q")
     )
     points = coloured.mark_point(filled=True, size=80, opacity=1).encode(
         x=alt.X("mean:Q", title=title, axis=axis),

@@ -18,6 +18,7 @@ from paribus.report.figures.style import (
     WIDTH,
     Figure,
     arm_colour,
+    hover,
     metric_title,
     names,
     rounded,
@@ -73,10 +74,12 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
             axis=alt.Axis(tickCount=5),
         ),
     )
-    lines = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1).encode(detail="seed:N")
+    lines = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1).encode(
+        detail=alt.Detail("seed:N")
+    )
     points = base.mark_circle(size=42, opacity=1).encode(
         color=arm_colour(study, legend=False),
-        tooltip=["arm:N", "seed:N", alt.Tooltip("value:Q", format=f".{digits}f")],
+        tooltip=hover("arm:N", "seed:N", alt.Tooltip("value:Q", format=f".{digits}f")),
     )
     panels = alt.layer(lines, points).properties(width=PANEL, height=PANEL_HEIGHT)
     panels = panels.facet(
@@ -107,7 +110,7 @@ def forest(analysis: Analysis) -> Figure | None:
     band = (
         alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
         .mark_rect(color=TEXT, opacity=0.1, tooltip=None)
-        .encode(x=alt.X("from:Q", title=title), x2="to:Q")
+        .encode(x=alt.X("from:Q", title=title), x2=alt.X2("to:Q"))
     )
     states = alt.Shape(
         "state:N",
@@ -220,18 +223,18 @@ def _intervals(
     base = chart.encode(
         y=alt.Y("arm:N", title=None, sort=order, axis=alt.Axis(labelLimit=LABEL_PIXELS)),
         color=arm_colour(study, legend=False),
-        tooltip=[
+        tooltip=hover(
             "arm:N",
             "against:N",
             alt.Tooltip("mean:Q", format="+.4g"),
             "interval:N",
             alt.Tooltip("n:Q", title="seed pairs"),
-        ],
+        ),
     )
     zero = chart.mark_rule(color=TEXT, opacity=0.5, tooltip=None)
     axis = alt.Axis(tickCount=5, labelOverlap="greedy")
     rules = base.mark_rule(strokeWidth=2).encode(
-        x=alt.X("low:Q", title=title, axis=axis, scale=alt.Scale(zero=True)), x2="high:Q"
+        x=alt.X("low:Q", title=title, axis=axis, scale=alt.Scale(zero=True)), x2=alt.X2("high:Q")
     )
     points = base.mark_point(filled=True, size=80, opacity=1).encode(
         x=alt.X("mean:Q", title=title, axis=axis)

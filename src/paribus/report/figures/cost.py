@@ -14,6 +14,7 @@ from paribus.report.figures.style import (
     WIDTH,
     Figure,
     arm_colour,
+    hover,
     names,
     rounded,
 )
@@ -58,7 +59,7 @@ def throughput(results: Results) -> Figure | None:
     )
     seeds = base.mark_circle(size=34, opacity=0.55).encode(
         y=alt.Y("value:Q", **y, axis=alt.Axis(format="~s", tickCount=5)),
-        tooltip=["arm:N", "seed:N", alt.Tooltip("value:Q", format=",.0f")],
+        tooltip=hover("arm:N", "seed:N", alt.Tooltip("value:Q", format=",.0f")),
     )
     means = base.mark_tick(thickness=2.5, width=20).encode(y=alt.Y("mean(value):Q", **y))
     chart = (
@@ -113,12 +114,12 @@ def learning_rates(analysis: Analysis) -> Figure | None:
     faces = list(dict.fromkeys(row["arm"] for row in rows))
     base = alt.Chart(alt.NamedData(name)).encode(x=x, color=arm_colour(study, shown=faces))
     thin = base.mark_line(strokeWidth=0.7, opacity=0.45).encode(
-        y=alt.Y("value:Q", **y), detail=["seed:N", "sweep:N"]
+        y=alt.Y("value:Q", **y), detail=[alt.Detail("seed:N"), alt.Detail("sweep:N")]
     )
     thick = base.mark_line(strokeWidth=2.2, point=alt.OverlayMarkDef(size=36)).encode(
         y=alt.Y("mean(value):Q", **y),
-        detail="sweep:N",
-        tooltip=["sweep:N", "rate:Q", alt.Tooltip("mean(value):Q", format=".4f")],
+        detail=alt.Detail("sweep:N"),
+        tooltip=hover("sweep:N", "rate:Q", alt.Tooltip("mean(value):Q", format=".4f")),
     )
     chart = alt.layer(thin, thick).properties(width=WIDTH, height=HEIGHT)
     caption = (

@@ -13,6 +13,7 @@ from paribus.report.figures.style import (
     Figure,
     arm_colour,
     arm_dash,
+    hover,
     names,
     rounded,
 )
@@ -75,13 +76,13 @@ def norm_by_class(curves: Curves) -> Figure | None:
         color=arm_colour(results.study, line=False),
     )
     thin = base.mark_rule(strokeWidth=1.2, tooltip=None).encode(
-        y=alt.Y("mean(q05):Q", **y), y2="mean(q95)"
+        y=alt.Y("mean(q05):Q", **y), y2=alt.Y2("mean(q95)")
     )
     thick = base.mark_rule(strokeWidth=5, opacity=0.55, tooltip=None).encode(
-        y=alt.Y("mean(q25):Q", **y), y2="mean(q75)"
+        y=alt.Y("mean(q25):Q", **y), y2=alt.Y2("mean(q75)")
     )
     dots = base.mark_circle(size=40, opacity=1).encode(
-        y=alt.Y("mean(mean):Q", **y), tooltip=["arm:N", "class:N", "mean(mean):Q"]
+        y=alt.Y("mean(mean):Q", **y), tooltip=hover("arm:N", "class:N", "mean(mean):Q")
     )
     title = "Norm entering block 1 by token class"
     caption = (
@@ -129,13 +130,13 @@ def across_depth(
     if len(results.trials) <= MOST_LINES:
         layers.append(
             base.mark_line(strokeWidth=0.7, opacity=0.45).encode(
-                y=alt.Y("value:Q", **y), detail="seed:N"
+                y=alt.Y("value:Q", **y), detail=alt.Detail("seed:N")
             )
         )
     thick = base.mark_line(strokeWidth=2.2, point=alt.OverlayMarkDef(size=30)).encode(
         y=alt.Y("mean(value):Q", **y),
         strokeDash=arm_dash(results.study),
-        tooltip=["arm:N", "depth:O", alt.Tooltip("mean(value):Q", format=".4g")],
+        tooltip=hover("arm:N", "depth:O", alt.Tooltip("mean(value):Q", format=".4g")),
     )
     caption = (
         f"{title}, at the end of training: before every block, and after the last one (output). "

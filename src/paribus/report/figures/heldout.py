@@ -19,6 +19,7 @@ from paribus.report.figures.style import (
     Figure,
     arm_colour,
     arm_dash,
+    hover,
     names,
     rounded,
 )
@@ -70,13 +71,13 @@ def reliability(results: Results) -> Figure | None:
     diagonal = (
         alt.Chart(alt.InlineData(values=[{"x": 0, "y": 0}, {"x": 1, "y": 1}]))
         .mark_line(color=TEXT, opacity=0.5, strokeDash=[4, 4], tooltip=None)
-        .encode(x="x:Q", y="y:Q")
+        .encode(x=alt.X("x:Q"), y=alt.Y("y:Q"))
     )
     x = alt.X("confidence:Q", title="confidence (share)", scale=scale)
     y = {"title": "accuracy (share)", "scale": scale}
     base = alt.Chart(alt.NamedData(name)).encode(color=arm_colour(results.study))
     thin = base.mark_line(strokeWidth=0.7, opacity=0.45).encode(
-        x=x, y=alt.Y("accuracy:Q", **y), detail="seed:N"
+        x=x, y=alt.Y("accuracy:Q", **y), detail=alt.Detail("seed:N")
     )
     thick = (
         alt.Chart(alt.NamedData(name))
@@ -87,10 +88,10 @@ def reliability(results: Results) -> Figure | None:
         .encode(
             x=x,
             y=alt.Y("accuracy:Q", **y),
-            order="bin:Q",
+            order=alt.Order("bin:Q"),
             color=arm_colour(results.study),
             strokeDash=arm_dash(results.study),
-            tooltip=["arm:N", "confidence:Q", "accuracy:Q"],
+            tooltip=hover("arm:N", "confidence:Q", "accuracy:Q"),
         )
     )
     few = [thin] if len(results.trials) <= MOST_LINES else []
@@ -179,7 +180,7 @@ def tasks(results: Results, table: pa.Table | None) -> Figure | None:
     seeds = base.mark_circle(size=26, opacity=0.6).encode(
         y=alt.Y("value:Q", **y),
         color=arm_colour(results.study, line=False),
-        tooltip=["arm:N", "seed:N"],
+        tooltip=hover("arm:N", "seed:N"),
     )
     means = base.mark_tick(width=18, thickness=2.5).encode(
         y=alt.Y("mean(value):Q", **y), color=arm_colour(results.study, line=False)
@@ -211,12 +212,12 @@ def _curve(
     base = alt.Chart(alt.NamedData(name)).encode(x=x, color=arm_colour(results.study))
     place = str(x.shorthand)
     thin = base.mark_line(strokeWidth=0.7, opacity=0.45).encode(
-        y=alt.Y("value:Q", **y), detail="seed:N"
+        y=alt.Y("value:Q", **y), detail=alt.Detail("seed:N")
     )
     thick = base.mark_line(strokeWidth=2.2).encode(
         y=alt.Y("mean(value):Q", **y),
         strokeDash=arm_dash(results.study),
-        tooltip=["arm:N", place, alt.Tooltip("mean(value):Q", format=".4f")],
+        tooltip=hover("arm:N", place, alt.Tooltip("mean(value):Q", format=".4f")),
     )
     few = [thin] if len(results.trials) <= MOST_LINES else []
     chart = alt.layer(*few, thick).properties(width=WIDTH, height=HEIGHT)

@@ -186,6 +186,15 @@ def arm_dash(study: Study) -> alt.StrokeDash:
     return alt.StrokeDash("arm:N", title=None, scale=scale, legend=_LINE)
 
 
+def hover(*fields: str | alt.Tooltip) -> list[alt.Tooltip]:
+    """What is told of the mark under the pointer.
+
+    Channels are made by name, here and in all figures: to find the class of a bare string, Altair
+    reads the schemas of all its classes anew, which would take half the time of drawing.
+    """
+    return [alt.Tooltip(field) if isinstance(field, str) else field for field in fields]
+
+
 _LINE = alt.Legend(symbolType="stroke", symbolStrokeWidth=2.5, symbolSize=250)
 _DOT = alt.Legend(symbolType="circle")
 

@@ -15,6 +15,7 @@ from paribus.report.figures.style import (
     Figure,
     arm_colour,
     arm_dash,
+    hover,
 )
 from paribus.results import Results
 from paribus.study import Study
@@ -155,14 +156,14 @@ def _lines(study: Study, name: str | None, rows: list[dict[str, Any]], unit: str
         layers.append(
             base.mark_line(strokeWidth=0.7, opacity=0.45, point=one_step).encode(
                 y=alt.Y("value:Q", **y),
-                detail="seed:N",
-                tooltip=["arm:N", "seed:N", "step:Q", alt.Tooltip("value:Q", format=".4g")],
+                detail=alt.Detail("seed:N"),
+                tooltip=hover("arm:N", "seed:N", "step:Q", alt.Tooltip("value:Q", format=".4g")),
             )
         )
     else:
         low, mean, high = ("low:Q", "mean:Q", "high")
-    band = base.mark_area(opacity=0.13, tooltip=None).encode(y=alt.Y(low, **y), y2=high)
+    band = base.mark_area(opacity=0.13, tooltip=None).encode(y=alt.Y(low, **y), y2=alt.Y2(high))
     thick = base.mark_line(strokeWidth=2.2, point=one_step).encode(
-        y=alt.Y(mean, **y), strokeDash=arm_dash(study), tooltip=["arm:N", "step:Q", mean]
+        y=alt.Y(mean, **y), strokeDash=arm_dash(study), tooltip=hover("arm:N", "step:Q", mean)
     )
     return alt.layer(band, *layers, thick)
