@@ -1,7 +1,8 @@
-"""How much memory there is, and the most that something needs."""
+"""How much memory there is, the most that something needs, and the most that was taken."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import torch
@@ -45,6 +46,21 @@ def most_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return _kilobytes(PROCESS / "status", "VmHWM:")
+
+
+def host_memory() -> int:
+    """The most bytes that this process had resident so far; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such count
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def device_memory(device: torch.device) -> int | None:
+    """The most bytes of tensors that a CUDA device held for us so far; None elsewhere."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def _kilobytes(path: Path, field: str) -> int | None:

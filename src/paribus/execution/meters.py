@@ -1,4 +1,4 @@
-"""What is measured of a machine at work: seconds, where they go, and memory.
+"""What is timed of a machine at work: seconds, and where they go.
 
 A GPU works on while Python goes ahead; whatever is timed here is waited for, or marked by events
 that the device itself passes.
@@ -6,7 +6,6 @@ that the device itself passes.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -71,18 +70,3 @@ class PhaseClock:
         if self._device.type != "cuda":
             return until - since
         return since.elapsed_time(until) / 1e3  # it gives milliseconds
-
-
-def host_memory() -> int:
-    """The most bytes that this process had resident so far; 0 where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such count
-        return 0
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def device_memory(device: torch.device) -> int | None:
-    """The most bytes of tensors that a CUDA device held for us so far; None elsewhere."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None

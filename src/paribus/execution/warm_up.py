@@ -13,7 +13,8 @@ from paribus.errors import ParibusError
 from paribus.execution.bench import WARM_UP_STEPS
 from paribus.execution.ceiling import product_speed
 from paribus.execution.environment import environment
-from paribus.execution.meters import PhaseClock, device_memory, host_memory, timed
+from paribus.execution.memory import device_memory, host_memory
+from paribus.execution.meters import PhaseClock, timed
 from paribus.execution.record import evaluate_on
 from paribus.execution.trial import build_stack
 from paribus.model import build_model, count_parameters, training_flops_per_token, weight_shapes
