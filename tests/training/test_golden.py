@@ -38,7 +38,7 @@ def platform() -> dict[str, str]:
 
 def curve() -> tuple[str, list[float]]:
     """(digest of the training text, losses in nats per token)."""
-    study = load_study("embedding-norm")
+    study = load_study("embedding-norm", {"training.precision": "float32"})
     dataset = load_dataset(study.data, study.folder)
     probes = list(shipped_probes().values())
     stack = Stack(study.setting(ARM), [SEED], dataset, probes=probes)
