@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from paribus.errors import ParibusError
-from paribus.model import build_model
+from paribus.model import embedding_norm_class
 from paribus.study import Setting
 
 # What `modeling_paribus.py` can build.
@@ -82,7 +82,8 @@ def gpt2_config(setting: Setting, vocab_size: int, end_of_document: int | None) 
 def _with_norm(setting: Setting) -> dict[str, Any]:
     module = MODEL_CODE.removesuffix(".py")
     # The constants of a norm are the module's own business, so they are asked of the module.
-    norm = build_model(setting, 1, device="meta").embedding.norm
+    norm = embedding_norm_class(setting.model.embedding.norm)(setting)
+    scale = getattr(norm, "scale", None)
     return {
         "model_type": "paribus",
         "architectures": ["ParibusForCausalLM"],
@@ -94,7 +95,7 @@ def _with_norm(setting: Setting) -> dict[str, Any]:
         "embedding_norm": setting.model.embedding.norm,
         "embedding_norm_at": setting.model.embedding.norm_at,
         "embedding_eps": getattr(norm, "eps", None),
-        "embedding_scale": getattr(norm, "scale", None),
+        "embedding_scale": None if scale is None else float(scale),
     }
 
 

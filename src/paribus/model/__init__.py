@@ -9,7 +9,7 @@ from paribus.model.build import (
 )
 from paribus.model.cache import KeyValueCache
 from paribus.model.dropout import Dropout
-from paribus.model.embedding_norms import embedding_norm, embedding_norm_names
+from paribus.model.embedding_norms import embedding_norm, embedding_norm_class, embedding_norm_names
 from paribus.model.gpt import GPT
 from paribus.model.initialization import (
     InitialParameter,
@@ -35,6 +35,7 @@ __all__ = [
     "capture",
     "count_parameters",
     "embedding_norm",
+    "embedding_norm_class",
     "embedding_norm_names",
     "initial_parameters",
     "is_there",
