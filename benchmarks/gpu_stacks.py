@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import sys
 import time
@@ -29,6 +30,7 @@ import torch
 
 import paribus
 from paribus.data import Dataset, load_dataset
+from paribus.execution.environment import native_precision, prepare
 from paribus.execution.trial import build_stack
 from paribus.study import Study, load_study, with_precision
 
@@ -55,6 +57,7 @@ def train(
         stack.state(0)  # fetches what was measured
         finish(device)
         seconds += time.perf_counter() - began
+        del stack  # or its memory would still be there when the next is built
     return seconds
 
 
@@ -121,9 +124,10 @@ def main() -> None:
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.error("there is no GPU here; --device cpu tries the script")
 
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as workers have it
+    prepare(device)
     study = load_study(arguments.study, {"data.corpus": arguments.corpus})
-    bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    study = with_precision(study, "bfloat16" if bf16 else "float32")
+    study = with_precision(study, native_precision(device))
     dataset = load_dataset(study.data, study.folder)
     iterations = arguments.iterations or study.setting(study.baseline).iterations
     n_arms, n_seeds = len(study.arms), len(study.seeds)

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.execution import capacity
+from paribus.execution import capacity, trial
 from paribus.execution.capacity import largest_stack
 from paribus.execution.failures import machine_failure
 from paribus.execution.memory import free_memory, memory_in_use, most_memory
+from paribus.execution.record import record
 from paribus.execution.stacks import default_size, plan_stacks, sharing_arms
 from paribus.execution.start import _fitting
+from paribus.execution.trial import StackTask, run_stack
+from paribus.results import ResultsFolder
 from paribus.study import Study, parse_study
 
 CPU = torch.device("cpu")
@@ -86,6 +89,33 @@ def test_every_trial_once_and_pairs_in_stacks_of_one_size(
     assert all(any(set(stack) <= before for before in together) for stack in stacks)
 
 
+def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
+    small_study: Callable[..., Study],
+    small_dataset: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three trials trained side by side, of which one was recorded, were still three."""
+    study = small_study({"tasks.names": [], "seeds": [1, 2, 3]})
+    folder = ResultsFolder(tmp_path / "results")
+    folder.create(study)
+    trials = (("baseline", 1), ("baseline", 2), ("baseline", 3))
+    quiet: dict[str, Any] = {"on_progress": lambda *_: None, "should_stop": lambda: False}
+
+    def interrupted(*arguments: Any) -> None:
+        record(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trial, "record", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_stack(StackTask(study, trials, folder, CPU, 60), small_dataset, **quiet)
+    assert [folder.trial(*one).is_finished for one in trials] == [True, False, False]
+    monkeypatch.undo()
+    assert run_stack(StackTask(study, trials[1:], folder, CPU, 60), small_dataset, **quiet)
+    sizes = [folder.trial(*one).read_json("environment.json")["stack"] for one in trials]
+    assert sizes == [3, 3, 3]
+
+
 def test_memory_is_counted() -> None:
     before = memory_in_use(CPU)
     if before is None:
@@ -107,9 +137,10 @@ def fits(
     small_dataset: Dataset,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., tuple[int, str]]:
-    def make(free: int | None, one: int, two: int, workers: int = 1) -> tuple[int, str]:
+    def make(free: int | None, two: int, three: int, workers: int = 1) -> tuple[int, str]:
+        most = {2: two, 3: three}
         monkeypatch.setattr(capacity, "free_memory", lambda device: free)
-        monkeypatch.setattr(capacity, "_most", lambda *arguments: {1: one, 2: two}[arguments[-1]])
+        monkeypatch.setattr(capacity, "_most", lambda s, a, data, device, R, graphs: most[R])
         return largest_stack(small_study(), "baseline", small_dataset, CPU, 100, workers)
 
     return make
@@ -117,13 +148,13 @@ def fits(
 
 def test_as_many_replicas_as_memory_holds(fits: Callable[..., tuple[int, str]]) -> None:
     GiB = 2**30
-    assert fits(1000 * GiB, 3 * GiB, 4 * GiB) == (100, "")
-    fit, why = fits(100 * GiB, 3 * GiB, 4 * GiB)  # 80 usable: 3 + 77 more
+    assert fits(1000 * GiB, 4 * GiB, 5 * GiB) == (100, "")
+    fit, why = fits(100 * GiB, 4 * GiB, 5 * GiB)  # 80 usable: 3 + 77 more
     assert fit == 78 and "1.00 GiB" in why and "100.00 GiB are free" in why
-    assert fits(100 * GiB, 3 * GiB, 4 * GiB, workers=2)[0] == 38
-    assert fits(None, 3 * GiB, 4 * GiB) == (100, "")
+    assert fits(100 * GiB, 4 * GiB, 5 * GiB, workers=2)[0] == 38
+    assert fits(None, 4 * GiB, 5 * GiB) == (100, "")
     with pytest.raises(ParibusError, match="not enough memory for one replica of arm 'baseline'"):
-        fits(3 * GiB, 3 * GiB, 4 * GiB)
+        fits(3 * GiB, 4 * GiB, 5 * GiB)
 
 
 def test_a_replica_more_needs_more(
@@ -132,7 +163,7 @@ def test_a_replica_more_needs_more(
     if memory_in_use(CPU) is None:
         pytest.skip("this system does not tell")
     study = small_study({"training.batch_size": 256, "model.d_model": 64})
-    one, three = (capacity._most(study, "baseline", small_dataset, CPU, R) for R in (1, 3))
+    one, three = (capacity._most(study, "baseline", small_dataset, CPU, R, True) for R in (1, 3))
     assert one is not None and three is not None and three > one + 10e6
 
 

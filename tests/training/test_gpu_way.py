@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
 from paribus.data import Dataset
+from paribus.errors import ParibusError
 from paribus.probes import shipped_probes
 from paribus.study import Study
 from paribus.training import Stack, measured
 from paribus.training.engine import _Kind
 from paribus.training.feed import AHEAD, Inputs
-from paribus.training.graphs import Graphs, Record
+from paribus.training.graphs import Graphs, Record, cuda_recorder
+from paribus.training.side_by_side import SideBySide
 
 PROBES = list(shipped_probes().values())
 
@@ -42,19 +49,52 @@ def state(stack: Stack) -> list[bytes]:
     return found
 
 
+FROM_THE_HOST = {
+    torch.tensor,
+    torch.as_tensor,
+    torch.from_numpy,
+    torch.Tensor.new_tensor,
+    torch.Tensor.to,
+    torch.Tensor.copy_,
+}
+
+
+class NoCopiesFromTheHost(TorchFunctionMode):
+    """Fails where a tensor comes from the host, for which a GPU's queue is waited for."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in FROM_THE_HOST and not result.is_cpu:
+            of_values = func is torch.Tensor.new_tensor or not isinstance(args[0], torch.Tensor)
+            if of_values or any(isinstance(x, torch.Tensor) and x.is_cpu for x in args):
+                raise AssertionError(f"{func} from the host")
+        return result
+
+
 def test_a_step_never_asks_for_a_number_on_the_device(
     stack_of: Callable[..., Stack], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the device "meta" no tensor has values: whoever needed one, or mixed devices, fails."""
     monkeypatch.setattr(measured, "BLOCK", 100)  # on a GPU blocks are fetched without waiting
     stack = stack_of(device="meta")
-    for _ in range(AHEAD + 2):
-        stack.step()
+    stack.step()  # constants are brought to the device once
+    monkeypatch.setattr(stack._feed, "_to_device", on_meta)
+    with NoCopiesFromTheHost():
+        for _ in range(AHEAD + 30):
+            stack.step()
+        for copies in (lambda x: x.new_tensor([1.0]), lambda x: torch.ones(2).to(x.device)):
+            with pytest.raises(AssertionError, match="from the host"):
+                copies(torch.empty(2, device="meta"))  # it can fail
     with pytest.raises((NotImplementedError, RuntimeError), match=r"(?i)meta"):
-        stack.state(0)  # the test can fail: this does ask
-    inputs = stack._feed.at(AHEAD + 1)._replace(rates=torch.ones(3))
+        stack.state(0)  # this does ask
+    inputs = stack._feed.at(stack.t)._replace(rates=torch.ones(3))
     with pytest.raises(RuntimeError, match="meta"):
         stack._advance(inputs, _Kind((), seen=False))  # and this does mix
+
+
+def on_meta(values: np.ndarray) -> torch.Tensor:
+    """The feed's copies are made from pinned memory, and do not wait."""
+    return torch.empty(values.shape, dtype=torch.from_numpy(values).dtype, device="meta")
 
 
 def replaying(log: list[str]) -> Record:
@@ -102,7 +142,7 @@ def flat(done: Any) -> list[torch.Tensor]:
 def test_replayed_steps_are_the_steps(stack_of: Callable[..., Stack]) -> None:
     plain, graphed = stack_of(), stack_of()
     log: list[str] = []
-    graphed._graphs = Graphs(graphed._advance, replaying(log))
+    graphed._graphs = Graphs(replaying(log))
     for _ in range(40):
         plain.step()
         graphed.step()
@@ -113,20 +153,99 @@ def test_replayed_steps_are_the_steps(stack_of: Callable[..., Stack]) -> None:
     assert log.count("replayed") == 40 - 2
 
 
-def test_a_step_that_cannot_be_recorded_runs_as_it_is(stack_of: Callable[..., Stack]) -> None:
-    def record(function: Callable[[Inputs], Any], inputs: Inputs) -> Any:
-        raise RuntimeError("operation not permitted when stream is capturing\nmore lines")
+class Broken:
+    """Stands for a recording that PyTorch breaks off."""
 
-    plain, refused = stack_of(), stack_of()
-    refused._graphs = Graphs(refused._advance, record)
-    for t in range(6):
-        plain.step()
-        if t == 2:  # the second step of its kind
-            with pytest.warns(UserWarning, match="not permitted when stream is capturing"):
-                refused.step()
-        else:
-            refused.step()
-    assert state(refused) == state(plain)
+    def __init__(self, *arguments: object, **options: object) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exception: object) -> None:
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Record:
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Broken)
+    monkeypatch.setattr(torch.cuda, "graph", Broken)
+    return cuda_recorder()
+
+
+def test_a_step_that_cannot_be_recorded_says_why(
+    stack_of: Callable[..., Stack], recorder: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = stack_of()
+    stack._graphs = Graphs(recorder)
+    stack.step()
+    stack.step()  # the first of its kind, without what is tapped every 25 steps
+
+    def asks(*arguments: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(stack, "_advance", asks)
+    with pytest.raises(ParibusError, match=r"not permitted when stream is capturing\); an own mod"):
+        stack.step()
+
+
+def test_too_little_memory_is_not_taken_for_that(recorder: Record) -> None:
+    def needs_too_much(inputs: Inputs) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(Broken, "__exit__", lambda self, *exception: None)
+    with monkeypatch.context(), pytest.raises(torch.OutOfMemoryError):
+        recorder(needs_too_much, Inputs(*[torch.zeros(1)] * 5))
+    monkeypatch.undo()
+
+
+def test_side_by_side_attention_is_one_call_and_keeps_its_gradient() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(3, 8, 8, generator=generator, requires_grad=True)
+    x = torch.randn(3, 2, 2, 16, 8, generator=generator)
+
+    def loss(weight: torch.Tensor, x_BHTK: torch.Tensor) -> torch.Tensor:
+        q = x_BHTK @ weight
+        return F.scaled_dot_product_attention(q, x_BHTK, q, is_causal=True).square().mean()
+
+    with SideBySide(None), warnings.catch_warnings():
+        warnings.simplefilter("error")  # PyTorch's own rule warns that it loops
+        together = torch.func.vmap(loss)(weights, x)
+    (found,) = torch.autograd.grad(together.sum(), weights)
+    alone = torch.stack([loss(weights[r], x[r]) for r in range(3)])
+    (expected,) = torch.autograd.grad(alone.sum(), weights)
+    torch.testing.assert_close(together, alone)
+    torch.testing.assert_close(found, expected)
+
+
+def test_bfloat16_is_the_same_alone_and_side_by_side(
+    small_study: Callable[..., Study], small_dataset: Dataset
+) -> None:
+    """A bias in float32 would lift what is mapped over replicas to float32."""
+    setting = small_study({"training.precision": "bfloat16"}).setting("layernorm")
+    paths = ("blocks.0.attention.qkv", "blocks.0.mlp.up", "blocks.1.mlp.down", "")
+    dtypes = []
+    for seeds in ([1], [1, 2]):
+        stack = Stack(setting, seeds, small_dataset)
+        done = stack._advance(stack._feed.at(0), _Kind(paths, seen=False))
+        dtypes.append({path: output.dtype for path, output in done.outputs.items()})
+    assert dtypes[0] == dtypes[1] == dict.fromkeys(paths, torch.bfloat16)
+
+
+def test_a_stack_is_gone_when_nobody_holds_it(stack_of: Callable[..., Stack]) -> None:
+    """Its memory is wanted for the next one, at once and not when Python collects cycles."""
+    stack = stack_of()
+    # As on a GPU, a recorded step holds kernels and tensors, and not the function.
+    stack._graphs = Graphs(lambda function, inputs: (lambda: None, function(inputs)))
+    for _ in range(4):
+        stack.step()
+    gone = weakref.ref(stack)
+    gc.disable()
+    try:
+        del stack
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_what_was_measured_arrives_in_order(stack_of: Callable[..., Stack]) -> None:
@@ -143,10 +262,9 @@ def test_what_was_measured_arrives_in_order(stack_of: Callable[..., Stack]) -> N
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_s_graphs_are_the_steps(stack_of: Callable[..., Stack]) -> None:
-    graphed, plain = stack_of(device="cuda"), stack_of(device="cuda")
-    plain._graphs = Graphs(plain._advance, None)
+    graphed, plain = stack_of(device="cuda"), stack_of(device="cuda", graphs=False)
     for _ in range(40):
         plain.step()
         graphed.step()
-    assert graphed._graphs._recorded and not graphed._graphs._plain
+    assert len(graphed._graphs._recorded) == 2 and not plain._graphs._recorded
     np.testing.assert_allclose(graphed.state(1).measured, plain.state(1).measured, rtol=1e-4)

@@ -96,6 +96,14 @@ def test_own_modules_may_read_anything(small_study: Callable[..., Study]) -> Non
     assert settings[0].common != settings[1].common
 
 
+def test_a_schedule_that_ends_with_its_warmup(stack_of: Callable[..., Stack]) -> None:
+    """Rates are drawn ahead, and not beyond the last step."""
+    options = {"training__iterations": 8, "training__schedule__warmup": 8}
+    stack = stack_of([1], training__schedule__kind="cosine", **options)
+    rates = train(stack, 8)[0, :, list(COLUMNS).index("learning_rate")]
+    np.testing.assert_allclose(rates, 3e-4 * np.arange(1, 9) / 8, rtol=1e-6)
+
+
 def test_permuting_replicas_permutes_results(stack_of: Callable[..., Stack]) -> None:
     forward, backward = train(stack_of([1, 2, 3]), 8), train(stack_of([3, 2, 1]), 8)
     np.testing.assert_array_equal(forward, backward[::-1])

@@ -35,6 +35,10 @@ Workers = Annotated[
     int | None, Parameter(help="Worker processes; by default one per core, on a GPU one.")
 ]
 Where = Annotated[Device, Parameter(help="Where to train.")]
+Eager = Annotated[
+    bool,
+    Parameter(negative=(), help="On a GPU, launch kernels one by one: slower, for own modules."),
+]
 
 console = Console(highlight=False, soft_wrap=False)
 
@@ -89,12 +93,13 @@ def register(
     *,
     results: ResultsPath = None,
     device: Where = "auto",
+    eager: Eager = False,
     set_: Overrides = None,
 ) -> None:
     """Fix what would count before the first run."""
     from paribus.execution import register as register_study
 
-    path = register_study(_load(study, set_), results, device=device)
+    path = register_study(_load(study, set_), results, device=device, eager=eager)
     console.print(f"registered: {path}", soft_wrap=True)
 
 
@@ -108,6 +113,7 @@ def run(
         int | None,
         Parameter(help="Seeds trained side by side in one worker; by default 1 on a CPU."),
     ] = None,
+    eager: Eager = False,
     log: Annotated[
         list[str] | None,
         Parameter(negative=(), help="Trackers that follow the run, such as tensorboard."),
@@ -115,7 +121,9 @@ def run(
     set_: Overrides = None,
 ) -> int:
     """Train, evaluate, compare and report a study; continues an earlier run."""
-    return _finish(_train(_load(study, set_), results, workers, device, stack, log or []))
+    return _finish(
+        _train(_load(study, set_), results, workers, device, stack, log or [], eager=eager)
+    )
 
 
 def watch(folder: Folder) -> None:
@@ -300,13 +308,22 @@ def _train(
     device: Device,
     stack: int | None,
     log: Sequence[str] = (),
+    *,
+    eager: bool = False,
 ) -> Results:
     from paribus.cli.progress import watching
     from paribus.execution import run as run_study
 
     with watching(console) as watch:
         return run_study(
-            study, results, workers=workers, device=device, stack=stack, watch=watch, log=log
+            study,
+            results,
+            workers=workers,
+            device=device,
+            stack=stack,
+            eager=eager,
+            watch=watch,
+            log=log,
         )
 
 

@@ -48,6 +48,19 @@ def choose_device(name: str, number: int = 0) -> torch.device:
     )
 
 
+def prepare(device: torch.device) -> None:
+    """Set PyTorch up as every trial is trained, in a process that trains on `device` alone."""
+    # One thread: results do not depend on how many cores a machine has, and several workers with a
+    # thread each beat one worker with several threads.
+    torch.set_num_threads(1)
+    if device.type == "cuda":
+        # Graphs, streams and events are made on the current device, wherever tensors are.
+        torch.cuda.set_device(device)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        # It would cost a pass over every tensor; nothing here reads what it has not written.
+        setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
+
+
 def count_devices(device: torch.device) -> int:
     """How many of its kind there are; of CPUs one, whatever its cores."""
     return torch.cuda.device_count() if device.type == "cuda" else 1

@@ -7,7 +7,11 @@ import torch
 KEPT = "finished trials and checkpoints are kept"
 # What PyTorch says: of a GPU that fails (without a type of its own before 2.8), and of main memory.
 GPU_WORDS = ("CUDA error", "CUDA driver error", "No CUDA GPUs are available")
-MEMORY_WORDS = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough")
+MEMORY_WORDS = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
 
 
 def machine_failure(error: BaseException) -> str | None:

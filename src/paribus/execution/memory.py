@@ -32,8 +32,9 @@ def free_memory(device: torch.device) -> int | None:
 def memory_in_use(device: torch.device) -> int | None:
     """Bytes in use now, from where `most_memory` counts; None where the system does not tell."""
     if device.type == "cuda":
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-        return torch.cuda.memory_allocated(device)
+        return torch.cuda.memory_reserved(device)
     try:
         (PROCESS / "clear_refs").write_text("5")  # resets the peak (Linux, proc(5))
     except OSError:
@@ -44,7 +45,7 @@ def memory_in_use(device: torch.device) -> int | None:
 def most_memory(device: torch.device) -> int | None:
     """The most bytes that were in use since `memory_in_use` was asked."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+        return torch.cuda.max_memory_reserved(device)  # recorded steps keep memory to themselves
     return _kilobytes(PROCESS / "status", "VmHWM:")
 
 

@@ -105,7 +105,13 @@ class Pool:
     """Workers for one study. As a context manager it leaves no worker behind, whatever happens."""
 
     def __init__(
-        self, study: Study, results: Path, *, device: Device, checkpoint_seconds: float
+        self,
+        study: Study,
+        results: Path,
+        *,
+        device: Device,
+        checkpoint_seconds: float,
+        eager: bool = False,
     ) -> None:
         self.device = device
         self.workers: list[Worker] = []
@@ -117,6 +123,7 @@ class Pool:
             "results": str(results),
             "device": device,
             "checkpoint_seconds": checkpoint_seconds,
+            "eager": eager,
         }
 
     def __enter__(self) -> Self:

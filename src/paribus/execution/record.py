@@ -14,7 +14,7 @@ import pyarrow as pa
 import torch
 
 from paribus.data import TOKEN_CLASSES, Dataset, consumption
-from paribus.evaluation import Evaluation, evaluate_heldout
+from paribus.evaluation import Evaluation, Predictions, evaluate_heldout, predict
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
 from paribus.execution.environment import environment
 from paribus.model import build_model, load_parameters
@@ -33,10 +33,12 @@ def record(
     dataset: Dataset,
     seconds: float,
     suite: Path | None,
+    size: int,
 ) -> None:
     """Evaluate one replica of a finished stack and write its records; the manifest comes last.
 
-    `seconds` is what training the whole stack took; `suite` is where the study's tasks are.
+    `seconds` is what training the whole stack took, and `size` how many replicas were in it;
+    `suite` is where the study's tasks are.
     """
     setting, state = stack.settings[replica], stack.state(replica)
     weights = stack.parameters(replica)
@@ -72,10 +74,10 @@ def record(
         "diverged_at": state.diverged_at,
     }
     folder.write_json("trial.json", trial)
-    folder.write_json("environment.json", environment(stack.device, len(stack.seeds)))
+    folder.write_json("environment.json", environment(stack.device, size))
     # Replicas of a stack share its time: each is charged its part.
     timing = {
-        "training_seconds": seconds / len(stack.seeds),
+        "training_seconds": seconds / size,
         "evaluation_seconds": evaluation_seconds,
         "task_seconds": task_seconds,
     }
@@ -83,17 +85,25 @@ def record(
     folder.finish()
 
 
+def predict_on(
+    model: torch.nn.Module, dataset: Dataset, tokens: np.ndarray, seq_len: int
+) -> Predictions:
+    """What `model` predicts of `tokens` [n], with what the dataset knows of them."""
+    return predict(model, tokens, seq_len, **_known(dataset))
+
+
 def evaluate_on(
     model: torch.nn.Module, dataset: Dataset, tokens: np.ndarray, seq_len: int
 ) -> Evaluation:
-    """`evaluate_heldout` of `tokens` [n], with what the dataset knows of them."""
-    return evaluate_heldout(
-        model,
-        tokens,
-        seq_len,
-        token_classes=dataset.token_classes,
-        characters=dataset.tokenizer.characters_per_token,
-    )
+    """Every held-out measure of `model` on `tokens` [n]."""
+    return evaluate_heldout(model, tokens, seq_len, **_known(dataset))
+
+
+def _known(dataset: Dataset) -> dict[str, np.ndarray]:
+    return {
+        "token_classes": dataset.token_classes,
+        "characters": dataset.tokenizer.characters_per_token,
+    }
 
 
 def _write_steps(folder: TrialFolder, stack: Stack, state: ReplicaState) -> None:

@@ -73,6 +73,7 @@ def run(
     workers: int | None = None,
     device: Device = "auto",
     stack: int | None = None,
+    eager: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     watch: Watch | None = None,
     log: Sequence[str] = (),
@@ -87,6 +88,8 @@ def run(
         stack: replicas trained side by side in one process; by default 1 on a CPU, and on a GPU
             all trials of one model, spread over the GPUs there are. Where memory holds fewer, fewer
             are, and it is said.
+        eager: launch a GPU's kernels one by one, for an own module that asks the host for a
+            tensor's value in the middle of a step; otherwise a step is recorded and replayed.
         checkpoint_seconds: how often an unfinished trial is saved.
         watch: hears of progress, several times a second at most.
         log: trackers that follow the run, by name (see `paribus.execution.sinks`).
@@ -108,7 +111,13 @@ def run(
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock():
         todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
-        with Pool(study, folder.path, device=device, checkpoint_seconds=checkpoint_seconds) as pool:
+        with Pool(
+            study,
+            folder.path,
+            device=device,
+            checkpoint_seconds=checkpoint_seconds,
+            eager=eager,
+        ) as pool:
             study, size = start(pool, folder, study, datasets, workers, stack, len(todo))
             followers = _Followers(watch, Live(folder), find_sinks(log, study, folder.path))
             # The text is described while the workers train.
@@ -120,7 +129,11 @@ def run(
 
 
 def register(
-    study: Study, results: str | os.PathLike[str] | None = None, *, device: Device = "auto"
+    study: Study,
+    results: str | os.PathLike[str] | None = None,
+    *,
+    device: Device = "auto",
+    eager: bool = False,
 ) -> Path:
     """Fix what would count before any run: write `registration.json`; returns its path.
 
@@ -131,7 +144,10 @@ def register(
     study = as_registered(study, folder)
     folder.require_same(study)
     datasets = read_data(study)
-    with folder.lock(), Pool(study, folder.path, device=device, checkpoint_seconds=0) as pool:
+    with (
+        folder.lock(),
+        Pool(study, folder.path, device=device, checkpoint_seconds=0, eager=eager) as pool,
+    ):
         start(pool, folder, study, datasets, workers=1, stack=None, n_trials=1)
     return folder.path / "registration.json"
 

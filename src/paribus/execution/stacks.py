@@ -1,8 +1,8 @@
 """Which trials are trained side by side.
 
 A stack shares one model, so its arms may differ in learning rate, weight decay and initial weights
-alone (`Setting.common`). Both trials of a pair lie in stacks of one size: the size is a control, as
-batched products may sum in another order than single ones.
+alone (`Setting.common`). Both trials of a pair start in stacks of one size: the size is a control,
+as batched products may sum in another order than single ones.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 from paribus.data import Dataset, load_dataset
 from paribus.execution.pool import Message, Pool, Worker, default_workers
 from paribus.execution.precision import settle_precision, warn_of_emulation
-from paribus.execution.stacks import default_size, sharing_arms
+from paribus.execution.stacks import default_size, plan_stacks, sharing_arms
 from paribus.execution.suite import adopt_suite, drafted_suite
 from paribus.results import ResultsFolder, registration, settle
 from paribus.study import Data, Study
@@ -97,8 +97,9 @@ def _await(pool: Pool, worker: Worker, event: str) -> Message:
 
 def _fitting(pool: Pool, worker: Worker, study: Study, size: int, sharing: int) -> int:
     """`size`, or as many replicas as the memory of a device holds that `sharing` workers share."""
+    planned = plan_stacks(study, size, dict.fromkeys(study.trials, 0))
     for arms in sharing_arms(study):
-        wanted = min(size, len(arms) * len(study.seeds))
+        wanted = min(size, max(len(trials) for trials in planned if trials[0][0] in arms))
         if wanted == 1:
             continue
         worker.send({"do": "fit", "arm": arms[0], "stack": wanted, "workers": sharing})

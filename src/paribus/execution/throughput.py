@@ -35,6 +35,8 @@ def time_arms(
     results: ResultsFolder,
     dataset_of: Callable[[Data], Dataset],
     device: torch.device,
+    *,
+    graphs: bool = True,
 ) -> None:
     """Time every arm with the weights of every seed, and write `throughput.parquet`.
 
@@ -49,7 +51,7 @@ def time_arms(
         arm: build_model(study.setting(arm), datasets[arm].vocab_size, study.folder).to(device)
         for arm in arms
     }
-    trainers = _trainers(study, datasets, models, device)
+    trainers = _trainers(study, datasets, models, device, graphs)
     rows: list[tuple[str, int, str, int, float]] = []
     for turn, seed in enumerate(study.seeds):
         for arm in arms:
@@ -74,7 +76,11 @@ def time_arms(
 
 
 def _trainers(
-    study: Study, datasets: dict[str, Dataset], models: dict[str, GPT], device: torch.device
+    study: Study,
+    datasets: dict[str, Dataset],
+    models: dict[str, GPT],
+    device: torch.device,
+    graphs: bool,
 ) -> dict[str, dict[str, Action]]:
     """By arm, the action "training", where there is room for it."""
     parameters = sum(p.numel() for model in models.values() for p in model.parameters())
@@ -83,7 +89,14 @@ def _trainers(
 
     def trainer(arm: str) -> dict[str, Action]:
         setting = study.setting(arm)
-        stack = Stack(setting, study.seeds[:1], datasets[arm], folder=study.folder, device=device)
+        stack = Stack(
+            setting,
+            study.seeds[:1],
+            datasets[arm],
+            folder=study.folder,
+            device=device,
+            graphs=graphs,
+        )
 
         def train() -> int:
             stack.step()

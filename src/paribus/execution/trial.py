@@ -14,7 +14,7 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.execution.record import evaluate_on, record
+from paribus.execution.record import predict_on, record
 from paribus.execution.suite import suite_folder
 from paribus.model import build_model, load_parameters, require_initializers
 from paribus.probes import study_probes
@@ -23,6 +23,7 @@ from paribus.study import Setting, Study
 from paribus.training import ReplicaState, Stack
 
 PROGRESS_SECONDS = 0.5
+GRAPHED_STEPS = 3  # the first of a kind of steps runs as it is written, the second is recorded
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class StackTask:
     results: ResultsFolder
     device: torch.device
     checkpoint_seconds: float
+    graphs: bool = True
 
     @property
     def folders(self) -> list[TrialFolder]:
@@ -55,8 +57,10 @@ def run_stack(
     """
     settings = [task.study.setting(arm) for arm, _ in task.trials]
     seeds = [seed for _, seed in task.trials]
-    stack = build_stack(task.study, settings, seeds, dataset, task.device, strict=False)
-    seconds = _restore(stack, task.folders)
+    stack = build_stack(
+        task.study, settings, seeds, dataset, task.device, strict=False, graphs=task.graphs
+    )
+    seconds, size = _restore(stack, task.folders)
     for folder, initial in zip(task.folders, stack.initial_records, strict=True):
         folder.write_json("initial.json", initial)
 
@@ -66,7 +70,7 @@ def run_stack(
         now = time.monotonic()
         stopping = should_stop()
         if stopping or now - last_checkpoint >= task.checkpoint_seconds:
-            _write_checkpoints(stack, task.folders, seconds + now - began)
+            _write_checkpoints(stack, task.folders, seconds + now - began, size)
             last_checkpoint = now
         if stopping:
             return False
@@ -76,18 +80,28 @@ def run_stack(
     on_progress(stack.t, stack.last_losses)
 
     training_seconds = seconds + time.monotonic() - began
+    if size > 1:
+        # What is left when recording is interrupted goes on as the stack that it was trained in.
+        _write_checkpoints(stack, task.folders, training_seconds, size)
     for replica, folder in enumerate(task.folders):
         suite = suite_folder(task.study, task.results)
-        record(task.study, folder, stack, replica, dataset, training_seconds, suite)
+        record(task.study, folder, stack, replica, dataset, training_seconds, suite, size)
     return True
 
 
 def dry_run(
-    study: Study, arm: str, dataset: Dataset, device: torch.device, stack_size: int
+    study: Study,
+    arm: str,
+    dataset: Dataset,
+    device: torch.device,
+    stack_size: int,
+    *,
+    graphs: bool = True,
 ) -> None:
-    """One step and one evaluated window of `arm`, recorded nowhere: what fails, fails now.
+    """A step and an evaluated window of `arm`, kept nowhere: what fails, fails now.
 
-    Raises ParibusError.
+    On a GPU three steps: one as it is written, one that is recorded, and a replay. Raises
+    ParibusError.
     """
     setting = study.setting(arm)
     small = setting.training.model_copy(update={"batch_size": 1})
@@ -100,15 +114,18 @@ def dry_run(
             for seed in (0, 1)
         )
         require_initializers(model, again, setting)
-        stack = build_stack(study, tiny, seeds, dataset, device)
+        stack = build_stack(study, tiny, seeds, dataset, device, graphs=graphs)
         stack.step()
         if study.probes.own:
             bare = Stack(tiny, seeds, dataset, folder=study.folder, device=device)
             _require_untouched(study, stack, bare)
+        if device.type == "cuda" and graphs:
+            for _ in range(GRAPHED_STEPS):
+                stack.step()
         load_parameters(model, stack.parameters(0))
         # A full window and a shorter one, which the end of a text and short questions are.
         window = dataset.validation[: setting.data.seq_len + setting.data.seq_len // 2 + 1]
-        evaluate_on(model.to(device), dataset, window, setting.data.seq_len)
+        predict_on(model.to(device), dataset, window, setting.data.seq_len)
     except ParibusError:
         raise
     except Exception as error:
@@ -125,6 +142,7 @@ def build_stack(
     device: torch.device,
     *,
     strict: bool = True,
+    graphs: bool = True,
 ) -> Stack:
     """A stack as every trial has it: the study's probes and own modules."""
     return Stack(
@@ -135,6 +153,7 @@ def build_stack(
         device=device,
         probes=study_probes(study),
         strict=strict,
+        graphs=graphs,
     )
 
 
@@ -151,12 +170,16 @@ def _require_untouched(study: Study, probed: Stack, bare: Stack) -> None:
                 )
 
 
-def _restore(stack: Stack, folders: list[TrialFolder]) -> float:
-    """Go on from the folders' checkpoints, if all have one; returns the seconds already spent."""
+def _restore(stack: Stack, folders: list[TrialFolder]) -> tuple[float, int]:
+    """Go on from the folders' checkpoints, if all have one.
+
+    Returns the seconds already spent, and how many replicas were trained side by side: of a trial
+    whose training is done, as many as there were then.
+    """
     found = [folder.read_checkpoint() for folder in folders]
     loaded = [checkpoint for checkpoint in found if checkpoint is not None]
     if len(loaded) < len(folders) or len({about["t"] for _, about in loaded}) != 1:
-        return 0.0
+        return 0.0, len(stack.seeds)
     stack.restore(
         [
             ReplicaState(
@@ -171,10 +194,13 @@ def _restore(stack: Stack, folders: list[TrialFolder]) -> float:
             for arrays, about in loaded
         ]
     )
-    return max(about["seconds"] for _, about in loaded)
+    abouts = [about for _, about in loaded]
+    done = stack.t == stack.setting.iterations
+    size = max(about["stack"] for about in abouts) if done else len(stack.seeds)
+    return max(about["seconds"] for about in abouts), size
 
 
-def _write_checkpoints(stack: Stack, folders: list[TrialFolder], seconds: float) -> None:
+def _write_checkpoints(stack: Stack, folders: list[TrialFolder], seconds: float, size: int) -> None:
     for replica, folder in enumerate(folders):
         state = stack.state(replica)
         arrays = {
@@ -188,5 +214,6 @@ def _write_checkpoints(stack: Stack, folders: list[TrialFolder], seconds: float)
             "batch_digest": state.batch_digest,
             "diverged_at": state.diverged_at,
             "seconds": seconds,
+            "stack": size,
         }
         folder.write_checkpoint(arrays, about)

@@ -48,7 +48,8 @@ def measure(study: Study, arm: str, dataset: Dataset, device: torch.device) -> d
             "memory_bytes": state_bytes,
         }
     stack = build_stack(study, setting, study.seeds[:1], dataset, device)
-    stack.step()
+    for _ in range(WARM_UP_STEPS if device.type == "cuda" else 1):
+        stack.step()
     steps = [timed(stack.step, device)[1] for _ in range(STEPS)]
     evaluation_seconds = _evaluation(study, setting, dataset, device)
     in_use = device_memory(device)

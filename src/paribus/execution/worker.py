@@ -18,13 +18,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import torch
-
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.answer import answer
 from paribus.execution.capacity import largest_stack
-from paribus.execution.environment import choose_device, count_devices, native_precision
+from paribus.execution.environment import (
+    choose_device,
+    count_devices,
+    native_precision,
+    prepare,
+)
 from paribus.execution.failures import machine_failure
 from paribus.execution.record import finite
 from paribus.execution.throughput import time_arms
@@ -65,13 +68,8 @@ def _work(tell: Any) -> None:
     study = parse_study(hello["study"], folder=Path(hello["folder"]))
     results = ResultsFolder(Path(hello["results"]))
     device = choose_device(hello["device"], hello["number"])
-    # One thread: results do not depend on how many cores a machine has, and several workers with a
-    # thread each beat one worker with several threads.
-    torch.set_num_threads(1)
-    if device.type == "cuda":
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        # It would cost a pass over every tensor; nothing here reads what it has not written.
-        setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
+    prepare(device)
+    graphs = not hello["eager"]
     tell(
         "ready",
         device=device.type,
@@ -99,7 +97,7 @@ def _work(tell: Any) -> None:
             study = parse_study(task["study"], folder=study.folder)
             continue
         if task["do"] == "time":
-            time_arms(study, results, dataset_of, device)
+            time_arms(study, results, dataset_of, device, graphs=graphs)
             tell("finished")
             continue
         arm = task["arm"] if "arm" in task else task["trials"][0][0]
@@ -109,11 +107,13 @@ def _work(tell: Any) -> None:
             tell("finished")
             continue
         if task["do"] == "check":
-            dry_run(study, arm, dataset, device, task["stack"])
+            dry_run(study, arm, dataset, device, task["stack"], graphs=graphs)
             tell("checked", arm=arm)
             continue
         if task["do"] == "fit":
-            fit, why = largest_stack(study, arm, dataset, device, task["stack"], task["workers"])
+            fit, why = largest_stack(
+                study, arm, dataset, device, task["stack"], task["workers"], graphs=graphs
+            )
             tell("fits", stack=fit, why=why)
             continue
         if task["do"] == "size":
@@ -127,7 +127,7 @@ def _work(tell: Any) -> None:
             tell("measured", **found)
             continue
         trials = tuple((arm, seed) for arm, seed in task["trials"])
-        stack = StackTask(study, trials, results, device, hello["checkpoint_seconds"])
+        stack = StackTask(study, trials, results, device, hello["checkpoint_seconds"], graphs)
 
         def on_progress(t: int, losses: list[float], stack: StackTask = stack) -> None:
             tell("progress", trials=stack.trials, t=t, losses=finite(losses))

@@ -6,6 +6,7 @@ Axes: R replicas, G groups, N numbers, C token classes, Q quantiles.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -59,8 +60,13 @@ def absent(rows: Rows, *shape: int) -> Tensor:
 
 def quantiles(values: Tensor) -> Tensor:
     """[..., N] -> [..., Q] of those that are not NaN; NaN where all are."""
-    at = values.new_tensor(list(QUANTILES.values()))
-    return values.nanquantile(at, dim=-1).movedim(0, -1)
+    return values.nanquantile(_at(values.device, values.dtype), dim=-1).movedim(0, -1)
+
+
+@cache
+def _at(device: torch.device, dtype: torch.dtype) -> Tensor:
+    """[Q], brought to a device once: a copy from the host makes it wait."""
+    return torch.tensor(list(QUANTILES.values()), device=device, dtype=dtype)
 
 
 def by_class(values_RN: Tensor, classes_RN: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ statistics of a probe.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -48,6 +47,7 @@ from paribus.training.graphs import Graphs, cuda_recorder
 from paribus.training.measured import Measured
 from paribus.training.optimizer import AdamW, clip_factors, is_decayed
 from paribus.training.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, PROBES
+from paribus.training.side_by_side import SideBySide
 
 # Measured at every step by the engine itself, with their units; probes add their own columns.
 COLUMNS = {"train_loss": "nats/token", "grad_norm": "L2", "learning_rate": "1"}
@@ -120,6 +120,7 @@ class Stack:
         probes: what else to measure.
         strict: whether a probe that fails is an error, as in a dry run, or a value that is absent:
             a diagnostic is no reason to lose a trial in the middle.
+        graphs: whether a GPU's steps are recorded, and replayed as one launch each.
 
     Raises ParibusError for a probe of a module that the model does not have, ValueError for
     settings that cannot share a stack or leave their precision open.
@@ -135,6 +136,7 @@ class Stack:
         device: torch.device | str = "cpu",
         probes: Sequence[Probe] = (),
         strict: bool = True,
+        graphs: bool = True,
     ) -> None:
         self.seeds = tuple(seeds)
         alike = isinstance(setting, Setting)
@@ -207,7 +209,7 @@ class Stack:
         self._diverged_at = torch.full_like(self._alive, NEVER, dtype=torch.int64)
         self._measured = Measured(len(COLUMNS) + len(self.probe_columns), len(self.seeds))
         self._feed = Feed(self.settings, self.seeds, dataset.train, self._dropouts, self.device)
-        self._graphs = Graphs(self._advance, cuda_recorder() if on_gpu else None)
+        self._graphs = Graphs(cuda_recorder() if on_gpu and graphs else None)
 
     def step(self) -> None:
         """One optimizer step of every replica that is still finite."""
@@ -216,7 +218,10 @@ class Stack:
         kind = _Kind(tuple(sorted(tapped)), seen=bool(due))
         self._begin(DATA)
         inputs = self._feed.at(self.t)
-        done = self._advance(inputs, kind) if self.on_phase else self._graphs(inputs, kind)
+        if self.on_phase:
+            done = self._advance(inputs, kind)
+        else:
+            done = self._graphs(self._advance, inputs, kind)
         self._begin(PROBES)
         measured_RC = done.measured
         if self.probes:
@@ -355,32 +360,30 @@ class Stack:
         keys = inputs.dropout_keys.unbind()
         state |= self._buffers
         state |= {f"{name}.key": key for name, key in zip(self._dropouts, keys, strict=True)}
-        loss_of = partial(self._loss, tapped)
-        mixed = self.setting.training.precision == "bfloat16"
-        kind = self.device.type
-        with torch.autocast(kind, dtype=torch.bfloat16) if mixed else nullcontext():
+        lower = torch.bfloat16 if self.setting.training.precision == "bfloat16" else None
+        inputs_RBT, targets_RBT = windows[..., :-1], windows[..., 1:]
+        with torch.autocast(self.device.type, dtype=lower) if lower else nullcontext():
             if R == 1:
                 only = {name: value[0] for name, value in state.items()}
-                loss, outputs = loss_of(only, windows[0, :, :-1], windows[0, :, 1:])
-                return loss[None], {path: output[None] for path, output in outputs.items()}
-            with warnings.catch_warnings():
-                # PyTorch has no batching rule for the CPU's attention kernel, and says so; its
-                # fallback, one call per replica, is right.
-                warnings.filterwarnings("ignore", message="There is a performance drop")
-                return torch.func.vmap(loss_of)(state, windows[..., :-1], windows[..., 1:])
+                logits, outputs = self._forward(tapped, only, inputs_RBT[0])
+                logits_RBTV = logits[None]
+                outputs = {path: output[None] for path, output in outputs.items()}
+            else:
+                with SideBySide(lower):
+                    forward = torch.func.vmap(partial(self._forward, tapped))
+                    logits_RBTV, outputs = forward(state, inputs_RBT)
+        losses = F.cross_entropy(
+            logits_RBTV.float().flatten(0, 2), targets_RBT.flatten(), reduction="none"
+        )
+        return losses.view(R, -1).mean(dim=1), outputs
 
-    def _loss(
-        self,
-        tapped: tuple[str, ...],
-        state: dict[str, Tensor],
-        inputs_BT: Tensor,
-        targets_BT: Tensor,
+    def _forward(
+        self, tapped: tuple[str, ...], state: dict[str, Tensor], tokens_BT: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """One replica's mean loss, and the outputs of the tapped modules."""
+        """One replica's logits [B, T, V], and the outputs of the tapped modules."""
         with capture(self._model, tapped) as outputs:
-            logits_BTV = torch.func.functional_call(self._model, state, (inputs_BT,))
-        loss = F.cross_entropy(logits_BTV.float().flatten(0, 1), targets_BT.flatten())
-        return loss, outputs
+            logits_BTV = torch.func.functional_call(self._model, state, (tokens_BT,))
+        return logits_BTV, outputs
 
     def _column(self, values: list[float]) -> Tensor:
         """[R, 1] float32 on the device."""

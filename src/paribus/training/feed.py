@@ -18,7 +18,7 @@ from paribus.streams import key
 from paribus.study import Setting
 from paribus.training.schedule import learning_rate
 
-AHEAD = 16
+AHEAD = 4
 
 
 class Inputs(NamedTuple):
@@ -78,7 +78,8 @@ class Feed:
         """The inputs of step t; steps are asked for in their order."""
         if self._drawn is None or t == self._start + len(self._drawn.t):
             self._start, self._digests = t, [self.digests(t)]
-            steps = [self._draw(t + k) for k in range(AHEAD)]
+            left = max(self._settings[0].iterations - t, 1)
+            steps = [self._draw(t + k) for k in range(min(AHEAD, left))]
             self._drawn = Inputs(
                 *(self._to_device(np.stack(part)) for part in zip(*steps, strict=True))
             )

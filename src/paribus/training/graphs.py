@@ -6,22 +6,17 @@ Python they take longer than they run.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from paribus.errors import ParibusError
 from paribus.training.feed import Inputs
 
-
-class Step(Protocol):
-    """What `Graphs` calls: it reads `inputs`, writes to tensors of its own in place, and returns
-    others. It asks nothing of the host that depends on a tensor's values."""
-
-    def __call__(self, inputs: Inputs, kind: Any) -> Any: ...
-
-
+# What is recorded: it reads its inputs, writes to tensors of its own in place and returns others,
+# and asks nothing of the host that depends on a tensor's values.
+Step = Callable[[Inputs, Any], Any]
 # (function, inputs) -> (what repeats the recorded kernels, what the function returned)
 Record = Callable[[Callable[[Inputs], Any], Inputs], tuple[Callable[[], None], Any]]
 
@@ -30,35 +25,25 @@ class Graphs:
     """Calls `step(inputs, kind)`; with `record`, its later calls of each kind are replays.
 
     The first call of a kind runs as it is written, which also gives libraries the chance to set
-    themselves up. What a replay returns is overwritten by the next replay of that kind. A kind that
-    cannot be recorded keeps running as it is written.
+    themselves up. What a replay returns is overwritten by the next replay.
     """
 
-    def __init__(self, step: Step, record: Record | None) -> None:
-        self._step = step
+    def __init__(self, record: Record | None) -> None:
         self._record = record
         self._met: set[Hashable] = set()
-        self._plain: set[Hashable] = set()
         self._recorded: dict[Hashable, tuple[Inputs, Callable[[], None], Any]] = {}
 
-    def __call__(self, inputs: Inputs, kind: Hashable) -> Any:
-        if self._record is None or kind in self._plain or kind not in self._met:
+    def __call__(self, step: Step, inputs: Inputs, kind: Hashable) -> Any:
+        """Raises ParibusError where a step cannot be recorded."""
+        if self._record is None or kind not in self._met:
             self._met.add(kind)
-            return self._step(inputs, kind)
+            return step(inputs, kind)
         if kind not in self._recorded:
             static = Inputs(*(part.clone() for part in inputs))
-            try:
-                replay, outputs = self._record(lambda given: self._step(given, kind), static)
-            except RuntimeError as error:
-                reason = str(error).strip().splitlines()[0]
-                warnings.warn(
-                    f"a training step cannot be recorded as a CUDA graph ({reason}); it runs "
-                    "kernel by kernel, which is slower",
-                    stacklevel=2,
-                )
-                self._plain.add(kind)
-                return self._step(inputs, kind)
-            self._recorded[kind] = (static, replay, outputs)
+            self._recorded[kind] = (
+                static,
+                *self._record(lambda given: step(given, kind), static),
+            )
         static, replay, outputs = self._recorded[kind]
         for place, value in zip(static, inputs, strict=True):
             place.copy_(value)
@@ -72,8 +57,20 @@ def cuda_recorder() -> Record:
 
     def record(function: Callable[[Inputs], Any], inputs: Inputs) -> tuple[Callable[[], None], Any]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            outputs = function(inputs)
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                outputs = function(inputs)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            # What went wrong comes first; that the recording broke off, after it.
+            while isinstance(error.__context__, RuntimeError):
+                error = error.__context__
+            raise ParibusError(
+                f"a training step cannot be recorded as one launch ({str(error).splitlines()[0]}); "
+                "an own module may ask the host for a tensor's value: run with --eager, which is "
+                "slower"
+            ) from error
         return graph.replay, outputs
 
     return record

@@ -39,18 +39,19 @@ class Measured:
 
     def replace(self, rows_tRC: np.ndarray) -> None:
         """Forget everything but these."""
-        self._here, self._coming, self._recent = [rows_tRC], [], []
+        self._here, self._coming, self._recent = [rows_tRC] if len(rows_tRC) else [], [], []
 
     def all(self) -> np.ndarray:
         """[t, R, C]; waits for the device."""
         for host, _, wait in self._coming:
             wait()
-            self._here.append(host.numpy())
+            self._here.append(host.numpy().copy())  # its pinned memory is used again
         if self._recent:
             self._here.append(torch.stack(self._recent).cpu().numpy())
-        if len(self._here) != 1:
-            self._here = [np.concatenate([np.zeros((0, *self._shape), np.float32), *self._here])]
         self._coming, self._recent = [], []
+        if not self._here:
+            return np.zeros((0, *self._shape), np.float32)
+        self._here = [np.concatenate(self._here)] if len(self._here) > 1 else self._here
         return self._here[0]
 
     def newest(self) -> np.ndarray:
@@ -58,7 +59,7 @@ class Measured:
         while self._coming and (self._coming[0][1]() or not self._here):
             host, _, wait = self._coming.pop(0)
             wait()
-            self._here.append(host.numpy())
+            self._here.append(host.numpy().copy())
         if self._recent and (self._recent[-1].device.type != "cuda" or not self._here):
             return self._recent[-1].cpu().numpy()
         return self._here[-1][-1]
