@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 from collections.abc import Callable, Collection, Iterator
@@ -68,6 +69,15 @@ SMALL: dict[str, Any] = {
         "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}},
     },
 }
+
+
+def pytest_collection_finish() -> None:
+    """What all tests import stays: garbage is not looked for in it again and again.
+
+    statsmodels, for one, collects garbage at every call, half a second each in the whole suite.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
