@@ -7,6 +7,7 @@ writing token by token with a key-value cache (decoding), and a training step wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -24,7 +25,9 @@ from paribus.training import Stack
 PROMPT_SHARE = 0.5  # of the window is read before decoding begins
 DECODED_SHARE = 0.25  # of the window is then written token by token
 MOST_DECODED = 64
-ROUNDS = 2  # the faster one counts: what else the machine does only ever slows down
+# Of each arm and kind, over all seeds. Where a seed has several the fastest counts: what else the
+# machine does only ever slows down.
+LEAST_TURNS = 5
 UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s"}
 
 Action = Callable[[], int]  # does something, and says how many tokens it was
@@ -40,7 +43,7 @@ def time_arms(
 ) -> None:
     """Time every arm with the weights of every seed, and write `throughput.parquet`.
 
-    One row per (arm, seed, kind): tokens and seconds, of the faster of ROUNDS turns. Arms go in
+    One row per (arm, seed, kind): tokens and seconds, of the fastest of its turns. Arms go in
     another order for every seed. A kind that an arm cannot do (decoding, with a module of one's
     own) has no row; nor has training where the optimizer states of all arms do not fit into
     LARGEST_STATE_BYTES.
@@ -52,6 +55,7 @@ def time_arms(
         for arm in arms
     }
     trainers = _trainers(study, datasets, models, device, graphs)
+    turns = math.ceil(LEAST_TURNS / len(study.seeds))
     rows: list[tuple[str, int, str, int, float]] = []
     for turn, seed in enumerate(study.seeds):
         for arm in arms:
@@ -66,7 +70,7 @@ def time_arms(
             for arm in able if turn == 0 else ():
                 actions[arm][kind]()  # the first time of anything is slow
             order = able[turn % len(able) :] + able[: turn % len(able)]
-            rounds = [[timed(actions[arm][kind], device) for arm in order] for _ in range(ROUNDS)]
+            rounds = [[timed(actions[arm][kind], device) for arm in order] for _ in range(turns)]
             for arm, times in zip(order, zip(*rounds, strict=True), strict=True):
                 rows.append((arm, seed, kind, *min(times, key=lambda turn: turn[1])))
     columns = dict(
