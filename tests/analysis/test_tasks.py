@@ -122,3 +122,15 @@ def test_a_diverged_trial_leaves_the_tasks_too(results: Results) -> None:
     analysis = analyse(load_results(results.path))
     assert {c.seeds for c in analysis.tasks if c.arm == "layernorm"} == {(1, 2, 4, 5, 6)}
     assert {len(c.seeds) for c in analysis.tasks if c.arm == "rmsnorm"} == {6}
+
+
+def test_a_lost_contrast_does_not_help_the_others(results: Results) -> None:
+    """What RMSNorm's tasks would have been compared as stays in the family, as p = 1."""
+    results.trials["rmsnorm", 3]["batch_digest"] = "other batches"
+    analysis = analyse(results)
+    assert analysis.broken("rmsnorm")
+    assert {c.arm for c in analysis.tasks} == {"layernorm"}
+    p = [c.paired.gate_p for c in analysis.tasks if c.paired]
+    adjusted = holm([*p, 1.0, 1.0])[: len(p)]
+    assert [c.holm_p for c in analysis.tasks] == pytest.approx(list(adjusted))
+    assert list(adjusted) != pytest.approx(list(holm(p)))

@@ -19,7 +19,11 @@ from paribus.statistics import holm
 
 
 def task_contrasts(table: Table) -> list[TaskContrast]:
-    """Every task of every contrast whose controls held; diverged trials are left out."""
+    """Every task of every contrast whose controls held; diverged trials are left out.
+
+    What could not be compared stays in the family as p = 1, so that losing a contrast never helps
+    the others.
+    """
     study = table.results.study
     accuracy = task_accuracy(table.results)
     chances = {row["task"]: row["chance"] for row in table.results.tasks.to_pylist()}
@@ -53,8 +57,9 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
                 )
     if not found:
         return found
-    adjusted = holm([c.paired.gate_p if c.paired else 1.0 for c in found])
-    return [replace(c, holm_p=float(p)) for c, p in zip(found, adjusted, strict=True)]
+    lost = len(study.contrasts) * len(chances) - len(found)
+    adjusted = holm([c.paired.gate_p if c.paired else 1.0 for c in found] + [1.0] * lost)
+    return [replace(c, holm_p=float(p)) for c, p in zip(found, adjusted, strict=False)]
 
 
 def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
