@@ -32,12 +32,15 @@ ResultsPath = Annotated[
     Path | None, Parameter(name="--results", help="The results folder; by default results/<study>.")
 ]
 Workers = Annotated[
-    int | None, Parameter(help="Worker processes; by default one per core, on a GPU one.")
+    int | None, Parameter(help="Worker processes; by default one per core, or one per GPU.")
 ]
 Where = Annotated[Device, Parameter(help="Where to train.")]
 Eager = Annotated[
     bool,
-    Parameter(negative=(), help="On a GPU, launch kernels one by one: slower, for own modules."),
+    Parameter(
+        negative=(),
+        help="Launch a GPU's kernels one by one: slower, for modules that read a tensor's value.",
+    ),
 ]
 
 console = Console(highlight=False, soft_wrap=False)
@@ -111,7 +114,7 @@ def run(
     device: Where = "auto",
     stack: Annotated[
         int | None,
-        Parameter(help="Seeds trained side by side in one worker; by default 1 on a CPU."),
+        Parameter(help="Trials side by side in a worker; by default 1, on a GPU all that fit."),
     ] = None,
     eager: Eager = False,
     log: Annotated[
