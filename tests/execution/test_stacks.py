@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -214,3 +216,13 @@ def test_failures_of_the_machine_are_told_from_ours(error: Exception, words: str
     line = machine_failure(error)
     assert line is None if words is None else line is not None and words in line
     assert line is None or ("\n" not in line and "checkpoints are kept" in line)
+
+
+def test_memory_is_not_that_of_who_started_us() -> None:
+    """The portable count goes on from the parent's; a worker must not be charged for it."""
+    if memory_in_use(CPU) is None:
+        pytest.skip("this system does not tell")
+    ballast = bytearray(1200 * 2**20)
+    code = "from paribus.execution.memory import host_memory; print(host_memory())"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert 50 * 2**20 < int(done.stdout) < len(ballast)

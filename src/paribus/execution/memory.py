@@ -51,6 +51,10 @@ def most_memory(device: torch.device) -> int | None:
 
 def host_memory() -> int:
     """The most bytes that this process had resident so far; 0 where the system does not tell."""
+    # The portable count, below, starts with the size of the process that started this one.
+    most = most_memory(torch.device("cpu"))
+    if most is not None:
+        return most
     try:
         import resource
     except ImportError:  # Windows has no such count
