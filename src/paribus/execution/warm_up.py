@@ -163,5 +163,7 @@ def _evaluation(study: Study, setting: Setting, dataset: Dataset, device: torch.
     """Seconds of a trial's held-out evaluation, from as many tokens as a step has."""
     model = build_model(setting, dataset.vocab_size, study.folder).to(device)
     some = dataset.validation[: setting.tokens_per_step + 1]
+    # The first time imports what measures need, which is not the text's length times as much.
+    evaluate_on(model, dataset, some[: setting.data.seq_len + 1], setting.data.seq_len)
     _, seconds = timed(lambda: evaluate_on(model, dataset, some, setting.data.seq_len), device)
     return seconds * len(dataset.validation) / len(some)
