@@ -36,6 +36,11 @@ def p_value(p: float | None) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
+def level(alpha: float) -> str:
+    """`95%`: the confidence level of intervals whose error rate is `alpha` = 0.05."""
+    return f"{1 - alpha:.0%}"
+
+
 def duration(seconds: float) -> str:
     """`45 s`, `5 min 12 s`, `3 h 05 min`."""
     if seconds < 60:

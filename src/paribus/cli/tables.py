@@ -116,7 +116,11 @@ def comparison(analysis: Analysis) -> Iterator[RenderableType]:
     """Arm x metric with deltas, then the controls, then what was left out."""
     study = analysis.study
     table = table_of(
-        "", "mean (SD)", "n", f"delta to its baseline \\[{_level(study)} CI]", right=("n",)
+        "",
+        "mean (SD)",
+        "n",
+        f"delta to its baseline \\[{numbers.level(study.inference.alpha)} CI]",
+        right=("n",),
     )
     for endpoint in study.endpoints:
         metric = METRICS[endpoint.metric]
@@ -150,11 +154,6 @@ def left_out_lines(analysis: Analysis) -> list[str]:
         for out in analysis.left_out
     ]
     return list(dict.fromkeys(lines))
-
-
-def _level(study: Study) -> str:
-    """Of the study's intervals, such as 95%."""
-    return f"{1 - study.inference.alpha:.0%}"
 
 
 def _delta(analysis: Analysis, arm: str, metric: str) -> str:
@@ -202,7 +201,11 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
             table.add_row(name, value)
         yield table
         others = table_of(
-            "also", f"delta \\[{_level(study)} CI]", "gate p", "d_z", right=("gate p", "d_z")
+            "also",
+            f"delta \\[{numbers.level(study.inference.alpha)} CI]",
+            "gate p",
+            "d_z",
+            right=("gate p", "d_z"),
         )
         for endpoint in study.endpoints:
             contrast = analysis.contrast(arm, endpoint.metric)
@@ -306,7 +309,7 @@ def _stability(analysis: Analysis) -> Iterator[RenderableType]:
 
 
 def _sensitivities(analysis: Analysis) -> Iterator[RenderableType]:
-    columns = ("mean", f"delta \\[{_level(analysis.study)} CI]", "gate p")
+    columns = ("mean", f"delta \\[{numbers.level(analysis.study.inference.alpha)} CI]", "gate p")
     table = table_of("sweep", *columns, title="learning-rate sensitivity, nats/token")
     for sensitivity in analysis.sensitivities:
         values = [value for value in sensitivity.values.values() if math.isfinite(value)]

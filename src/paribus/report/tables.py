@@ -38,7 +38,7 @@ def primary(analysis: Analysis) -> Table:
     """The primary endpoint: every arm, and every contrast."""
     study, called = analysis.study, names(analysis.study)
     metric = METRICS[study.primary.metric]
-    level = _level(study)
+    level = numbers.level(study.inference.alpha)
     rows = []
     for arm in study.arms:
         summary = analysis.summary(arm, metric.name)
@@ -94,8 +94,14 @@ def endpoints(analysis: Analysis) -> Table:
     return Table(
         "endpoints",
         f"Every endpoint: mean and SD over seeds, and the change to the arm's reference at the "
-        f"same seed with its {_level(study)} t interval.",
-        ("endpoint", "arm", "mean (SD)", "seeds", f"change [{_level(study)}]"),
+        f"same seed with its {numbers.level(study.inference.alpha)} t interval.",
+        (
+            "endpoint",
+            "arm",
+            "mean (SD)",
+            "seeds",
+            f"change [{numbers.level(study.inference.alpha)}]",
+        ),
         tuple(rows),
         frozenset({"endpoint", "arm"}),
         wide=True,
@@ -172,7 +178,7 @@ def stability(analysis: Analysis) -> Table:
 
 def costs(analysis: Analysis) -> Table:
     """What arms cost besides quality."""
-    called, level = names(analysis.study), _level(analysis.study)
+    called, level = names(analysis.study), numbers.level(analysis.study.inference.alpha)
 
     def change(cost: Cost | None, digits: int, scale: float = 1.0) -> str:
         if cost is None:
@@ -214,7 +220,14 @@ def sensitivities(analysis: Analysis) -> Table | None:
             change = change_text(s.paired.mean, interval.low, interval.high, 4)
             p = numbers.p_value(s.paired.gate_p)
         rows.append((s.sweep, s.against or "", mean, str(len(values)), change, p))
-    head = ("sweep", "compared with", "mean", "seeds", f"change [{_level(analysis.study)}]", "p")
+    head = (
+        "sweep",
+        "compared with",
+        "mean",
+        "seeds",
+        f"change [{numbers.level(analysis.study.inference.alpha)}]",
+        "p",
+    )
     return Table(
         "sensitivities",
         "Learning-rate sensitivity (Wortsman et al. 2023): mean excess loss over a sweep, in "
@@ -303,7 +316,7 @@ def contrasts(analysis: Analysis) -> tuple[Table, Table]:
                 numbers.fixed(c.detectable, d),
             )
         )
-    level = _level(study)
+    level = numbers.level(study.inference.alpha)
     text = frozenset({"endpoint", "arm", "against"})
     return (
         Table(
@@ -311,7 +324,7 @@ def contrasts(analysis: Analysis) -> tuple[Table, Table]:
             "Every contrast: differences at the same seed, with intervals.",
             (
                 *("endpoint", "arm", "against", "n", "mean (SD)", f"{level} t"),
-                *(f"{level} studentized", f"{1 - 2 * study.inference.alpha:.0%} t"),
+                *(f"{level} studentized", f"{numbers.level(2 * study.inference.alpha)} t"),
             ),
             tuple(estimates),
             text,
@@ -342,11 +355,6 @@ def left_out(analysis: Analysis) -> list[str]:
         for out in analysis.left_out
     ]
     return list(dict.fromkeys(lines))
-
-
-def _level(study: Study) -> str:
-    """Of the study's intervals, such as 95%."""
-    return f"{1 - study.inference.alpha:.0%}"
 
 
 def _delta(contrast: Contrast, digits: int) -> str:

@@ -71,7 +71,7 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
         )
     if not rows:
         return None
-    level = f"{1 - analysis.study.inference.alpha:.0%}"
+    level = numbers.level(analysis.study.inference.alpha)
     return Table(
         "task-contrasts",
         "Accuracy on every task against the reference, by seed pairs; Holm's adjustment is over "

@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 
+from paribus import numbers
 from paribus.analysis import Analysis, Contrast
 from paribus.report.figures.style import (
     CHARACTER_PIXELS,
@@ -124,7 +125,7 @@ def forest(analysis: Analysis) -> Figure | None:
         band,
         *_intervals(study, alt.Chart(alt.NamedData(name)), rows, title, states),
     ).properties(width=WIDTH, height=ROW_PIXELS * len(rows) + 10)
-    level = f"{1 - study.inference.alpha:.0%}"
+    level = numbers.level(study.inference.alpha)
     caption = (
         f"Change of {METRICS[primary.metric].label} at the same seed, treatment minus baseline, "
         f"with its {level} t interval. The band is the registered margin of ±{primary.margin:g}: "
@@ -157,8 +158,8 @@ def forest_of_all(analysis: Analysis) -> Figure | None:
     )
     caption = (
         "Change of every other endpoint, each on its own axis, with "
-        f"{1 - study.inference.alpha:.0%} t intervals. They are outside the registered family: "
-        "their intervals are not adjusted for how many there are."
+        f"{numbers.level(study.inference.alpha)} t intervals. They are outside the registered "
+        "family: their intervals are not adjusted for how many there are."
     )
     title = "The other endpoints"
     labels = min(LABEL_PIXELS, max(len(row["arm"]) for row in rows) * CHARACTER_PIXELS)
