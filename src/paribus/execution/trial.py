@@ -83,8 +83,8 @@ def run_stack(
     if size > 1:
         # What is left when recording is interrupted goes on as the stack that it was trained in.
         _write_checkpoints(stack, task.folders, training_seconds, size)
+    suite = suite_folder(task.study, task.results)
     for replica, folder in enumerate(task.folders):
-        suite = suite_folder(task.study, task.results)
         record(task.study, folder, stack, replica, dataset, training_seconds, suite, size)
     return True
 
@@ -100,8 +100,7 @@ def dry_run(
 ) -> None:
     """A step and an evaluated window of `arm`, kept nowhere: what fails, fails now.
 
-    On a GPU three steps: one as it is written, one that is recorded, and a replay. Raises
-    ParibusError.
+    On a GPU further steps follow, of which one is recorded and replayed. Raises ParibusError.
     """
     setting = study.setting(arm)
     small = setting.training.model_copy(update={"batch_size": 1})

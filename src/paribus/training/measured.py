@@ -5,8 +5,6 @@ Axes: R replicas, C columns, K steps of a block, t steps so far.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,8 +18,8 @@ class Measured:
     def __init__(self, n_columns: int, n_replicas: int) -> None:
         self._shape = (n_replicas, n_columns)
         self._here: list[np.ndarray] = []  # [K, R, C] each
-        # On their way from a GPU: the memory that they arrive in, and whether they have.
-        self._coming: list[tuple[Tensor, Callable[[], bool], Callable[[], None]]] = []
+        # On their way from a GPU: the memory that they arrive in, and when they have.
+        self._coming: list[tuple[Tensor, torch.cuda.Event]] = []
         self._recent: list[Tensor] = []
 
     def append(self, row_RC: Tensor) -> None:
@@ -35,7 +33,7 @@ class Measured:
             host.copy_(block_KRC, non_blocking=True)
             arrived = torch.cuda.Event()
             arrived.record()
-            self._coming.append((host, arrived.query, arrived.synchronize))
+            self._coming.append((host, arrived))
 
     def replace(self, rows_tRC: np.ndarray) -> None:
         """Forget everything but these."""
@@ -43,12 +41,11 @@ class Measured:
 
     def all(self) -> np.ndarray:
         """[t, R, C]; waits for the device."""
-        for host, _, wait in self._coming:
-            wait()
-            self._here.append(host.numpy().copy())  # its pinned memory is used again
+        while self._coming:
+            self._receive()
         if self._recent:
             self._here.append(torch.stack(self._recent).cpu().numpy())
-        self._coming, self._recent = [], []
+        self._recent = []
         if not self._here:
             return np.zeros((0, *self._shape), np.float32)
         self._here = [np.concatenate(self._here)] if len(self._here) > 1 else self._here
@@ -56,10 +53,14 @@ class Measured:
 
     def newest(self) -> np.ndarray:
         """[R, C] of the last step whose numbers are here; waits for a GPU only if none are."""
-        while self._coming and (self._coming[0][1]() or not self._here):
-            host, _, wait = self._coming.pop(0)
-            wait()
-            self._here.append(host.numpy().copy())
+        while self._coming and (self._coming[0][1].query() or not self._here):
+            self._receive()
         if self._recent and (self._recent[-1].device.type != "cuda" or not self._here):
             return self._recent[-1].cpu().numpy()
         return self._here[-1][-1]
+
+    def _receive(self) -> None:
+        """Wait for the first block on its way."""
+        host, arrived = self._coming.pop(0)
+        arrived.synchronize()
+        self._here.append(host.numpy().copy())  # its pinned memory is used again
