@@ -18,7 +18,7 @@ import paribus
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution import estimate
-from paribus.execution.trial import dry_run
+from paribus.execution.dry_run import dry_run
 from paribus.results import Results
 from paribus.results.store import CANONICAL
 from paribus.study import Study

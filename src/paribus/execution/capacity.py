@@ -11,8 +11,9 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
+from paribus.execution.dry_run import GRAPHED_STEPS
 from paribus.execution.memory import free_memory, memory_in_use, most_memory
-from paribus.execution.trial import GRAPHED_STEPS, build_stack
+from paribus.execution.trial import build_stack
 from paribus.study import Study
 
 SHARE = 0.8  # of the free memory: allocators round up, and probes with a cadence come later

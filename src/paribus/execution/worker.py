@@ -22,6 +22,7 @@ from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.answer import answer
 from paribus.execution.capacity import largest_stack
+from paribus.execution.dry_run import dry_run
 from paribus.execution.environment import (
     choose_device,
     count_devices,
@@ -31,7 +32,7 @@ from paribus.execution.environment import (
 from paribus.execution.failures import machine_failure
 from paribus.execution.record import finite
 from paribus.execution.throughput import time_arms
-from paribus.execution.trial import StackTask, dry_run, run_stack
+from paribus.execution.trial import StackTask, run_stack
 from paribus.execution.warm_up import bench_stack, measure, model_size
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study
