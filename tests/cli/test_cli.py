@@ -211,7 +211,7 @@ def test_analysing_deciding(copy: Path) -> None:
     decided = verb("decide", results, cwd=copy)
     assert "DESCRIPTIVE ONLY (row 1)" in decided.stdout
     verdict = json.loads((results / "verdict.json").read_text())[0]
-    assert (verdict["row"], verdict["evidence"]["n"]) == (1, 2)
+    assert (verdict["row"], verdict["evidence"]["n"]) == ("1", 2)
 
 
 def test_planning(way: Way, costed: None) -> None:

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
 from paribus.analysis.parts import Stabilities
-from paribus.decision import Verdict
+from paribus.decision import ROWS, Verdict
 from paribus.report.figures import names
-from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import METRICS, Study
 
 MOST_CLAUSES = 3  # contrasts that one sentence can hold
-NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 
 @dataclass(frozen=True)
@@ -44,46 +42,20 @@ def headline(analysis: Analysis, verdicts: list[Verdict]) -> str:
 
 def clause(analysis: Analysis, verdict: Verdict) -> Clause:
     """The wording of the row that fired."""
-    study = analysis.study
-    arm, base = names(study)[verdict.arm], reference_name(study, verdict.reference)
+    study, row = analysis.study, ROWS[verdict.row]
     contrast = analysis.contrast(verdict.arm, study.primary.metric)
-    evidence, effect = verdict.evidence, changed(contrast)
-    shown, events = raised(contrast), events_in_words(analysis, verdict)
-    keep, open_ = f"Keep {base}", "Undecided"
-    late = _late(analysis)
-    margin = f"the registered margin of ±{study.primary.margin:g}"
-    stable = "training was stable without it"
-    wordings = {
-        0: ("No verdict", f"{arm} cannot be judged, as {evidence.invalid}"),
-        1: (
-            "No verdict",
-            f"{arm} has {plural(evidence.n, 'seed pair')}, and fewer than "
-            f"{NUMBER_WORDS[DESCRIPTIVE_BELOW]} are described, not tested; {effect}",
-        ),
-        2: (keep, f"{arm} destabilises training: {events}"),
-        3: (keep, f"{arm} {shown}, and {stable}"),
-        4: (keep, f"{arm} makes no difference worth having: {effect}, within {margin}"),
-        5: (
-            keep,
-            f"{arm} {shown}, but {stable}, and by the registered criteria only a cure of "
-            "instability is adopted",
-        ),
-        6: (open_, f"{arm} is neither shown to differ nor to stay within {margin}; {effect}"),
-        7: (keep, f"{arm} {shown}, and is not shown to cure the instability without it; {events}"),
-        8: (open_, f"training was unstable without {arm}, and a cure is not shown; {events}"),
-        9: (keep, f"{arm} cures instability ({events}), but {shown}"),
-        10: (
-            open_,
-            f"{arm} cures instability ({events}), but its effect on quality is open; {effect}",
-        ),
-        11: (
-            keep,
-            f"{arm} cures instability ({events}), but a cost is over its budget or not known",
-        ),
-        12: (f"Adopt {arm}", f"it cures instability ({events}) at no cost beyond the budgets"),
+    words = {
+        "arm": names(study)[verdict.arm],
+        "base": reference_name(study, verdict.reference),
+        "invalid": verdict.evidence.invalid,
+        "pairs": plural(verdict.evidence.n, "seed pair"),
+        "effect": changed(contrast),
+        "shown": raised(contrast),
+        "events": events_in_words(analysis, verdict),
+        "margin": f"the registered margin of ±{study.primary.margin:g}",
     }
-    lead, why = wordings[verdict.row]
-    return Clause(lead, why + _way_out(verdict) + late)
+    why = row.why.format(**words) + _way_out(verdict) + _late(analysis)
+    return Clause(row.lead.format(**words), why)
 
 
 def changed(contrast: Contrast) -> str:
@@ -179,7 +151,7 @@ def plural(n: int, word: str) -> str:
 def _way_out(verdict: Verdict) -> str:
     if verdict.pairs_needed is None:
         return ""
-    does = "show a cure at these rates" if verdict.row == 8 else "tell"
+    does = "show a cure at these rates" if verdict.row == "8" else "tell"
     return f"; about {verdict.pairs_needed} seed pairs would {does}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paribus.decision import Verdict
+from paribus.decision import ROWS, Row, Verdict
 from paribus.report import tables
 from paribus.report.data_tables import data_tables
 from paribus.report.paper.document import (
@@ -68,7 +68,7 @@ def _abstract(material: Material) -> Paragraph:
     ratios = [
         f"{ratio} with {material.called[verdict.arm]}"
         for verdict in material.verdicts[:3]
-        if verdict.row != 0
+        if verdict.row != "0"
         and (ratio := ratio_in_words(material.analysis.contrast(verdict.arm, study.primary.metric)))
     ]
     if ratios:
@@ -151,7 +151,7 @@ def _limits(material: Material) -> Part:
 def _recommendation(material: Material) -> Part:
     if not material.verdicts:
         return Part("Recommendation", [say("One arm alone: nothing is compared or recommended.")])
-    groups: dict[tuple[str, int], list[Verdict]] = {}
+    groups: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in material.verdicts[:MOST_TOLD]:
         lead = clause(material.analysis, verdict).lead
         groups.setdefault((lead, verdict.row), []).append(verdict)
@@ -160,39 +160,25 @@ def _recommendation(material: Material) -> Part:
     ]
     rest = material.verdicts[MOST_TOLD:]
     if rest:
-        rows = sorted({verdict.row for verdict in rest})
+        fired = {verdict.row for verdict in rest}
+        rows = [row for row in ROWS if row in fired]
         blocks.append(
             say(
-                f"For the other {len(rest)} contrasts rows {', '.join(map(str, rows))} of the "
+                f"For the other {len(rest)} contrasts rows {', '.join(rows)} of the "
                 "decision table fired; verdict.json has each in words."
             )
         )
     return Part("Recommendation", blocks)
 
 
-UNDECIDED = (1, 6, 8, 10)
-ADVICE = {
-    0: "Mend what is missing or broken before anything is concluded.",
-    1: "Take this as a pilot: plan the number of seeds from its spread, and register again.",
-    2: "Do not use the arm in this setting.",
-    3: "In this setting there is no reason to use the arm: it costs quality and cures nothing.",
-    4: "Keep the simpler model; calibration and speed may break the tie.",
-    5: "The gain is worth a study of its own, registered for quality and not for stability.",
-    6: "Neither arm should be preferred on this evidence.",
-    7: "In this setting the arm costs quality, and what it was to cure is not cured.",
-    8: "Study the instability with more seeds, or at a setting where it shows more often.",
-    9: "Look for a cure that costs less.",
-    10: "Add quality evidence in a new registered study before the arm is used.",
-    11: "Reduce or measure the cost before the arm is used.",
-    12: "Use the arm in settings like this one.",
-}
+UNDECIDED = ("DESCRIPTIVE ONLY", "INCONCLUSIVE")
 
 
-def _advice(material: Material, lead: str, row: int, members: list[Verdict]) -> str:
+def _advice(material: Material, lead: str, row: Row, members: list[Verdict]) -> str:
     """What the row that fired advises on the arms that it fired for."""
     whys = "; ".join(clause(material.analysis, verdict).why for verdict in members)
-    text = f"{lead}: {whys}. {ADVICE[row]}"
-    if row in UNDECIDED:
+    text = f"{lead}: {whys}. {row.advice}"
+    if row.outcome in UNDECIDED:
         bases = {reference_name(material.study, verdict.reference) for verdict in members}
         text += f" Until then {' and '.join(sorted(bases))} stays."
     return text
