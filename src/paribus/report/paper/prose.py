@@ -156,7 +156,7 @@ def _recommendation(material: Material) -> Part:
         lead = clause(material.analysis, verdict).lead
         groups.setdefault((lead, verdict.row), []).append(verdict)
     blocks: list[Block] = [
-        say(_advice(material, lead, row, members)) for (lead, row), members in groups.items()
+        say(_advice(material, lead, ROWS[row], members)) for (lead, row), members in groups.items()
     ]
     rest = material.verdicts[MOST_TOLD:]
     if rest:
