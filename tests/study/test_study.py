@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paribus.errors import ParibusError
-from paribus.study import Study, load_study, parse_override, parse_study, shipped_studies
+from paribus.study import (
+    Study,
+    load_study,
+    null_study,
+    parse_override,
+    parse_study,
+    shipped_studies,
+)
 from paribus.study.canonical import canonical_json, changes, flatten
 
 MINIMAL = """
@@ -99,6 +107,7 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ),
         ("[arms.b]\nset.'training.precision' = 'auto'", "an arm states float32 or bfloat16"),
         ("[claims]\nsource='x'\nvalues=[{arms=['b'], metric='grad_norm', mean=1.0}]", "arm 'b'"),
+        ("[arms.base-0.0003]", 'written in quotes: [arms."base-0.0003"]'),
     ],
 )
 def test_bad_studies_are_refused_in_one_line(text: str, message: str) -> None:
@@ -131,9 +140,78 @@ def test_bad_tables_are_refused_in_one_line(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+ESCAPE, NOT_XML, TURNS = "\\u001b", "\\uFFFE", "\\u202E"
+
+
+@pytest.mark.parametrize("character", [ESCAPE, NOT_XML, TURNS, "\\u0085", "\\u2066"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        MINIMAL.replace("minimal", "mini{}mal"),
+        'title = "a{}b"' + MINIMAL,
+        'question = "a{}b"' + MINIMAL,
+        MINIMAL + 'title = "a{}b"',
+        MINIMAL + 'description = "a{}b"',
+        MINIMAL + '[arms."a{}b"]\nset."model.bias" = false',
+        MINIMAL + '[claims]\nsource = "a{}b"\nvalues = []',
+        MINIMAL + '[data]\npath = "a{}b"',
+    ],
+)
+def test_words_that_no_page_or_terminal_can_hold_are_refused(text: str, character: str) -> None:
+    with pytest.raises(ParibusError) as caught:
+        parse_study(tomllib.loads(text.replace("{}", character)), folder=Path())
+    line = str(caught.value)
+    assert f"U+{int(character[2:], 16):04X}" in line
+    assert line.isprintable(), "the message does not do what the character does"
+
+
+def test_lines_belong_in_running_text_and_in_no_title() -> None:
+    assert parse_study(tomllib.loads('question = "a\\nb"' + MINIMAL), folder=Path()).question
+    for text in ('title = "a\\nb"' + MINIMAL, MINIMAL.replace("minimal", "mini\\u2028mal")):
+        with pytest.raises(ParibusError, match=r"U\+000A|U\+2028"):
+            parse_study(tomllib.loads(text), folder=Path())
+
+
+def test_lone_surrogates_of_a_json_file_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "study.json"
+    file.write_text(json.dumps(tomllib.loads(MINIMAL) | {"title": "a\ud800b"}))
+    with pytest.raises(ParibusError, match=r"U\+D800"):
+        load_study(file)
+
+
+def test_names_are_limited_in_bytes_as_folders_are() -> None:
+    """80 characters may be 320 bytes, and a folder's name has 255, suffixes included."""
+    for wide in ("\N{OLD PERSIAN SIGN A}" * 80, "\N{CJK UNIFIED IDEOGRAPH-57FA}" * 80):
+        assert len(wide) == 80
+        text = MINIMAL.replace("minimal", wide)
+        if len(wide.encode()) > 240:
+            with pytest.raises(ParibusError, match="bytes; it names a folder"):
+                parse_study(tomllib.loads(text), folder=Path())
+        else:
+            study = parse_study(tomllib.loads(text.replace("[1]", "[1, 2]")), folder=Path())
+            null = null_study(study, 2).name
+            assert null != study.name and null.endswith("-null")
+            assert len(null.encode()) <= 255
+
+
+def test_a_key_may_be_new_where_the_user_chooses_the_keys() -> None:
+    study = load_study("quickstart", {"probes.every.logits": 0})
+    assert study.probes.every == {"logits": 0}
+    study = load_study("quickstart", {"arms.layernorm.set.model.embedding.eps": 1e-4})
+    assert study.setting("layernorm").model.embedding.eps == 1e-4
+    with pytest.raises(ParibusError, match=r"probes.every.logits = 'x' must be a whole number"):
+        load_study("quickstart", {"probes.every.logits": "x"})
+    with pytest.raises(ParibusError, match=r"unknown key .probes\.evry\.logits."):
+        load_study("quickstart", {"probes.evry.logits": 0})
+    with pytest.raises(ParibusError, match="at 'layrnorm': did you mean 'layernorm'"):
+        load_study("quickstart", {"arms.layrnorm.set.model.bias": False})
+
+
 def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ParibusError, match="did you mean 'quickstart'"):
         load_study("quickstrt")
+    with pytest.raises(ParibusError, match=r"quickstart\. Your own is given by its path"):
+        load_study("zzz")
     with pytest.raises(ParibusError, match="no study file"):
         load_study(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("name = ")

@@ -57,6 +57,8 @@ def analyse(results: Results) -> Analysis:
     Raises ParibusError where a record is missing or was changed.
     """
     study = results.study
+    claimed = [claim.metric for claim in study.claims.values] if study.claims else []
+    metrics = dict.fromkeys([*(endpoint.metric for endpoint in study.endpoints), *claimed])
     table = Table.of(results)
     speeds = _speeds(table)
     contrasts, left_out = [], []
@@ -72,8 +74,8 @@ def analyse(results: Results) -> Analysis:
         late_seeds=_late_seeds(results),
         controls=tuple(results.controls),
         summaries=tuple(
-            Summary(arm, endpoint.metric, table.usable(arm, endpoint.metric))
-            for endpoint in study.endpoints
+            Summary(arm, metric, table.usable(arm, metric))
+            for metric in metrics
             for arm in study.arms
         ),
         contrasts=tuple(_adjusted(contrasts)),

@@ -117,10 +117,7 @@ def claims(analysis: Analysis) -> Table | None:
     for claim in study.claims.values:
         metric = METRICS[claim.metric]
         for arm in claim.arms:
-            try:
-                summary = analysis.summary(arm, claim.metric)
-            except StopIteration:  # claimed, but no endpoint of this study
-                continue
+            summary = analysis.summary(arm, claim.metric)
             rows.append(
                 (
                     metric.label,

@@ -83,9 +83,10 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
         known = [
             e.name.removesuffix(".toml") for e in _SHIPPED.iterdir() if e.name.endswith(".toml")
         ]
+        hint = nearest(name, known)
         raise ParibusError(
-            f"no study '{name}': {nearest(name, known)} Your own is given by its path, "
-            f"such as ./{name}.toml"
+            f"no study '{name}': {hint}{'' if hint.endswith('?') else '.'} Your own is given by "
+            f"its path, such as ./{name}.toml"
         )
     path = Path(source)
     try:

@@ -16,12 +16,7 @@ from paribus.study.canonical import changes, digest
 from paribus.study.explain import explain
 from paribus.study.metrics import METRICS
 from paribus.study.spec import Positive, Setting, Spec
-
-Name = Annotated[
-    str,
-    # It names a folder; any script is welcome, separators and control characters are not.
-    Field(min_length=1, max_length=80, pattern=r"^[^/\\\x00-\x1f.][^/\\\x00-\x1f]*$"),
-]
+from paribus.study.text import Name, Prose, Title, require_plain
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
@@ -30,6 +25,10 @@ DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
 ALTERNATIVES = {"training.iterations": "training.tokens", "training.tokens": "training.iterations"}
 
 
+ANY = "*"
+# Tables whose keys are not fields: cadences by probe, and an arm's dotted overrides.
+FREE = (("probes", "every"), ("arms", ANY, "set"))
+
 LEARNING_RATE = "training.optimizer.learning_rate"
 PRECISION = "training.precision"
 
@@ -37,8 +36,8 @@ PRECISION = "training.precision"
 class Arm(Spec):
     """One way of training, as a difference from the shared setting."""
 
-    title: str = ""
-    description: str = ""
+    title: Title = ""
+    description: Prose = ""
     set: dict[str, Any] = Field(default_factory=dict)
     """Dotted overrides of the shared setting."""
     against: str | None = None
@@ -147,7 +146,7 @@ class Claim(Spec):
 class Claims(Spec):
     """Reported values and where they come from."""
 
-    source: str
+    source: Prose
     values: Annotated[tuple[Claim, ...], Field(strict=False)]
 
 
@@ -155,8 +154,8 @@ class Study(Setting):
     """A whole study. `setting(arm)` is what the trials of one arm are trained with."""
 
     name: Name
-    title: str = ""
-    question: str = ""
+    title: Title = ""
+    question: Prose = ""
     baseline: Name = "baseline"
     arms: Annotated[dict[Name, Arm], Field(min_length=1)]
     seeds: Annotated[
@@ -186,6 +185,12 @@ class Study(Setting):
     @property
     def folder(self) -> Path:
         return self._folder
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_text_is_plain(cls, table: Any) -> Any:
+        require_plain(table)
+        return table
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
@@ -351,10 +356,17 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
 
 
 def override(tree: dict[str, Any], key: str, value: Any, *, where: str = "") -> None:
-    """Set the dotted `key` of a dumped spec, in place; it must exist already."""
+    """Set the dotted `key` of a dumped spec, in place; it must exist already.
+
+    In the tables whose keys the user chooses (`FREE`) any key may be set: what is left of the
+    dotted key there is one name.
+    """
     node: Any = tree
     path = key.split(".")
     for depth, part in enumerate(path):
+        if _is_free(path[:depth]) and isinstance(node, dict):
+            node[".".join(path[depth:])] = value
+            return
         if not isinstance(node, dict) or part not in node:
             known = node if isinstance(node, dict) else ()
             raise ParibusError(f"{where}unknown key '{key}' at '{part}': {nearest(part, known)}")
@@ -363,3 +375,11 @@ def override(tree: dict[str, Any], key: str, value: Any, *, where: str = "") -> 
     node[path[-1]] = value
     if key in ALTERNATIVES:
         node[ALTERNATIVES[key].split(".")[-1]] = None
+
+
+def _is_free(path: list[str]) -> bool:
+    """Whether the user chooses the keys of the table at `path`."""
+    return any(
+        len(path) == len(free) and all(a in (b, ANY) for a, b in zip(free, path, strict=True))
+        for free in FREE
+    )

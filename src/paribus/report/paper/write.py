@@ -25,6 +25,7 @@ from paribus.report.tasks import task_contrast_table, task_table
 from paribus.results import Results
 from paribus.results.files import write_bytes
 from paribus.study.canonical import canonical_json
+from paribus.study.text import drawable
 
 COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 PLAIN = set(map(chr, range(0x250))) | set("–—‘’“”…−×±→≤≥βεΔ²·✓✗\u200b")  # noqa: RUF001
@@ -73,7 +74,9 @@ def write_paper(
 def _write_figure(folder: Path, figure: Figure, nowhere: set[str], system: bool) -> float:
     """Write a figure as SVG and PDF; returns the share of the width it was given that it takes."""
     width = PAGE_PIXELS if figure.wide else COLUMN_PIXELS
-    definition = json.dumps(figure.printed(width), ensure_ascii=False)
+    # The renderer ends the process at a character that XML forbids. Studies with one are refused,
+    # but what a probe or a task calls its parts is drawn too.
+    definition = json.dumps(drawable(figure.printed(width)), ensure_ascii=False)
     svg = vl_convert.vegalite_to_svg(spelled(definition, nowhere))
     path = folder / "figures" / f"{figure.name}.svg"
     write_bytes(path, svg.encode())
