@@ -84,7 +84,7 @@ def pytest_collection_finish() -> None:
 def unsynced() -> Iterator[None]:
     """No record of a test has to survive a power cut: waiting for the disk took a minute of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("paribus.results.files.os.fsync", lambda file: None)
+        patch.setattr("paribus.files.os.fsync", lambda file: None)
         yield
 
 

@@ -6,12 +6,14 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 import paribus
 from paribus.cli.watch import sparkline, watch
+from paribus.execution import sinks
 from paribus.execution.live import MOST_POINTS, Live, read_live
 from paribus.execution.run import Progress
 from paribus.execution.sinks import known_sinks
@@ -102,3 +104,63 @@ def test_the_live_curve_stays_short(tmp_path: Path) -> None:
 def test_sparklines_share_a_scale() -> None:
     assert sparkline([1.0, None, 2.0, None], 1.0, 2.0) == "▁ █"
     assert sparkline([1.5, 1.5], 1.5, 1.5) == "▁▁"
+
+
+class Broken:
+    """A tracker that fails at the method named `at`."""
+
+    def __init__(self, at: str) -> None:
+        self.at, self.heard = at, []
+
+    def __call__(self, *arguments: object) -> Broken:
+        self._hear("open")
+        return self
+
+    def _hear(self, what: str) -> None:
+        self.heard.append(what)
+        if what == self.at:
+            raise ConnectionError("the server\nis gone")
+
+    def progress(self, *arguments: object) -> None:
+        self._hear("progress")
+
+    def finished(self, *arguments: object) -> None:
+        self._hear("finished")
+
+    def close(self) -> None:
+        self._hear("close")
+
+
+@pytest.mark.parametrize("at", ["open", "progress", "finished", "close"])
+def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(
+    at: str,
+    trained: Trained,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken, sound = Broken(at), Broken("never")
+    monkeypatch.setattr(sinks, "known_sinks", lambda names: [broken, sound])
+    followers = sinks.Sinks(["broken", "sound"], trained.study, tmp_path)
+    trial = trained.results.finished[0]
+    followers.progress("baseline", 1, 2, 3.0)
+    followers.finished(trial)
+    followers.progress("baseline", 1, 4, 3.0)
+    followers.close()
+    (line,) = caplog.messages
+    assert line == (
+        "--log broken: the tracker failed (ConnectionError: the server is gone) and is dropped; "
+        "the run goes on"
+    )
+    assert broken.heard[-1] == at
+    assert sound.heard == ["open", "progress", "finished", "progress", "close"]
+
+
+def test_a_whole_run_survives_its_tracker(
+    small_study: Callable[..., Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = SimpleNamespace(name="mine", load=lambda: Broken("finished"))
+    monkeypatch.setattr(sinks, "entry_points", lambda group: [point])
+    study = small_study(seeds=[1], arms={"baseline": {}})
+    results = paribus.run(study, tmp_path / "r", workers=1, log=["mine"])
+    assert len(results.finished) == 1

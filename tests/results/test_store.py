@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from paribus.errors import ParibusError
+from paribus.files import write_bytes
 from paribus.results import ResultsFolder, TrialFolder, load_results
-from paribus.results.files import write_bytes, write_json
+from paribus.results.files import write_json
 from paribus.study import Study
 
 
@@ -163,7 +164,7 @@ def test_an_interrupted_first_write_is_no_obstacle(
     tmp_path: Path, small_study: Callable[..., Study]
 ) -> None:
     (tmp_path / "r").mkdir()
-    for name in (".lock", ".study.json.abc123"):
+    for name in (".lock", ".study.json.abc123.part"):
         (tmp_path / "r" / name).write_text("")
     ResultsFolder(tmp_path / "r").create(small_study())
 
@@ -176,3 +177,35 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
         ResultsFolder(tmp_path / "results").lock(),
     ):
         pass
+
+
+def test_the_lock_leaves_errors_of_its_body_alone(tmp_path: Path) -> None:
+    """Only taking the lock is guarded: what fails inside says itself what it is."""
+    folder = ResultsFolder(tmp_path / "r")
+    with pytest.raises(OSError, match="the tracker is gone"), folder.lock():
+        raise OSError("the tracker is gone")
+    with pytest.raises(FileNotFoundError), folder.lock():
+        Path(tmp_path / "nowhere").read_bytes()
+    with folder.lock():
+        pass  # given back each time
+
+
+def test_a_folder_deleted_under_a_run_hides_nothing(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path / "r")
+
+    def fails() -> None:
+        with folder.lock():
+            shutil.rmtree(folder.path)
+            raise ValueError("what went wrong")
+
+    with pytest.raises(ValueError, match="what went wrong"):
+        fails()
+
+
+def test_a_run_holds_its_folder_until_it_ends(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path / "r")
+    with folder.lock() as first:
+        assert folder.is_held_by(first)
+    assert not folder.is_held_by(first)
+    with folder.lock() as second:
+        assert folder.is_held_by(second) and not folder.is_held_by(first)

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # The reader of our output has left (`paribus show x | head`): no error of ours.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        print(f"paribus: {error.filename or 'system'}: {error.strerror}", file=sys.stderr)
+        print(f"paribus: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("paribus: interrupted; run the same command again to continue", file=sys.stderr)

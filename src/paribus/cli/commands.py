@@ -361,10 +361,12 @@ def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:
 
 def _finish(results: Results) -> int:
     """Analyse, decide, print, write page and paper; 1 where controls did not hold."""
+    from paribus.files import sweep
     from paribus.report import draw, prepare, write_paper, write_report
     from paribus.results import write_tables
 
     prepare()
+    sweep(results.path)
     analysis, verdicts = _analyse(results)
     write_tables(results)
     drawn = draw(results, analysis)

@@ -16,7 +16,7 @@ from paribus.errors import ParibusError
 from paribus.execution.live import Live
 from paribus.execution.pool import Device, Message, Pool
 from paribus.execution.precision import as_registered
-from paribus.execution.sinks import Sink, find_sinks, known_sinks
+from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import plan_stacks
 from paribus.execution.start import read_data, start
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results
@@ -119,7 +119,7 @@ def run(
             eager=eager,
         ) as pool:
             study, size = start(pool, folder, study, datasets, workers, stack, len(todo))
-            followers = _Followers(watch, Live(folder), find_sinks(log, study, folder.path))
+            followers = _Followers(watch, Live(folder), Sinks(log, study, folder.path))
             # The text is described while the workers train.
             with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
                 described = aside.submit(_describe_data, folder, study, datasets[study.data])
@@ -165,7 +165,7 @@ class _Followers:
 
     watch: Watch | None
     live: Live
-    sinks: list[Sink]
+    sinks: Sinks
 
     def progress(self, progress: Progress) -> None:
         self.live.note(progress)
@@ -173,17 +173,14 @@ class _Followers:
             self.watch(progress)
 
     def step(self, arm: str, seed: int, t: int, loss: float | None) -> None:
-        for sink in self.sinks:
-            sink.progress(arm, seed, t, loss)
+        self.sinks.progress(arm, seed, t, loss)
 
     def finished(self, trial: TrialFolder) -> None:
-        for sink in self.sinks:
-            sink.finished(trial)
+        self.sinks.finished(trial)
 
     def close(self) -> None:
         self.live.close()
-        for sink in self.sinks:
-            sink.close()
+        self.sinks.close()
 
 
 class _Run:

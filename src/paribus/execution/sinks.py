@@ -7,7 +7,9 @@ function that is called with (study, results folder's path) and gives a `Sink`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
@@ -55,6 +57,38 @@ def known_sinks(names: Sequence[str]) -> list[Callable[[Study, Path], Sink]]:
     return found
 
 
-def find_sinks(names: Sequence[str], study: Study, results: Path) -> list[Sink]:
-    """The sinks of these names, opened."""
-    return [make(study, results) for make in known_sinks(names)]
+class Sinks:
+    """Sinks, opened by name. One that raises is dropped with a warning; the run goes on."""
+
+    def __init__(self, names: Sequence[str], study: Study, results: Path) -> None:
+        self._open: dict[str, Sink] = {}
+        for name, make in zip(names, known_sinks(names), strict=True):
+            with self._dropping(name):
+                self._open[name] = make(study, results)
+
+    def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
+        self._tell(lambda sink: sink.progress(arm, seed, t, loss))
+
+    def finished(self, trial: TrialFolder) -> None:
+        self._tell(lambda sink: sink.finished(trial))
+
+    def close(self) -> None:
+        self._tell(lambda sink: sink.close())
+
+    def _tell(self, what: Callable[[Sink], None]) -> None:
+        for name, sink in list(self._open.items()):
+            with self._dropping(name):
+                what(sink)
+
+    @contextlib.contextmanager
+    def _dropping(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._open.pop(name, None)
+            logging.getLogger("paribus").warning(
+                "--log %s: the tracker failed (%s: %s) and is dropped; the run goes on",
+                name,
+                type(error).__name__,
+                " ".join(str(error).split()),
+            )

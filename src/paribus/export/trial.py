@@ -9,10 +9,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -29,8 +26,9 @@ from paribus.export.gpt2 import (
     require_exportable,
 )
 from paribus.export.tokenizer import tokenizer_config, tokenizer_json
+from paribus.files import whole_folder, write_bytes
 from paribus.results import Results, TrialFolder, load_results
-from paribus.results.files import write_bytes, write_json
+from paribus.results.files import write_json
 from paribus.study import Setting
 
 Where = str | os.PathLike[str]
@@ -57,7 +55,7 @@ def export_trial(
     require_exportable(setting, trial.label)
     _require_free(out)
     dataset = _dataset(loaded, trial, setting, Path(folder or Path.cwd()))
-    with _whole(out) as partial:
+    with whole_folder(out) as partial:
         _write_model(partial, trial, setting, dataset)
         _write_tokenizer(partial, setting, dataset)
         write_bytes(partial / "README.md", card(loaded, trial, dataset).encode())
@@ -124,21 +122,3 @@ def _require_free(out: Path) -> None:
         raise ParibusError(f"{out} is a file; choose another folder to export to")
     if out.is_dir() and any(out.iterdir()):
         raise ParibusError(f"{out} is not empty; choose another folder to export to")
-
-
-@contextlib.contextmanager
-def _whole(out: Path) -> Iterator[Path]:
-    """A folder beside `out` that takes its place at the end, and is gone after an error."""
-    partial = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}")
-    try:
-        partial.mkdir(parents=True)
-        try:
-            yield partial
-            os.replace(partial, out)  # POSIX allows an empty folder to be there
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-    except OSError as error:
-        raise ParibusError(
-            f"cannot write {out}: {error.strerror}; choose another folder to export to"
-        ) from None

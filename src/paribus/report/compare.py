@@ -17,6 +17,7 @@ from paribus import numbers
 from paribus.analysis import Analysis, analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
+from paribus.files import write_bytes
 from paribus.report.figures import Figure, colours, names
 from paribus.report.figures.contrasts import SHAPES, STATES, state_of
 from paribus.report.figures.style import PANEL, TEXT, arm_colour, hover, metric_title, rounded
@@ -24,7 +25,6 @@ from paribus.report.page import page
 from paribus.report.tables import Table, change_text
 from paribus.report.words import headline
 from paribus.results import Results
-from paribus.results.files import write_bytes
 from paribus.study import METRICS
 
 ROW_PIXELS = 30

@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from paribus.errors import ParibusError
+from paribus.files import write_bytes
 from paribus.results.controls import Control, TrialRecord, check_controls
-from paribus.results.files import read_json, write_bytes, write_table
+from paribus.results.files import read_json, write_table
 from paribus.results.store import ResultsFolder, TrialFolder
 from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
 from paribus.study import METRICS, Study

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,8 @@ import safetensors.numpy
 from filelock import FileLock, Timeout
 
 from paribus.errors import ParibusError
-from paribus.results.files import file_digest, read_json, write_bytes, write_json, write_table
+from paribus.files import file_digest, sweep, write_bytes
+from paribus.results.files import read_json, write_json, write_table
 from paribus.study import Study, parse_study
 from paribus.study.canonical import changes
 from paribus.study.study import substance
@@ -58,6 +60,8 @@ CANONICAL = (
     "weights.safetensors",
     "environment.json",
 )
+
+LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
 
 
 @dataclass(frozen=True)
@@ -224,23 +228,42 @@ class ResultsFolder(Folder):
         write_json(self.path / "study.json", study.model_dump(mode="json"), sort_keys=False)
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep every other run out of this folder; one that stays empty is removed again."""
-        new = not self.path.exists()
+    def lock(self) -> Iterator[str]:
+        """Keep every other run out of this folder; one that stays empty is removed again.
+
+        Gives the run's identifier, which `is_held_by` knows until the end. What killed runs have
+        left half-written is removed first. Raises ParibusError where the folder is locked or cannot
+        be written to; errors of the body keep their own words.
+        """
+        new, run = not self.path.exists(), secrets.token_hex(8)
+        lock = FileLock(self.path / LOCK)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.path / ".lock", timeout=0):
-                try:
-                    yield
-                finally:
-                    if new and [path.name for path in self.path.iterdir()] == [".lock"]:
-                        (self.path / ".lock").unlink()
-                        self.path.rmdir()
+            lock.acquire(timeout=0)
         except Timeout:
             raise ParibusError(
                 f"another run is writing to {self.path}; wait for it, or choose --results"
             ) from None
         except OSError as error:
             raise ParibusError(
-                f"cannot write to {self.path}: {error.strerror}; choose another with --results"
+                f"cannot write to {self.path}: {error.strerror or error}; choose another with "
+                "--results"
             ) from None
+        try:
+            sweep(self.path)
+            write_bytes(self.path / RUN, run.encode())
+            yield run
+        finally:
+            with contextlib.suppress(OSError):  # the folder may have been deleted meanwhile
+                (self.path / RUN).unlink(missing_ok=True)
+                if new and [path.name for path in self.path.iterdir()] == [LOCK]:
+                    (self.path / LOCK).unlink()
+                    self.path.rmdir()
+            lock.release()
+
+    def is_held_by(self, run: str) -> bool:
+        """Whether `run`, an identifier that `lock` gave, still holds this folder."""
+        try:
+            return (self.path / RUN).read_text() == run
+        except OSError:
+            return False

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError, nearest
-from paribus.results.files import read_json, write_bytes, write_json
+from paribus.files import write_bytes
+from paribus.results.files import read_json, write_json
 from paribus.tasks.suite import Suite, TaskItems
 from paribus.tasks.task import Item
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from paribus.data.corpora import corpus
 from paribus.errors import ParibusError
+from paribus.files import write_bytes
 from paribus.study import Data
 
 URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
@@ -46,18 +47,13 @@ def _download(target: Path) -> None:
     try:
         with urllib.request.urlopen(URL, timeout=TIMEOUT_SECONDS) as response:
             content = _checked(response.read(), URL)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name}.{os.getpid()}.part")
-        partial.write_bytes(content)
-        partial.replace(target)
+        write_bytes(target, content)
     except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
         raise ParibusError(
             f"cannot download {URL} ({reason}); put the file at <folder>/{FILE.as_posix()} and set "
             "PARIBUS_DATA=<folder>, or use data.corpus = 'pydoc', which needs no network"
         ) from None
-    except OSError as error:
-        raise ParibusError(f"cannot write the cache {target}: {error.strerror}") from None
 
 
 def _checked(content: bytes, source: str) -> bytes:

@@ -15,6 +15,7 @@ import vl_convert
 
 from paribus.analysis import Analysis
 from paribus.decision import Verdict
+from paribus.files import write_bytes
 from paribus.report import tables
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, draw
@@ -23,7 +24,6 @@ from paribus.report.paper.material import Material
 from paribus.report.paper.prose import compose
 from paribus.report.tasks import task_contrast_table, task_table
 from paribus.results import Results
-from paribus.results.files import write_bytes
 from paribus.study.canonical import canonical_json
 from paribus.study.text import drawable
 

@@ -1,0 +1,190 @@
+"""Writing so that a file or a folder is either whole or not there. All that we write goes this way.
+
+What is written has another name first (`.<name>.<random>.part`); it is brought to the disk, then
+renamed. Its writer holds a lock on it meanwhile, so what a killed process has left can be told from
+what another one is writing, and `sweep` removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from paribus.errors import ParibusError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where an open file cannot be removed anyway
+    fcntl = None
+
+PART = ".part"
+
+_is_allowed: Callable[[], bool] | None = None  # of this process; see `fence`
+
+
+def fence(is_allowed: Callable[[], bool]) -> None:
+    """From now on this process writes only while `is_allowed()`; ParibusError where it is not.
+
+    For a worker that might outlive its run: what another run has finished must stay as it is.
+    """
+    global _is_allowed
+    _is_allowed = is_allowed
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path` atomically; folders are made as needed.
+
+    Raises ParibusError where that fails; an older file is then still there.
+    """
+    with _told(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = _new_file(path)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                _store(file, content)
+                os.chmod(partial, 0o644)  # mkstemp's 0600 would hide results from colleagues
+                _require_allowed(path)
+                os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(partial)
+            raise
+        _sync(path.parent)
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A new folder to write into, which becomes `path` at the end and is gone after an error.
+
+    `path` itself may be there as long as it is empty. Raises ParibusError where it cannot be made;
+    errors of the body keep their own words.
+    """
+    path = path.absolute()
+    with _told(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{path.name}.*{PART}"):
+            _remove_if_left(left)
+        partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
+    held = _hold(partial)
+    try:
+        yield partial
+        with _told(path):
+            os.chmod(partial, 0o755)
+            for inner in (partial, *(p for p in partial.rglob("*") if p.is_dir())):
+                _sync(inner)
+            _require_allowed(path)
+            os.replace(partial, path)
+            _sync(path.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder with all that it holds; to everyone else it is gone at once."""
+    if not path.exists():
+        return
+    with _told(path, "remove"):
+        away = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
+        try:
+            os.replace(path, away / path.name)
+        finally:
+            shutil.rmtree(away, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes have left half-written in `folder` and below."""
+    for here, folders, names in os.walk(folder):
+        for name in [name for name in (*folders, *names) if _is_partial(name)]:
+            _remove_if_left(Path(here) / name)
+            if name in folders:
+                folders.remove(name)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _store(file: BinaryIO, content: bytes) -> None:
+    """Every byte that we write is written here."""
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that has no such thing
+            raise
+    finally:
+        os.close(handle)
+
+
+def _new_file(path: Path) -> tuple[int, str]:
+    """(handle, path) of an empty file beside `path`, held by this process."""
+    while True:
+        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
+        if fcntl is None:
+            return handle, partial
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle, partial
+        os.close(handle)  # swept between the two
+
+
+def _hold(folder: Path) -> int | None:
+    if fcntl is None:
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    return handle
+
+
+def _is_partial(name: str) -> bool:
+    return name.startswith(".") and name.endswith(PART)
+
+
+def _remove_if_left(path: Path) -> None:
+    """Remove a half-written file or folder that nobody holds."""
+    handle = None
+    with contextlib.suppress(OSError):  # held by its writer, gone meanwhile, or not ours to remove
+        if fcntl is not None:
+            handle = os.open(path, os.O_RDONLY)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if handle is not None:
+        os.close(handle)
+
+
+def _require_allowed(path: Path) -> None:
+    if _is_allowed is not None and not _is_allowed():
+        raise ParibusError(f"{path} is not written: the run that this was part of is over")
+
+
+@contextlib.contextmanager
+def _told(path: Path, doing: str = "write") -> Iterator[None]:
+    """An OSError as one line that names `path` and the way out."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        way_out = "make room and run again" if full else "choose another folder"
+        raise ParibusError(f"cannot {doing} {path}: {error.strerror or error}; {way_out}") from None

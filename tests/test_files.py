@@ -1,0 +1,146 @@
+"""Files and folders that are whole or not there, whoever is killed in between."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus import files
+from paribus.errors import ParibusError
+from paribus.files import remove_folder, sweep, whole_folder, write_bytes
+
+# Holds a half-written file and a half-written folder until it is killed.
+WRITER = """
+import sys, time
+from pathlib import Path
+from paribus import files
+def store(file, content):
+    file.write(content[:1]); file.flush()
+    print("writing", flush=True)
+    time.sleep(60)
+files._store = store
+with files.whole_folder(Path(sys.argv[1]) / "folder") as folder:
+    files.write_bytes(folder / "in.bin", b"content")
+"""
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Any:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "writing\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_what_a_killed_writer_left_is_swept_and_what_is_under_way_is_not(
+    writer: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    (partial,) = tmp_path.glob(".folder.*.part")
+    assert [path.name[:8] for path in partial.iterdir()] == [".in.bin."]
+    sweep(tmp_path)
+    assert list(partial.iterdir())
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    (tmp_path / "mine.part").write_text("not ours")
+    sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.part"]
+
+
+def test_a_folder_written_again_takes_away_what_was_left_of_it(
+    writer: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    writer.kill()
+    writer.wait()
+    with whole_folder(tmp_path / "folder") as folder:
+        write_bytes(folder / "a", b"1")
+        assert not (tmp_path / "folder").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
+    def fails() -> None:
+        with whole_folder(tmp_path / "a") as folder:
+            (folder / "half").write_text("x")
+            raise OSError("of the body")
+
+    with pytest.raises(OSError, match="of the body"):
+        fails()
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis").write_text("x")
+    with pytest.raises(ParibusError, match="cannot write"), whole_folder(tmp_path / "full"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+    remove_folder(tmp_path / "full")
+    remove_folder(tmp_path / "full")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(errno.ENOSPC, "make room and run again"), (errno.EIO, "another folder")]
+)
+def test_a_failed_write_is_one_line_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, words: str
+) -> None:
+    def fails(file: Any, content: bytes) -> None:
+        file.write(content[: len(content) // 2])
+        raise OSError(code, os.strerror(code))
+
+    write_bytes(tmp_path / "a", b"old")
+    monkeypatch.setattr(files, "_store", fails)
+    with pytest.raises(ParibusError, match=words) as caught:
+        write_bytes(tmp_path / "a", b"new")
+    assert "\n" not in str(caught.value) and os.strerror(code) in str(caught.value)
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_fenced_process_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that outlived its run must not touch what a later run has finished."""
+    monkeypatch.setattr(files, "_is_allowed", None)
+    run = tmp_path / "run"
+    files.fence(run.is_file)
+    run.write_text("")
+    write_bytes(tmp_path / "a", b"ours")
+    run.unlink()
+    with pytest.raises(ParibusError, match="is over"):
+        write_bytes(tmp_path / "a", b"late")
+    with pytest.raises(ParibusError, match="is over"), whole_folder(tmp_path / "b"):
+        pass
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"ours")]
+
+
+def test_everything_is_written_in_one_place() -> None:
+    """No other module of ours writes, renames or removes: faults and kills are met in `files`."""
+    source = Path(files.__file__).parent
+    strays = ("write_bytes(", "write_text(", ".mkdir(", "os.replace(", "save_file(", "mkdtemp(")
+    allowed = {
+        "files.py",
+        "execution/memory.py",  # /proc
+    }
+    found = [
+        f"{path.relative_to(source)}: {line.strip()}"
+        for path in source.rglob("*.py")
+        if path.relative_to(source).as_posix() not in allowed
+        for line in path.read_text().splitlines()
+        if any(f".{stray.lstrip('.')}" in line for stray in strays)
+    ]
+    assert found == ["results/store.py: self.path.mkdir(parents=True, exist_ok=True)"], found
+
+
+def test_sweeping_waits_for_nobody(tmp_path: Path) -> None:
+    began = time.monotonic()
+    sweep(tmp_path / "nowhere")
+    assert time.monotonic() - began < 1
