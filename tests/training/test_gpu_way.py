@@ -45,7 +45,7 @@ def state(stack: Stack) -> list[bytes]:
     found = []
     for r in range(len(stack.seeds)):
         one = stack.state(r)
-        found += [one.weights.tobytes(), one.mean.tobytes(), one.measured.tobytes()]
+        found += [values.tobytes() for values in one.arrays.values()]
     return found
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from paribus.data import Dataset
+from paribus.errors import ParibusError
 from paribus.probes import shipped_probes
 from paribus.study import Study
 from paribus.training import COLUMNS, Stack
@@ -180,7 +182,68 @@ def test_restoring_goes_on_to_the_same_bits(stack_of: Callable[..., Stack], done
     np.testing.assert_array_equal(train(after, 20 - done), expected)
     assert after.batch_digests == straight.batch_digests
     for r in range(2):
-        assert after.state(r).weights.tobytes() == straight.state(r).weights.tobytes()
+        assert_equal_bytes(after.state(r).arrays, straight.state(r).arrays)
+
+
+def assert_equal_bytes(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert found[name].tobytes() == values.tobytes(), name
+
+
+def test_a_state_is_named_arrays(stack_of: Callable[..., Stack]) -> None:
+    stack = stack_of([1, 2])
+    stack.step()
+    state, weights = stack.state(1), stack.parameters(1)
+    kinds = ("weights", "exp_avg", "exp_avg_sq")
+    assert state.arrays.keys() == {f"{kind}/{name}" for kind in kinds for name in weights} | {
+        "measured"
+    }
+    for name, value in weights.items():
+        assert state.arrays[f"weights/{name}"].tobytes() == value.tobytes()
+        assert state.arrays[f"exp_avg/{name}"].shape == value.shape
+    assert state.measured.shape == (1, len(COLUMNS) + len(stack.probe_columns))
+
+
+def test_the_order_of_names_does_not_matter(stack_of: Callable[..., Stack]) -> None:
+    stack = stack_of([1])
+    train(stack, 2)
+    state = stack.state(0)
+    turned = replace(state, arrays=dict(reversed(state.arrays.items())))
+    other = stack_of([1])
+    other.restore([turned])
+    assert_equal_bytes(other.state(0).arrays, state.arrays)
+
+
+QKV = "exp_avg/blocks.0.attention.qkv.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda arrays: arrays.pop(QKV), f"has no '{QKV}'"),
+        (lambda arrays: arrays.update(more=np.zeros(1)), "has 'more', which is not trained here"),
+        (
+            lambda arrays: arrays.update({QKV: arrays[QKV].T}),
+            rf"has '{QKV}' as \(16, 48\); here it is \(48, 16\)",
+        ),
+        (lambda arrays: arrays.update(measured=arrays["measured"][:, :4]), "has 'measured' as"),
+    ],
+)
+def test_a_state_of_something_else_is_refused_by_name(
+    stack_of: Callable[..., Stack], change: Callable[[dict[str, np.ndarray]], object], words: str
+) -> None:
+    stack = stack_of([1, 2])
+    stack.step()
+    states = [stack.state(r) for r in range(2)]
+    arrays = dict(states[1].arrays)
+    change(arrays)
+    fresh = stack_of([1, 2])
+    untouched = fresh.state(0)
+    with pytest.raises(ParibusError, match=words):
+        fresh.restore([states[0], replace(states[1], arrays=arrays)])
+    assert fresh.t == 0
+    assert_equal_bytes(fresh.state(0).arrays, untouched.arrays)
 
 
 def test_states_of_different_steps_are_no_stack(stack_of: Callable[..., Stack]) -> None:
@@ -204,7 +267,7 @@ def test_bfloat16_is_close_and_keeps_float32_weights(stack_of: Callable[..., Sta
     exact = train(stack_of([1]), 8)[0, :, 0]
     mixed = stack_of([1], training__precision="bfloat16")
     assert np.abs(train(mixed, 8)[0, :, 0] - exact).max() < 0.02
-    assert mixed.state(0).weights.dtype == np.float32
+    assert {values.dtype for values in mixed.state(0).arrays.values()} == {np.dtype(np.float32)}
     assert (train(stack_of([1], training__precision="bfloat16"), 8)[0, :, 0] != exact).any()
 
 

@@ -10,7 +10,7 @@ from paribus.execution.record import predict_on
 from paribus.execution.trial import build_stack
 from paribus.model import build_model, load_parameters, require_initializers
 from paribus.study import Study
-from paribus.training import Stack
+from paribus.training import MEASURED, Stack
 
 GRAPHED_STEPS = 3  # the first of a kind of steps runs as it is written, the second is recorded
 
@@ -64,8 +64,8 @@ def _require_untouched(study: Study, probed: Stack, bare: Stack) -> None:
     bare.step()
     for replica in range(len(bare.seeds)):
         ours, theirs = probed.state(replica), bare.state(replica)
-        for name in ("weights", "mean", "square"):
-            if getattr(ours, name).tobytes() != getattr(theirs, name).tobytes():
+        for name, values in ours.arrays.items():
+            if name != MEASURED and values.tobytes() != theirs.arrays[name].tobytes():
                 raise ParibusError(
                     f"a probe of probes.own = {list(study.probes.own)} changes the "
                     f"training ({name}); a probe must not write to what it sees"

@@ -121,15 +121,7 @@ def _restore(stack: Stack, folders: list[TrialFolder]) -> tuple[float, int]:
         return 0.0, len(stack.seeds)
     stack.restore(
         [
-            ReplicaState(
-                t=about["t"],
-                weights=arrays["weights"],
-                mean=arrays["mean"],
-                square=arrays["square"],
-                measured=arrays["measured"],
-                batch_digest=about["batch_digest"],
-                diverged_at=about["diverged_at"],
-            )
+            ReplicaState(about["t"], arrays, about["batch_digest"], about["diverged_at"])
             for arrays, about in loaded
         ]
     )
@@ -142,12 +134,6 @@ def _restore(stack: Stack, folders: list[TrialFolder]) -> tuple[float, int]:
 def _write_checkpoints(stack: Stack, folders: list[TrialFolder], seconds: float, size: int) -> None:
     for replica, folder in enumerate(folders):
         state = stack.state(replica)
-        arrays = {
-            "weights": state.weights,
-            "mean": state.mean,
-            "square": state.square,
-            "measured": state.measured,
-        }
         about = {
             "t": state.t,
             "batch_digest": state.batch_digest,
@@ -155,4 +141,4 @@ def _write_checkpoints(stack: Stack, folders: list[TrialFolder], seconds: float,
             "seconds": seconds,
             "stack": size,
         }
-        folder.write_checkpoint(arrays, about)
+        folder.write_checkpoint(state.arrays, about)

@@ -39,6 +39,11 @@ class Rows(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._shapes)
 
+    @property
+    def first(self) -> dict[str, Tensor]:
+        """{parameter name: [*shape]} of the first replica; views as well."""
+        return {name: rows[0] for name, rows in self.items()}
+
     def pieces(self, names: Iterable[str]) -> list[Tensor]:
         """[R, n] each: the numbers of `names` in as few views as they lie together in."""
         spans: list[tuple[int, int]] = []

@@ -15,7 +15,7 @@ statistics of a probe.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -52,6 +52,7 @@ from paribus.training.side_by_side import SideBySide
 # Measured at every step by the engine itself, with their units; probes add their own columns.
 COLUMNS = {"train_loss": "nats/token", "grad_norm": "L2", "learning_rate": "1"}
 NEVER = -1
+WEIGHTS, MEASURED = "weights", "measured"  # names in `ReplicaState.arrays`
 
 
 @dataclass(frozen=True)
@@ -60,19 +61,22 @@ class ReplicaState:
 
     Attributes:
         t: steps done.
-        weights, mean, square: [N] float32, in the engine's order of parameters.
-        measured: [t, C] float32: COLUMNS, then `Stack.probe_columns`; NaN where not measured.
+        arrays: float32, by name: `weights/<parameter>`, what the optimizer keeps for it such as
+            `exp_avg/<parameter>`, and `measured` [t, C]: COLUMNS, then `Stack.probe_columns`; NaN
+            where not measured.
         batch_digest: the running digest of its batches.
         diverged_at: the step at which it turned non-finite, or None.
     """
 
     t: int
-    weights: np.ndarray
-    mean: np.ndarray
-    square: np.ndarray
-    measured: np.ndarray
+    arrays: Mapping[str, np.ndarray]
     batch_digest: str
     diverged_at: int | None
+
+    @property
+    def measured(self) -> np.ndarray:
+        """[t, C] of `arrays`."""
+        return self.arrays[MEASURED]
 
 
 class _Kind(NamedTuple):
@@ -273,36 +277,55 @@ class Stack:
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
         """The present weights of one replica by parameter name, float32."""
         rows = Rows(self._weights.detach()[replica : replica + 1], self._shapes)
-        return {name: row[0].cpu().numpy().copy() for name, row in rows.items()}
+        return {name: values.cpu().numpy().copy() for name, values in rows.first.items()}
 
     def state(self, replica: int) -> ReplicaState:
         """A copy of everything that replica number `replica` goes on from."""
         at = int(self._diverged_at[replica])
+        named = {
+            f"{kind}/{name}": values.cpu().numpy().copy()
+            for kind, rows in self._named.items()
+            for name, values in Rows(rows[replica : replica + 1], self._shapes).first.items()
+        }
         return ReplicaState(
             t=self.t,
-            weights=self._weights[replica].detach().cpu().numpy().copy(),
-            mean=self._adamw.mean[replica].cpu().numpy().copy(),
-            square=self._adamw.square[replica].cpu().numpy().copy(),
-            measured=self._measured.all()[:, replica].copy(),
+            arrays=named | {MEASURED: self._measured.all()[:, replica].copy()},
             batch_digest=self.batch_digests[replica],
             diverged_at=None if at == NEVER else at,
         )
 
     @torch.no_grad()
     def restore(self, states: Sequence[ReplicaState]) -> None:
-        """Go on from states of one step, one per seed and in the order of the seeds."""
+        """Go on from states of one step, one per seed and in the order of the seeds.
+
+        Raises ParibusError, and changes nothing, where a state has other arrays than this stack.
+        """
         steps = {state.t for state in states}
         if len(states) != len(self.seeds) or len(steps) != 1:
             raise ValueError(f"{len(self.seeds)} states of one step are needed, not {steps}")
+        n_columns = len(COLUMNS) + len(self.probe_columns)
+        expected = {f"{kind}/{name}": s for kind in self._named for name, s in self._shapes.items()}
+        for state in states:
+            _require_shapes(state.arrays, expected | {MEASURED: (state.t, n_columns)})
         self.t = steps.pop()
         for r, state in enumerate(states):
-            self._weights[r] = torch.from_numpy(state.weights)
-            self._adamw.mean[r] = torch.from_numpy(state.mean)
-            self._adamw.square[r] = torch.from_numpy(state.square)
+            for kind, rows in self._named.items():
+                for name, place in Rows(rows[r : r + 1], self._shapes).first.items():
+                    place.copy_(torch.from_numpy(state.arrays[f"{kind}/{name}"]))
             self._alive[r] = state.diverged_at is None
             self._diverged_at[r] = NEVER if state.diverged_at is None else state.diverged_at
         self._feed.restart(self.t, [state.batch_digest for state in states])
         self._measured.replace(np.stack([state.measured for state in states], axis=1))
+
+    @property
+    def _named(self) -> dict[str, Tensor]:
+        """[R, N] each: the weights, and what the optimizer keeps for them."""
+        adamw = self._adamw
+        return {
+            WEIGHTS: self._weights.detach(),
+            "exp_avg": adamw.mean,
+            "exp_avg_sq": adamw.square,
+        }
 
     def _begin(self, phase: str) -> None:
         if self.on_phase:
@@ -388,6 +411,25 @@ class Stack:
     def _column(self, values: list[float]) -> Tensor:
         """[R, 1] float32 on the device."""
         return torch.tensor(values, dtype=torch.float32, device=self.device)[:, None]
+
+
+def _require_shapes(
+    arrays: Mapping[str, np.ndarray], expected: Mapping[str, Sequence[int]]
+) -> None:
+    """Raise ParibusError where `arrays` have other names or shapes than what is trained."""
+    words = None
+    for name in sorted(expected.keys() | arrays.keys()):
+        if name not in arrays:
+            words = f"has no '{name}'"
+        elif name not in expected:
+            words = f"has '{name}', which is not trained here"
+        elif arrays[name].shape != tuple(expected[name]):
+            words = f"has '{name}' as {arrays[name].shape}; here it is {tuple(expected[name])}"
+        if words:
+            raise ParibusError(
+                f"the checkpoint is of another model, optimizer or probes: it {words}; go on with "
+                "what it was written by, or delete it and train the trial again"
+            )
 
 
 def _checked(values: object, shape: tuple[int, ...]) -> Tensor:
