@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from paribus.data import Dataset, batch
-from paribus.model import build_model, load_parameters
+from paribus.model import build_model, load_parameters, parameter_uses
 from paribus.probes import shipped_probes
 from paribus.study import Setting, Study
 from paribus.training import COLUMNS, Stack, is_decayed
@@ -43,8 +43,9 @@ def plain_autocast(setting: Setting, seed: int, dataset: Dataset) -> np.ndarray:
     load_parameters(model, Stack(setting, [seed], dataset).parameters(0))
     spec = setting.training.optimizer
     groups: dict[bool, list[torch.Tensor]] = {True: [], False: []}
+    uses = parameter_uses(model)
     for name, parameter in model.named_parameters():
-        groups[is_decayed(name, parameter, spec.decay)].append(parameter)
+        groups[is_decayed(uses[name], spec.decay)].append(parameter)
     optimizer = torch.optim.AdamW(
         [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}],
         lr=spec.learning_rate,

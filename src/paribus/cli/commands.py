@@ -52,14 +52,29 @@ def studies() -> None:
 
 
 def show(
-    study: StudyName, *, set_: Overrides = None, workers: Workers = None, device: Where = "auto"
+    study: StudyName,
+    *,
+    parameters: Annotated[
+        bool,
+        Parameter(negative=(), help="Every parameter: how it starts, and what decays it."),
+    ] = False,
+    set_: Overrides = None,
+    workers: Workers = None,
+    device: Where = "auto",
 ) -> None:
     """Show what a study would do: its arms, its cost on this machine, its whole specification."""
-    from paribus.execution import estimate
-
     loaded = _load(study, set_)
-    cost = estimate(loaded, workers=workers, device=device)
-    for part in tables.study(loaded, cost):
+    if parameters:
+        from paribus.cli import parameter_table
+        from paribus.execution.parameters import parameter_rows, parameter_warnings
+
+        rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
+        parts = parameter_table.parameters(loaded, rows, parameter_warnings(loaded))
+    else:
+        from paribus.execution import estimate
+
+        parts = tables.study(loaded, estimate(loaded, workers=workers, device=device))
+    for part in parts:
         console.print(part)
 
 

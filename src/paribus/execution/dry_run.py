@@ -8,7 +8,12 @@ from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.execution.record import predict_on
 from paribus.execution.trial import build_stack
-from paribus.model import build_model, load_parameters, require_initializers
+from paribus.model import (
+    build_model,
+    load_parameters,
+    require_initializers,
+    undeclared_projections,
+)
 from paribus.study import Study
 from paribus.training import MEASURED, Stack
 
@@ -23,10 +28,11 @@ def dry_run(
     stack_size: int,
     *,
     graphs: bool = True,
-) -> None:
+) -> list[str]:
     """A step and an evaluated window of `arm`, kept nowhere: what fails, fails now.
 
-    On a GPU further steps follow, of which one is recorded and replayed. Raises ParibusError.
+    On a GPU further steps follow, of which one is recorded and replayed. Returns what the user is
+    to be warned of, a line each. Raises ParibusError.
     """
     setting = study.setting(arm)
     small = setting.training.model_copy(update={"batch_size": 1})
@@ -51,6 +57,7 @@ def dry_run(
         # A full window and a shorter one, which the end of a text and short questions are.
         window = dataset.validation[: setting.data.seq_len + setting.data.seq_len // 2 + 1]
         predict_on(model.to(device), dataset, window, setting.data.seq_len)
+        return undeclared_projections(model, setting)
     except ParibusError:
         raise
     except Exception as error:

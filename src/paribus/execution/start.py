@@ -84,8 +84,9 @@ def _check(pool: Pool, study: Study, size: int) -> None:
     for i, arm in enumerate(study.arms):
         asked.append(pool.workers[i % len(pool.workers)])
         asked[-1].send({"do": "check", "arm": arm, "stack": size})
-    for worker in asked:
-        _await(pool, worker, "checked")
+    warnings = [line for worker in asked for line in _await(pool, worker, "checked")["warnings"]]
+    for line in dict.fromkeys(warnings):
+        logging.getLogger("paribus").warning("%s", line)
 
 
 def _await(pool: Pool, worker: Worker, event: str) -> Message:

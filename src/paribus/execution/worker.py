@@ -108,8 +108,8 @@ def _work(tell: Any) -> None:
             tell("finished")
             continue
         if task["do"] == "check":
-            dry_run(study, arm, dataset, device, task["stack"], graphs=graphs)
-            tell("checked", arm=arm)
+            warnings = dry_run(study, arm, dataset, device, task["stack"], graphs=graphs)
+            tell("checked", arm=arm, warnings=warnings)
             continue
         if task["do"] == "fit":
             fit, why = largest_stack(

@@ -13,12 +13,15 @@ from paribus.model.embedding_norms import embedding_norm, embedding_norm_class, 
 from paribus.model.gpt import GPT
 from paribus.model.initialization import (
     InitialParameter,
+    InitialRule,
     initial_parameters,
+    initial_rules,
     require_initializers,
 )
 from paribus.model.observe import EVERY_BLOCK, LOGITS, Column, Probe, StepView, capture, is_there
 from paribus.model.own import load_own
 from paribus.model.rows import Rows, role
+from paribus.model.uses import ParameterUse, parameter_uses, undeclared_projections
 
 __all__ = [
     "EVERY_BLOCK",
@@ -27,7 +30,9 @@ __all__ = [
     "Column",
     "Dropout",
     "InitialParameter",
+    "InitialRule",
     "KeyValueCache",
+    "ParameterUse",
     "Probe",
     "Rows",
     "StepView",
@@ -38,11 +43,14 @@ __all__ = [
     "embedding_norm_class",
     "embedding_norm_names",
     "initial_parameters",
+    "initial_rules",
     "is_there",
     "load_own",
     "load_parameters",
+    "parameter_uses",
     "require_initializers",
     "role",
     "training_flops_per_token",
+    "undeclared_projections",
     "weight_shapes",
 ]

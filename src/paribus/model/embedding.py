@@ -16,6 +16,8 @@ class Embedding(nn.Module):
     The first token stands at position `start`.
     """
 
+    undecayed = ("norm",)
+
     def __init__(self, setting: Setting, vocab_size: int) -> None:
         super().__init__()
         d_model = setting.model.d_model

@@ -30,6 +30,8 @@ class Attention(nn.Module):
     With a cache x continues the text read before, and `layer` says whose keys and values to use.
     """
 
+    residual_projections = ("out",)
+
     def __init__(self, setting: Setting, vocab_size: int) -> None:
         super().__init__()
         model = setting.model
@@ -70,6 +72,8 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """GELU(x W_up) W_down: x_BTD -> [B, T, D]."""
 
+    residual_projections = ("down",)
+
     def __init__(self, setting: Setting, vocab_size: int) -> None:
         super().__init__()
         model = setting.model
@@ -89,6 +93,8 @@ class LayerNorm(nn.LayerNorm):
 
 class Block(nn.Module):
     """Pre-LN residual block: x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    undecayed = ("attention_norm", "mlp_norm")
 
     def __init__(self, setting: Setting, vocab_size: int, folder: Path) -> None:
         super().__init__()
@@ -116,6 +122,8 @@ class GPT(nn.Module):
     block's input; its token matrix is also the output head (Press & Wolf 2017). `folder` is where
     the import paths of the user's own modules start.
     """
+
+    undecayed = ("final_norm",)
 
     def __init__(self, setting: Setting, vocab_size: int, folder: Path | None = None) -> None:
         super().__init__()

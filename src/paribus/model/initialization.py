@@ -3,7 +3,7 @@
 The stream is keyed by (seed, parameter name), so a parameter that two arms share starts bit-equal
 in both, whatever else an arm adds, removes or draws. GPT-2's initialisation (Radford et al. 2019):
 normal matrices, projections into the residual stream scaled by 1 / sqrt(2 n_layer), zero biases,
-unit gains.
+unit gains. Which projections those are, the parts declare (`uses`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,34 @@ import numpy as np
 from torch import Tensor, nn
 
 from paribus.errors import ParibusError
+from paribus.model.uses import ParameterUse, parameter_uses
 from paribus.streams import stream
 from paribus.study import Setting
 
 CONSTRUCTED = "as constructed"
-RESIDUAL_PROJECTIONS = ("attention.out.weight", "mlp.down.weight")
+ONES = "ones"
+
+
+@dataclass(frozen=True)
+class InitialRule:
+    """How a parameter gets its value at step 0; `std` is 0 for a constant, None where unknown."""
+
+    text: str
+    std: float | None
+    drawn: bool = False
 
 
 @dataclass(frozen=True)
 class InitialParameter:
-    """A parameter's value at step 0, the rule that gave it, and the digest of its bytes."""
+    """A parameter's value at step 0, the rule that gave it, and the digest of its bytes.
+
+    `std` is that of the distribution it was drawn from: 0 for a constant, None where its module or
+    its constructor gave the value.
+    """
 
     value: np.ndarray
     rule: str
+    std: float | None = None
 
     @property
     def record(self) -> dict[str, object]:
@@ -45,13 +60,27 @@ def initial_parameters(
     model: nn.Module, setting: Setting, seed: int
 ) -> dict[str, InitialParameter]:
     """The initial value of every parameter of `model`, float32, by name."""
-    drawing = {
-        path: module for path, module in model.named_modules() if hasattr(module, "init_parameter")
-    }
+    drawing, uses = _drawing(model), parameter_uses(model)
     return {
-        name: _initial(name, parameter, drawing, setting, seed)
+        name: _initial(name, parameter, uses[name], drawing, setting, seed)
         for name, parameter in model.named_parameters()
     }
+
+
+def initial_rules(model: nn.Module, setting: Setting) -> dict[str, InitialRule]:
+    """The rule of every parameter of `model`, by name; nothing large is drawn.
+
+    Only modules with an `init_parameter` are asked for a value; else `model` may be on "meta".
+    """
+    drawing, uses = _drawing(model), parameter_uses(model)
+    rules = {}
+    for name, parameter in model.named_parameters():
+        if _own_initializer(drawing, name) is not None:
+            own = _initial(name, parameter, uses[name], drawing, setting, seed=0)
+            rules[name] = InitialRule(own.rule, own.std)
+        else:
+            rules[name] = _rule(name, tuple(parameter.shape), uses[name], setting)
+    return rules
 
 
 def require_initializers(first: nn.Module, second: nn.Module, setting: Setting) -> None:
@@ -70,7 +99,12 @@ def require_initializers(first: nn.Module, second: nn.Module, setting: Setting) 
 
 
 def _initial(
-    name: str, parameter: Tensor, drawing: Mapping[str, nn.Module], setting: Setting, seed: int
+    name: str,
+    parameter: Tensor,
+    use: ParameterUse,
+    drawing: Mapping[str, nn.Module],
+    setting: Setting,
+    seed: int,
 ) -> InitialParameter:
     """`drawing`: by path, modules that draw parameters of theirs themselves."""
     shape = tuple(parameter.shape)
@@ -85,20 +119,32 @@ def _initial(
             return InitialParameter(
                 _checked(value, shape, name), f"{type(owner).__name__}.init_parameter{salted}"
             )
-    std = _normal_std(name, shape, setting)
+    rule = _rule(name, shape, use, setting)
+    if rule.text == CONSTRUCTED:
+        value = parameter.detach().cpu().numpy().astype(np.float32)
+    elif rule.drawn:
+        value = rng.standard_normal(shape, dtype=np.float32) * np.float32(rule.std)
+    else:
+        value = np.full(shape, rule.text == ONES, np.float32)
+    return InitialParameter(value, f"{rule.text}{salted if rule.drawn else ''}", rule.std)
+
+
+def _rule(name: str, shape: tuple[int, ...], use: ParameterUse, setting: Setting) -> InitialRule:
+    """How a parameter starts that its module does not draw itself."""
+    std = _normal_std(name, shape, use, setting)
     if std is not None:
-        drawn = rng.standard_normal(shape, dtype=np.float32)
-        return InitialParameter(drawn * np.float32(std), f"normal(std={std:.6g}){salted}")
+        return InitialRule(f"normal(std={std:.6g})", std, drawn=True)
     if name.endswith("bias"):
-        return InitialParameter(np.zeros(shape, np.float32), "zeros")
+        return InitialRule("zeros", 0.0)
     if name.endswith("weight"):
-        return InitialParameter(np.ones(shape, np.float32), "ones")
+        return InitialRule(ONES, 0.0)
     # A parameter of the user's own with a name of its own: its constructor knows best.
-    constructed = parameter.detach().cpu().numpy().astype(np.float32)
-    return InitialParameter(constructed, CONSTRUCTED)
+    return InitialRule(CONSTRUCTED, None)
 
 
-def _normal_std(name: str, shape: tuple[int, ...], setting: Setting) -> float | None:
+def _normal_std(
+    name: str, shape: tuple[int, ...], use: ParameterUse, setting: Setting
+) -> float | None:
     """The std of a normally drawn parameter; None for one that is not drawn."""
     init = setting.model.init
     if name == "embedding.tokens.weight":
@@ -107,9 +153,14 @@ def _normal_std(name: str, shape: tuple[int, ...], setting: Setting) -> float | 
         return init.position_std
     if len(shape) < 2 or not name.endswith("weight"):
         return None
-    if init.scale_residual and name.endswith(RESIDUAL_PROJECTIONS):
+    if init.scale_residual and use.residual:
         return init.std / math.sqrt(2 * setting.model.n_layer)
     return init.std
+
+
+def _drawing(model: nn.Module) -> dict[str, nn.Module]:
+    """By path, the modules that draw parameters of theirs themselves."""
+    return {p: module for p, module in model.named_modules() if hasattr(module, "init_parameter")}
 
 
 def _own_initializer(drawing: Mapping[str, nn.Module], name: str) -> tuple[nn.Module, str] | None:

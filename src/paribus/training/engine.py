@@ -39,6 +39,7 @@ from paribus.model import (
     capture,
     initial_parameters,
     is_there,
+    parameter_uses,
     role,
 )
 from paribus.study import Setting
@@ -185,13 +186,14 @@ class Stack:
         # one role lie together, so that probes take few slices.
         decay = setting.training.optimizer.decay
         named = dict(sorted(self._model.named_parameters(), key=lambda named: role(named[0])))
+        uses = parameter_uses(self._model)
         self._shapes = {
             name: parameter.shape
             for wanted in (True, False)
             for name, parameter in named.items()
-            if is_decayed(name, parameter, decay) == wanted
+            if is_decayed(uses[name], decay) == wanted
         }
-        n_decayed = sum(p.numel() for n, p in named.items() if is_decayed(n, p, decay))
+        n_decayed = sum(p.numel() for n, p in named.items() if is_decayed(uses[n], decay))
 
         drawn = [
             initial_parameters(self._model, one, seed)

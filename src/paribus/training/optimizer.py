@@ -8,19 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from paribus.model import ParameterUse
 from paribus.study.spec import Optimizer
 
 # Added to the norm before dividing by it, as in torch.nn.utils.clip_grad_norm_.
 CLIP_EPS = 1e-6
 
 
-def is_decayed(name: str, parameter: nn.Parameter, decay: str) -> bool:
-    """Whether weight decay touches a parameter: matrices only, and never an embedding norm's."""
-    if parameter.ndim < 2 or name.endswith("bias") or name.startswith("embedding.norm."):
-        return False
-    return decay == "matrices" or not name.startswith("embedding.")
+def is_decayed(use: ParameterUse, decay: str) -> bool:
+    """Whether weight decay touches a parameter of that use, under `training.optimizer.decay`."""
+    return use.decays and (decay == "matrices" or not use.table)
 
 
 @dataclass

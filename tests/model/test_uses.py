@@ -1,0 +1,151 @@
+"""How a parameter starts and whether it decays follows what its part declares, not its name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from paribus.cli import main
+from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.execution.dry_run import dry_run
+from paribus.execution.parameters import parameter_rows
+from paribus.model import build_model, initial_parameters, initial_rules, parameter_uses
+from paribus.study import Study
+from paribus.training import is_decayed
+
+IDEAS = '''
+import torch
+from torch import nn
+
+class Silent(nn.Module):
+    """The built-in MLP with other names, as anybody would write it first: nothing is declared."""
+
+    def __init__(self, setting, vocab_size):
+        super().__init__()
+        self.w1, self.w2 = nn.Linear(16, 64), nn.Linear(64, 16)
+
+    def forward(self, x):
+        return self.w2(torch.nn.functional.gelu(self.w1(x)))
+
+class Declared(Silent):
+    residual_projections = ("w2",)
+
+class Nowhere(Silent):
+    residual_projections = ()
+
+class Misspelt(Silent):
+    residual_projections = ("w22",)
+
+class NotATuple(Silent):
+    residual_projections = "w2"
+
+class Whitening(nn.Module):
+    undecayed = ("mixing",)
+
+    def __init__(self, setting, vocab_size):
+        super().__init__()
+        self.mixing = nn.Linear(16, 16)
+        self.rest = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.rest(self.mixing(x))
+'''
+LAST = "blocks.1.mlp.w2.weight"
+RESIDUAL_STD = 0.02 / math.sqrt(2 * 2)
+
+
+@pytest.fixture
+def study_of(small_study: Callable[..., Study], tmp_path: Path) -> Callable[[str], Study]:
+    (tmp_path / "ideas.py").write_text(IDEAS)
+
+    def make(name: str, site: str = "mlp") -> Study:
+        own = {f"model.modules.{site}": f"ideas.py:{name}"}
+        return small_study({"seeds": [1]}, arms={"baseline": {}, "own": {"set": own}})
+
+    return make
+
+
+@pytest.mark.parametrize(("name", "std"), [("Declared", RESIDUAL_STD), ("Nowhere", 0.02)])
+def test_what_writes_to_the_residual_stream_is_declared(
+    study_of: Callable[[str], Study], name: str, std: float
+) -> None:
+    study = study_of(name)
+    setting = study.setting("own")
+    model = build_model(setting, 50, study.folder)
+    initial = initial_parameters(model, setting, seed=1)[LAST]
+    assert initial.std == std
+    assert initial.value.std() == pytest.approx(std, rel=0.06)
+    assert parameter_uses(model)[LAST].residual == (std == RESIDUAL_STD)
+    assert initial_rules(model, setting)[LAST].std == std
+
+
+def test_rules_and_values_say_the_same(study_of: Callable[[str], Study]) -> None:
+    setting = (study := study_of("Declared")).setting("own")
+    model = build_model(setting, 50, study.folder)
+    rules = initial_rules(build_model(setting, 50, study.folder, device="meta"), setting)
+    for name, parameter in initial_parameters(model, setting, seed=1).items():
+        assert (rules[name].text, rules[name].std) == (parameter.rule, parameter.std)
+
+
+def test_a_part_that_declares_nothing_is_told_once(
+    study_of: Callable[[str], Study], small_dataset: Dataset
+) -> None:
+    cpu = torch.device("cpu")
+    (line,) = dry_run(study_of("Silent"), "own", small_dataset, cpu, 1)
+    assert "model.modules.mlp = 'ideas.py:Silent'" in line
+    assert "residual_projections = ('w2',)" in line
+    assert "std 0.02" in line
+    for quiet in ("Declared", "Nowhere"):
+        assert dry_run(study_of(quiet), "own", small_dataset, cpu, 1) == []
+    assert dry_run(study_of("Silent"), "baseline", small_dataset, cpu, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("Misspelt", r"names 'w22'.*did you mean 'w2'"), ("NotATuple", "must be a tuple of names")],
+)
+def test_a_declaration_of_nothing_is_refused(
+    study_of: Callable[[str], Study], name: str, message: str
+) -> None:
+    study = study_of(name)
+    with pytest.raises(ParibusError, match=message):
+        parameter_uses(build_model(study.setting("own"), 50, study.folder))
+
+
+def test_decay_follows_declarations(study_of: Callable[..., Study]) -> None:
+    """Norms are not decayed, matrices in them included; nor is what a part leaves out."""
+    study = study_of("Whitening", "attention")
+    uses = parameter_uses(build_model(study.setting("own"), 50, study.folder))
+    assert not uses["blocks.0.attention.mixing.weight"].decays
+    assert uses["blocks.0.attention.rest.weight"].decays
+    study = study_of("Declared", "block_norm")
+    uses = parameter_uses(build_model(study.setting("own"), 50, study.folder))
+    assert not uses["blocks.0.mlp_norm.w1.weight"].decays
+    assert not uses["blocks.0.attention.out.bias"].decays
+    table = uses["embedding.tokens.weight"]
+    assert is_decayed(table, "matrices") and not is_decayed(table, "linear")
+
+
+def test_the_table_says_how_every_parameter_starts(study_of: Callable[[str], Study]) -> None:
+    rows = {row.name: row for row in parameter_rows(study_of("Declared"), "own")}
+    last = rows["blocks.*.mlp.w2.weight"]
+    assert (last.blocks, last.shape, last.residual, last.weight_decay) == (2, (16, 64), True, 0.1)
+    assert last.rule == "normal(std=0.01)" and last.std == pytest.approx(RESIDUAL_STD)
+    bias = rows["blocks.*.mlp.w2.bias"]
+    assert (bias.rule, bias.std, bias.weight_decay, bias.optimizer) == ("zeros", 0, 0, "adamw")
+
+
+def test_show_prints_the_table_and_the_warning(
+    study_of: Callable[[str], Study], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "study.json").write_text(study_of("Silent").model_dump_json())
+    assert main(["show", str(tmp_path / "study.json"), "--parameters"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "parameters of own, where not those of baseline" in said
+    assert "blocks.*.attention.out" in said
+    assert said.count("warning:") == 1
