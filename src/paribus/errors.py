@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
+
+# What an error shows of one word (a path, a name, a number) and in all, in characters.
+LONGEST_WORD = 300
+LONGEST_MESSAGE = 1200
+# Categories of characters that change what a terminal shows, or that it cannot show: control,
+# format (bidirectional ones too), halves of pairs, private, no character, separators of lines.
+UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 class ParibusError(Exception):
@@ -13,7 +21,34 @@ class ParibusError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(one_line(message))
+
+
+def one_line(text: str) -> str:
+    """`text` as a terminal may show it: one line of a bounded length, what is unsafe escaped.
+
+    Values in a message come from files that anybody may have written: an escape sequence must not
+    reach the terminal, and a name of a megabyte must not bury the rest of the message. Words and
+    messages that are too long lose their middle.
+    """
+    words = (_cut(word, LONGEST_WORD) for word in text.split())
+    return _cut(" ".join(map(_escaped, words)), LONGEST_MESSAGE)
+
+
+def _escaped(word: str) -> str:
+    if word.isascii() and word.isprintable():
+        return word
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in UNSAFE else c
+        for c in word
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    left_out = len(text) - most
+    return f"{text[: most * 2 // 3]}...({left_out:,} more)...{text[-(most // 3) :]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -22,7 +57,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     Gives the nearest known name where one is near, else the known names themselves.
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    # difflib takes quadratic time, and a name that long is nobody's typing error.
+    close = difflib.get_close_matches(name[:LONGEST_WORD], names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
     return f"known: {', '.join(names)}" if names else "none is known"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paribus.errors import ParibusError
+from paribus.foreign import WEIGHTS_BYTES, open_regular
 
 try:
     import fcntl
@@ -112,8 +113,8 @@ def sweep(folder: Path) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
+    """SHA-256 of a file's bytes. Raises ParibusError where it is no regular file."""
+    with open_regular(path, WEIGHTS_BYTES) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -167,7 +168,8 @@ def _remove_if_left(path: Path) -> None:
     handle = None
     with contextlib.suppress(OSError):  # held by its writer, gone meanwhile, or not ours to remove
         if fcntl is not None:
-            handle = os.open(path, os.O_RDONLY)
+            # Whatever has such a name: opening a pipe would wait for its writer.
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     if handle is not None:

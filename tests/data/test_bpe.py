@@ -189,10 +189,10 @@ def test_a_tokenizer_that_would_lose_text_is_refused(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "cannot read the tokenizer .*data.tokenizer is 'character' or the path"),
+        (None, "the tokenizer .* does not exist; data.tokenizer is 'character' or the path"),
         (b"{}", r"is no tokenizer.json"),
-        (b"\xff\x00", r"is no tokenizer.json"),
-        (b'{"version": "1.0", "model": {"type": "BPE"', r"is no tokenizer.json"),
+        (b"\xff\x00", r"is not valid JSON"),
+        (b'{"version": "1.0", "model": {"type": "BPE"', r"is not valid JSON"),
     ],
 )
 def test_a_bad_file_is_one_line(content: bytes | None, message: str, tmp_path: Path) -> None:

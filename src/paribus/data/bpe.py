@@ -7,7 +7,6 @@ text is one too, and each character of it belongs to exactly one token, that of 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,11 +18,14 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers.models import BPE
 
 from paribus.errors import ParibusError
+from paribus.foreign import TOKENIZER_BYTES, parse_json, read_bytes
 
 # What the end of a document is called, in the order in which it is looked for: GPT-2, ours, BLOOM.
 ENDS_OF_DOCUMENT = ("<|endoftext|>", "<|endofdocument|>", "</s>")
 # How much of a text an error shows.
 SHOWN = 20
+# A model has a row of weights for every id up to the largest; Gemma's tokenizer has 262,144.
+MOST_TOKENS = 2**20
 
 
 @dataclass(frozen=True)
@@ -48,20 +50,12 @@ class BpeTokenizer:
     @classmethod
     def read(cls, file: Path) -> BpeTokenizer:
         """Raises ParibusError for a file that is missing or is no byte-level BPE tokenizer."""
-        try:
-            content = file.read_bytes()
-            tokenizer = HuggingFaceTokenizer.from_buffer(content)
-            spec = json.loads(content)
-        except OSError as error:
-            raise ParibusError(
-                f"cannot read the tokenizer {file}: {error.strerror}; data.tokenizer is "
-                "'character' or the path of a tokenizer.json"
-            ) from None
-        except Exception as error:  # what the library raises is a plain Exception
-            raise ParibusError(
-                f"{file} is no tokenizer.json of Hugging Face tokenizers ({error}); "
-                "write it anew with Tokenizer.save"
-            ) from None
+        missing = (
+            f"the tokenizer {file} does not exist; data.tokenizer is 'character' or the path of a "
+            "tokenizer.json"
+        )
+        content = read_bytes(file, TOKENIZER_BYTES, missing=missing)
+        tokenizer, spec = _parse(file, content)
         if not isinstance(tokenizer.model, BPE) or not _is_byte_level(spec.get("decoder")):
             raise ParibusError(
                 f"{file} is no byte-level BPE tokenizer, and another one may lose text; use one "
@@ -176,6 +170,20 @@ class BpeTokenizer:
         return frozenset(range(256)) - alone
 
 
+def _parse(file: Path, content: bytes) -> tuple[HuggingFaceTokenizer, dict[str, Any]]:
+    """What the library makes of a file, and the file's own words."""
+    spec = parse_json(content, str(file), "write it anew with Tokenizer.save")
+    try:
+        return HuggingFaceTokenizer.from_buffer(content), spec
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a plain Exception, or a panic of the library's Rust
+        raise ParibusError(
+            f"{file} is no tokenizer.json of Hugging Face tokenizers ({error}); "
+            "write it anew with Tokenizer.save"
+        ) from None
+
+
 def _is_byte_level(decoder: dict[str, Any] | None) -> bool:
     if decoder is None:
         return False
@@ -187,6 +195,11 @@ def _pieces(file: Path, tokenizer: HuggingFaceTokenizer) -> tuple[list[bytes], l
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     if not vocabulary:
         raise ParibusError(f"{file} has an empty vocabulary; train the tokenizer on some text")
+    if max(vocabulary.values()) >= MOST_TOKENS:
+        raise ParibusError(
+            f"{file} has the token id {max(vocabulary.values())}, and ids must be below "
+            f"{MOST_TOKENS:,}; number its tokens from 0 on"
+        )
     added = tokenizer.get_added_tokens_decoder()
     byte_of = _byte_of_character()
     pieces = [b""] * (max(vocabulary.values()) + 1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paribus.errors import ParibusError
+from paribus import foreign
 from paribus.files import write_bytes
 from paribus.study.canonical import canonical_json
 
@@ -27,11 +26,5 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise ParibusError(f"{path} is missing; was the results folder moved in part?") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ParibusError(f"{path} is not valid JSON ({error}); restore it or run again") from None
-    except OSError as error:
-        raise ParibusError(f"cannot read {path}: {error.strerror}") from None
+    missing = f"{path} is missing; was the results folder moved in part?"
+    return foreign.read_json(path, missing=missing)

@@ -42,6 +42,7 @@ from filelock import FileLock, Timeout
 
 from paribus.errors import ParibusError
 from paribus.files import file_digest, sweep, write_bytes
+from paribus.foreign import TABLE_BYTES, WEIGHTS_BYTES, is_regular, open_regular
 from paribus.results.files import read_json, write_json, write_table
 from paribus.study import Study, parse_study
 from paribus.study.canonical import changes
@@ -90,11 +91,17 @@ class Folder:
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Those of `columns` that the file has; all by default."""
-        file = pq.ParquetFile(self.path / name)
-        if columns is None:
-            return file.read()
-        there = set(file.schema_arrow.names)
-        return file.read(columns=[column for column in columns if column in there])
+        path = self.path / name
+        with open_regular(path, TABLE_BYTES) as handle:
+            try:
+                file = pq.ParquetFile(handle)
+                there = set(file.schema_arrow.names)
+                return file.read(columns and [column for column in columns if column in there])
+            except (pa.ArrowException, OSError, MemoryError) as error:
+                raise ParibusError(
+                    f"{path} is not the Parquet file that was written ({error}); restore it, or "
+                    "delete it and run again"
+                ) from None
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ class TrialFolder(Folder):
 
     @property
     def is_finished(self) -> bool:
-        return (self.path / "manifest.json").is_file()
+        return is_regular(self.path / "manifest.json")
 
     def write_json(self, name: str, value: Any) -> None:
         write_json(self.path / name, value)
@@ -123,7 +130,14 @@ class TrialFolder(Folder):
         write_bytes(self.path / "weights.safetensors", content)
 
     def read_weights(self) -> dict[str, np.ndarray]:
-        return safetensors.numpy.load_file(self.path / "weights.safetensors")
+        path = self.path / "weights.safetensors"
+        try:
+            open_regular(path, WEIGHTS_BYTES).close()  # the library opens it by its path
+            return safetensors.numpy.load_file(path)
+        except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+            raise ParibusError(
+                f"{path} does not hold weights ({error}); delete {self.path} and run again"
+            ) from None
 
     def write_checkpoint(self, arrays: Mapping[str, np.ndarray], about: dict[str, Any]) -> None:
         """Arrays and a JSON value `about` them, in one atomic file."""
@@ -157,7 +171,7 @@ class TrialFolder(Folder):
             )
         for name, expected in sealed.items():
             path = self.path / name
-            if not path.is_file():
+            if not is_regular(path):
                 raise ParibusError(
                     f"trial {self.label}: {name} is missing; delete {self.path} and run again"
                 )
@@ -177,12 +191,12 @@ class ResultsFolder(Folder):
 
     @property
     def exists(self) -> bool:
-        return (self.path / "study.json").is_file()
+        return is_regular(self.path / "study.json")
 
     @property
     def has_throughput(self) -> bool:
         """Whether all trials of the study have been timed in turn."""
-        if not (self.path / "throughput.parquet").is_file():
+        if not is_regular(self.path / "throughput.parquet"):
             return False
         table = self.read_columns("throughput.parquet", ["arm", "seed"])
         timed = set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))

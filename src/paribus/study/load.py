@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paribus.errors import ParibusError, nearest
+from paribus.foreign import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 from paribus.study.explain import explain
 from paribus.study.study import Study, override
 
@@ -35,11 +34,7 @@ def load_study(source: str | os.PathLike[str], overrides: Mapping[str, Any] | No
     """
     text, folder, label = _read(source)
     is_json = os.fspath(source).endswith(".json")  # the study.json of a results folder
-    try:
-        table = json.loads(text) if is_json else tomllib.loads(text)
-    except ValueError as error:
-        kind = "JSON" if is_json else "TOML"
-        raise ParibusError(f"{label} is not valid {kind}: {error}") from None
+    table = parse_json(text, label) if is_json else parse_toml(text, label)
     study = parse_study(table, folder=folder, label=label)
     if not overrides:
         return study
@@ -66,11 +61,16 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ParibusError(f"'{text}' must be key=value, such as training.iterations=20")
+    return key.strip(), _value(value)
+
+
+def _value(text: str) -> Any:
+    """What a TOML value says; a text that is none stands for itself."""
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value
-    return key.strip(), parsed
+        table = parse_toml(f"value = {text}", "--set")
+    except MalformedError:
+        return text
+    return table["value"] if table.keys() == {"value"} else text
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
@@ -89,11 +89,10 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
             f"its path, such as ./{name}.toml"
         )
     path = Path(source)
-    try:
-        return path.read_text("utf-8"), path.resolve().parent, path.name
-    except FileNotFoundError:
-        raise ParibusError(f"no study file {path}; give the path of a TOML file") from None
-    except UnicodeDecodeError:
-        raise ParibusError(f"{path} is not UTF-8 text; a study is a TOML file") from None
-    except OSError as error:
-        raise ParibusError(f"cannot read {path}: {error.strerror}") from None
+    text = read_text(
+        path,
+        STUDY_BYTES,
+        missing=f"no study file {path}; give the path of a TOML file",
+        way_out="a study is a TOML file",
+    )
+    return text, path.resolve().parent, path.name

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from paribus.errors import ParibusError
+from paribus.foreign import CODE_BYTES, is_regular, read_bytes
 from paribus.study.spec import Modules
 
 
@@ -30,20 +31,20 @@ def _digests(named: Mapping[str, str], where: str, folder: Path) -> dict[str, st
     digests = {}
     for key, path in named.items():
         file = _source(path.partition(":")[0], folder, f"{where.format(key)} = '{path}'")
-        digests[key] = hashlib.sha256(file.read_bytes()).hexdigest()
+        digests[key] = hashlib.sha256(read_bytes(file, CODE_BYTES)).hexdigest()
     return digests
 
 
 def _source(name: str, folder: Path, where: str) -> Path:
     if name.endswith(".py"):
         file = folder / name
-        if not file.is_file():
+        if not is_regular(file):
             raise ParibusError(f"{where}: no file {file}; paths start at the study's folder")
         return file
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError) as error:
         raise ParibusError(f"{where} cannot be imported: {error}") from None
-    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+    if spec is None or spec.origin is None or not is_regular(spec.origin):
         raise ParibusError(f"{where} cannot be imported: no module named '{name}'")
     return Path(spec.origin)

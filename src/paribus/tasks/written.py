@@ -23,6 +23,7 @@ from typing import Any
 
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
+from paribus.foreign import RECORD_BYTES, is_regular, read_bytes
 from paribus.results.files import read_json, write_json
 from paribus.tasks.suite import Suite, TaskItems
 from paribus.tasks.task import Item
@@ -161,12 +162,13 @@ def read_suite(folder: Path) -> WrittenSuite:
             f"{folder / 'suite.json'} does not describe a suite ({error!r}); write the suite again"
         ) from None
     for name, digest in digests.items():
-        if not (folder / name).is_file() or _digest((folder / name).read_bytes()) != digest:
+        path = folder / name
+        if not is_regular(path) or _digest(read_bytes(path, RECORD_BYTES)) != digest:
             raise ParibusError(
-                f"{folder / name} is missing or not the file that suite.json was written with; "
+                f"{path} is missing or not the file that suite.json was written with; "
                 "restore it or write the suite again"
             )
-    digest = _digest((folder / "suite.json").read_bytes())
+    digest = _digest(read_bytes(folder / "suite.json", RECORD_BYTES))
     return WrittenSuite(folder, tasks, left_out, origin, digest)
 
 

@@ -12,12 +12,14 @@ from pathlib import Path
 from paribus.data.corpora import corpus
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
+from paribus.foreign import MIB, is_regular, read_bytes
 from paribus.study import Data
 
 URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 FILE = Path("tinyshakespeare") / "input.txt"
 TIMEOUT_SECONDS = 30
+MOST_BYTES = 2 * MIB  # it has 1,115,394
 
 
 @corpus("shakespeare")
@@ -26,16 +28,16 @@ def shakespeare(data: Data, folder: Path) -> list[str]:
     own = os.environ.get("PARIBUS_DATA")
     if own:
         file = Path(own) / FILE
-        if not file.is_file():
+        if not is_regular(file):
             raise ParibusError(
                 f"PARIBUS_DATA = '{own}' has no {FILE.as_posix()}; put the text there, "
                 "or unset PARIBUS_DATA to download it"
             )
-        return [_checked(file.read_bytes(), str(file)).decode("utf-8")]
+        return [_checked(read_bytes(file, MOST_BYTES), str(file)).decode("utf-8")]
     cached = cache_folder() / FILE
-    if not cached.is_file():
+    if not cached.exists():
         _download(cached)
-    return [_checked(cached.read_bytes(), str(cached)).decode("utf-8")]
+    return [_checked(read_bytes(cached, MOST_BYTES), str(cached)).decode("utf-8")]
 
 
 def cache_folder() -> Path:
@@ -46,7 +48,7 @@ def cache_folder() -> Path:
 def _download(target: Path) -> None:
     try:
         with urllib.request.urlopen(URL, timeout=TIMEOUT_SECONDS) as response:
-            content = _checked(response.read(), URL)
+            content = _checked(response.read(MOST_BYTES), URL)
         write_bytes(target, content)
     except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)

@@ -1,0 +1,248 @@
+"""Reading what somebody else wrote: the one way in for study files, records, tokenizers and texts.
+
+Such a file may be damaged, or made to do damage. It is opened without waiting and only if it is a
+regular file, so that a named pipe does not hang and a device does not stream; it is refused above
+the size that its kind may have; and what it holds is parsed to a bounded depth. Whatever is wrong
+is one line: the file, the rule, the way out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from paribus.errors import ParibusError
+
+MIB = 2**20
+
+# The largest file of each kind, in bytes.
+STUDY_BYTES = 1 * MIB  # the shipped ones have 3 KiB
+CODE_BYTES = 4 * MIB
+TOKENIZER_BYTES = 256 * MIB  # Gemma's, with 256,000 tokens, has 33 MiB
+RECORD_BYTES = 256 * MIB  # JSON; initial.json of 100,000 parameters has some 20 MiB
+TABLE_BYTES = 64 * 1024 * MIB  # Parquet, read by column
+WEIGHTS_BYTES = 1024 * 1024 * MIB
+TEXT_BYTES = 8 * 1024 * MIB  # all files of a corpus, which is held in memory
+
+# Tables and lists inside one another; a study has five.
+MOST_NESTED = 64
+# Parts of a dotted key. tomllib takes quadratic time for them: 50,000 parts, minutes.
+MOST_KEY_PARTS = 64
+
+CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"
+
+_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MOST_KEY_PARTS}}}")
+
+
+class MalformedError(ParibusError):
+    """A text that is not written in the language that it should be in."""
+
+
+def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") -> BufferedReader:
+    """A regular file of at most `most` bytes, opened for reading.
+
+    `missing` is what to say where there is no such file. Raises ParibusError for anything else: a
+    folder, a pipe, a device, a path that no system has.
+    """
+    name = os.fspath(path)
+    if "\0" in name:
+        raise ParibusError(f"the path '{name}' has a NUL character in it; correct the path")
+    try:
+        # Opening alone may do something to a device, so one that is there is not opened. What is
+        # checked again afterwards is the file that was opened.
+        _require_regular(name, os.stat(name), most)
+        handle = os.open(name, os.O_RDONLY | _flag("O_NONBLOCK") | _flag("O_BINARY"))
+    except FileNotFoundError:
+        raise ParibusError(missing or f"{name} does not exist; correct the path") from None
+    except UnicodeEncodeError:
+        raise ParibusError(f"the path '{name}' is no text; correct the path") from None
+    except OSError as error:
+        raise ParibusError(f"cannot read {name}: {error.strerror}") from None
+    file = os.fdopen(handle, "rb")
+    try:
+        _require_regular(name, os.fstat(file.fileno()), most)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def is_regular(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a regular file; False for whatever cannot be one."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def read_bytes(path: str | os.PathLike[str], most: int, *, missing: str = "") -> bytes:
+    """The content of a regular file of at most `most` bytes. Raises ParibusError."""
+    with open_regular(path, most, missing=missing) as file:
+        try:
+            content = file.read(most + 1)
+        except OSError as error:
+            raise ParibusError(f"cannot read {path}: {error.strerror}") from None
+    if len(content) > most:  # it has grown since it was opened
+        raise ParibusError(_too_large(os.fspath(path), len(content), most))
+    return content
+
+
+def read_text(
+    path: str | os.PathLike[str],
+    most: int,
+    *,
+    missing: str = "",
+    way_out: str = CONVERT,
+) -> str:
+    """The text of a UTF-8 file, its line endings as they are. Raises ParibusError."""
+    return decode(read_bytes(path, most, missing=missing), path, way_out)
+
+
+def decode(
+    content: bytes,
+    path: str | os.PathLike[str],
+    way_out: str = CONVERT,
+) -> str:
+    """The text of the bytes that were read from `path`. Raises ParibusError."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ParibusError(f"{path} is not UTF-8 text (byte {error.start}); {way_out}") from None
+
+
+def parse_json(text: str | bytes, where: str, way_out: str = "correct it") -> Any:
+    """The value of a JSON text; `where` is what errors call it.
+
+    Raises MalformedError for what is no JSON, and ParibusError for what is too deep.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise _nested(where) from None
+    except ValueError as error:
+        raise MalformedError(f"{where} is not valid JSON ({error}); {way_out}") from None
+    _require_flat(value, where)
+    return value
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """The table of a TOML text; `where` is what errors call it.
+
+    Raises MalformedError for what is no TOML, and ParibusError for what is too deep.
+    """
+    if long := _LONG_KEY.search(text):
+        raise ParibusError(
+            f"{where} has a key of more than {MOST_KEY_PARTS} parts: {long[0][:40]}...; no key of "
+            "a study has more than five"
+        )
+    try:
+        value = tomllib.loads(text)
+    except RecursionError:
+        raise _nested(where) from None
+    except ValueError as error:
+        raise MalformedError(f"{where} is not valid TOML: {error}") from None
+    _require_flat(value, where)
+    return value
+
+
+def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
+    """The value of a JSON file of at most RECORD_BYTES. Raises ParibusError."""
+    where = os.fspath(path)
+    way_out = "restore it or run again"
+    text = read_text(path, RECORD_BYTES, missing=missing, way_out=way_out)
+    return parse_json(text, where, way_out)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Every visible file below `folder`, in the order of their paths.
+
+    Hidden files (.DS_Store, .git) are the system's. Links to folders are not followed. Raises
+    ParibusError for a link that leaves the folder, and for what is no regular file.
+    """
+    found: list[Path] = []
+    home = folder.resolve()
+    waiting = [folder]
+    while waiting:
+        try:
+            entries = [entry for entry in os.scandir(waiting.pop()) if entry.name[0] != "."]
+        except OSError as error:
+            raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.is_symlink() and not _leads_into(path, home):
+                raise ParibusError(
+                    f"{path} is a link that leaves {folder} or leads nowhere; put the file itself "
+                    "there, or take the link away"
+                )
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(path)
+            elif not entry.is_dir():
+                found.append(path)
+    yield from sorted(found, key=lambda file: file.relative_to(folder).as_posix())
+
+
+def _leads_into(link: Path, home: Path) -> bool:
+    try:
+        return link.resolve(strict=True).is_relative_to(home)
+    except (OSError, RuntimeError):  # it leads nowhere, or in a circle
+        return False
+
+
+def _flag(name: str) -> int:
+    """A flag of open(2); 0 where the system has none of that name."""
+    return getattr(os, name, 0)
+
+
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def _require_regular(name: str, found: os.stat_result, most: int) -> None:
+    kind = stat.S_IFMT(found.st_mode)
+    if kind != stat.S_IFREG:
+        what = KINDS.get(kind, "no regular file")
+        raise ParibusError(f"{name} is {what} and not a file; give the path of a regular file")
+    if found.st_size > most:
+        raise ParibusError(_too_large(name, found.st_size, most))
+
+
+def _too_large(name: str, size: int, most: int) -> str:
+    return (
+        f"{name} has {size:,} bytes, and a file of its kind may have {most:,}; "
+        "is it the right file?"
+    )
+
+
+def _nested(where: str) -> ParibusError:
+    return ParibusError(
+        f"{where} has lists or tables more than {MOST_NESTED} deep inside one another; "
+        "is it the right file?"
+    )
+
+
+def _require_flat(value: Any, where: str) -> None:
+    """Raise ParibusError where a parsed value is nested too deeply for what comes after."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(MOST_NESTED):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise _nested(where)

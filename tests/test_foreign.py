@@ -1,0 +1,243 @@
+"""Files that somebody else wrote: what is no ordinary file or too large is refused at once."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from paribus.data import load_dataset
+from paribus.data.bpe import BpeTokenizer
+from paribus.errors import LONGEST_MESSAGE, ParibusError, one_line
+from paribus.foreign import (
+    MOST_NESTED,
+    MalformedError,
+    files_below,
+    open_regular,
+    parse_json,
+    parse_toml,
+    read_bytes,
+    read_text,
+)
+from paribus.results import Results, load_results
+from paribus.study import Data, Study, load_study, parse_override
+
+
+@contextmanager
+def at_once(seconds: float = 2.0) -> Iterator[None]:
+    """Far less than a hang takes, and enough for a busy machine."""
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+def make_pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def make_device(path: Path) -> Path:
+    path.symlink_to("/dev/zero")
+    return path
+
+
+def make_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (make_pipe, "is a named pipe and not a file"),
+        (make_device, "is a device and not a file"),
+        (make_folder, "is a folder and not a file"),
+        (lambda path: path, "does not exist"),
+        (lambda path: f"{path}\0", r"has a NUL character in it"),
+        (lambda path: path.with_name("n" * 300), "File name too long"),
+        (lambda path: f"{path}\udcff\ud800", "is no text"),
+    ],
+)
+def test_only_regular_files_are_opened(
+    make: Callable[[Path], Path], message: str, tmp_path: Path
+) -> None:
+    with at_once(), pytest.raises(ParibusError, match=message):
+        read_bytes(make(tmp_path / "it"), 100)
+
+
+def test_a_file_above_its_limit_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(2**40)
+    with at_once(), pytest.raises(ParibusError, match=r"has 1,099,511,627,776 bytes, and .* 100;"):
+        read_bytes(tmp_path / "large", 100)
+    (tmp_path / "small").write_bytes(b"x" * 100)
+    assert read_bytes(tmp_path / "small", 100) == b"x" * 100
+    with pytest.raises(ParibusError, match="has 100 bytes, and a file of its kind may have 99;"):
+        read_bytes(tmp_path / "small", 99)
+
+
+def test_a_file_that_is_swapped_after_the_look_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts is the file that was opened, not the one that lay there before."""
+    (tmp_path / "file").write_text("x")
+    make_pipe(tmp_path / "pipe")
+    looked = os.stat(tmp_path / "file")
+    monkeypatch.setattr("paribus.foreign.os.stat", lambda path: looked)
+    with at_once(), pytest.raises(ParibusError, match="is a named pipe"):
+        open_regular(tmp_path / "pipe", 100)
+
+
+def test_text_that_is_not_utf_8_is_named_by_file_and_byte(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    with pytest.raises(ParibusError, match=r"latin is not UTF-8 text \(byte 3\); convert it"):
+        read_text(tmp_path / "latin", 100)
+
+
+def nested(opening: str, closing: str, depth: int) -> str:
+    return opening * depth + closing * depth
+
+
+@pytest.mark.parametrize("depth", [MOST_NESTED + 1, 500, 100_000])
+def test_deep_nesting_is_refused(depth: int) -> None:
+    with at_once(), pytest.raises(ParibusError, match=r"it has lists or tables more than 64 deep"):
+        parse_json(nested("[", "]", depth), "it")
+    with at_once(), pytest.raises(ParibusError, match=r"it has lists or tables more than 64 deep"):
+        parse_toml(f"x = {nested('[', ']', depth)}", "it")
+    with at_once(), pytest.raises(ParibusError, match=r"--set has lists or tables more than 64"):
+        parse_override(f"seeds={nested('[', ']', depth)}")
+
+
+def test_what_is_not_too_deep_is_read() -> None:
+    value = parse_json(nested("[", "]", MOST_NESTED), "it")
+    assert parse_toml(f"x = {nested('[', ']', MOST_NESTED - 1)}", "it") == {"x": value[0]}
+    assert parse_json("3", "it") == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".".join("a" * 50_000) + " = 1",
+        "[" + ".".join("a" * 50_000) + "]",
+        "x = {" + " . ".join(['"a"'] * 50_000) + " = 1}",
+    ],
+)
+def test_a_key_of_50_000_parts_is_refused_at_once(text: str, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    with at_once(), pytest.raises(ParibusError, match="has a key of more than 64 parts"):
+        load_study(tmp_path / "s.toml")
+
+
+@pytest.mark.parametrize("text", ["a" * 900_000, '"' * 900_000, "a." * 450_000, "a ." * 300_000])
+def test_looking_for_long_keys_takes_linear_time(text: str) -> None:
+    with at_once(), pytest.raises(ParibusError):
+        parse_toml(text, "it")
+
+
+def test_an_ordinary_text_has_no_long_key() -> None:
+    value = "... and so on. " * 100 + "1.2.3.4"
+    assert parse_toml(f'x = """{value}"""', "it") == {"x": value}
+    with pytest.raises(MalformedError, match="is not valid TOML"):
+        parse_toml("x", "it")
+
+
+def test_an_override_is_one_value() -> None:
+    assert parse_override("training.iterations=3\n[arms.x]") == (
+        "training.iterations",
+        "3\n[arms.x]",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[31mred\x07", r"a\x1b[31mred\x07"),
+        ("two\nlines\ttab", "two lines tab"),
+        ("\u202eright to left\u2066", r"\u202eright to left\u2066"),
+        ("half \ud800 of a pair", r"half \ud800 of a pair"),
+        ("\ufffe \x85 \x9b", r"\ufffe \x9b"),
+        ("größer 東京 θ ≥ 3", "größer 東京 θ ≥ 3"),
+    ],
+)
+def test_messages_are_safe_to_print(text: str, shown: str) -> None:
+    assert str(ParibusError(text)) == shown
+    assert one_line(shown) == shown
+
+
+def test_long_values_are_cut_and_the_way_out_stays() -> None:
+    message = str(ParibusError(f"name = '{'x' * 10**6}' is too long; use a shorter one"))
+    assert message.startswith("name = 'xxx")
+    assert message.endswith("x' is too long; use a shorter one")
+    assert len(message) < 400
+    many = str(ParibusError(f"seeds {list(range(10**5))} are too many; state fewer"))
+    assert len(many) <= LONGEST_MESSAGE + 30
+    assert many.endswith("state fewer")
+
+
+@pytest.mark.parametrize("make", [make_pipe, make_device])
+def test_no_input_of_a_study_hangs_or_streams(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    strange = make(tmp_path / "strange")
+    data = Data(corpus="text", path="strange")
+    with at_once(), pytest.raises(ParibusError, match="and not a file"):
+        load_study(strange.rename(tmp_path / "strange.toml"))
+    strange = (tmp_path / "strange.toml").rename(tmp_path / "strange")
+    with at_once(), pytest.raises(ParibusError, match="and not a file"):
+        load_dataset(data, tmp_path)
+    with at_once(), pytest.raises(ParibusError, match="and not a file"):
+        BpeTokenizer.read(strange)
+
+
+@pytest.mark.parametrize("name", ["timing.json", "trial.json", "steps.parquet"])
+def test_no_record_hangs(
+    name: str,
+    small_study: Callable[..., Study],
+    fabricate: Callable[..., Results],
+) -> None:
+    results = fabricate(small_study(), lambda arm, seed: 3.0)
+    record = results.finished[0].path / name
+    record.unlink()
+    make_pipe(record)
+    with at_once(), pytest.raises(ParibusError, match=r"is a named pipe|is missing"):
+        _ = load_results(results.path).timing
+
+
+def test_a_corpus_stays_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    folder = make_folder(tmp_path / "corpus")
+    (folder / "b.txt").write_text("b")
+    (folder / "a").mkdir()
+    (folder / "a" / "c.txt").write_text("c")
+    (folder / ".hidden").symlink_to("/dev/zero")
+    (folder / "again.txt").symlink_to("b.txt")
+    names = [file.relative_to(folder).as_posix() for file in files_below(folder)]
+    assert names == ["a/c.txt", "again.txt", "b.txt"]
+    for target in ("../secret.txt", "/etc", "nowhere", "loop"):
+        (folder / "loop").symlink_to(target)
+        with pytest.raises(ParibusError, match=r"loop is a link that leaves .*corpus or lea"):
+            list(files_below(folder))
+        (folder / "loop").unlink()
+    (tmp_path / "link").symlink_to(folder)  # the folder itself may be one
+    assert len(list(files_below(tmp_path / "link"))) == 3
+    make_pipe(folder / "pipe")
+    with at_once(), pytest.raises(ParibusError, match="is a named pipe"):
+        load_dataset(Data(corpus="text", path="corpus"), tmp_path)
+
+
+def test_a_nul_in_the_path_of_a_corpus_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ParibusError, match="NUL"):
+        load_dataset(Data(corpus="text", path="a\0b"), tmp_path)
+
+
+@pytest.mark.parametrize("token_id", [2**32 - 1, 2**20])
+def test_a_tokenizer_with_a_huge_id_is_refused(token_id: int, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(
+        '{"version": "1.0", "decoder": {"type": "ByteLevel", "add_prefix_space": true, '
+        '"trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "vocab": '
+        f'{{"a": 0, "b": {token_id}}}, "merges": []}}}}'
+    )
+    with at_once(), pytest.raises(ParibusError, match=f"has the token id {token_id}, and ids"):
+        BpeTokenizer.read(tmp_path / "t.json")
