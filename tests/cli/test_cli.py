@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -318,3 +319,14 @@ def test_a_mistake_in_a_shell_is_the_same(tmp_path: Path) -> None:
     for arguments in (["run", "quickstrt"], ["rn"]):
         done, here = paribus(*arguments, cwd=tmp_path), verb(*arguments, cwd=tmp_path)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", here.stderr)
+
+
+def test_a_scheduler_s_sigterm_is_an_interruption(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not a death in the middle: who holds workers lets them write checkpoints."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("paribus.cli.app", lambda *a, **k: signal.raise_signal(signal.SIGTERM))
+    assert main([]) == 130
+    assert "interrupted; run the same command again" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -142,26 +142,6 @@ def test_an_interrupted_study_ends_with_the_same_bytes(
     assert not list(trials.rglob("checkpoint.safetensors"))
 
 
-def test_orphaned_workers_leave(small_study: Maker, tmp_path: Path) -> None:
-    """When the one who started them is killed, workers write a checkpoint and go."""
-    study = small_study({"training.iterations": 100_000})
-    script = (
-        "import sys, paribus\nfrom pathlib import Path\n"
-        "from paribus.study import parse_study\nimport json\n"
-        "study = parse_study(json.loads(sys.argv[1]), folder=Path(sys.argv[2]))\n"
-        "paribus.run(study, sys.argv[3], workers=1, checkpoint_seconds=0.0)\n"
-    )
-    arguments = [study.model_dump_json(), str(study.folder), str(tmp_path / "r")]
-    process = subprocess.Popen([sys.executable, "-c", script, *arguments])
-    trials = tmp_path / "r" / "trials"
-    _wait_for(lambda: any(trials.rglob("checkpoint.safetensors")))
-    children = _children(process.pid)
-    assert children
-    process.kill()
-    process.wait()
-    _wait_for(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
-
-
 def test_what_cannot_work_is_told_before_anything_is_written(
     small_study: Maker, small_dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -248,10 +228,3 @@ def _wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
-
-
-def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task")
-    if not tasks.exists():
-        pytest.skip("needs /proc")
-    return [int(c) for task in tasks.iterdir() for c in (task / "children").read_text().split()]

@@ -19,6 +19,7 @@ from paribus.errors import ParibusError
 from paribus.execution import capacity, trial
 from paribus.execution.capacity import largest_stack
 from paribus.execution.failures import machine_failure
+from paribus.execution.leaving import Leaving
 from paribus.execution.memory import free_memory, memory_in_use, most_memory
 from paribus.execution.record import record
 from paribus.execution.stacks import default_size, plan_stacks, sharing_arms
@@ -102,7 +103,7 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
     folder = ResultsFolder(tmp_path / "results")
     folder.create(study)
     trials = (("baseline", 1), ("baseline", 2), ("baseline", 3))
-    quiet: dict[str, Any] = {"on_progress": lambda *_: None, "should_stop": lambda: False}
+    quiet: dict[str, Any] = {"on_progress": lambda *_: None, "leaving": Leaving()}
 
     def interrupted(*arguments: Any) -> None:
         record(*arguments)

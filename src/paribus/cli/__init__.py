@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cyclopts import App, CycloptsError
 
@@ -44,7 +47,10 @@ for _verb, _help in VERBS.items():
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0, 1 (controls broken), 2 (bad input)."""
     try:
-        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        with _stopped_like_interrupted():
+            code = app(
+                arguments, exit_on_error=False, print_error=False, result_action="return_value"
+            )
         return code if isinstance(code, int) else 0
     except (ParibusError, CycloptsError) as error:
         print(f"paribus: {' '.join(str(error).split())}", file=sys.stderr)
@@ -61,3 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("paribus: interrupted; run the same command again to continue", file=sys.stderr)
         return 130
+
+
+@contextlib.contextmanager
+def _stopped_like_interrupted() -> Iterator[None]:
+    """SIGTERM, as schedulers of clusters send it, is Ctrl-C: workers then write checkpoints."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

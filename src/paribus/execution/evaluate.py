@@ -88,14 +88,14 @@ def evaluate(
     }
     if kind == "standard":
         request["data"] = os.fspath(Path(data).absolute()) if data else None
-    with folder.lock():
+    with folder.lock() as held:
         if kind == "own":
             suite = _suite(loaded, folder)
             suite.find(tasks)  # an unknown name is told before anything starts
             request["suite_sha256"] = suite.digest
         out = folder.path / "evaluations" / digest(request)[:12]
         todo = [trial for trial in loaded.finished if not _is_answered(out, trial)]
-        _ask(loaded, todo, request, out, workers, device)
+        _ask(loaded, todo, request, out, workers, device, held)
         write_json(out / "request.json", request)
         return _collect(loaded, out)
 
@@ -124,6 +124,7 @@ def _ask(
     out: Path,
     workers: int | None,
     device: Device,
+    run: str,
 ) -> None:
     """Let worker processes answer for the trials `todo`, each in its own."""
     if not todo:
@@ -132,7 +133,7 @@ def _ask(
         {"do": "answer", "arm": trial.arm, "seed": trial.seed, "request": request, "out": str(out)}
         for trial in todo
     )
-    with Pool(results.study, results.path, device=device, checkpoint_seconds=0) as pool:
+    with Pool(results.study, results.path, device=device, checkpoint_seconds=0, run=run) as pool:
         kind = pool.answer(pool.start())["device"]
         for _ in range(min(workers or default_workers(kind), len(todo)) - 1):
             pool.start()

@@ -34,7 +34,7 @@ class Worker:
         # Its own words (warnings, a crash of the interpreter) are kept for the case of a failure.
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "paribus.execution.worker"],
+            [sys.executable, "-m", "paribus.execution.launch", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -102,7 +102,10 @@ class Worker:
 
 
 class Pool:
-    """Workers for one study. As a context manager it leaves no worker behind, whatever happens."""
+    """Workers for one study. As a context manager it leaves no worker behind, whatever happens.
+
+    `run` is what the lock of the results folder gave: workers write there only while it is held.
+    """
 
     def __init__(
         self,
@@ -112,6 +115,7 @@ class Pool:
         device: Device,
         checkpoint_seconds: float,
         eager: bool = False,
+        run: str | None = None,
     ) -> None:
         self.device = device
         self.workers: list[Worker] = []
@@ -124,6 +128,7 @@ class Pool:
             "device": device,
             "checkpoint_seconds": checkpoint_seconds,
             "eager": eager,
+            "run": run,
         }
 
     def __enter__(self) -> Self:

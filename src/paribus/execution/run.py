@@ -109,7 +109,7 @@ def run(
     datasets = read_data(study)
     known_sinks(log)
     # The lock is taken first and given back last: no worker of ours outlives it.
-    with folder.lock():
+    with folder.lock() as held:
         todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
         with Pool(
             study,
@@ -117,6 +117,7 @@ def run(
             device=device,
             checkpoint_seconds=checkpoint_seconds,
             eager=eager,
+            run=held,
         ) as pool:
             study, size = start(pool, folder, study, datasets, workers, stack, len(todo))
             followers = _Followers(watch, Live(folder), Sinks(log, study, folder.path))
@@ -145,8 +146,10 @@ def register(
     folder.require_same(study)
     datasets = read_data(study)
     with (
-        folder.lock(),
-        Pool(study, folder.path, device=device, checkpoint_seconds=0, eager=eager) as pool,
+        folder.lock() as held,
+        Pool(
+            study, folder.path, device=device, checkpoint_seconds=0, eager=eager, run=held
+        ) as pool,
     ):
         start(pool, folder, study, datasets, workers=1, stack=None, n_trials=1)
     return folder.path / "registration.json"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from paribus.data import Dataset
+from paribus.execution.leaving import Leaving
 from paribus.execution.record import record
 from paribus.execution.suite import suite_folder
 from paribus.probes import study_probes
@@ -44,7 +45,7 @@ def run_stack(
     dataset: Dataset,
     *,
     on_progress: Callable[[int, list[float]], None],
-    should_stop: Callable[[], bool],
+    leaving: Leaving,
 ) -> bool:
     """Train, evaluate and record the task's trials; False where it was asked to stop before.
 
@@ -62,18 +63,18 @@ def run_stack(
         folder.write_json("initial.json", initial)
 
     began = last_checkpoint = last_progress = time.monotonic()
-    while stack.t < stack.setting.iterations:
-        stack.step()
-        now = time.monotonic()
-        stopping = should_stop()
-        if stopping or now - last_checkpoint >= task.checkpoint_seconds:
-            _write_checkpoints(stack, task.folders, seconds + now - began, size)
-            last_checkpoint = now
-        if stopping:
-            return False
-        if now - last_progress >= PROGRESS_SECONDS:
-            on_progress(stack.t, stack.last_losses)
-            last_progress = now
+    with leaving.held():
+        while stack.t < stack.setting.iterations:
+            stack.step()
+            now = time.monotonic()
+            if leaving.asked or now - last_checkpoint >= task.checkpoint_seconds:
+                _write_checkpoints(stack, task.folders, seconds + now - began, size)
+                last_checkpoint = time.monotonic()  # however long the writing took
+            if leaving.asked:
+                return False
+            if now - last_progress >= PROGRESS_SECONDS:
+                on_progress(stack.t, stack.last_losses)
+                last_progress = now
     on_progress(stack.t, stack.last_losses)
 
     training_seconds = seconds + time.monotonic() - began

@@ -3,7 +3,7 @@
 Both ways are lines of JSON, so a study runs the same from a command line, a script or a notebook,
 and a worker that dies takes nothing with it. The first line says what to work on; then come tasks
 until the input ends. When it ends in the middle of a task (whoever asked is gone), or on SIGTERM,
-the worker writes a checkpoint and leaves.
+the worker leaves at once; in training it finishes its step and writes a checkpoint first.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from paribus.execution.environment import (
     prepare,
 )
 from paribus.execution.failures import machine_failure
+from paribus.execution.leaving import Leaving, Left
 from paribus.execution.record import finite
 from paribus.execution.throughput import time_arms
 from paribus.execution.trial import StackTask, run_stack
 from paribus.execution.warm_up import bench_stack, measure, model_size
+from paribus.files import fence
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study
 
@@ -48,8 +50,12 @@ def main() -> int:
         channel.flush()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started us decides
+    leaving = Leaving()
+    leaving.listen()
     try:
-        _work(tell)
+        _work(tell, leaving)
+    except Left:
+        return 0
     except ParibusError as error:
         tell("refused", message=str(error))
         return 2
@@ -64,10 +70,12 @@ def main() -> int:
     return 0
 
 
-def _work(tell: Any) -> None:
+def _work(tell: Any, leaving: Leaving) -> None:
     hello = json.loads(sys.stdin.readline())
     study = parse_study(hello["study"], folder=Path(hello["folder"]))
     results = ResultsFolder(Path(hello["results"]))
+    if run := hello["run"]:
+        fence(lambda: results.is_held_by(run))
     device = choose_device(hello["device"], hello["number"])
     prepare(device)
     graphs = not hello["eager"]
@@ -78,14 +86,7 @@ def _work(tell: Any) -> None:
         precision=native_precision(device),
     )
 
-    stop = threading.Event()
-    tasks = _tasks(stop)
-
-    def leave(*_: object) -> None:
-        stop.set()
-        tasks.put(None)
-
-    signal.signal(signal.SIGTERM, leave)
+    tasks = _tasks(leaving)
     datasets: dict[Data, Dataset] = {}
 
     def dataset_of(data: Data) -> Dataset:
@@ -93,7 +94,7 @@ def _work(tell: Any) -> None:
             datasets[data] = load_dataset(data, study.folder)
         return datasets[data]
 
-    while (task := tasks.get()) is not None and not stop.is_set():
+    while (task := tasks.get()) is not None:
         if task["do"] == "adopt":
             study = parse_study(task["study"], folder=study.folder)
             continue
@@ -133,23 +134,27 @@ def _work(tell: Any) -> None:
         def on_progress(t: int, losses: list[float], stack: StackTask = stack) -> None:
             tell("progress", trials=stack.trials, t=t, losses=finite(losses))
 
-        if run_stack(stack, dataset, on_progress=on_progress, should_stop=stop.is_set):
-            tell("finished")
+        if not run_stack(stack, dataset, on_progress=on_progress, leaving=leaving):
+            return
+        tell("finished")
 
 
-def _tasks(stop: threading.Event) -> SimpleQueue[dict[str, Any] | None]:
+def _tasks(leaving: Leaving) -> SimpleQueue[dict[str, Any] | None]:
     """Tasks as they arrive, then None. An end of input while a task runs asks it to stop."""
     queue: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
 
     def read() -> None:
-        for line in sys.stdin:
-            message = json.loads(line)
-            if message["do"] == "leave":
-                break
-            queue.put(message)
-        else:
-            stop.set()
-        queue.put(None)
+        try:
+            for line in sys.stdin:
+                message = json.loads(line)
+                if message["do"] == "leave":
+                    return
+                queue.put(message)
+            leaving.request()
+        except json.JSONDecodeError:  # whoever asked died in the middle of a line
+            leaving.request()
+        finally:
+            queue.put(None)
 
     threading.Thread(target=read, daemon=True).start()
     return queue

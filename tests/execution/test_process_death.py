@@ -1,0 +1,176 @@
+"""Workers do not outlive who started them, whatever they are doing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.execution.launch import tie_to
+from paribus.results import ResultsFolder
+from paribus.study import Study
+
+Maker = Callable[..., Study]
+
+# The user's own module, which takes its time once it is told to.
+SLOW = """
+import os, time
+from torch import nn
+
+class Slow(nn.Identity):
+    def __init__(self, setting, vocab_size):
+        super().__init__()
+    def forward(self, x):
+        if os.path.exists(os.environ["SLOW"] + (".train" if self.training else ".eval")):
+            open(os.environ["SLOW"] + ".begun", "w").close()
+            for _ in range(6000):
+                time.sleep(0.01)
+        return x
+"""
+
+
+def hello(study: Study, results: Path, run: str | None = None) -> dict[str, Any]:
+    """The first message to a worker."""
+    return {
+        "study": study.model_dump(mode="json"),
+        "folder": str(study.folder),
+        "results": str(results),
+        "device": "cpu",
+        "checkpoint_seconds": 60,
+        "eager": False,
+        "run": run,
+        "number": 0,
+    }
+
+
+@contextlib.contextmanager
+def worker(
+    study: Study, results: Path, slow: Path | None = None, run: str | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A worker that is ready, not tied to us; `slow` is for its own module."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "paribus.execution.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"SLOW": str(slow or "")},
+    )
+    try:
+        send(process, hello(study, results, run))
+        assert process.stdout is not None and "ready" in process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(BrokenPipeError, AttributeError):
+                pipe.close()  # type: ignore[union-attr]
+
+
+def send(process: subprocess.Popen[str], message: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(message) + "\n")
+    process.stdin.flush()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("slow", "task"),
+    [
+        ("train", {"do": "check", "arm": "slow", "stack": 1}),
+        ("eval", {"do": "train", "trials": [["slow", 1]]}),
+    ],
+    ids=["dry run", "evaluation"],
+)
+def test_the_end_of_input_is_seen_in_the_middle_of_anything(
+    small_study: Maker, tmp_path: Path, slow: str, task: dict[str, Any]
+) -> None:
+    """Without Linux's signal, which would hide it: the worker is not tied to us."""
+    (tmp_path / "own.py").write_text(SLOW)
+    arms = {"baseline": {}, "slow": {"set": {"model.modules.final_norm": "own.py:Slow"}}}
+    study = small_study({"tasks.names": []}, arms=arms)
+    (tmp_path / f"s.{slow}").touch()
+    with worker(study, tmp_path / "r", tmp_path / "s") as process:
+        send(process, task)
+        wait_for((tmp_path / "s.begun").exists)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(5) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a signal of Linux")
+def test_a_worker_dies_with_its_parent_even_where_it_listens_to_nothing(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    """A worker stopped by SIGSTOP hears of no end of input; the parent's death ends it."""
+    script = (
+        "import json, subprocess, sys, os, signal, time\n"
+        "child = subprocess.Popen([sys.executable, '-m', 'paribus.execution.launch',"
+        " str(os.getpid())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)\n"
+        "child.stdin.write(sys.argv[1] + '\\n'); child.stdin.flush()\n"
+        "child.stdout.readline()\n"
+        "os.kill(child.pid, signal.SIGSTOP)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    first = hello(small_study(), tmp_path / "r")
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, json.dumps(first)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_for(lambda: not is_alive(child), 5)
+
+
+def test_a_worker_whose_parent_is_gone_already_leaves_at_once() -> None:
+    code = f"from paribus.execution.launch import tie_to; tie_to({os.getpid()}); print('alive')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "alive\n"
+    code = code.replace(str(os.getpid()), "999999999")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert tie_to.__doc__
+
+
+def test_a_late_worker_writes_nothing_into_a_finished_trial(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    """Its run is over and another one holds the folder: it is refused at its first write."""
+    study = small_study({"tasks.names": []}, arms={"baseline": {}})
+    folder = ResultsFolder(tmp_path / "r")
+    with folder.lock() as run:
+        folder.create(study)
+    trial = folder.trial("baseline", 1)
+    trial.write_json("trial.json", {"of": "a later run"})
+    with folder.lock(), worker(study, folder.path, run=run) as process:
+        send(process, {"do": "train", "trials": [["baseline", 1]]})
+        assert process.stdout is not None
+        said = process.stdout.readline()
+    assert "the run that this was part of is over" in said
+    assert [path.name for path in trial.path.iterdir()] == ["trial.json"]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
