@@ -49,3 +49,11 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def compact(value: float) -> str:
+    """`0.95`, `16`, and far from one `3e-4`, `1e-8`, `1e30`."""
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        return f"{value:.12g}"
+    mantissa, exponent = f"{value:.11e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"

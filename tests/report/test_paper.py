@@ -143,7 +143,9 @@ def test_abstract_and_recommendation_have_the_verdict(material: Material) -> Non
     assert "Keep the baseline" in document.abstract[0].text
     parts = {part.title: part for part in document.parts}
     advice = parts["Recommendation"].blocks[0]
-    assert isinstance(advice, Paragraph) and advice.text.startswith("Keep the baseline: ")
+    assert isinstance(advice, Paragraph) and advice.text.startswith(
+        "Keep the baseline at this learning rate (3e-4, not tuned): "
+    )
     assert [part.title for part in document.parts] == [
         *("Introduction", "Related work", "Method", "Results", "Analysis"),
         *("Limits", "Recommendation", "Reproducibility"),

@@ -35,8 +35,9 @@ def test_the_flagships_verdict_reads_as_a_sentence(judged: tuple[Analysis, Verdi
     paired = analysis.contrast("ln", "validation_loss").paired
     assert paired is not None
     assert text == (
-        f"Keep the baseline: LayerNorm raises validation loss by {paired.mean:.4f} nats/token "
-        f"(95% interval {paired.t_interval.low:+.4f} to {paired.t_interval.high:+.4f}, n = 5, "
+        "Keep the baseline at this learning rate (3e-4, not tuned): LayerNorm raises validation "
+        f"loss by {paired.mean:.4f} nats/token (95% interval {paired.t_interval.low:+.4f} to "
+        f"{paired.t_interval.high:+.4f}, n = 5, "
         "Holm p = 0.001), and training was stable without it."
     )
 
@@ -71,8 +72,10 @@ def test_every_row_says_its_own(judged: tuple[Analysis, Verdict], row: str) -> N
     assert says in text
     assert never not in text
     keeps = about.outcome in ("BASELINE", "IMPROVES")
-    assert (found.lead == "Keep the baseline") == keeps
-    assert (found.lead == "Adopt LayerNorm") == (about.outcome == "ADOPT")
+    assert found.lead.startswith("Keep the baseline") == keeps
+    assert found.lead.startswith("Adopt LayerNorm") == (about.outcome == "ADOPT")
+    judged_at_all = about.outcome not in ("INVALID", "DESCRIPTIVE ONLY")
+    assert found.lead.endswith(" at this learning rate (3e-4, not tuned)") == judged_at_all
     assert about.advice
 
 
@@ -92,7 +95,37 @@ def test_many_contrasts_are_counted(judged: tuple[Analysis, Verdict]) -> None:
     analysis, verdict = judged
     undecided = replace(verdict, row="6", outcome="INCONCLUSIVE")
     text = headline(analysis, [verdict] * 4 + [undecided] * 3)
-    assert text == "Of 7 contrasts, 4 keep the baseline, 3 are undecided."
+    assert text == (
+        "Of 7 contrasts, 4 keep the baseline, 3 are undecided, at this learning rate (3e-4, not "
+        "tuned)."
+    )
+
+
+def test_an_untuned_rate_is_said_wherever_there_is_a_verdict(
+    small_study: Maker, fabricate: Fabricate
+) -> None:
+    rate = "training.optimizer.learning_rate"
+    arms = {
+        "baseline": {},
+        "ln": {"set": {"model.embedding.norm": "center"}},
+        "hot": {"set": {rate: 1e-2}},
+        "low": {"set": {rate: 1e-5}},
+    }
+    sweeps = {"rates": {"arms": ["baseline", "low"]}}
+    study = small_study({rate: 3e-4}, arms=arms, sweeps=sweeps, seeds=[1, 2, 3, 4, 5])
+    results = fabricate(
+        study, lambda arm, seed: 2.5 + seed / 100 + (arm != "baseline") * (0.3 + seed / 90)
+    )
+    analysis = analyse(results)
+    verdicts = {verdict.arm: verdict for verdict in decide(analysis)}
+    for arm, words in {
+        "ln": "at this learning rate (3e-4, not tuned)",
+        "hot": "at these learning rates (0.01 against 3e-4, not tuned)",
+        "low": "at these learning rates (1e-5 against 3e-4, one of those swept)",
+    }.items():
+        assert words in verdicts[arm].sentence
+        assert words in clause(analysis, verdicts[arm]).lead
+        assert words in headline(analysis, [verdicts[arm]])
 
 
 def test_one_arm_compares_nothing(judged: tuple[Analysis, Verdict]) -> None:

@@ -12,7 +12,7 @@ from paribus.decision.evidence import Evidence, cost_of, gather
 from paribus.decision.rule import Outcome, Row
 from paribus.decision.stability_gate import decide_row
 from paribus.statistics import StatisticsError, mcnemar, required_pairs
-from paribus.study import METRICS
+from paribus.study import METRICS, at_rates
 
 MOST_PAIRS = 1000  # more seeds than this are no way out
 
@@ -63,7 +63,7 @@ def _verdict(analysis: Analysis, arm: str, reference: str) -> Verdict:
         reason=row.reason,
         hypothesis=row.hypothesis,
         evidence=evidence,
-        sentence=_sentence(row, contrast, evidence, needed) + _caveat(analysis),
+        sentence=_sentence(analysis, row, contrast, evidence, needed) + _caveat(analysis),
         pairs_needed=needed,
         tie_breaks=_tie_breaks(analysis, arm),
     )
@@ -128,7 +128,9 @@ def _pairs_to_show_cure(analysis: Analysis, arm: str, alpha: float) -> int | Non
     return None
 
 
-def _sentence(row: Row, contrast: Contrast, evidence: Evidence, needed: int | None) -> str:
+def _sentence(
+    analysis: Analysis, row: Row, contrast: Contrast, evidence: Evidence, needed: int | None
+) -> str:
     opening = {
         "INVALID": f"{contrast.arm} against {contrast.reference} cannot be judged",
         "DESCRIPTIVE ONLY": f"{contrast.arm} against {contrast.reference} is only described",
@@ -140,6 +142,8 @@ def _sentence(row: Row, contrast: Contrast, evidence: Evidence, needed: int | No
     why = evidence.invalid or row.reason
     if row.id == "1":
         why = f"{why} ({evidence.n})"
+    if row.outcome not in ("INVALID", "DESCRIPTIVE ONLY"):
+        opening += f" {at_rates(analysis.study, contrast.arm, contrast.reference)}"
     text = f"{opening}: {why}."
     if contrast.paired is not None and row.id != "0":
         text += f" {effect_in_words(contrast)}."

@@ -14,7 +14,7 @@ from paribus.analysis import Analysis, Contrast
 from paribus.analysis.parts import Stabilities
 from paribus.decision import ROWS, Verdict
 from paribus.report.figures import names
-from paribus.study import METRICS, Study
+from paribus.study import METRICS, Study, at_rates
 
 MOST_CLAUSES = 3  # contrasts that one sentence can hold
 
@@ -32,7 +32,7 @@ def headline(analysis: Analysis, verdicts: list[Verdict]) -> str:
     if not verdicts:
         return "One arm alone: nothing is compared."
     if len(verdicts) > MOST_CLAUSES:
-        return _counts(verdicts)
+        return _counts(analysis.study, verdicts)
     clauses = [clause(analysis, verdict) for verdict in verdicts]
     leads = {clause.lead for clause in clauses}
     if len(leads) == 1:
@@ -55,7 +55,10 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
         "margin": f"the registered margin of ±{study.primary.margin:g}",
     }
     why = row.why.format(**words) + _way_out(verdict) + _late(analysis)
-    return Clause(row.lead.format(**words), why)
+    lead = row.lead.format(**words)
+    if row.outcome not in ("INVALID", "DESCRIPTIVE ONLY"):
+        lead += f" {at_rates(study, verdict.arm, verdict.reference)}"
+    return Clause(lead, why)
 
 
 def changed(contrast: Contrast) -> str:
@@ -162,7 +165,7 @@ def _late(analysis: Analysis) -> str:
     return f"; seeds were added after results had been seen ({seeds}), so no error rate holds"
 
 
-def _counts(verdicts: list[Verdict]) -> str:
+def _counts(study: Study, verdicts: list[Verdict]) -> str:
     words = {
         "ADOPT": "adopt the arm",
         "IMPROVES": "improve on what is kept all the same",
@@ -176,7 +179,9 @@ def _counts(verdicts: list[Verdict]) -> str:
         arms = [verdict.arm for verdict in verdicts if verdict.outcome == outcome]
         if arms:
             parts.append(f"{len(arms)} {does}")
-    return f"Of {len(verdicts)} contrasts, {', '.join(parts)}."
+    rates = {at_rates(study, verdict.arm, verdict.reference) for verdict in verdicts}
+    where = rates.pop() if len(rates) == 1 else "at the learning rates of their arms"
+    return f"Of {len(verdicts)} contrasts, {', '.join(parts)}, {where}."
 
 
 def _with_unit(number: str, unit: str) -> str:

@@ -19,6 +19,7 @@ from paribus.study.study import (
     Sweep,
     Tasks,
 )
+from paribus.study.tuning import at_rates
 
 __all__ = [
     "METRICS",
@@ -41,6 +42,7 @@ __all__ = [
     "Sweep",
     "Tasks",
     "Training",
+    "at_rates",
     "is_open",
     "load_study",
     "null_study",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from paribus.analysis import Analysis
 from paribus.decision import Verdict
+from paribus.report.facts import Facts
 from paribus.report.figures import Figure, names
 from paribus.results import Results
-from paribus.study import Setting, Study
+from paribus.study import Study
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,9 @@ class Material:
         return self.results.study
 
     @cached_property
-    def setting(self) -> Setting:
-        """Of the baseline."""
-        return self.study.setting(self.study.baseline)
-
-    @cached_property
-    def trial(self) -> dict[str, Any]:
-        """trial.json of a finished trial, of the baseline where there is one; else empty."""
-        trials = self.results.trials
-        own = [trial for (arm, _), trial in trials.items() if arm == self.study.baseline]
-        return next(iter([*own, *trials.values()]), {})
-
-    @property
-    def parameters(self) -> int | None:
-        """Of the baseline; None before one of its trials is finished."""
-        own = self.trial.get("arm") == self.study.baseline
-        return self.trial.get("parameters") if own else None
+    def facts(self) -> Facts:
+        """What is recorded of model, data and training, in words; of the baseline."""
+        return Facts.of(self.results)
 
     @cached_property
     def called(self) -> dict[str, str]:
@@ -52,6 +39,19 @@ class Material:
     def drawn(self) -> dict[str, Figure]:
         return {figure.name: figure for figure in self.figures}
 
-    def sets(self, prefix: str) -> bool:
-        """Whether some arm changes a key that starts so."""
-        return any(key.startswith(prefix) for arm in self.study.arms.values() for key in arm.set)
+    @cached_property
+    def normalises_embeddings(self) -> bool:
+        """Whether some arm has a norm on the embeddings where its reference has none."""
+        for arm, reference in self.study.contrasts:
+            ours, theirs = (self.study.setting(a).model.embedding.norm for a in (arm, reference))
+            if theirs == "none" != ours:
+                return True
+        return False
+
+    @cached_property
+    def control_states(self) -> dict[str, set[str]]:
+        """By control, the states that it has over all contrasts."""
+        found: dict[str, set[str]] = {}
+        for control in self.analysis.controls:
+            found.setdefault(control.name, set()).add(control.state)
+        return found

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from paribus.report import tables
+from paribus.report.facts import listed
 from paribus.report.figures import names
-from paribus.report.paper.document import Block, Cite, Grid, Paragraph, Part, Ref, say
+from paribus.report.paper.document import Block, Cite, Grid, Paragraph, Part, Ref, Run, say
 from paribus.report.paper.material import Material
 from paribus.report.words import plural
 from paribus.study import METRICS
 
-CORPORA = {
-    "shakespeare": "the collected Shakespeare text, by character",
-    "pydoc": "the language reference that comes with Python, by character",
-    "text": "a text of the user's own, by character",
+# How p-values come about, by the registered `inference.test`.
+TESTS = {
+    "paired_t": "The p-value is of the paired t test",
+    "gate": "The p-value is the larger of the paired t and the studentized paired bootstrap",
 }
+MOST_SEEDS = 12  # are named one by one
 
 
 def method(material: Material) -> Part:
@@ -31,62 +33,34 @@ def method(material: Material) -> Part:
 
 
 def _architecture(material: Material) -> Paragraph:
-    model, data = material.setting.model, material.setting.data
-    size = material.parameters
-    parameters = f" ({size:,} parameters)" if size else ""
-    bias = "with biases" if model.bias else "without biases"
-    return say(
-        f"The model is a decoder-only Transformer{parameters} in the Pre-LayerNorm form ",
-        Cite("Xiong2020"),
-        ", with LayerNorm ",
-        Cite("LayerNorm"),
-        f" before each sub-layer and after the last block, {bias}. It has {model.n_layer} blocks "
-        f"of width {model.d_model} with {model.n_head} heads each, an inner layer of "
-        f"{model.mlp_ratio} times the width with GELU, learned absolute positions, and one matrix "
-        f"for input and output embeddings. It reads windows of {data.seq_len} tokens. Weights "
-        f"start from normal distributions with standard deviation {model.init.std:g}, tokens "
-        f"{model.init.token_std:g} and positions {model.init.position_std:g}"
-        + (
-            "; projections into the residual stream are scaled down by the square root of twice "
-            "the number of blocks."
-            if model.init.scale_residual
-            else "."
-        ),
-    )
+    facts = material.facts
+    size = f" ({facts.parameters:,} parameters)" if facts.parameters else ""
+    runs: list[Run] = [f"The model is a decoder-only Transformer{size}"]
+    if facts.is_pre_layernorm:
+        runs += [" in the Pre-LayerNorm form ", Cite("Xiong2020")]
+    if facts.norms:
+        runs.append(f", with {facts.norms}")
+        if facts.part("norm") == "layernorm":
+            runs += [" ", Cite("LayerNorm")]
+    bias = "with biases" if facts.model["bias"] else "without biases"
+    told = [facts.shape, facts.embedding, facts.replaced, facts.initial, facts.further]
+    windows = f"It reads windows of {facts.data['seq_len']} tokens."
+    runs.append(f", {bias}. {' '.join(filter(None, [*told, windows]))}")
+    return say(*runs)
 
 
 def _protocol(material: Material) -> Paragraph:
-    study, training = material.study, material.setting.training
-    optimizer, schedule = training.optimizer, training.schedule
-    data = material.trial.get("data", {})
-    split = ""
-    if data:
-        split = (
-            f": {data['train_tokens']:,} tokens for training and the last "
-            f"{data['validation_tokens']:,} for validation, with a vocabulary of "
-            f"{data['vocab_size']:,}"
-        )
-    corpus = CORPORA.get(study.data.corpus, f"the corpus “{study.data.corpus}”")
-    clipping = (
-        f", with gradients clipped to a total norm of {training.grad_clip:g}"
-        if training.grad_clip
-        else ", without clipping of gradients"
-    )
-    decay = f"a {schedule.kind} schedule"
-    if schedule.kind == "cosine":
-        decay += f" down to {schedule.final_fraction:g} of the peak"
-    if schedule.warmup:
-        decay += f" after {schedule.warmup:,} iterations of warmup"
+    study, facts = material.study, material.facts
+    seeds = plural(len(study.seeds), "seed")
+    if len(study.seeds) <= MOST_SEEDS:
+        seeds += f" ({', '.join(map(str, study.seeds))})"
     return say(
-        f"Models are trained on {corpus}{split}. Every arm is trained with the same "
-        f"{plural(len(study.seeds), 'seed')}, {plural(len(study.trials), 'trial')} in all, for "
-        f"{material.setting.iterations:,} iterations of {training.batch_size} windows, which is "
-        f"{material.setting.tokens:,} tokens a trial; there is no early stopping. The optimizer is "
-        f"AdamW with a learning rate of {optimizer.learning_rate:g}, β of "
-        f"{optimizer.betas[0]:g} and {optimizer.betas[1]:g}, ε of {optimizer.eps:g} and a weight "
-        f"decay of {optimizer.weight_decay:g}, under {decay}{clipping}. Precision is "
-        f"{training.precision}; dropout is {training.dropout:g}. Where an arm sets one of these "
-        "keys itself, ",
+        f"Models are trained on {facts.text}{facts.split}. Every arm is trained with the same "
+        f"{seeds}, {plural(len(study.trials), 'trial')} in all, for {facts.iterations:,} "
+        f"iterations of {facts.training['batch_size']} windows, which is {facts.tokens:,} tokens a "
+        f"trial; there is no early stopping. The optimizer is {facts.optimizer}, under "
+        f"{facts.schedule}; {facts.clipping}. Precision is {facts.precision}; {facts.dropout}. "
+        "Where an arm sets one of these keys itself, ",
         Ref("arms"),
         " says so.",
     )
@@ -95,23 +69,26 @@ def _protocol(material: Material) -> Paragraph:
 def _controls(material: Material) -> Paragraph:
     controls = material.analysis.controls
     states = {s: sum(c.state == s for c in controls) for s in ("held", "declared", "broken")}
-    found = (
-        f"Of {len(controls)} controls, {states['held']} held in every seed, "
-        f"{states['declared']} differ because the arm declares it, and {states['broken']} are "
-        "broken"
-        if controls
-        else "No arm has a finished seed in common with its reference yet, so that no control "
-        "could be compared"
-    )
-    return say(
+    text = (
         "All else is meant to be equal, and the record shows whether it is. Each parameter is "
         "drawn from a random stream of its own, keyed by the seed and the parameter's name, and "
-        "each batch from the seed and its place, so that arms start bit-equal wherever they share "
-        "a parameter and see the same tokens in the same order. Text, batches, initial values, "
-        "software and settings are recorded as digests and compared before any statistics. "
-        f"{found}. The evidence is in the appendix. A contrast with a broken control is not "
-        "analysed.",
+        "each batch from the seed and its place. "
     )
+    if controls:
+        others = len(controls) - sum(states.values())
+        text += (
+            f"Compared before any statistics were {listed(list(material.control_states))}. Of "
+            f"{len(controls)} controls, {states['held']} held in every seed, {states['declared']} "
+            f"differ because the arm declares it, and {states['broken']} are broken"
+            + (f"; {others} are not proven. " if others else ". ")
+            + "The evidence is in the appendix. A contrast with a broken control is not analysed."
+        )
+    else:
+        text += (
+            "No arm has a finished seed in common with its reference yet, so that no control could "
+            "be compared."
+        )
+    return say(text)
 
 
 def _registration(material: Material) -> Paragraph:
@@ -121,15 +98,21 @@ def _registration(material: Material) -> Paragraph:
     called = names(study)
     contrasts = len(study.contrasts)
     against = sorted({called[reference] for _, reference in study.contrasts})
+    unregistered = material.analysis.unregistered
     text = (
-        f"Before the first run the study was registered: its digest, endpoints, margins, "
-        f"families and thresholds. The primary endpoint is {primary.label}, with a margin of "
+        f"The registration does not hold: {unregistered}. "
+        if unregistered
+        else "Before the first run the study was registered: its digest, endpoints, margins, "
+        "families and thresholds. "
+    )
+    text += (
+        f"The primary endpoint is {primary.label}, with a margin of "
         f"±{study.primary.margin:g} within which a difference is too small to matter. "
     )
     if others:
-        text += f"Secondary endpoints are {_listed(others)}. "
+        text += f"Secondary endpoints are {listed(others)}. "
     if contrasts:
-        text += f"The family is {plural(contrasts, 'contrast')} against {_listed(against)}. "
+        text += f"The family is {plural(contrasts, 'contrast')} against {listed(against)}. "
     text += (
         f"A trial has diverged where a loss is not finite, or where the mean of the last "
         f"{rule.smoothing_steps} losses is above the first; it has a spike where "
@@ -143,7 +126,7 @@ def _registration(material: Material) -> Paragraph:
     if material.analysis.late_seeds:
         text += (
             " Seeds were added after results had been seen "
-            f"({_listed([str(s) for s in material.analysis.late_seeds])}); the error rates below "
+            f"({listed([str(s) for s in material.analysis.late_seeds])}); the error rates below "
             "are not guaranteed."
         )
     return say(text)
@@ -151,11 +134,12 @@ def _registration(material: Material) -> Paragraph:
 
 def _inference(material: Material) -> Paragraph:
     inference = material.study.inference
+    test = inference.model_dump().get("test", "gate")
+    how = TESTS.get(test, f"The p-value is that of the test “{test}”")
     return say(
-        "The unit is the seed pair: treatment minus reference at the same seed. The p-value is the "
-        "larger of the paired t and the studentized paired bootstrap, because percentile "
-        "intervals are too narrow for few pairs and interval estimates from few runs are easily "
-        "overread ",
+        f"The unit is the seed pair: treatment minus reference at the same seed. {how}. Percentile "
+        "bootstrap intervals are too narrow for few pairs, and interval estimates from few runs "
+        "are easily overread ",
         Cite("Agarwal2021"),
         f". Holm's method holds the family at {inference.alpha:g}. That there is no effect is "
         "never read off a large p-value: it takes two one-sided tests, an interval of level "
@@ -164,9 +148,3 @@ def _inference(material: Material) -> Paragraph:
         "data: it leaves the comparison of quality by name and counts as an event. The verdict is "
         "a total function of these results, fixed beforehand.",
     )
-
-
-def _listed(words: list[str]) -> str:
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from paribus import numbers
 from paribus.decision import ROWS, Row, Verdict
 from paribus.report import tables
 from paribus.report.data_tables import data_tables
+from paribus.report.facts import listed
 from paribus.report.paper.document import (
     Block,
     Document,
@@ -17,7 +19,7 @@ from paribus.report.paper.document import (
 )
 from paribus.report.paper.findings import MOST_TOLD, analysis_part, in_the_text, results
 from paribus.report.paper.material import Material
-from paribus.report.paper.method import CORPORA, method
+from paribus.report.paper.method import method
 from paribus.report.paper.related import related
 from paribus.report.tasks import task_contrast_table, task_table
 from paribus.report.words import (
@@ -29,7 +31,7 @@ from paribus.report.words import (
     reference_name,
 )
 from paribus.statistics import DESCRIPTIVE_BELOW
-from paribus.study import METRICS
+from paribus.study import METRICS, Study
 from paribus.study.canonical import flatten
 
 
@@ -55,14 +57,20 @@ def compose(material: Material) -> Document:
 
 
 def _abstract(material: Material) -> Paragraph:
-    study, setting = material.study, material.setting
-    size = f" of {material.parameters:,} parameters" if material.parameters else ""
+    study, facts = material.study, material.facts
+    size = f" of {facts.parameters:,} parameters" if facts.parameters else ""
     text = f"{study.question} " if study.question else ""
     text += (
         f"We train {plural(len(study.arms), 'arm')} of a decoder-only Transformer{size} on "
-        f"{setting.tokens:,} tokens each with {plural(len(study.seeds), 'paired seed')}, from "
-        "the same initial values and on the same batches, under endpoints, margins and "
-        "thresholds that were registered before the first run. "
+        f"{facts.tokens:,} tokens each with {plural(len(study.seeds), 'paired seed')}"
+        f"{_held(material)}"
+        + (
+            "."
+            if material.analysis.unregistered
+            else ", under endpoints, margins and thresholds that were registered before the first "
+            "run."
+        )
+        + " "
     )
     text += headline(material.analysis, material.verdicts)
     ratios = [
@@ -79,6 +87,16 @@ def _abstract(material: Material) -> Paragraph:
     return say(text)
 
 
+HELD = {"initial values": "from the same initial values", "batches": "on the same batches"}
+
+
+def _held(material: Material) -> str:
+    """`, from the same initial values and on the same batches`: those that held everywhere."""
+    states = material.control_states
+    same = [words for name, words in HELD.items() if states.get(name) == {"held"}]
+    return f", {' and '.join(same)}" if same else ""
+
+
 def _introduction(material: Material) -> Part:
     study = material.study
     primary = METRICS[study.primary.metric].label
@@ -87,11 +105,11 @@ def _introduction(material: Material) -> Part:
         say(
             f"{ask} An answer needs more than two training runs: whatever else differs between "
             "them, the seed to begin with, can make a difference as large as the one in question. "
-            "This study changes one thing at a time and holds all else equal by construction; that "
-            "it did is part of the record and not an assumption."
+            "Here each arm is a stated difference from one shared setting, and whether all else "
+            "was equal is part of the record and not an assumption."
         ),
     ]
-    if material.sets("model.embedding"):
+    if material.normalises_embeddings:
         blocks.append(
             say(
                 "The decision table, which was fixed beforehand, speaks to three hypotheses. H0: "
@@ -114,12 +132,11 @@ def _introduction(material: Material) -> Part:
 
 
 def _limits(material: Material) -> Part:
-    study, setting = material.study, material.setting
-    corpus = CORPORA.get(study.data.corpus, "one corpus")
-    size = f"a model of {material.parameters:,} parameters" if material.parameters else "one model"
+    study, facts = material.study, material.facts
+    size = f"a model of {facts.parameters:,} parameters" if facts.parameters else "one model"
     limits = [
-        f"This is {size}, trained for {setting.iterations:,} iterations on {corpus}; nothing here "
-        "says what would happen at another scale, with another budget or on another text.",
+        f"This is {size}, trained for {facts.iterations:,} iterations on {facts.text}; nothing "
+        "here says what would happen at another scale, with another budget or on another text.",
     ]
     if len(study.seeds) < DESCRIPTIVE_BELOW:
         limits.append(
@@ -129,12 +146,13 @@ def _limits(material: Material) -> Part:
     else:
         limits.append(
             f"There are {len(study.seeds)} seeds. Intervals are as wide as so few pairs make them, "
-            "and they speak of these seeds' variation: initialization and order of the data."
+            "and they speak of what a seed decides: initialization, order of the data"
+            f"{' and dropout' if facts.training['dropout'] else ''}."
         )
     if not study.sweeps:
         limits.append(
-            "Every arm was trained with the optimizer settings of the baseline. An arm may do "
-            "better, or worse, at settings tuned for it; no learning rate was swept."
+            "No learning rate was tuned or swept: every verdict holds "
+            f"{_listed_rates(study)}. An arm may do better, or worse, at settings tuned for it."
         )
     unbounded = [c for c in material.analysis.contrasts if c.primary and c.paired is None]
     if unbounded:
@@ -146,6 +164,13 @@ def _limits(material: Material) -> Part:
         "next-token accuracy and loss are no measure of what a model can be used for."
     )
     return Part("Limits", [say(" ".join(limits))])
+
+
+def _listed_rates(study: Study) -> str:
+    """`at the learning rate 3e-4`, or at those of all arms."""
+    rates = {study.setting(arm).training.optimizer.learning_rate for arm in study.arms}
+    words = [numbers.compact(rate) for rate in sorted(rates)]
+    return f"at the learning rate{'s' if len(words) > 1 else ''} {listed(words)}"
 
 
 def _recommendation(material: Material) -> Part:
@@ -185,22 +210,15 @@ def _advice(material: Material, lead: str, row: Row, members: list[Verdict]) -> 
 
 
 def _reproducibility(material: Material) -> Part:
-    study, results = material.study, material.results
+    study = material.study
     text = (
         f"The study's digest is {study.digest}. The file study.json beside this paper holds every "
         "setting; “paribus run study.json” trains all arms again, and “paribus report” draws the "
         "page and this paper from the records without training. On the same software and kind of "
         "CPU the records are equal byte for byte, timing apart. "
     )
-    if results.finished:
-        environment = results.finished[0].read_json("environment.json")
-        packages = environment.get("packages", {})
-        versions = ", ".join(f"{name} {version}" for name, version in packages.items())
-        text += (
-            f"Trials ran on {environment.get('device', 'an unnamed device')} "
-            f"({environment.get('processor', 'unnamed processor')}) with Python "
-            f"{environment.get('python', '')}, {versions}. "
-        )
+    if material.facts.machine:
+        text += f"{material.facts.machine} "
     text += "Tables are beside this paper as CSV, figures as SVG and PDF, and the text as data."
     return Part("Reproducibility", [say(text)])
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 from paribus.report.paper.document import Block, Cite, Part, say
 from paribus.report.paper.material import Material
 
-EMBEDDING = "model.embedding"
-
 
 def related(material: Material) -> Part:
     blocks: list[Block] = []
-    if material.sets(EMBEDDING):
+    if material.normalises_embeddings:
         blocks += [
             say(
                 "Normalising embeddings is a live question. Layer normalization after the "

@@ -1,0 +1,360 @@
+"""What a trial's record says of model, data and training, in words.
+
+Page and paper state nothing of them but what stands here, and what stands here is read from the
+record (trial.json): a part, corpus, optimizer or loss that has no words is called by its name, one
+of the user's own by its import path and the digest of its source, and a key of the setting that no
+sentence is about is printed as it is (`Facts.further`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from paribus import numbers
+from paribus.results import Results
+from paribus.study.canonical import flatten
+
+# What parts are called, by site and name.
+WORDS: dict[str, dict[str, str]] = {
+    "norm": {
+        "layernorm": "LayerNorm",
+        "rmsnorm": "RMSNorm",
+        "center": "centring (the mean taken away)",
+        "fixed_scale": "a fixed scale",
+        "rms_free": "RMS normalization without a gain",
+    },
+    "positions": {
+        "learned": "learned absolute positions",
+        "rotary": "rotary positions",
+        "none": "no positions",
+    },
+    "mlp": {"gelu": "GELU", "swiglu": "SwiGLU", "relu2": "squared ReLU"},
+    "head": {
+        "tied": "one matrix for input and output embeddings",
+        "untied": "separate matrices for input and output embeddings",
+    },
+    "optimizer": {"adamw": "AdamW", "muon": "Muon", "lion": "Lion", "sgd": "SGD"},
+    "schedule": {"constant": "a constant schedule", "cosine": "a cosine schedule"},
+    "loss": {"cross_entropy": "cross-entropy"},
+    "corpus": {
+        "shakespeare": "the collected Shakespeare text",
+        "pydoc": "the language reference that comes with Python",
+        "text": "the user's own text",
+    },
+    "precision": {
+        "float32": "float32",
+        "bfloat16": "mixed: float32 weights and optimizer, bfloat16 matrix products",
+        "auto": "not settled yet",
+    },
+    "decay": {
+        "matrices": "of all matrices, embeddings included",
+        "linear": "of all matrices but embeddings",
+    },
+}
+
+# What stands at a site whose choice no key of the setting states.
+BUILT_IN = {"norm": "layernorm", "positions": "learned", "mlp": "gelu", "head": "tied"}
+
+# Where a user's own module stands, by site.
+SITES = {
+    "embedding": "the stage before the first block",
+    "block_norm": "the norm before each sub-layer",
+    "attention": "attention",
+    "mlp": "the MLP",
+    "final_norm": "the norm after the last block",
+}
+
+OF_OPTIMIZERS = {
+    "learning_rate": "a learning rate of {}",
+    "betas": "β of {}",
+    "eps": "ε of {}",
+    "weight_decay": "a weight decay of {}",
+    "momentum": "a momentum of {}",
+}
+
+
+def called(site: str, name: str) -> str:
+    """What the part `name` is called; one without words by its name."""
+    return WORDS[site].get(name, f"“{name}”")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of one trial's record.
+
+    Attributes:
+        trial: its trial.json; of a study without a finished trial, its setting alone.
+        environment: its environment.json; empty without one.
+    """
+
+    trial: dict[str, Any]
+    environment: dict[str, Any]
+
+    @classmethod
+    def of(cls, results: Results) -> Facts:
+        """Of a finished trial of the baseline where there is one, else of its setting alone."""
+        study = results.study
+        for folder in results.finished:
+            if folder.arm == study.baseline:
+                record = results.trials[folder.arm, folder.seed]
+                return cls(record, folder.read_json("environment.json"))
+        return cls({"setting": study.setting(study.baseline).model_dump(mode="json")}, {})
+
+    @property
+    def model(self) -> dict[str, Any]:
+        return self.trial["setting"]["model"]
+
+    @property
+    def training(self) -> dict[str, Any]:
+        return self.trial["setting"]["training"]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self.trial["setting"]["data"]
+
+    @property
+    def parameters(self) -> int | None:
+        """None before a trial of the baseline is finished."""
+        return self.trial.get("parameters")
+
+    @cached_property
+    def own(self) -> dict[str, str]:
+        """The user's own modules: import path by site."""
+        return {site: path for site, path in self.model["modules"].items() if path}
+
+    def part(self, site: str) -> str:
+        """The name of the built-in choice at `site`: what the setting says, else `BUILT_IN`."""
+        stated = self.model.get(site, BUILT_IN[site])
+        return str(stated.get("kind", stated) if isinstance(stated, dict) else stated)
+
+    @property
+    def text(self) -> str:
+        """`the collected Shakespeare text, by character`."""
+        words = called("corpus", self.data["corpus"])
+        if self.data["corpus"] not in WORDS["corpus"]:
+            words = f"the corpus {words}"
+        if self.data["path"] is not None:
+            words += f" (“{self.data['path']}”)"
+        return f"{words}, {self.tokenizer}"
+
+    @property
+    def tokenizer(self) -> str:
+        """`by character`, or by which file's tokens."""
+        name = self.data["tokenizer"]
+        return "by character" if name == "character" else f"in tokens of “{name}”"
+
+    @property
+    def split(self) -> str:
+        """How the text is split, with its sizes; empty before a trial is finished."""
+        data = self.trial.get("data")
+        if not data:
+            return ""
+        of_text = f"the last {self.data['validation_fraction']:g} of the text"
+        documents = f" in {data['n_documents']:,} documents" if data["n_documents"] > 1 else ""
+        return (
+            f": {data['train_tokens']:,} tokens for training and {of_text}, "
+            f"{data['validation_tokens']:,} tokens, for validation{documents}, with a vocabulary "
+            f"of {data['vocab_size']:,}; the corpus has the digest {data['digests']['corpus'][:12]}"
+        )
+
+    @property
+    def iterations(self) -> int:
+        """As the setting states them, or as its budget of tokens comes to."""
+        stated = self.training["iterations"]
+        return stated or self.training["tokens"] // self.tokens_per_step
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.training["batch_size"] * self.data["seq_len"]
+
+    @property
+    def tokens(self) -> int:
+        """Training tokens of a trial."""
+        return self.iterations * self.tokens_per_step
+
+    @property
+    def norms(self) -> str:
+        """The norms inside blocks and after the last one; empty where both are the user's own."""
+        name, parts = called("norm", self.part("norm")), []
+        if "block_norm" not in self.own:
+            parts.append("before each sub-layer")
+        if "final_norm" not in self.own:
+            parts.append("after the last block")
+        eps = f"(ε of {_plain(self.model['norm_eps'])})"
+        return f"{name} {' and '.join(parts)} {eps}" if parts else ""
+
+    @property
+    def is_pre_layernorm(self) -> bool:
+        return self.part("norm") == "layernorm" and "block_norm" not in self.own
+
+    @property
+    def shape(self) -> str:
+        """Blocks, width, heads, MLP, positions and head: those that are built in."""
+        model = self.model
+        told = [f"{model['n_layer']} blocks of width {model['d_model']}"]
+        if "attention" not in self.own:
+            told[0] += f" with {model['n_head']} attention heads each"
+        if "mlp" not in self.own:
+            told.append(
+                f"an MLP of {model['mlp_ratio']} times the width with "
+                f"{called('mlp', self.part('mlp'))}"
+            )
+        if "embedding" not in self.own:
+            told.append(called("positions", self.part("positions")))
+        told.append(called("head", self.part("head")))
+        return f"It has {listed(told)}."
+
+    @property
+    def embedding(self) -> str:
+        """What enters the first block."""
+        if "embedding" in self.own:
+            return ""
+        stage = self.model["embedding"]
+        if stage["norm"] == "none":
+            return "Embeddings enter the first block as they are, without a norm."
+        eps = "" if stage["eps"] is None else f" (ε of {_plain(stage['eps'])})"
+        what = {"sum": "The sum of token and position embeddings", "tokens": "Token embeddings"}
+        where = what.get(stage["norm_at"], f"Embeddings at “{stage['norm_at']}”")
+        return f"{where} are normalised by {called('norm', stage['norm'])}{eps}."
+
+    @property
+    def replaced(self) -> str:
+        """The user's own modules; empty where there are none."""
+        if not self.own:
+            return ""
+        digests = self.trial.get("own_modules", {})
+        told = [
+            f"{SITES.get(site, f'the site “{site}”')} is “{path}”"
+            + (f" (source digest {str(digests[site])[:12]})" if site in digests else "")
+            for site, path in self.own.items()
+        ]
+        return f"The user's own modules stand in the place of built-in parts: {listed(told)}."
+
+    @property
+    def initial(self) -> str:
+        """How weights begin."""
+        init = self.model["init"]
+        text = (
+            f"Weights start from normal distributions with standard deviation {_plain(init['std'])}"
+        )
+        if "embedding" not in self.own:
+            text += (
+                f", tokens {_plain(init['token_std'])} and positions {_plain(init['position_std'])}"
+            )
+        if init["scale_residual"]:
+            text += (
+                "; projections into the residual stream are scaled down by the square root of "
+                "twice the number of blocks"
+            )
+        if init["salt"]:
+            text += f"; their random streams carry the salt {init['salt']}"
+        return f"{text}."
+
+    @property
+    def optimizer(self) -> str:
+        """`AdamW with a learning rate of 3e-4, ... , under a constant schedule`."""
+        stated = dict(self.training["optimizer"])
+        name, decay = stated.pop("name"), stated.pop("decay", None)
+        told = [
+            OF_OPTIMIZERS.get(key, f"{key} of {{}}").format(_plain(value))
+            for key, value in stated.items()
+            if value is not None
+        ]
+        text = f"{called('optimizer', name)} with {listed(told)}"
+        return f"{text} {called('decay', decay)}" if decay else text
+
+    @property
+    def schedule(self) -> str:
+        schedule = self.training["schedule"]
+        kind = schedule["kind"]
+        text = called("schedule", kind)
+        if kind not in WORDS["schedule"]:
+            text = f"the schedule {text}"
+        if kind != "constant":
+            text += f" down to {schedule['final_fraction']:g} of the peak"
+        if schedule["warmup"]:
+            text += f" after {schedule['warmup']:,} iterations of warmup"
+        return text
+
+    @property
+    def clipping(self) -> str:
+        limit = self.training["grad_clip"]
+        return (
+            f"gradients are clipped to a total norm of {_plain(limit)}"
+            if limit
+            else "gradients are not clipped"
+        )
+
+    @property
+    def precision(self) -> str:
+        name = self.training["precision"]
+        return called("precision", name)
+
+    @property
+    def dropout(self) -> str:
+        rate = self.training["dropout"]
+        return f"dropout is {_plain(rate)}" if rate else "there is no dropout"
+
+    @property
+    def further(self) -> str:
+        """Every key of the setting that no sentence is about, by its name; empty without any."""
+        flat = flatten(self.trial["setting"])
+        rest = [
+            f"{key} is {_plain(value)}"
+            for key, value in flat.items()
+            if not _is_told(key) and value not in (None, {}, [])
+        ]
+        return f"Of the setting also: {listed(rest)}." if rest else ""
+
+    @property
+    def machine(self) -> str:
+        """Device, software and how many replicas were trained side by side; empty without any."""
+        found = self.environment
+        if not found:
+            return ""
+        versions = ", ".join(f"{n} {version}" for n, version in found.get("packages", {}).items())
+        side = found.get("stack", 1)
+        return (
+            f"Trials ran on {found.get('device', 'an unnamed device')} "
+            f"({found.get('processor', 'unnamed processor')}) with Python "
+            f"{found.get('python', '')}, {versions}"
+            + (f", {side} replicas side by side" if side > 1 else "")
+            + "."
+        )
+
+
+# Keys, or the beginnings of keys, that some sentence above is about.
+TOLD = (
+    *("data.corpus", "data.path", "data.tokenizer", "data.seq_len", "data.validation_fraction"),
+    *("model.n_layer", "model.n_head", "model.d_model", "model.mlp_ratio", "model.bias"),
+    *("model.norm_eps", "model.embedding.norm", "model.embedding.norm_at", "model.embedding.eps"),
+    *("model.init.std", "model.init.token_std", "model.init.position_std", "model.init.salt"),
+    *("model.init.scale_residual", "model.modules."),
+    *(f"model.{site}" for site in BUILT_IN),
+    *(f"model.{site}.kind" for site in BUILT_IN),
+    *("training.iterations", "training.tokens", "training.batch_size", "training.optimizer."),
+    *("training.schedule.kind", "training.schedule.warmup", "training.schedule.final_fraction"),
+    *("training.grad_clip", "training.precision", "training.dropout"),
+)
+
+
+def _is_told(key: str) -> bool:
+    return key in TOLD or any(told[-1] == "." and key.startswith(told) for told in TOLD)
+
+
+def listed(words: list[str]) -> str:
+    """`a, b and c`."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _plain(value: Any) -> str:
+    """A value of a setting as a reader writes it."""
+    if isinstance(value, (list, tuple)):
+        return listed([_plain(inner) for inner in value])
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return f"“{value}”" if isinstance(value, str) else str(value).lower()
+    return numbers.compact(value)

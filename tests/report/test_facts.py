@@ -1,0 +1,270 @@
+"""Every sentence of the paper follows from the records: change a record, and its sentence changes.
+
+A study is recorded once. Then one fact of its record at a time is changed, and the paper's prose is
+written again: some sentence of before must be gone, and with it the words of what is no longer so.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from paribus.analysis import analyse
+from paribus.decision import decide
+from paribus.report import draw
+from paribus.report.facts import WORDS, Facts
+from paribus.report.paper import Material, compose
+from paribus.results import Control
+from paribus.study import Study
+from paribus.study.canonical import flatten
+
+from ..conftest import studies_in, write_results
+
+# What makes every key of the setting count: a key that has no effect has no sentence either.
+FULL = {
+    "training.schedule.kind": "cosine",
+    "training.schedule.warmup": 2,
+    "training.dropout": 0.1,
+    "model.embedding.norm": "rmsnorm",
+    "model.embedding.eps": 1e-3,
+}
+ARMS = {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}}
+# The other way to state what training.iterations does.
+WITHOUT_EFFECT = {"training.tokens"}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    folder = tmp_path_factory.mktemp("facts")
+    study = studies_in(folder)(FULL, seeds=[1, 2, 3, 4, 5], arms=ARMS)
+    results = write_results(
+        folder / "r", study, lambda arm, seed: 2 + 0.01 * seed + (arm != "baseline") * 0.1
+    )
+    analysis = analyse(results)
+    return Material(results, analysis, decide(analysis), draw(results, analysis))
+
+
+def sentences(material: Material) -> list[str]:
+    text = " ".join(paragraph.text for paragraph in compose(material).paragraphs)
+    return re.split(r"(?<=[.!?]) ", text)
+
+
+def changed_record(material: Material, change: Callable[[dict[str, Any]], None]) -> Material:
+    """The material with `change` made to the trial.json of every trial."""
+    trials = copy.deepcopy(material.results.trials)
+    for trial in trials.values():
+        change(trial)
+    return replace(material, results=replace(material.results, trials=trials))
+
+
+def at(record: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key."""
+    *path, last = key.split(".")
+    for part in path:
+        record = record[part]
+    record[last] = value
+
+
+def other(value: Any) -> Any:
+    """Another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value * 3 + 1
+    if isinstance(value, list):
+        return [other(inner) for inner in value]
+    return "something else" if isinstance(value, str) else 7
+
+
+def keys_of_a_setting() -> Iterator[str]:
+    study = Study.model_validate(
+        {"name": "x", "seeds": [1], "training": {"iterations": 30}, "arms": {"baseline": {}}}
+    )
+    yield from flatten(study.setting("baseline").model_dump(mode="json"))
+
+
+@pytest.mark.parametrize("key", sorted(set(keys_of_a_setting()) - WITHOUT_EFFECT))
+def test_every_key_of_the_setting_is_in_some_sentence(recorded: Material, key: str) -> None:
+    """A key that is new has a sentence too: it is printed as it is."""
+    old = flatten(recorded.facts.trial["setting"])[key]
+    mutated = changed_record(recorded, lambda trial: at(trial["setting"], key, other(old)))
+    before, after = sentences(recorded), sentences(mutated)
+    assert set(before) - set(after), f"no sentence of the paper depends on {key}"
+
+
+NOTHING = "no such words"
+
+# A change of the record, words that must be there then, and words that must be nowhere any more.
+CLAIMS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "tokenizer": (
+        {"setting.data.tokenizer": "bpe.json"},
+        "in tokens of “bpe.json”",
+        "by character",
+    ),
+    "corpus": ({"setting.data.corpus": "web"}, "the corpus “web”", "the user's own text"),
+    "vocabulary": ({"data.vocab_size": 50257}, "a vocabulary of 50,257", NOTHING),
+    "documents": ({"data.n_documents": 7}, "in 7 documents", NOTHING),
+    "split": ({"data.validation_tokens": 4321}, "4,321 tokens, for validation", NOTHING),
+    "size": ({"parameters": 987654}, "987,654 parameters", NOTHING),
+    "own MLP": (
+        {"setting.model.modules.mlp": "ideas.py:Mine"},
+        "the MLP is “ideas.py:Mine”",
+        "GELU",
+    ),
+    "own MLP's source": (
+        {
+            "setting.model.modules.mlp": "ideas.py:Mine",
+            "own_modules": {"mlp": "feedfacecafe0123"},
+        },
+        "source digest feedfacecafe",
+        "GELU",
+    ),
+    "own norms": (
+        {
+            "setting.model.modules.block_norm": "ideas.py:A",
+            "setting.model.modules.final_norm": "ideas.py:B",
+        },
+        "the norm before each sub-layer is “ideas.py:A”",
+        "LayerNorm before",
+    ),
+    "own norm in blocks": (
+        {"setting.model.modules.block_norm": "ideas.py:A"},
+        "LayerNorm after the last block",
+        "Pre-LayerNorm form",
+    ),
+    "own embeddings": (
+        {"setting.model.modules.embedding": "ideas.py:E"},
+        "the stage before the first block is “ideas.py:E”",
+        "learned absolute positions",
+    ),
+    "own attention": (
+        {"setting.model.modules.attention": "ideas.py:A"},
+        "attention is “ideas.py:A”",
+        "attention heads each",
+    ),
+    "no embedding norm": (
+        {"setting.model.embedding.norm": "none"},
+        "without a norm",
+        "are normalised by RMSNorm",
+    ),
+    "unknown embedding norm": (
+        {"setting.model.embedding.norm": "magic"},
+        "are normalised by “magic”",
+        "are normalised by RMSNorm",
+    ),
+    "norm": ({"setting.model.norm": "rmsnorm"}, "with RMSNorm before each", "Pre-LayerNorm form"),
+    "unknown norm": ({"setting.model.norm": "magic"}, "with “magic” before each", "with LayerNorm"),
+    "activation": ({"setting.model.mlp": "swiglu"}, "with SwiGLU", "GELU"),
+    "unknown activation": ({"setting.model.mlp": "xielu"}, "with “xielu”", "GELU"),
+    "positions": ({"setting.model.positions": "rotary"}, "rotary positions", "learned absolute"),
+    "head": ({"setting.model.head": "untied"}, "separate matrices", "one matrix for input"),
+    "optimizer": ({"setting.training.optimizer.name": "muon"}, "optimizer is Muon", "AdamW"),
+    "unknown optimizer": ({"setting.training.optimizer.name": "soap"}, "is “soap”", "AdamW"),
+    "schedule": (
+        {"setting.training.schedule.kind": "constant"},
+        "under a constant schedule",
+        "cosine",
+    ),
+    "unknown schedule": (
+        {"setting.training.schedule.kind": "wsd"},
+        "the schedule “wsd”",
+        "a cosine schedule",
+    ),
+    "clip": ({"setting.training.grad_clip": None}, "gradients are not clipped", "are clipped to"),
+    "dropout": ({"setting.training.dropout": 0.0}, "there is no dropout", "and dropout."),
+    "precision": ({"setting.training.precision": "bfloat16"}, "mixed: float32", "is float32;"),
+    "a key without words": (
+        {"setting.training.z_loss": 0.25},
+        "training.z_loss is 0.25",
+        NOTHING,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_what_is_no_longer_so_is_no_longer_said(recorded: Material, name: str) -> None:
+    changes, says, never = CLAIMS[name]
+
+    def change(trial: dict[str, Any]) -> None:
+        for key, value in changes.items():
+            at(trial, key, value)
+
+    before = " ".join(sentences(recorded))
+    text = " ".join(sentences(changed_record(recorded, change)))
+    assert says in text and says not in before
+    assert never not in text
+    if never != NOTHING:
+        assert never in before, "the test must be able to fail"
+
+
+# Facts of the study beside its setting, and words of theirs in the prose.
+OF_THE_STUDY: dict[str, tuple[dict[str, Any], str]] = {
+    "seeds": ({"seeds": (1, 2, 3, 4, 6)}, "(1, 2, 3, 4, 6)"),
+    "alpha": ({"inference": {"alpha": 0.01}}, "family at 0.01"),
+    "test": ({"inference": {"test": "gate"}}, "larger of the paired t"),
+    "threshold": ({"stability": {"unstable_above": 0.4}}, "more than 0.4 of its trials"),
+    "spikes": ({"stability": {"mad_multiplier": 5.0}}, "more than 5 median"),
+    "budget": ({"decision": {"calibration_budget": 0.5}}, "error by at most 0.5"),
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_STUDY)
+def test_the_protocol_is_that_of_the_study(recorded: Material, name: str) -> None:
+    tables, says = OF_THE_STUDY[name]
+    study = recorded.study
+    updates = {
+        key: getattr(study, key).model_copy(update=value) if isinstance(value, dict) else value
+        for key, value in tables.items()
+        if not isinstance(value, dict) or value.keys() <= getattr(study, key).model_dump().keys()
+    }
+    if not updates:
+        pytest.skip("no such key")
+    changed = study.model_copy(update=updates)
+    material = replace(
+        recorded,
+        results=replace(recorded.results, study=changed),
+        analysis=replace(recorded.analysis, study=changed),
+    )
+    assert says in " ".join(sentences(material))
+    assert says not in " ".join(sentences(recorded))
+
+
+def test_a_control_that_did_not_hold_is_not_claimed(recorded: Material) -> None:
+    assert "from the same initial values and on the same batches" in " ".join(sentences(recorded))
+    controls = tuple(
+        Control(c.name, c.arm, c.reference, "declared", c.detail)
+        if c.name == "initial values"
+        else c
+        for c in recorded.analysis.controls
+    )
+    material = replace(recorded, analysis=replace(recorded.analysis, controls=controls))
+    text = " ".join(sentences(material))
+    assert "from the same initial values" not in text
+    assert "on the same batches" in text
+
+
+def test_what_was_not_registered_before_is_not_said_to_be(recorded: Material) -> None:
+    analysis = replace(recorded.analysis, unregistered="the registration is missing")
+    text = " ".join(sentences(replace(recorded, analysis=analysis)))
+    assert "registered before the first run" not in text
+    assert "Before the first run the study was registered" not in text
+    assert "The registration does not hold: the registration is missing." in text
+
+
+def test_a_study_without_a_finished_trial_claims_no_records(recorded: Material) -> None:
+    results = replace(recorded.results, finished=(), trials={})
+    facts = Facts.of(results)
+    assert (facts.parameters, facts.split, facts.machine) == (None, "", "")
+    assert "by character" in facts.text
+
+
+def test_default_parts_have_words(recorded: Material) -> None:
+    """Of what ships, nothing is called by a mere name."""
+    setting = recorded.facts.trial["setting"]
+    assert setting["training"]["optimizer"]["name"] in WORDS["optimizer"]
+    assert not recorded.facts.further, "give the new key words in paribus.report.facts"
