@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 
 # What an error shows of one word (a path, a name, a number) and in all, in characters.
-LONGEST_WORD = 300
+LONGEST_WORD = 200
 LONGEST_MESSAGE = 1200
 # Categories of characters that change what a terminal shows, or that it cannot show: control,
 # format (bidirectional ones too), halves of pairs, private, no character, separators of lines.

@@ -6,6 +6,7 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
+from paribus.execution.memory import require_room
 from paribus.execution.record import predict_on
 from paribus.execution.trial import build_stack
 from paribus.model import (
@@ -35,6 +36,7 @@ def dry_run(
     to be warned of, a line each. Raises ParibusError.
     """
     setting = study.setting(arm)
+    require_room(setting, dataset.vocab_size, device, arm)
     small = setting.training.model_copy(update={"batch_size": 1})
     tiny = setting.model_copy(update={"training": small})
     # Two replicas go the way of all stacks.

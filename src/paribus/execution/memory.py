@@ -7,8 +7,31 @@ from pathlib import Path
 
 import torch
 
+from paribus.errors import ParibusError
+from paribus.study import Setting
+from paribus.study.bounds import matrix_parameters
+
 PROCESS, SYSTEM = Path("/proc/self"), Path("/proc/meminfo")
 CONTAINER = Path("/sys/fs/cgroup")
+
+BYTES_PER_PARAMETER = 16  # float32 weight, gradient and two moments
+
+
+def require_room(setting: Setting, vocab_size: int, device: torch.device, arm: str) -> None:
+    """Raise ParibusError, before anything is built, where one replica of `arm` cannot fit.
+
+    A model with modules of the user's own is not judged: they may be smaller than ours.
+    """
+    free = free_memory(device)
+    if free is None or any(setting.model.modules.model_dump().values()):
+        return
+    parameters = matrix_parameters(setting, vocab_size)
+    if parameters * BYTES_PER_PARAMETER > free:
+        raise ParibusError(
+            f"arm '{arm}' has {parameters:,} parameters, whose weights, gradients and moments take "
+            f"{parameters * BYTES_PER_PARAMETER / 2**30:,.2f} GiB; {free / 2**30:,.2f} GiB are "
+            "free: use a smaller model, or a machine with more memory"
+        )
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from paribus.data import Dataset, batch
+from paribus.execution.memory import BYTES_PER_PARAMETER
 from paribus.execution.meters import timed
-from paribus.execution.warm_up import BYTES_PER_PARAMETER, LARGEST_STATE_BYTES
+from paribus.execution.warm_up import LARGEST_STATE_BYTES
 from paribus.model import GPT, KeyValueCache, build_model, load_parameters
 from paribus.results import ResultsFolder
 from paribus.study import Data, Study

@@ -13,7 +13,7 @@ from paribus.errors import ParibusError
 from paribus.execution.bench import WARM_UP_STEPS
 from paribus.execution.ceiling import product_speed
 from paribus.execution.environment import environment
-from paribus.execution.memory import device_memory, host_memory
+from paribus.execution.memory import BYTES_PER_PARAMETER, device_memory, host_memory
 from paribus.execution.meters import PhaseClock, timed
 from paribus.execution.record import evaluate_on
 from paribus.execution.trial import build_stack
@@ -24,7 +24,6 @@ from paribus.training import OTHER, Stack
 STEPS = 3
 LONGEST_STEP_SECONDS = 20.0  # a model whose step takes longer is not tried out
 LARGEST_STATE_BYTES = 4 * 2**30
-BYTES_PER_PARAMETER = 16  # float32 weight, gradient and two moments
 MOST_ROWS = 256  # of the products that say whether to try
 
 

@@ -47,6 +47,9 @@ def _explain_one(problem: Any, model: type[BaseModel]) -> str:
     if kind == "value_error":
         message = str(problem["ctx"]["error"])
         return f"{key}: {message}" if key else message
+    if kind == "too_long":
+        most, there = problem["ctx"]["max_length"], len(value)
+        return f"{key} has {there:,} entries and may have {most:,}; state fewer"
     if kind in TYPES:
         return f"{key} = {value!r} must be {TYPES[kind]}"
     rule = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")

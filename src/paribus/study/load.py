@@ -52,6 +52,8 @@ def parse_study(table: dict[str, Any], *, folder: Path, label: str = "study") ->
         raise ParibusError(f"{label}: {explain(error, Study)}") from None
     except ParibusError as error:
         raise ParibusError(f"{label}: {error}") from None
+    except RecursionError:
+        raise ParibusError(f"{label}: tables too deep inside one another; state a study") from None
     study._folder = folder
     return study
 

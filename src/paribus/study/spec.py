@@ -10,7 +10,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Positive = Annotated[int, Field(gt=0)]
+from paribus.study.bounds import (
+    MOST_MLP_RATIO,
+    MOST_STEPS,
+    Batch,
+    Layers,
+    Seed,
+    SeqLen,
+    Steps,
+    Tokens,
+    Width,
+    why_too_large,
+)
 
 
 class Spec(BaseModel):
@@ -27,7 +38,7 @@ class Data(Spec):
     """The file or folder of the `text` corpus, relative to the study file."""
     tokenizer: Annotated[str, Field(min_length=1)] = "character"
     """`character`, or the path of a byte-level BPE `tokenizer.json`, relative to the study file."""
-    seq_len: Positive = 128
+    seq_len: SeqLen = 128
     """Tokens in a window, which is the context the model is trained with."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """The last part of the text, kept for validation."""
@@ -50,7 +61,7 @@ class Init(Spec):
     std: Annotated[float, Field(ge=0)] = 0.02
     token_std: Annotated[float, Field(ge=0)] = 0.02
     position_std: Annotated[float, Field(ge=0)] = 0.02
-    salt: Annotated[int, Field(ge=0)] = 0
+    salt: Seed = 0
     """Another salt draws other values from the same distributions: an arm that differs in nothing
     else differs in luck alone."""
     scale_residual: bool = True
@@ -70,10 +81,10 @@ class Modules(Spec):
 class Model(Spec):
     """A GPT-3-style decoder-only Pre-LayerNorm Transformer with tied embeddings."""
 
-    n_layer: Positive = 8
-    n_head: Positive = 8
-    d_model: Positive = 128
-    mlp_ratio: Positive = 4
+    n_layer: Layers = 8
+    n_head: Width = 8
+    d_model: Width = 128
+    mlp_ratio: Annotated[int, Field(gt=0, le=MOST_MLP_RATIO)] = 4
     bias: bool = True
     norm_eps: Annotated[float, Field(gt=0)] = 1e-5
     embedding: Embedding = Embedding()
@@ -110,7 +121,7 @@ class Schedule(Spec):
     """The learning rate over the run, as a fraction of `optimizer.learning_rate`."""
 
     kind: Literal["constant", "cosine"] = "constant"
-    warmup: Annotated[int, Field(ge=0)] = 0
+    warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Iterations of linear warmup."""
     final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
     """What a cosine ends at, as a fraction of the peak."""
@@ -119,10 +130,10 @@ class Schedule(Spec):
 class Training(Spec):
     """How long and with what the model is trained. No early stopping: budgets match exactly."""
 
-    iterations: Positive | None = None
-    tokens: Positive | None = None
+    iterations: Steps | None = None
+    tokens: Tokens | None = None
     """The budget in tokens, instead of `iterations`."""
-    batch_size: Positive = 16
+    batch_size: Batch = 16
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
@@ -157,6 +168,17 @@ class Setting(Spec):
             raise ValueError(
                 f"training.schedule.warmup = {training.schedule.warmup} exceeds the run's "
                 f"{self.iterations} iterations; use a smaller warmup"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _somebody_could_train_it(self) -> Self:
+        if why := why_too_large(self):
+            raise ValueError(why)
+        if self.iterations > MOST_STEPS:
+            raise ValueError(
+                f"training.tokens = {self.training.tokens} are {self.iterations:,} steps; "
+                f"{MOST_STEPS:,} are the most: use a larger training.batch_size"
             )
         return self
 

@@ -12,10 +12,20 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from paribus.errors import ParibusError, nearest
+from paribus.study.bounds import (
+    MOST_ARMS,
+    MOST_ENTRIES,
+    MOST_RESAMPLES,
+    MOST_SEEDS,
+    MOST_SHOTS,
+    MOST_STEPS,
+    Seed,
+    Steps,
+)
 from paribus.study.canonical import changes, digest
 from paribus.study.explain import explain
 from paribus.study.metrics import METRICS
-from paribus.study.spec import Positive, Setting, Spec
+from paribus.study.spec import Setting, Spec
 from paribus.study.text import Name, Prose, Title, require_plain
 
 # What a study says of itself to readers: changing these words does not change the study.
@@ -60,8 +70,8 @@ class Inference(Spec):
     """Two-sided level, held by Holm over the family of primary endpoint x contrasts."""
     power: Annotated[float, Field(ge=0.5, lt=1)] = 0.80
     """Power at which a detectable effect is stated."""
-    resamples: Annotated[int, Field(ge=10_000)] = 10_000
-    seed: Annotated[int, Field(ge=0)] = 0
+    resamples: Annotated[int, Field(ge=10_000, le=MOST_RESAMPLES)] = 10_000
+    seed: Seed = 0
     """Of the resampling."""
     target: Literal["this item set", "new items"] = "new items"
     """What claims from items (windows, questions) are about: these, or others like them."""
@@ -70,12 +80,12 @@ class Inference(Spec):
 class Stability(Spec):
     """What counts as an event in a training loss curve, and when a baseline is unstable."""
 
-    smoothing_steps: Positive = 10
+    smoothing_steps: Steps = 10
     """The final loss is the mean of so many last steps; above the first loss it is divergence."""
-    median_steps: Positive = 20
+    median_steps: Steps = 20
     """A spike is judged against the median and MAD of so many steps before."""
     mad_multiplier: Annotated[float, Field(gt=0)] = 8.0
-    spike_steps: Positive = 3
+    spike_steps: Steps = 3
     """Consecutive steps above median + mad_multiplier x MAD that make a spike."""
     unstable_above: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """A baseline is unstable where more than this share of its trials had an event."""
@@ -98,7 +108,7 @@ class Decision(Spec):
 class Sweep(Spec):
     """Arms that differ in their learning rate alone: how delicate is its choice?"""
 
-    arms: Annotated[tuple[str, ...], Field(strict=False, min_length=2)]
+    arms: Annotated[tuple[str, ...], Field(strict=False, min_length=2, max_length=MOST_ARMS)]
     against: str | None = None
     """The sweep it is compared with."""
 
@@ -106,9 +116,11 @@ class Sweep(Spec):
 class Probes(Spec):
     """What is measured while training, the same in every arm."""
 
-    own: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
     """The user's own probes, by import path: `package.module:name` or `file.py:name`."""
-    every: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    every: Annotated[
+        dict[str, Annotated[int, Field(ge=0, le=MOST_STEPS)]], Field(max_length=MOST_ENTRIES)
+    ] = Field(default_factory=dict)
     """Steps from one measurement of a probe to the next, by its name; 0 turns it off. A probe that
     is not named keeps the cadence that it declares."""
 
@@ -120,14 +132,17 @@ class Tasks(Spec):
 
     names: Annotated[tuple[str, ...], Field(strict=False)] | None = None
     """Left out: every task that the text and the window allow. An empty list: none."""
-    shots: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False, min_length=1)] = (
+    shots: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=MOST_SHOTS)], ...],
+        Field(strict=False, min_length=1, max_length=MOST_ENTRIES),
+    ] = (
         0,
         3,
     )
     """Solved examples before each question; tasks whose questions then do not fit are left out."""
     items: Annotated[int, Field(ge=1, le=500)] = 48
     """Questions of each task."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     """Of the questions."""
     unknown: Literal["skip", "replace"] = "skip"
     """Questions with characters outside the vocabulary are left out, or shown with a stand-in."""
@@ -136,7 +151,7 @@ class Tasks(Spec):
 class Claim(Spec):
     """A value that somebody reported, to stand beside what is measured."""
 
-    arms: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    arms: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)]
     """The arms it may be about: a report that leaves something open fits several."""
     metric: str
     mean: float
@@ -147,7 +162,7 @@ class Claims(Spec):
     """Reported values and where they come from."""
 
     source: Prose
-    values: Annotated[tuple[Claim, ...], Field(strict=False)]
+    values: Annotated[tuple[Claim, ...], Field(strict=False, max_length=MOST_ENTRIES)]
 
 
 class Study(Setting):
@@ -157,10 +172,8 @@ class Study(Setting):
     title: Title = ""
     question: Prose = ""
     baseline: Name = "baseline"
-    arms: Annotated[dict[Name, Arm], Field(min_length=1)]
-    seeds: Annotated[
-        tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(strict=False, min_length=1)
-    ]
+    arms: Annotated[dict[Name, Arm], Field(min_length=1, max_length=MOST_ARMS)]
+    seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)]
     endpoints: Annotated[tuple[Endpoint, ...], Field(strict=False, min_length=1)] = (
         Endpoint(metric="validation_loss", primary=True, margin=0.02),
         Endpoint(metric="validation_perplexity"),
@@ -176,7 +189,7 @@ class Study(Setting):
     decision: Decision = Decision()
     probes: Probes = Probes()
     tasks: Tasks = Tasks()
-    sweeps: dict[Name, Sweep] = Field(default_factory=dict)
+    sweeps: Annotated[dict[Name, Sweep], Field(max_length=MOST_ARMS)] = Field(default_factory=dict)
     claims: Claims | None = None
 
     # Where relative paths of the study start. Not part of the study: it moves with the file.

@@ -1,0 +1,117 @@
+"""How large a study may be, and that the arithmetic which decides is that of the built model."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paribus.errors import ParibusError
+from paribus.execution.memory import require_room
+from paribus.model import build_model
+from paribus.study import Study, load_study, parse_study, shipped_studies
+from paribus.study.bounds import MOST_PARAMETERS, matrix_parameters
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rule"),
+    [
+        ("model.n_layer", 10**6, "must be less than or equal to 1000"),
+        ("model.d_model", 10**9, "must be less than or equal to 65536"),
+        ("model.mlp_ratio", 10**9, "must be less than or equal to 64"),
+        ("training.batch_size", 10**12, "must be less than or equal to 1048576"),
+        ("data.seq_len", 10**12, "must be less than or equal to 1048576"),
+        ("training.iterations", 10**12, "must be less than or equal to 10000000"),
+        ("training.tokens", 2048 * 10**8, "are 100,000,000 steps; 10,000,000 are the most"),
+        ("training.schedule.warmup", 10**12, "must be less than or equal to 10000000"),
+        ("inference.resamples", 10**12, "must be less than or equal to 1000000"),
+        ("stability.median_steps", 10**12, "must be less than or equal to 10000000"),
+        ("tasks.shots", [10**9], "must be less than or equal to 1000"),
+        ("probes.every", {str(i): 1 for i in range(1001)}, "has 1,001 entries and may have 1,000"),
+        ("seeds", list(range(100_001)), "has 100,001 entries and may have 100,000"),
+        ("model.init.salt", int("9" * 4000), "must be less than 9223372036854775808"),
+        ("tasks.seed", 2**63, "must be less than 9223372036854775808"),
+        ("model.n_layer", int("9" * 4000), "must be less than or equal to 1000"),
+        ("training.optimizer.learning_rate", int("9" * 4000), "training.optimizer.learning_rate"),
+        ("name", "x" * 300, "80 characters"),
+        ("a." * 50_000, 1, "unknown key 'a.a."),
+    ],
+)
+def test_a_digit_too_many_is_refused_at_once(key: str, value: Any, rule: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(ParibusError) as caught:
+        load_study("quickstart", {key: value})
+    assert time.monotonic() - began < 1
+    assert rule in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("digits", [4000, 5000])
+def test_a_number_of_thousands_of_digits_is_one_line(digits: int, tmp_path: Path) -> None:
+    """Python itself converts no more than 4,300."""
+    (tmp_path / "s.toml").write_text(f"[model]\nn_layer = {'9' * digits}")
+    with pytest.raises(ParibusError) as caught:
+        load_study(tmp_path / "s.toml")
+    assert len(str(caught.value)) < 1000
+
+
+def test_arms_and_products_are_bounded_too() -> None:
+    table = load_study("quickstart").model_dump()
+    table["model"] |= {"n_layer": 1000, "d_model": 65536, "n_head": 1}
+    with pytest.raises(ParibusError, match=r"51,539,615,940,608 parameters; a model may have 100,"):
+        parse_study(table, folder=Path())
+    table = load_study("quickstart").model_dump()
+    table["arms"]["large"] = {"set": {"model.n_layer": 1000, "model.d_model": 65536}}
+    with pytest.raises(ParibusError, match="arm 'large': model: n_layer = 1000"):
+        parse_study(table, folder=Path())
+    with pytest.raises(ParibusError, match="134,217,728 tokens in a step; 67,108,864 are the most"):
+        load_study("quickstart", {"training.batch_size": 2**20})
+    table["arms"] = {f"a{i}": {} for i in range(257)}
+    with pytest.raises(ParibusError, match="arms has 257 entries and may have 256"):
+        parse_study(table, folder=Path())
+
+
+def test_what_people_train_is_not_refused() -> None:
+    """GPT-3 175B is too much for one machine; 13B, with its batch of 2M tokens, is not refused."""
+    gpt3 = {"model.n_layer": 40, "model.d_model": 5120, "model.n_head": 40, "data.seq_len": 2048}
+    study = load_study("quickstart", gpt3 | {"training.batch_size": 1024})
+    assert matrix_parameters(study, 50257) == pytest.approx(12.85e9, rel=0.01)
+    assert MOST_PARAMETERS < 175e9
+
+
+@pytest.mark.parametrize("name", sorted(shipped_studies()))
+def test_the_arithmetic_is_that_of_the_built_model(name: str) -> None:
+    study = shipped_studies()[name]
+    for arm in study.arms:
+        _require_equal(study, arm)
+
+
+def _require_equal(study: Study, arm: str) -> None:
+    setting = study.setting(arm)
+    model = build_model(setting, 65, device="meta")
+    matrices = sum(p.numel() for p in model.parameters() if p.ndim >= 2)
+    assert matrix_parameters(setting, 65) == matrices
+    assert sum(p.numel() for p in model.parameters()) < 1.01 * matrices
+
+
+def test_the_arithmetic_holds_for_other_shapes() -> None:
+    shape = {"model.n_layer": 3, "model.d_model": 48, "model.n_head": 3, "model.mlp_ratio": 2}
+    study = load_study("quickstart", shape | {"data.seq_len": 40, "model.bias": False})
+    _require_equal(study, "baseline")
+
+
+def test_a_model_that_memory_cannot_hold_is_told_before_it_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    setting = load_study("quickstart").setting("baseline")
+    device = torch.device("cpu")
+    monkeypatch.setattr("paribus.execution.memory.free_memory", lambda device: 24 * 2**20)
+    with pytest.raises(ParibusError, match=r"arm 'a' has 1,597,568 parameters.* 0.02 GiB are free"):
+        require_room(setting, 65, device, "a")
+    monkeypatch.setattr("paribus.execution.memory.free_memory", lambda device: 25 * 2**20)
+    require_room(setting, 65, device, "a")
+    monkeypatch.setattr("paribus.execution.memory.free_memory", lambda device: None)
+    require_room(setting, 65, device, "a")
