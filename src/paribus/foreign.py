@@ -29,7 +29,7 @@ TOKENIZER_BYTES = 256 * MIB  # Gemma's, with 256,000 tokens, has 33 MiB
 RECORD_BYTES = 256 * MIB  # JSON; initial.json of 100,000 parameters has some 20 MiB
 TABLE_BYTES = 64 * 1024 * MIB  # Parquet, read by column
 WEIGHTS_BYTES = 1024 * 1024 * MIB
-TEXT_BYTES = 8 * 1024 * MIB  # all files of a corpus, which is held in memory
+TEXT_BYTES = 1024 * 1024 * MIB  # one file of a corpus, which is read in pieces
 
 # Tables and lists inside one another; a study has five.
 MOST_NESTED = 64

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from paribus.data import TOKEN_CLASSES, describe_data, load_dataset, read_corpus, token_classes
 from paribus.data.bpe import BpeTokenizer
+from paribus.data.pieces import cut
 from paribus.errors import ParibusError
 from paribus.evaluation import evaluate_heldout
 from paribus.model import build_model
@@ -108,6 +109,14 @@ def test_a_character_is_counted_with_its_first_byte(ours: BpeTokenizer) -> None:
     assert counts[others].sum() == 0
     assert counts[ours.end_of_document] == 0
     assert ours.decode([first, *ours.encode("a")]) == "a"  # what makes no character is left out
+
+
+def test_pieces_have_the_tokens_of_the_whole_text(tmp_path: Path) -> None:
+    text = "".join(read_corpus(Data(corpus="pydoc"), tmp_path))[:60_000]
+    ours = BpeTokenizer.read(save(train(text, size=600), tmp_path))
+    parts = [ours.encode(piece) for piece in cut([text], 500)]
+    assert len(parts) > 50
+    assert np.concatenate(parts).tolist() == ours.encode(text).tolist()
 
 
 def test_token_classes_of_its_vocabulary(ours: BpeTokenizer) -> None:
@@ -239,7 +248,7 @@ def test_a_split_inside_a_character_is_described(tmp_path: Path) -> None:
     save(train(), tmp_path)
     (tmp_path / "text.txt").write_text("𝄞" * 400 + "\n", encoding="utf-8")
     data = Data(**BPE, validation_fraction=0.25)
-    tables = describe_data(load_dataset(data, tmp_path), read_corpus(data, tmp_path))
+    tables = describe_data(load_dataset(data, tmp_path), list(read_corpus(data, tmp_path)))
     assert tables["duplicates"]["document"]["units"] == 1
     assert json.loads(json.dumps(tables)) == tables
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paribus.data import FIRST_DIGEST, CharacterTokenizer, batch, extend_digest, load_dataset
-from paribus.data.corpora import corpus, shakespeare
+from paribus.data.corpora import shakespeare
 from paribus.errors import ParibusError
 from paribus.study import Data, Study
 
@@ -81,13 +81,13 @@ def test_a_download_is_cached_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(shakespeare, "URL", source.as_uri())
     with pytest.raises(ParibusError, match="SHA-256"):
-        shakespeare.shakespeare(Data(), HERE)
+        shakespeare.shakespeare.read(Data(), HERE)
     assert not (tmp_path / "cache").exists()
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     monkeypatch.setattr(shakespeare, "SHA256", digest)
-    assert shakespeare.shakespeare(Data(), HERE) == ["To be, or not to be"]
+    assert shakespeare.shakespeare.read(Data(), HERE) == ["To be, or not to be"]
     source.unlink()
-    assert shakespeare.shakespeare(Data(), HERE) == ["To be, or not to be"]
+    assert shakespeare.shakespeare.read(Data(), HERE) == ["To be, or not to be"]
 
 
 def test_pydoc_is_documents_of_english() -> None:
@@ -121,7 +121,11 @@ def test_text_reads_a_file_or_a_folder_in_order(tmp_path: Path) -> None:
         (b"\xff\xfe" * 500, {"path": "t"}, "not UTF-8"),
         (b"x" * 500, {"path": "missing"}, "does not exist"),
         (b"x" * 500, {}, "needs data.path"),
-        (b"x" * 500, {"path": "t", "corpus": "pydoc"}, "only read by the corpus 'text'"),
+        (
+            b"x" * 500,
+            {"path": "t", "corpus": "pydoc"},
+            r"is only read by the corpora .*text",
+        ),
         (b"x" * 500, {"corpus": "pydocs"}, "did you mean 'pydoc'"),
     ],
 )
@@ -129,16 +133,6 @@ def test_bad_texts_are_refused(content: bytes, data: dict, message: str, tmp_pat
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(ParibusError, match=message):
         load_dataset(Data(**({"corpus": "text"} | data)), tmp_path)
-
-
-def test_a_corpus_is_one_decorated_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    from paribus.data import corpora
-
-    monkeypatch.setattr(corpora, "_CORPORA", dict(corpora._CORPORA))
-    corpus("mine")(lambda data, folder: ["abcd" * 50, "dcba" * 50])
-    assert load_dataset(Data(corpus="mine", seq_len=8), HERE).n_documents == 2
-    with pytest.raises(ValueError, match="registered twice"):
-        corpus("mine")(lambda data, folder: [])
 
 
 def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:

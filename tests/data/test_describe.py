@@ -36,7 +36,7 @@ def test_a_corpus_by_hand(tmp_path: Path) -> None:
         sentence(0),
         f"{sentence(2, n=119)}\n\n{sentence(3)}",
     )
-    table = describe_data(load_dataset(data, tmp_path), read_corpus(data, tmp_path))
+    table = describe_data(load_dataset(data, tmp_path), list(read_corpus(data, tmp_path)))
     assert table["token_classes"]["corpus"] == {
         "alphabetic": 120 * 5 + 119 * 2,
         "numeric": 0,
@@ -72,7 +72,7 @@ def test_a_corpus_by_hand(tmp_path: Path) -> None:
 def test_a_document_that_the_split_cuts_is_of_training(tmp_path: Path) -> None:
     data = write(tmp_path, sentence(0, n=300))
     dataset = load_dataset(data, tmp_path)
-    table = describe_data(dataset, read_corpus(data, tmp_path))
+    table = describe_data(dataset, list(read_corpus(data, tmp_path)))
     assert table["duplicates"]["document"]["validation_units"] == 0
     assert table["leakage"] == {"validation_tokens": 150, "in_training": 0}
 
@@ -82,7 +82,7 @@ def test_the_split_at_the_end_of_a_document(tmp_path: Path) -> None:
     data = write(tmp_path, sentence(0), sentence(0))
     dataset = load_dataset(data, tmp_path)
     assert dataset.train[-1] == dataset.tokenizer.end_of_document
-    table = describe_data(dataset, read_corpus(data, tmp_path))
+    table = describe_data(dataset, list(read_corpus(data, tmp_path)))
     assert table["duplicates"]["document"]["validation_units"] == 1
     assert table["duplicates"]["document"]["leaked_exact"] == 1
     assert table["leakage"]["in_training"] == 121
@@ -93,16 +93,16 @@ def test_other_documents_are_refused(tmp_path: Path) -> None:
     dataset = load_dataset(data, tmp_path)
     write(tmp_path, sentence(1))
     with pytest.raises(ParibusError, match="leave its files as they are"):
-        describe_data(dataset, read_corpus(data, tmp_path))
+        describe_data(dataset, list(read_corpus(data, tmp_path)))
 
 
 def test_pydoc_leaks_by_containment_and_not_by_document() -> None:
     """Topics stand inside other topics: no document is a copy, and a fifth of validation is."""
     data = Data(corpus="pydoc")
     dataset = load_dataset(data, HERE)
-    table = describe_data(dataset, read_corpus(data, HERE))
+    table = describe_data(dataset, list(read_corpus(data, HERE)))
     assert json.loads(json.dumps(table)) == table
-    assert table == describe_data(dataset, read_corpus(data, HERE))
+    assert table == describe_data(dataset, list(read_corpus(data, HERE)))
     assert table["duplicates"]["document"]["units"] == dataset.n_documents
     leaked = table["leakage"]["in_training"] / table["leakage"]["validation_tokens"]
     assert 0.05 < leaked < 0.5  # the text differs between versions of Python
@@ -112,7 +112,7 @@ def test_shakespeare_has_no_duplicates() -> None:
     if "PARIBUS_DATA" not in os.environ:
         pytest.skip("PARIBUS_DATA does not name a folder with the text")
     data = Data(corpus="shakespeare")
-    table = describe_data(load_dataset(data, HERE), read_corpus(data, HERE))
+    table = describe_data(load_dataset(data, HERE), list(read_corpus(data, HERE)))
     assert table["token_classes"]["corpus"]["numeric"] == 27
     assert table["duplicates"]["passage"]["near"] == 0
     assert table["leakage"] == {"validation_tokens": 111_540, "in_training": 0}

@@ -94,7 +94,7 @@ def test_every_key_of_the_setting_is_in_some_sentence(recorded: Material, key: s
     old = flatten(recorded.facts.trial["setting"])[key]
     mutated = changed_record(recorded, lambda trial: at(trial["setting"], key, other(old)))
     before, after = sentences(recorded), sentences(mutated)
-    assert set(before) - set(after), f"no sentence of the paper depends on {key}"
+    assert set(before) ^ set(after), f"no sentence of the paper depends on {key}"
 
 
 NOTHING = "no such words"

@@ -65,7 +65,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     not UTF-8, or too short for one window on each side of the split, and where the tokenizer cannot
     be read or loses text.
     """
-    documents = read_corpus(data, folder)
+    documents = list(read_corpus(data, folder))
     tokenizer = tokenizer_of(data, documents, folder)
     tokens = tokenizer.encode_documents(documents)
     split = int(len(tokens) * (1 - data.validation_fraction))

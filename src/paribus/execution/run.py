@@ -159,7 +159,7 @@ def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> Non
     """Write data.json, once: all arms read one text, whatever their windows."""
     path = folder.path / "data.json"
     if not path.is_file():
-        write_json(path, describe_data(dataset, read_corpus(study.data, study.folder)))
+        write_json(path, describe_data(dataset, list(read_corpus(study.data, study.folder))))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from paribus.model.initialization import (
     require_initializers,
 )
 from paribus.model.observe import EVERY_BLOCK, LOGITS, Column, Probe, StepView, capture, is_there
-from paribus.model.own import load_own
 from paribus.model.rows import Rows, role
 from paribus.model.uses import ParameterUse, parameter_uses, undeclared_projections
 
@@ -45,7 +44,6 @@ __all__ = [
     "initial_parameters",
     "initial_rules",
     "is_there",
-    "load_own",
     "load_parameters",
     "parameter_uses",
     "require_initializers",

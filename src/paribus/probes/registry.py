@@ -7,9 +7,10 @@ from functools import cache
 
 from paribus.declared import declared
 from paribus.errors import ParibusError, nearest
-from paribus.model import Probe, load_own
+from paribus.model import Probe
 from paribus.model.observe import Labels, Measure
 from paribus.study import Setting, Study
+from paribus.study.importing import load_own
 
 
 def probe(

@@ -42,6 +42,13 @@ WORDS: dict[str, dict[str, str]] = {
         "shakespeare": "the collected Shakespeare text",
         "pydoc": "the language reference that comes with Python",
         "text": "the user's own text",
+        "jsonl": "the user's own text, in files of JSON lines",
+        "parquet": "the user's own text, in Parquet files",
+        "huggingface": "a data set of the Hugging Face hub",
+        "fineweb-edu": "educational web text (FineWeb-Edu)",
+        "tinystories": "short synthetic stories (TinyStories)",
+        "wikitext-103": "good and featured articles of Wikipedia (WikiText-103, raw)",
+        "enwik8": "the first 100,000,000 bytes of an English Wikipedia in XML (enwik8)",
     },
     "precision": {
         "float32": "float32",

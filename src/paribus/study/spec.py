@@ -34,14 +34,30 @@ class Data(Spec):
     """Which text is read, and how it becomes windows of tokens."""
 
     corpus: str = "pydoc"
+    """A name of `paribus.data.corpora`, or the import path of the user's own."""
     path: str | None = None
-    """The file or folder of the `text` corpus, relative to the study file."""
+    """The file or folder that the corpus is in, relative to the study file."""
+    column: Annotated[str, Field(min_length=1)] | None = None
+    """Where the text is: a column of `parquet` and of data sets, a key of `jsonl`. None: `text`."""
+    name: str | None = None
+    """The data set that `huggingface` reads."""
+    subset: str | None = None
+    """The configuration of a data set that has several."""
+    split: Annotated[str, Field(min_length=1)] | None = None
+    """The split of a data set whose text is read. None: `train`."""
+    revision: str | None = None
+    """The commit of a data set on the hub."""
     tokenizer: Annotated[str, Field(min_length=1)] = "character"
     """`character`, or the path of a byte-level BPE `tokenizer.json`, relative to the study file."""
     seq_len: SeqLen = 128
     """Tokens in a window, which is the context the model is trained with."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """The last part of the text, kept for validation."""
+
+    @property
+    def text_column(self) -> str:
+        """What `column` means."""
+        return self.column or "text"
 
 
 class Embedding(Spec):

@@ -8,7 +8,11 @@ from paribus.data.corpora import corpus
 from paribus.study import Data
 
 
-@corpus("pydoc")
+@corpus(
+    "pydoc",
+    about="the language reference inside this Python, each topic a document",
+    licence="PSF License Version 2",
+)
 def pydoc(data: Data, folder: Path) -> list[str]:
     """Each topic of `pydoc_data.topics` is a document; the text differs between Python versions."""
     from pydoc_data.topics import topics  # half a megabyte of source: only when asked for

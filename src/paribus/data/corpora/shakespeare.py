@@ -22,7 +22,11 @@ TIMEOUT_SECONDS = 30
 MOST_BYTES = 2 * MIB  # it has 1,115,394
 
 
-@corpus("shakespeare")
+@corpus(
+    "shakespeare",
+    about="1,115,394 characters of plays, downloaded once from the repository of char-rnn",
+    licence="public domain",
+)
 def shakespeare(data: Data, folder: Path) -> list[str]:
     """One document of 1,115,394 characters, from PARIBUS_DATA, the cache or the network."""
     own = os.environ.get("PARIBUS_DATA")

@@ -1,0 +1,69 @@
+"""`huggingface`: a data set of the Hugging Face hub, by name and revision, streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from paribus.data.corpora import corpus
+from paribus.errors import ParibusError, nearest
+from paribus.study import Data
+
+
+@corpus(
+    "huggingface",
+    reads=("name", "subset", "split", "revision", "column"),
+    about="a data set of the Hugging Face hub, streamed; needs the extra 'datasets'",
+)
+def huggingface(data: Data, folder: Path) -> Iterator[str]:
+    """`data.column` of every row of the split `data.split` of the data set `data.name`.
+
+    A name that is a folder below the study's is read from there, as `datasets` reads it. One of the
+    hub needs `data.revision`, a commit: a branch may change from one run to the next.
+    """
+    if data.name is None:
+        raise ParibusError(
+            "data.corpus = 'huggingface' needs data.name, such as 'HuggingFaceFW/fineweb-edu'"
+        )
+    return stream_dataset(data, folder, data.name)
+
+
+def stream_dataset(data: Data, folder: Path, name: str, subset: str | None = None) -> Iterator[str]:
+    """The rows of the data set `name`; raises ParibusError where it cannot be opened."""
+    try:
+        import datasets
+    except ImportError:
+        raise ParibusError(
+            f"the data set '{name}' is read with the library datasets; "
+            "install it with: pip install 'paribus[datasets]'"
+        ) from None
+    local = (folder / name).is_dir()
+    if not local and data.revision is None:
+        raise ParibusError(
+            f"the data set '{name}' needs data.revision, a commit of its repository, so that every "
+            "run reads the same text; its page on the hub shows it"
+        )
+    try:
+        rows = datasets.load_dataset(
+            str(folder / name) if local else name,
+            data.subset or subset,
+            split=data.split or "train",
+            revision=None if local else data.revision,
+            streaming=True,
+        )
+        for number, row in enumerate(rows, 1):
+            text = row.get(data.text_column)
+            if not isinstance(text, str):
+                known = [key for key, value in row.items() if isinstance(value, str)]
+                raise ParibusError(
+                    f"row {number} of the data set '{name}' has no text in data.column = "
+                    f"'{data.text_column}': {nearest(data.text_column, known)}"
+                )
+            yield text
+    except ParibusError:
+        raise
+    except Exception as error:  # the library raises whatever its own libraries raise
+        raise ParibusError(
+            f"cannot read the data set '{name}' ({type(error).__name__}: {str(error)[:200]}); "
+            "check data.name, data.subset, data.split and data.revision, and the network"
+        ) from None

@@ -1,0 +1,72 @@
+"""`parquet`: Parquet files with a column of text, read a batch of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paribus.data.corpora import corpus
+from paribus.data.reading import corpus_files
+from paribus.errors import ParibusError, nearest
+from paribus.foreign import TEXT_BYTES, open_regular
+from paribus.study import Data
+
+ROWS = 1024  # at a time
+
+
+@corpus(
+    "parquet",
+    reads=("path", "column"),
+    files=corpus_files,
+    about="Parquet files with a column of text, each row a document",
+)
+def parquet(data: Data, folder: Path) -> Iterator[str]:
+    """`data.column` of every row of the file `data.path`, or of the files below that folder."""
+    for file in corpus_files(data, folder):
+        yield from rows_of(file, data.text_column)
+
+
+def rows_of(file: Path, column: str) -> Iterator[str]:
+    """The texts in `column` of a Parquet file, whatever its compression inside."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with open_regular(file, TEXT_BYTES) as content, pq.ParquetFile(content) as opened:
+            _require_text(file, column, opened.schema_arrow)
+            row = 0
+            for batch in opened.iter_batches(batch_size=ROWS, columns=[column]):
+                for value in batch.column(0).to_pylist():
+                    row += 1
+                    if value is None:
+                        raise ParibusError(
+                            f"{file}, row {row}, has no text in data.column = '{column}'; leave "
+                            "the row out"
+                        )
+                    yield value
+    except (pa.ArrowInvalid, pa.ArrowException) as error:
+        raise ParibusError(
+            f"{file} is no Parquet file, or damaged ({str(error)[:100]}); correct data.path or "
+            "fetch the file again"
+        ) from None
+    except UnicodeDecodeError:
+        raise ParibusError(f"{file}: column '{column}' is not UTF-8 text; convert it") from None
+    except OSError as error:
+        raise ParibusError(f"cannot read {file}: {error.strerror or error}") from None
+
+
+def _require_text(file: Path, column: str, schema: Any) -> None:
+    import pyarrow as pa
+
+    def is_text(kind: Any) -> bool:
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+    known = [field.name for field in schema if is_text(field.type)]
+    if column not in known:
+        raise ParibusError(
+            f"{file} has no column of text called '{column}' (data.column): "
+            f"{nearest(column, known)}"
+        )

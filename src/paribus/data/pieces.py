@@ -1,0 +1,78 @@
+"""Documents as they are read: in pieces of bounded length, so that none has to fit into memory.
+
+Where a document is cut decides the tokens of a BPE tokenizer, so the rule looks at the text alone:
+never at how it arrived, nor at who encodes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+PIECE_CHARACTERS = 2**20
+"""Shorter documents are never cut."""
+
+# Before white space between two words. The pre-tokenizers of GPT-2, GPT-4 and Llama 3 begin a piece
+# of their own there, so that the tokens are those of the whole text.
+_BETWEEN_WORDS = re.compile(r"(?<=\w)[ \n](?=\w)")
+
+# A text, or its parts in their order.
+Document = str | Iterable[str]
+
+
+class Piece(NamedTuple):
+    """Part of a document.
+
+    Attributes:
+        text: the characters, at least one.
+        document: which document it is of, from 0.
+        is_last: whether the document ends with it.
+    """
+
+    text: str
+    document: int
+    is_last: bool
+
+
+def pieces(documents: Iterable[Document]) -> Iterator[Piece]:
+    """Every piece of all `documents`; those without a character are left out, and not counted."""
+    number = 0
+    for document in documents:
+        before = ""
+        for text in cut((document,) if isinstance(document, str) else document):
+            if before:
+                yield Piece(before, number, False)
+            before = text
+        if before:
+            yield Piece(before, number, True)
+            number += 1
+
+
+def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
+    """The text that `texts` make together, in pieces of `length` to twice as many characters.
+
+    A piece ends between two words where it can. The last one may be shorter.
+    """
+    waiting = ""
+    for text in texts:
+        for start in range(0, len(text), length):
+            waiting += text[start : start + length]
+            # What a cut depends on: twice the length, and the character after it.
+            while len(waiting) > 2 * length:
+                at = _place(waiting, length)
+                yield waiting[:at]
+                waiting = waiting[at:]
+    while len(waiting) > length:
+        at = _place(waiting, length)
+        yield waiting[:at]
+        waiting = waiting[at:]
+    if waiting:
+        yield waiting
+
+
+def _place(text: str, length: int) -> int:
+    """Where the first piece of `text` ends: after `length` characters, within as many more."""
+    # One character more, which the rule looks at.
+    found = _BETWEEN_WORDS.search(text, length, 2 * length + 1)
+    return found.start() if found and found.start() < 2 * length else min(2 * length, len(text))

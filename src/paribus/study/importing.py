@@ -1,0 +1,65 @@
+"""The user's own code, by import path: modules, probes and corpora are loaded here and only here.
+
+`package.module:name` is imported; `file.py:name` is read from a file, relative to the study.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from paribus.errors import ParibusError, nearest
+
+
+def load_own(
+    path: str, where: str, kind: str, is_wanted: Callable[[object], bool], folder: Path
+) -> Any:
+    """What `path` names, if it is wanted; `where` and `kind` are for the errors.
+
+    Raises ParibusError.
+    """
+    module_name, colon, name = path.partition(":")
+    if not colon or not name:
+        raise ParibusError(f"{where} must be 'package.module:name' or 'file.py:name'")
+    module = _load(module_name, folder, where)
+    found = getattr(module, name, None)
+    if not is_wanted(found):
+        known = [name for name, value in vars(module).items() if is_wanted(value)]
+        raise ParibusError(f"{where}: no {kind} of that name: {nearest(name, known)}")
+    return found
+
+
+def _load(name: str, folder: Path, where: str) -> ModuleType:
+    try:
+        if not name.endswith(".py"):
+            return importlib.import_module(name)
+        file = (folder / name).resolve()
+        # One module object for a file, under a name of its own that no import can meet.
+        alias = f"paribus_own_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}"
+        if alias in sys.modules:
+            return sys.modules[alias]
+        spec = importlib.util.spec_from_file_location(alias, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[alias] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[alias]
+            raise
+        return module
+    except FileNotFoundError:
+        raise ParibusError(
+            f"{where}: no file {folder / name}; paths start at the study's folder"
+        ) from None
+    except Exception as error:
+        raise ParibusError(
+            f"{where} cannot be imported: {type(error).__name__}: {error}"
+        ) from error

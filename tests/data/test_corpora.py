@@ -1,0 +1,280 @@
+"""Corpora of every form: what is read, in pieces or whole, and one line for each that is bad."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import json
+import lzma
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paribus.data import load_dataset, read_corpus
+from paribus.data import pieces as pieces_module
+from paribus.data.corpora import all_corpora, enwik8, read_pieces, wikitext_103
+from paribus.data.pieces import cut, pieces
+from paribus.errors import ParibusError
+from paribus.study import Data
+
+HERE = Path()
+DOCUMENTS = ["The first one.\nIt has “quotes” and 東京.", "second", "third\r\n"]
+
+
+def zstd(content: bytes) -> bytes:
+    return pa.compress(content, codec="zstd", asbytes=True)
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstd,
+}
+each_compression = pytest.mark.parametrize("suffix", COMPRESS)
+
+
+def json_lines(documents: list[str], key: str = "text") -> bytes:
+    return "".join(json.dumps({"id": 7, key: text}) + "\n" for text in documents).encode()
+
+
+def read(folder: Path, **data: object) -> list[str]:
+    return list(read_corpus(Data(**data), folder))
+
+
+def test_every_corpus_says_what_it_is() -> None:
+    for name, found in all_corpora().items():
+        assert found.about, name
+        assert found.read.__doc__, name
+    assert {"text", "jsonl", "parquet", "huggingface", "fineweb-edu"} <= all_corpora().keys()
+
+
+@each_compression
+def test_text_is_read_compressed_or_not(suffix: str, tmp_path: Path) -> None:
+    for i, text in enumerate(DOCUMENTS):
+        (tmp_path / f"{i}.txt{suffix}").write_bytes(COMPRESS[suffix](text.encode()))
+    assert read(tmp_path, corpus="text", path=".") == DOCUMENTS
+
+
+@each_compression
+def test_json_lines_are_documents(suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"a.jsonl{suffix}"
+    file.write_bytes(COMPRESS[suffix](json_lines(DOCUMENTS, "body") + b"\n  \n"))
+    assert read(tmp_path, corpus="jsonl", path=file.name, column="body") == DOCUMENTS
+    (tmp_path / f"b.jsonl{suffix}").write_bytes(COMPRESS[suffix](json_lines(["", "x"], "body")))
+    assert read(tmp_path, corpus="jsonl", path=".", column="body") == [*DOCUMENTS, "x"]
+
+
+KINDS = [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "zstd", "snappy"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_of_parquet(codec: str, kind: pa.DataType, tmp_path: Path) -> None:
+    table = pa.table({"n": [1, 2, 3], "text": pa.array(DOCUMENTS, kind)})
+    pq.write_table(table, tmp_path / "a.parquet", compression=codec)
+    pq.write_table(table, tmp_path / "b.parquet", compression=codec)
+    assert read(tmp_path, corpus="parquet", path=".") == DOCUMENTS * 2
+    pieces = list(read_pieces(Data(corpus="parquet", path="a.parquet"), tmp_path))
+    assert [(piece.document, piece.is_last) for piece in pieces] == [(i, True) for i in range(3)]
+
+
+def write_bad(folder: Path) -> None:
+    for i in range(2):
+        (folder / f"{i}.txt").write_text("good text\n" * 9)
+    (folder / "2.txt").write_bytes("é".encode() * 3_000_000 + b"ab\xffcd")
+    lines = [json_lines([f"line {i}"]).decode() for i in range(5)]
+    (folder / "column.jsonl").write_text("".join([*lines, '{"txt": "x"}\n']))
+    (folder / "list.jsonl").write_text("".join([*lines, "[1]\n"]))
+    (folder / "number.jsonl").write_text("".join([*lines, '{"text": 3}\n']))
+    (folder / "half.jsonl").write_text("".join([*lines, '{"text": "x\n']))
+    (folder / "latin.jsonl").write_bytes("".join(lines).encode() + b'{"text": "\xe9"}\n')
+    (folder / "nested.jsonl").write_text("[" * 100_000 + "\n")
+    (folder / "renamed.txt").write_bytes(json_lines(DOCUMENTS))
+    pq.write_table(pa.table({"text": DOCUMENTS}), folder / "a.parquet")
+    pq.write_table(pa.table({"text": [*DOCUMENTS, None]}), folder / "null.parquet")
+    (folder / "cut.parquet").write_bytes((folder / "a.parquet").read_bytes()[:-20])
+    whole = gzip.compress(b"text " * 1000)
+    (folder / "cut.gz").write_bytes(whole[: len(whole) // 2])
+    for suffix in COMPRESS:
+        (folder / f"no{suffix or '.txt'}").write_bytes(b"no such thing, but text")
+    (folder / "empty").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("corpus", "path", "message"),
+    [
+        ("text", ".", r"2\.txt is not UTF-8 text \(byte 6000002\); convert it"),
+        ("text", "a.parquet", r"is a Parquet file and no plain text; set data.corpus = 'parquet'"),
+        ("text", "column.jsonl", r"is a file of JSON lines .* set data.corpus = 'jsonl'"),
+        ("text", "renamed.txt", r"is a file of JSON lines .* set data.corpus = 'jsonl'"),
+        ("text", "cut.gz", r"cut\.gz is damaged or no \.gz file"),
+        ("text", "no.gz", r"no\.gz is damaged or no \.gz file"),
+        ("text", "no.bz2", r"no\.bz2 is damaged or no \.bz2 file"),
+        ("text", "no.xz", r"no\.xz is damaged or no \.xz file"),
+        ("text", "no.zst", r"no\.zst is damaged or no \.zst file"),
+        ("text", "empty", r"corpus 'text' is empty; give it some text"),
+        ("jsonl", "column.jsonl", r"line 6, has no text in data.column = 'text': did you .* 'txt'"),
+        ("jsonl", "list.jsonl", r"line 6, has no text in data.column = 'text': none is known"),
+        ("jsonl", "number.jsonl", r"line 6, has no text in data.column = 'text': none is known"),
+        ("jsonl", "half.jsonl", r"line 6, is no JSON .*correct the line"),
+        ("jsonl", "latin.jsonl", r"line 6, is not UTF-8 text \(byte 10 of the line\)"),
+        ("jsonl", "nested.jsonl", r"line 1, is no JSON"),
+        ("jsonl", "a.parquet", r"is a Parquet file; set data.corpus = 'parquet'"),
+        ("parquet", "0.txt", r"0\.txt is no Parquet file, or damaged"),
+        ("parquet", "cut.parquet", r"cut\.parquet is no Parquet file, or damaged"),
+        ("parquet", "null.parquet", r"row 4, has no text in data.column = 'text'"),
+        ("parquet", "missing", r"data.path = 'missing' does not exist"),
+    ],
+)
+def test_bad_files_are_one_line(corpus: str, path: str, message: str, tmp_path: Path) -> None:
+    write_bad(tmp_path)
+    with pytest.raises(ParibusError, match=message) as error:
+        read(tmp_path, corpus=corpus, path=path)
+    assert "\n" not in str(error.value)
+
+
+def test_bad_keys_are_one_line(tmp_path: Path) -> None:
+    write_bad(tmp_path)
+    bad = {
+        r"has no column of text called 'txt' \(data.column\): did you mean 'text'": {
+            "corpus": "parquet", "path": "a.parquet", "column": "txt"},
+        r"data.column = 'body' is only read by the corpora .*jsonl": {
+            "corpus": "text", "path": "0.txt", "column": "body"},
+        "needs data.path, a file or a folder": {"corpus": "jsonl"},
+        "needs data.name, such as": {"corpus": "huggingface"},
+        "needs data.revision, a commit": {"corpus": "huggingface", "name": "nobody/nothing"},
+    }  # fmt: skip
+    for message, data in bad.items():
+        with pytest.raises(ParibusError, match=message):
+            read(tmp_path, **data)
+
+
+def test_a_data_set_as_the_hub_has_it_is_streamed(tmp_path: Path) -> None:
+    """A local folder in the form of a repository of the hub; the library reads both alike."""
+    pytest.importorskip("datasets")
+    (tmp_path / "set" / "data").mkdir(parents=True)
+    for split, texts in (("train", DOCUMENTS), ("validation", ["held out"])):
+        table = pa.table({"text": texts, "id": [str(i) for i in range(len(texts))]})
+        pq.write_table(table, tmp_path / "set" / "data" / f"{split}-00000-of-00001.parquet")
+    assert read(tmp_path, corpus="huggingface", name="set") == DOCUMENTS
+    assert read(tmp_path, corpus="huggingface", name="set", split="validation") == ["held out"]
+    with pytest.raises(ParibusError, match=r"no text in data.column = 'body': known: id, text"):
+        read(tmp_path, corpus="huggingface", name="set", column="body")
+    with pytest.raises(ParibusError, match="cannot read the data set 'set'"):
+        read(tmp_path, corpus="huggingface", name="set", split="nothing")
+
+
+def test_data_sets_without_the_library_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ParibusError, match=r"pip install 'paribus\[datasets\]'"):
+        read(HERE, corpus="tinystories", revision="f54c09fd")
+
+
+def test_named_data_sets_are_asked_for_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    asked = []
+
+    def load_dataset(*names: object, **options: object) -> list[dict[str, str]]:
+        asked.append((*names, options["split"], options["revision"], options["streaming"]))
+        return [{"text": "one"}, {"text": "two"}]
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    for name in ("fineweb-edu", "tinystories", "wikitext-103"):
+        assert "".join(read(HERE, corpus=name, revision="abc")) == "onetwo"
+    read(HERE, corpus="fineweb-edu", revision="abc", subset="CC-MAIN-2024-10")
+    assert asked == [
+        ("HuggingFaceFW/fineweb-edu", "sample-10BT", "train", "abc", True),
+        ("roneneldan/TinyStories", None, "train", "abc", True),
+        ("Salesforce/wikitext", "wikitext-103-raw-v1", "train", "abc", True),
+        ("HuggingFaceFW/fineweb-edu", "CC-MAIN-2024-10", "train", "abc", True),
+    ]
+
+
+def test_lines_of_wikitext_are_joined_to_articles() -> None:
+    first = ["", " = Robert Boulter = \n", "", " Robert is . \n", "", " = = Career = = \n", ""]
+    second = ["", " = Valkyria = \n", "", " A game = good . \n", ""]
+    assert list(wikitext_103.articles([*first, *second])) == ["".join(first), "".join(second)]
+
+
+@pytest.mark.parametrize("as_zip", [True, False])
+def test_enwik8_is_checked(as_zip: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = "<mediawiki>\n  <page>Zürich</page>\n".encode() * 50
+    file = tmp_path / ("enwik8.zip" if as_zip else "enwik8")
+    if as_zip:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("enwik8", content)
+    else:
+        file.write_bytes(content)
+    with pytest.raises(ParibusError, match=r"not the 100,000,000 bytes .* that were published"):
+        read(tmp_path, corpus="enwik8", path=file.name)
+    monkeypatch.setattr(enwik8, "SHA1", hashlib.sha1(content).hexdigest())
+    assert read(tmp_path, corpus="enwik8", path=file.name) == [content.decode()]
+
+
+OWN = """
+from paribus.data import corpus
+
+def plain(data, folder):
+    for i in range(3):
+        yield f"{data.text_column} {i} " * 20
+
+@corpus("marked", reads=("column",), about="of a test")
+def marked(data, folder):
+    return [iter(["a ", "b ", "c"]), "d"]
+
+def broken(data, folder):
+    yield "good"
+    raise KeyError("gone")
+
+def wrong(data, folder):
+    return [b"bytes"]
+
+number = 3
+"""
+
+
+def test_a_users_own_corpus(tmp_path: Path) -> None:
+    (tmp_path / "ideas.py").write_text(OWN)
+    texts = read(tmp_path, corpus="ideas.py:plain", column="x")
+    assert texts == [f"x {i} " * 20 for i in range(3)]
+    assert read(tmp_path, corpus="ideas.py:marked") == ["a b c", "d"]
+    assert load_dataset(Data(corpus="ideas.py:plain", seq_len=4), tmp_path).n_documents == 3
+    bad = {
+        "ideas.py:broken": "data.corpus = 'ideas.py:broken' fails: KeyError: 'gone'",
+        "ideas.py:wrong": "document 1 of corpus 'ideas.py:wrong' is of type bytes",
+        "ideas.py:number": "no corpus of that name",
+        "ideas.py:marke": "did you mean 'marked'",
+        "nothing.py:f": "no file .*nothing.py",
+    }
+    for name, message in bad.items():
+        with pytest.raises(ParibusError, match=message):
+            read(tmp_path, corpus=name)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.text("ab \n.é"), max_size=8), st.integers(1, 12))
+def test_how_a_text_arrives_does_not_matter_for_its_pieces(parts: list[str], n: int) -> None:
+    whole = "".join(parts)
+    found = list(cut(parts, n))
+    assert found == list(cut([whole], n))
+    assert "".join(found) == whole
+    assert all(n <= len(piece) <= 2 * n for piece in found[:-1])
+    assert all(0 < len(piece) <= 2 * n for piece in found)
+
+
+def test_pieces_say_where_documents_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces_module, "cut", lambda texts: cut(texts, 3))
+    found = list(pieces(["", "abc def g", iter(["x", "", "y"]), iter([]), "z"]))
+    assert found == [
+        ("abc", 0, False), (" def", 0, False), (" g", 0, True), ("xy", 1, True), ("z", 2, True),
+    ]  # fmt: skip
