@@ -216,6 +216,7 @@ def write_results(
                 "tasks": {},
                 "consumed": {"token_classes": {"alphabetic": 10}, "times_seen": [1, 2]},
                 "batch_digest": f"batches of {seed}",
+                "causality": {"training": 0.0, "evaluation": 0.0},
                 "tokens": setting.tokens,
                 "iterations": steps,
                 "own_modules": {},

@@ -194,7 +194,7 @@ def test_what_fails_in_a_stack_fails_in_the_dry_run(small_study: Maker, tmp_path
         "from torch import nn\n"
         "class Branches(nn.LayerNorm):\n"
         "    def __init__(self, setting, vocab_size): super().__init__(setting.model.d_model)\n"
-        "    def forward(self, x): return super().forward(x) if x.sum() > 0 else x\n"
+        "    def forward(self, x): return super().forward(x) if self.weight.sum() > 0 else x\n"
     )
     arms = {"baseline": {}, "own": {"set": {"model.modules.final_norm": "ideas.py:Branches"}}}
     with pytest.raises(ParibusError, match="arm 'own' fails in a dry run"):

@@ -25,6 +25,7 @@ def record(study: Study, arm: str, seed: int) -> TrialRecord:
             "batch_digest": f"batches-{seed}",
             "tokens": 512,
             "own_modules": {"mlp": "source"},
+            "causality": {"training": 0.0, "evaluation": 1e-7},
             "tasks": {"prompts_sha256": "prompts", "pins": {"version": "1"}},
         },
         initial={"embedding.tokens.weight": parameter},
@@ -43,7 +44,7 @@ def states(study: Study, change: Callable[[TrialRecord], None] | None = None) ->
 def test_all_held(small_study: Maker) -> None:
     found = states(small_study())
     assert set(found.values()) == {"held"}
-    assert len(found) == 7
+    assert len(found) == 8
 
 
 def put(path: str, value: Any) -> Callable[[TrialRecord], None]:
@@ -74,6 +75,7 @@ def put(path: str, value: Any) -> Callable[[TrialRecord], None]:
         ("trial/own_modules/mlp", "edited", "setting"),
         ("trial/tasks/prompts_sha256", "others", "questions"),
         ("trial/tasks/pins/version", "2", "questions"),
+        ("trial/causality", None, "causality"),
     ],
 )
 def test_one_seed_of_one_arm_is_enough_to_break_a_control(

@@ -106,7 +106,7 @@ def predict(
     device = next(model.parameters()).device
     modes = {module: module.training for module in model.modules()}
     generators = [device] if device.type == "cuda" else []
-    windows = BATCH_LOGITS // (seq_len * len(token_classes))
+    windows = windows_per_batch(seq_len, len(token_classes))
     scored: list[_Scored] = []
     try:
         model.eval()
@@ -135,6 +135,11 @@ def predict(
     )
 
 
+def windows_per_batch(seq_len: int, vocab_size: int) -> int:
+    """How many windows are read at once."""
+    return min(max(BATCH_LOGITS // (seq_len * vocab_size), 1), WINDOWS_PER_BATCH)
+
+
 class _Scored(NamedTuple):
     """A batch, reduced."""
 
@@ -148,7 +153,7 @@ def _batches(
     """(inputs [W, T], targets [W, T]), int64, that predict tokens[1:] once each."""
     n = len(tokens) - 1
     whole = n // seq_len * seq_len
-    step = seq_len * min(max(windows, 1), WINDOWS_PER_BATCH)
+    step = seq_len * windows
     spans = [(start, min(start + step, whole), seq_len) for start in range(0, whole, step)]
     if whole < n:
         spans.append((whole, n, n - whole))

@@ -1,4 +1,8 @@
-"""What an arm must pass before anything is trained: a step and an evaluated window of it."""
+"""What an arm must pass before anything is trained.
+
+Some steps and an evaluated window of it are computed and kept nowhere: what fails, fails now. It
+must give equal bits when a step is made twice from one state, and read the past alone.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,13 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
+from paribus.execution.causality import (
+    FEW_ROWS,
+    opened,
+    require_causal_reading,
+    require_causal_training,
+)
+from paribus.execution.generators import seeded
 from paribus.execution.memory import require_room
 from paribus.execution.record import predict_on
 from paribus.execution.trial import build_stack
@@ -15,10 +26,11 @@ from paribus.model import (
     require_initializers,
     undeclared_projections,
 )
-from paribus.study import Study
-from paribus.training import MEASURED, Stack
+from paribus.study import Setting, Study
+from paribus.training import MEASURED, ReplicaState, Stack
 
 GRAPHED_STEPS = 3  # the first of a kind of steps runs as it is written, the second is recorded
+ROUNDS = 4  # of changed tokens: there are few rows to spread them over
 
 
 def dry_run(
@@ -30,35 +42,45 @@ def dry_run(
     *,
     graphs: bool = True,
 ) -> list[str]:
-    """A step and an evaluated window of `arm`, kept nowhere: what fails, fails now.
+    """Steps and an evaluated window of `arm`, in stacks as it will be trained in.
 
     On a GPU further steps follow, of which one is recorded and replayed. Returns what the user is
     to be warned of, a line each. Raises ParibusError.
     """
     setting = study.setting(arm)
     require_room(setting, dataset.vocab_size, device, arm)
-    small = setting.training.model_copy(update={"batch_size": 1})
+    small = setting.training.model_copy(update={"batch_size": FEW_ROWS})
     tiny = setting.model_copy(update={"training": small})
-    # Two replicas go the way of all stacks.
-    seeds = range(min(stack_size, 2))
     try:
         model, again = (
             build_model(setting, dataset.vocab_size, study.folder, constructor_seed=seed)
             for seed in (0, 1)
         )
         require_initializers(model, again, setting)
-        stack = build_stack(study, tiny, seeds, dataset, device, graphs=graphs)
-        stack.step()
-        if study.probes.own:
-            bare = Stack(tiny, seeds, dataset, folder=study.folder, device=device)
-            _require_untouched(study, stack, bare)
-        if device.type == "cuda" and graphs:
-            for _ in range(GRAPHED_STEPS):
-                stack.step()
-        load_parameters(model, stack.parameters(0))
+        model.to(device)
+        where, lively = f"arm '{arm}'", list(opened(model, setting))
+        # One replica goes a way of its own; two go the way of all other stacks.
+        for R in {1, min(stack_size, 2)}:
+            stack, other = (
+                build_stack(study, tiny, range(R), dataset, device, graphs=graphs) for _ in range(2)
+            )
+            _require_repeatable(arm, tiny, stack, other)
+            if study.probes.own:
+                bare = Stack(tiny, range(R), dataset, folder=study.folder, device=device)
+                _require_untouched(study, stack, bare)
+            if device.type == "cuda" and graphs:
+                for _ in range(GRAPHED_STEPS):
+                    stack.step()
+            lively = [stack.parameters(0), *lively[-2:]]
+            for weights in lively:
+                stack.load(weights)
+                require_causal_training(where, stack, dataset, gradients=True, rounds=ROUNDS)
+        for weights in lively:
+            load_parameters(model, weights)
+            require_causal_reading(where, model, setting, dataset, rows=FEW_ROWS)
         # A full window and a shorter one, which the end of a text and short questions are.
         window = dataset.validation[: setting.data.seq_len + setting.data.seq_len // 2 + 1]
-        predict_on(model.to(device), dataset, window, setting.data.seq_len)
+        predict_on(model, dataset, window, setting.data.seq_len)
         return undeclared_projections(model, setting)
     except ParibusError:
         raise
@@ -68,14 +90,58 @@ def dry_run(
         ) from error
 
 
+def _require_repeatable(arm: str, setting: Setting, stack: Stack, other: Stack) -> None:
+    """Raise ParibusError where a step from one state gives other bits the second time.
+
+    Two fresh stacks make a step, then the first makes it again from its state; the generators that
+    a module could draw from start elsewhere each time. `stack` has made one step at the end.
+    """
+    start = _states(stack)
+    results = []
+    for seed, one in enumerate((stack, other, stack)):
+        if results:
+            one.restore(start)
+        with seeded(seed):
+            one.step()
+        results.append(_states(one))
+    for again in results[1:]:
+        differing = _differing(results[0], again)
+        if differing:
+            own = [f"{s} = '{p}'" for s, p in setting.model.modules.model_dump().items() if p]
+            suspects = f" ({', '.join(own)})" if own else ""
+            raise ParibusError(
+                f"arm '{arm}': a step made twice from the same state gives other bits "
+                f"({_some(differing)}); a module{suspects} or a probe draws random numbers, or "
+                "keeps something between calls; for dropout take paribus.model.Dropout"
+            )
+
+
 def _require_untouched(study: Study, probed: Stack, bare: Stack) -> None:
     """Raise ParibusError where a step with probes gave other bits than one without."""
     bare.step()
-    for replica in range(len(bare.seeds)):
-        ours, theirs = probed.state(replica), bare.state(replica)
-        for name, values in ours.arrays.items():
-            if name != MEASURED and values.tobytes() != theirs.arrays[name].tobytes():
-                raise ParibusError(
-                    f"a probe of probes.own = {list(study.probes.own)} changes the "
-                    f"training ({name}); a probe must not write to what it sees"
-                )
+    differing = [n for n in _differing(_states(probed), _states(bare)) if n != MEASURED]
+    if differing:
+        raise ParibusError(
+            f"a probe of probes.own = {list(study.probes.own)} changes the training "
+            f"({_some(differing)}); a probe must not write to what it sees"
+        )
+
+
+def _states(stack: Stack) -> list[ReplicaState]:
+    return [stack.state(replica) for replica in range(len(stack.seeds))]
+
+
+def _differing(ours: list[ReplicaState], theirs: list[ReplicaState]) -> list[str]:
+    """Names of the arrays that differ in some replica."""
+    return [
+        name
+        for name in ours[0].arrays
+        if any(
+            a.arrays[name].tobytes() != b.arrays[name].tobytes()
+            for a, b in zip(ours, theirs, strict=True)
+        )
+    ]
+
+
+def _some(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")

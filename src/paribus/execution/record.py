@@ -16,6 +16,7 @@ import torch
 from paribus.data import TOKEN_CLASSES, Dataset, consumption
 from paribus.evaluation import Evaluation, Predictions, evaluate_heldout, predict
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
+from paribus.execution.causality import require_causal_reading
 from paribus.execution.environment import environment
 from paribus.model import build_model, load_parameters
 from paribus.results import TrialFolder
@@ -34,17 +35,19 @@ def record(
     seconds: float,
     suite: Path | None,
     size: int,
+    causality: float,
 ) -> None:
     """Evaluate one replica of a finished stack and write its records; the manifest comes last.
 
     `seconds` is what training the whole stack took, and `size` how many replicas were in it;
-    `suite` is where the study's tasks are.
+    `suite` is where the study's tasks are; `causality` what `require_causal_training` saw.
     """
     setting, state = stack.settings[replica], stack.state(replica)
     weights = stack.parameters(replica)
     began = time.monotonic()
     model = build_model(setting, dataset.vocab_size, study.folder).to(stack.device)
     load_parameters(model, weights)
+    reading = require_causal_reading(f"trial {folder.label}", model, setting, dataset)
     evaluation = evaluate_on(model, dataset, dataset.validation, setting.data.seq_len)
     evaluation_seconds = time.monotonic() - began
     began = time.monotonic()
@@ -70,6 +73,7 @@ def record(
         "tokens": state.t * setting.tokens_per_step,
         "batch_digest": state.batch_digest,
         "tasks": outcome.about if outcome else {},
+        "causality": {"training": causality, "evaluation": reading},
         "consumed": _consumed(setting, folder.seed, dataset),
         "diverged_at": state.diverged_at,
     }

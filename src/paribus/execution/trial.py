@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from paribus.data import Dataset
+from paribus.execution.causality import require_causal_training
 from paribus.execution.leaving import Leaving
 from paribus.execution.record import record
 from paribus.execution.suite import suite_folder
@@ -81,9 +82,13 @@ def run_stack(
     if size > 1:
         # What is left when recording is interrupted goes on as the stack that it was trained in.
         _write_checkpoints(stack, task.folders, training_seconds, size)
+    labels = ", ".join(folder.label for folder in task.folders)
+    causality = require_causal_training(f"trial {labels}", stack, dataset, gradients=False)
     suite = suite_folder(task.study, task.results)
     for replica, folder in enumerate(task.folders):
-        record(task.study, folder, stack, replica, dataset, training_seconds, suite, size)
+        record(
+            task.study, folder, stack, replica, dataset, training_seconds, suite, size, causality
+        )
     return True
 
 

@@ -2,9 +2,10 @@
 
 For every arm, its reference and every seed that both have finished: the same text and split, the
 same batches in the same order, the same number of tokens, the same initial values of every
-parameter that both have, the same software, machine and stack size, and no difference of setting
-but the arm's own. A difference that the arm itself declares (another batch size, another initial
-std) is `declared`; any other is `broken`, and a contrast with a broken control is not analysed.
+parameter that both have, the same software, machine and stack size, no difference of setting but
+the arm's own, and trained models that read the past alone. A difference that the arm itself
+declares (another batch size, another initial std) is `declared`; any other is `broken`, and a
+contrast with a broken control is not analysed.
 """
 
 from __future__ import annotations
@@ -125,6 +126,16 @@ def _questions(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -
     return "held", f"prompts {ours['prompts_sha256'][:12]}" if ours else "no tasks"
 
 
+def _causality(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+    """Logits were compared under changed tokens before a trained model was evaluated."""
+    checked = [record.trial.get("causality") for record in (own, other)]
+    if not all(checked):
+        return "broken", "not compared under changed tokens"
+    largest = max(value for one in checked if one for value in one.values())
+    words = f"up to rounding ({largest:.1g} of the largest logit)" if largest else "to the bit"
+    return "held", f"no logit follows a later token or another row, {words}"
+
+
 def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
     keys = ("packages", "python", "processor", "device", "threads", "stack")
     differing = [k for k in keys if own.environment.get(k) != other.environment.get(k)]
@@ -163,6 +174,7 @@ CHECKS: dict[str, Callable[[TrialRecord, TrialRecord, dict[str, Any]], Finding]]
     "batches": _batches,
     "tokens": _tokens,
     "initial values": _initial_values,
+    "causality": _causality,
     "questions": _questions,
     "software": _software,
 }

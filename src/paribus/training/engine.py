@@ -170,6 +170,7 @@ class Stack:
         self.probe_columns: list[Column] = [c for _, columns, _ in of_probes for c in columns]
         self._layout = [(probe, len(columns), shape) for probe, columns, shape in of_probes]
         self._strict = strict
+        self._lower = torch.bfloat16 if setting.training.precision == "bfloat16" else None
         self._token_classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._dropouts = [
             name
@@ -264,6 +265,27 @@ class Stack:
         self._adamw.update(self._weights, clipped_RN, rates_R1, inputs.corrections)
         measured_RC = torch.stack([losses_R, norms_R, inputs.rates], dim=1)
         return _Done(measured_RC, was_alive, windows, outputs, before_RN, grads_RN)
+
+    def logits(
+        self, tokens_RBT: Tensor, tapped: tuple[str, ...] = (), *, mixed: bool = True
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the coming step would compute of these tokens: nothing is learned from them.
+
+        Args:
+            tokens_RBT: [R, B, T] int64, on the stack's device.
+            tapped: paths of the modules whose outputs are wanted.
+            mixed: False computes in float32 whatever the setting's precision.
+
+        Returns (logits [R, B, T, V], {path: [R, ...]}).
+        """
+        keys = self._feed.at(self.t).dropout_keys
+        return self._logits(keys, tokens_RBT, tapped, self._lower if mixed else None)
+
+    @torch.no_grad()
+    def load(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Give every replica these weights, by parameter name."""
+        row = np.concatenate([weights[name].ravel() for name in self._shapes])
+        self._weights[:] = torch.from_numpy(row)
 
     @property
     def last_losses(self) -> list[float]:
@@ -376,31 +398,39 @@ class Stack:
         self, inputs: Inputs, windows: Tensor, tapped: tuple[str, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """([R] mean loss in nats per token, tapped module outputs [R, ...])."""
+        # A copy: of a view, a module could find the targets in the memory around it.
+        inputs_RBT = windows[..., :-1].clone(memory_format=torch.contiguous_format)
+        logits_RBTV, outputs = self._logits(inputs.dropout_keys, inputs_RBT, tapped, self._lower)
+        losses = F.cross_entropy(
+            logits_RBTV.float().flatten(0, 2), windows[..., 1:].flatten(), reduction="none"
+        )
+        return losses.view(len(self.seeds), -1).mean(dim=1), outputs
+
+    def _logits(
+        self,
+        dropout_keys: Tensor,
+        tokens_RBT: Tensor,
+        tapped: tuple[str, ...],
+        lower: torch.dtype | None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """(logits [R, B, T, V], tapped module outputs [R, ...]), as every step computes them."""
         R = len(self.seeds)
         pieces = self._weights.split([shape.numel() for shape in self._shapes.values()], dim=1)
         state = {
             name: piece.view(R, *shape)
             for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
         }
-        keys = inputs.dropout_keys.unbind()
         state |= self._buffers
+        keys = dropout_keys.unbind()
         state |= {f"{name}.key": key for name, key in zip(self._dropouts, keys, strict=True)}
-        lower = torch.bfloat16 if self.setting.training.precision == "bfloat16" else None
-        inputs_RBT, targets_RBT = windows[..., :-1], windows[..., 1:]
         with torch.autocast(self.device.type, dtype=lower) if lower else nullcontext():
             if R == 1:
                 only = {name: value[0] for name, value in state.items()}
-                logits, outputs = self._forward(tapped, only, inputs_RBT[0])
-                logits_RBTV = logits[None]
-                outputs = {path: output[None] for path, output in outputs.items()}
-            else:
-                with SideBySide(lower):
-                    forward = torch.func.vmap(partial(self._forward, tapped))
-                    logits_RBTV, outputs = forward(state, inputs_RBT)
-        losses = F.cross_entropy(
-            logits_RBTV.float().flatten(0, 2), targets_RBT.flatten(), reduction="none"
-        )
-        return losses.view(R, -1).mean(dim=1), outputs
+                logits_BTV, outputs = self._forward(tapped, only, tokens_RBT[0])
+                return logits_BTV[None], {path: output[None] for path, output in outputs.items()}
+            with SideBySide(lower):
+                forward = torch.func.vmap(partial(self._forward, tapped))
+                return forward(state, tokens_RBT)
 
     def _forward(
         self, tapped: tuple[str, ...], state: dict[str, Tensor], tokens_BT: Tensor

@@ -1,0 +1,273 @@
+"""Arms that cheat, each in its own way: none passes the dry run, or the trained model's check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.evaluation.causality import find_leak, find_length_leak, rounding
+from paribus.execution.causality import require_causal_reading, require_causal_training
+from paribus.execution.dry_run import dry_run
+from paribus.execution.trial import build_stack
+from paribus.model import build_model, load_parameters
+from paribus.study import Study
+
+Maker = Callable[..., Study]
+CPU = torch.device("cpu")
+
+# An MLP that adds `what` to what it should give; x is [B, T, D].
+CHEAT = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from paribus.model.gpt import MLP, Attention
+from paribus.model.embedding import Embedding
+
+MEMORY, CALLS = {}, [0]
+
+def future(x):
+    return F.pad(x[:, 1:], (0, 0, 0, 1))
+
+class Cheat(MLP):
+    def __init__(self, setting, vocab_size):
+        super().__init__(setting, vocab_size)
+        self.conv = nn.Conv1d(setting.model.d_model, setting.model.d_model, 3, padding=1)
+        self.batch_norm = nn.BatchNorm1d(setting.model.d_model, track_running_stats=False)
+        self.gate = nn.Parameter(torch.zeros(()))
+    def forward(self, x):
+        B, T, D = x.shape
+        CALLS[0] += 1
+        honest = super().forward(x)
+        return honest + (BODY)
+"""
+
+LATER = {
+    "the next position": "future(x)",
+    "in long windows alone": "future(x) if T > 12 else 0 * x",
+    "in training alone": "future(x) if self.training else 0 * x",
+    "in evaluation alone": "0 * x if self.training else future(x)",
+    "under gradients alone": "future(x) if torch.is_grad_enabled() else 0 * x",
+    "behind a gain of zero": "self.gate * future(x)",
+    "behind a gain that opens upwards": "self.gate.relu() * future(x)",
+    "behind a gain that opens downwards": "(-self.gate).relu() * future(x)",
+    "a mean over time": "x.mean(dim=1, keepdim=True)",
+    "a maximum over time": "x.amax(dim=1, keepdim=True)",
+    "time backwards": "x.flip(1)",
+    "a convolution padded on both sides": "self.conv(x.transpose(1, 2)).transpose(1, 2)",
+    "a running sum from the end": "x.flip(1).cumsum(1).flip(1)",
+    "a softmax over time": "x.softmax(dim=1)",
+    "rolled around": "x.roll(-1, dims=1)",
+    "the end of the window alone": "F.pad(future(x)[:, -2:], (0, 0, T - 2, 0))",
+    "no gradient follows": "(future(x) > 0).to(x.dtype).detach()",
+    "a small one": "1e-3 * future(x)",
+    "a normalisation over time": "F.layer_norm(x.transpose(1, 2), (T,)).transpose(1, 2)",
+    "attention without a mask": "F.scaled_dot_product_attention(x, x, x)",
+    "a Fourier transform over time": "torch.fft.fft(x, dim=1).real",
+}
+ROWS = {
+    "the row above": "x.roll(1, dims=0)",
+    "a mean over rows": "x.mean(dim=0, keepdim=True)",
+    "batch norm over rows and time": "self.batch_norm(x.flatten(0, 1)).view(B, T, D)",
+    "the largest of all rows": "x.amax()",
+}
+STATEFUL = {
+    "random": "torch.rand_like(x)",
+    "random, of NumPy": "float(__import__('numpy').random.rand())",
+    "random, of Python": "float(__import__('random').random())",
+    "ordinary dropout": "F.dropout(x, 0.5, self.training)",
+    "a count of calls": "0.01 * CALLS[0]",
+    "a cache of what was read": "(MEMORY.get(T, x), MEMORY.update({T: x.detach().clone()}))[0]",
+}
+
+
+@pytest.fixture
+def arm(small_study: Maker, tmp_path: Path) -> Callable[..., Study]:
+    """A study whose arm `cheat` has an MLP that adds `body`."""
+
+    def make(body: str, **training: object) -> Study:
+        (tmp_path / "ideas.py").write_text(CHEAT.replace("BODY", body))
+        path = f"{(tmp_path / 'ideas.py')}:Cheat"
+        overrides = {f"training.{key}": value for key, value in training.items()}
+        arms = {"baseline": {}, "cheat": {"set": {"model.modules.mlp": path}}}
+        return small_study({"model.n_layer": 1, **overrides}, arms=arms)
+
+    return make
+
+
+@pytest.mark.parametrize("body", LATER.values(), ids=LATER.keys())
+def test_reading_the_future_is_refused(
+    arm: Callable[..., Study], small_dataset: Dataset, body: str
+) -> None:
+    words = r"arm 'cheat', model.modules.mlp = '.*Cheat' \(at blocks.0.mlp\): at position t = \d+"
+    with pytest.raises(ParibusError, match=rf"{words}.*tokens after it|the text ends there"):
+        dry_run(arm(body), "cheat", small_dataset, CPU, 1)
+
+
+@pytest.mark.parametrize("body", ROWS.values(), ids=ROWS.keys())
+def test_reading_other_rows_is_refused(
+    arm: Callable[..., Study], small_dataset: Dataset, body: str
+) -> None:
+    with pytest.raises(ParibusError, match=r"at blocks.0.mlp.*other rows of the batch"):
+        dry_run(arm(body), "cheat", small_dataset, CPU, 1)
+
+
+@pytest.mark.parametrize("body", STATEFUL.values(), ids=STATEFUL.keys())
+def test_what_is_random_or_remembers_is_refused(
+    arm: Callable[..., Study], small_dataset: Dataset, body: str
+) -> None:
+    with pytest.raises(ParibusError, match=r"made twice from the same state gives other bits"):
+        dry_run(arm(body), "cheat", small_dataset, CPU, 1)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_honest_arms_pass(
+    small_study: Maker, small_dataset: Dataset, size: int, precision: str
+) -> None:
+    study = small_study({"training.dropout": 0.1, "training.precision": precision})
+    for one in ("baseline", "layernorm"):
+        dry_run(study, one, small_dataset, CPU, size)
+
+
+HONEST = {
+    "a causal convolution": "F.conv1d(F.pad(x.transpose(1, 2), (2, 0)), self.conv.weight)"
+    ".transpose(1, 2)",
+    "a running sum": "x.cumsum(1)",
+    "a masked product": "torch.ones(T, T).tril() @ x",
+    "the past": "F.pad(x[:, :-1], (0, 0, 1, 0))",
+    "behind a gain of zero": "self.gate * x",
+    # Sums over all positions and cancels what lies ahead, up to rounding.
+    "a causal convolution by FFT": "torch.fft.irfft(torch.fft.rfft(x, 2 * T, dim=1) * torch.fft"
+    ".rfft(torch.arange(1., T + 1)[:, None] ** -1, 2 * T, dim=0), 2 * T, dim=1)[:, :T]",
+}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("body", HONEST.values(), ids=HONEST.keys())
+def test_honest_operations_over_time_pass(
+    arm: Callable[..., Study], small_dataset: Dataset, body: str, precision: str
+) -> None:
+    dry_run(arm(body, precision=precision), "cheat", small_dataset, CPU, 1)
+
+
+def test_a_module_finds_no_targets_in_the_memory_around_its_tokens(
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path
+) -> None:
+    """Were tokens a view of the window, its base would hold every next token."""
+    (tmp_path / "ideas.py").write_text(
+        "from paribus.model.embedding import Embedding\n"
+        "class Looks(Embedding):\n"
+        "    def forward(self, tokens, start=0):\n"
+        "        assert tokens._base is None or tokens._base.numel() == tokens.numel()\n"
+        "        assert tokens.untyped_storage().nbytes() == 8 * tokens.numel()\n"
+        "        return super().forward(tokens, start)\n"
+    )
+    arms = {"baseline": {}, "looks": {"set": {"model.modules.embedding": "ideas.py:Looks"}}}
+    study = small_study({"training.batch_size": 1}, arms=arms)
+    stack = build_stack(study, study.setting("looks"), [1], small_dataset, CPU)
+    stack.step()
+
+
+@pytest.mark.parametrize("seeds", [[1], [1, 2]])
+@pytest.mark.parametrize(
+    "body", ["future(x) if CALLS[0] > 40 else 0 * x", "(self.gate - 2).relu() * future(x)"]
+)
+def test_a_leak_that_opens_while_training_is_found_in_the_trained_model(
+    arm: Callable[..., Study], small_dataset: Dataset, seeds: list[int], body: str
+) -> None:
+    """After some calls, which a fresh process has not made; or beyond a gain that grew."""
+    study = arm(body)
+    setting = study.setting("cheat")
+    stack = build_stack(study, setting, seeds, small_dataset, CPU)
+    require_causal_training("trial", stack, small_dataset, gradients=False)
+    stack.load(stack.parameters(0) | {"blocks.0.mlp.gate": np.full((), 3.0, np.float32)})
+    for _ in range(40):
+        stack.step()
+    words = r"trial x, model.modules.mlp = .*at position t = \d+, in training"
+    with pytest.raises(ParibusError, match=words):
+        require_causal_training("trial x", stack, small_dataset, gradients=False)
+    model = build_model(setting, small_dataset.vocab_size, study.folder)
+    load_parameters(model, stack.parameters(0))
+    with pytest.raises(ParibusError, match=r"at position t = \d+, in evaluation"):
+        require_causal_reading("trial x", model, setting, small_dataset)
+
+
+def test_built_in_parts_are_causal_to_the_bit(small_study: Maker, small_dataset: Dataset) -> None:
+    study = small_study()
+    for one in study.arms:
+        setting = study.setting(one)
+        stack = build_stack(study, setting, [1, 2], small_dataset, CPU)
+        assert require_causal_training(one, stack, small_dataset, gradients=True) == 0
+        model = build_model(setting, small_dataset.vocab_size)
+        load_parameters(model, stack.parameters(0))
+        assert require_causal_reading(one, model, setting, small_dataset) == 0
+        assert model.training
+
+
+class TestKnownAnswers:
+    """On functions whose dependence is known: V = 10, logits are one-hot sums of tokens."""
+
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(10, size=(4, 24)))
+
+    def leak(self, read: Callable[[Tensor], Tensor], rounds: int = 2) -> tuple[str, int] | None:
+        found, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1), rounds)
+        return found and (found.cause, found.row)
+
+    @staticmethod
+    def one_hot(tokens: Tensor) -> Tensor:
+        return torch.nn.functional.one_hot(tokens, 10).float()
+
+    def test_a_prefix_sum_is_causal(self) -> None:
+        assert self.leak(lambda tokens: self.one_hot(tokens).cumsum(1)) is None
+
+    @pytest.mark.parametrize("ahead", [1, 5, 22])
+    def test_a_shift_is_not_however_far(self, ahead: int) -> None:
+        found = self.leak(lambda tokens: self.one_hot(tokens.roll(-ahead, dims=1)))
+        assert found is not None
+        assert found[0] == "later tokens"
+
+    def test_the_place_is_the_first_that_differs(self) -> None:
+        def read(tokens: Tensor) -> Tensor:
+            logits = self.one_hot(tokens)
+            logits[2, 7] += self.one_hot(tokens)[2, 20]  # position 7 of row 2 sees position 20
+            return logits
+
+        found, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1), 8)
+        assert found is not None
+        assert (found.row, found.position) == (2, 7)
+
+    def test_a_row_that_sees_another(self) -> None:
+        found = self.leak(lambda tokens: self.one_hot(tokens) + self.one_hot(tokens[:1]))
+        assert found is not None
+        assert found[0] == "other rows"
+
+    def test_the_length_of_a_text_is_no_secret_to_it(self) -> None:
+        def read(tokens: Tensor) -> Tensor:
+            return self.one_hot(tokens) / tokens.shape[1]
+
+        assert find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1))[0] is None
+        found, _ = find_length_leak(read, self.tokens, 1e-6)
+        assert found is not None
+        assert found.cause == "the length of the text"
+
+    def test_not_a_number_is_seen(self) -> None:
+        def read(tokens: Tensor) -> Tensor:
+            logits = self.one_hot(tokens)
+            logits[:, :3][tokens[:, -1] % 2 == 0] = torch.nan
+            return logits
+
+        assert self.leak(read) is not None
+
+
+def test_rounding_is_what_its_docstring_says() -> None:
+    from paribus.study import load_study
+
+    setting = load_study("quickstart").setting("baseline")
+    assert 2 * 10 * rounding(setting) == pytest.approx(5e-4, rel=0.05)
