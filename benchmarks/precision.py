@@ -40,7 +40,7 @@ from paribus.execution.environment import native_precision
 from paribus.execution.record import evaluate_on
 from paribus.model import build_model, load_parameters
 from paribus.study import Study, load_study
-from paribus.training import Stack
+from paribus.training import Trainer
 
 TRIAL_LIMIT_NATS, CONTRAST_LIMIT_NATS = 0.005, 0.002
 PRODUCTS = {
@@ -73,7 +73,7 @@ def train(study: Study, arm: str, seed: int, precision: str, rounded: bool) -> f
     training = setting.training.model_copy(update={"precision": precision})
     setting = setting.model_copy(update={"training": training})
     dataset = load_dataset(setting.data, study.folder)
-    stack = Stack(setting, [seed], dataset)
+    stack = Trainer(setting, [seed], dataset)
     emulate = rounded and precision == "bfloat16"
     with RoundedProducts() if emulate else contextlib.nullcontext() as products:
         for _ in range(setting.iterations):

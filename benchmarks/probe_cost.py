@@ -21,7 +21,7 @@ from paribus.data import load_dataset
 from paribus.model import Probe, StepView
 from paribus.probes import shipped_probes
 from paribus.study import load_study
-from paribus.training import Stack
+from paribus.training import Trainer
 
 
 def main() -> None:
@@ -36,8 +36,8 @@ def main() -> None:
     dataset = load_dataset(study.data, study.folder)
     probes = list(shipped_probes().values())
 
-    def stack(probes: Sequence[Probe]) -> Stack:
-        made = Stack(study.setting("layernorm"), [1], dataset, probes=probes)
+    def stack(probes: Sequence[Probe]) -> Trainer:
+        made = Trainer(study.setting("layernorm"), [1], dataset, probes=probes)
         made.step()  # every probe is due at step 0: not part of what is timed
         return made
 
@@ -57,14 +57,14 @@ def main() -> None:
         print(f"{probe.name:24} {ms:7.1f} {probe.every:6} {share:16.2%}")
 
 
-def seconds(stack: Stack, steps: int) -> float:
+def seconds(stack: Trainer, steps: int) -> float:
     began = time.process_time()
     for _ in range(steps):
         stack.step()
     return (time.process_time() - began) / steps
 
 
-def measured_alone(stack_with: Callable[[Sequence[Probe]], Stack], probe: Probe) -> float:
+def measured_alone(stack_with: Callable[[Sequence[Probe]], Trainer], probe: Probe) -> float:
     """Median seconds of one measurement."""
     taken: list[float] = []
 

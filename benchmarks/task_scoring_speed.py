@@ -28,7 +28,7 @@ from paribus.evaluation.harness import scoring as harness_scoring
 from paribus.evaluation.harness.adapter import ParibusLM
 from paribus.model import build_model, initial_parameters, load_parameters
 from paribus.tasks import build_suite, write_suite
-from paribus.training import Stack
+from paribus.training import Trainer
 
 BARE_PASSES = 10
 TRAINING_STEPS = 6
@@ -53,7 +53,7 @@ def main() -> None:
     drawn = initial_parameters(model, setting, 1)
     load_parameters(model, {name: parameter.value for name, parameter in drawn.items()})
     model.eval()
-    stack = Stack(setting, [1], dataset)
+    stack = Trainer(setting, [1], dataset)
     tokens = torch.from_numpy(batch(dataset.train, 1, 0, 16, window)[:, :-1])
 
     def bare() -> None:

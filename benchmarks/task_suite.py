@@ -28,7 +28,7 @@ from paribus.model import build_model, load_parameters
 from paribus.streams import stream
 from paribus.study import Setting
 from paribus.tasks import build_suite, write_suite
-from paribus.training import Stack
+from paribus.training import Trainer
 
 SEED = 1
 SHOTS = (0, 3)
@@ -39,7 +39,7 @@ def train(setting: Setting, dataset: Dataset, milestones: list[int], folder: Pat
     if all((folder / f"{t}.safetensors").exists() for t in milestones):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    stack = Stack(setting, [SEED], dataset)
+    stack = Trainer(setting, [SEED], dataset)
     for milestone in milestones:
         while stack.t < milestone:
             stack.step()

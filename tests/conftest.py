@@ -245,7 +245,7 @@ def _write_probes(
         "logits/all/mean magnitude": 1.5,
         "logits/all/max magnitude": 4.0,
         **{f"gradient_norm/{group}/value": 0.3 for group in groups},
-        **{f"adam_second_moment/{group}/mean": 1e-5 for group in groups},
+        **{f"optimizer_slots/exp_avg_sq {group}/mean": 1e-5 for group in groups},
         **{f"update_ratio/{group}/value": 1e-2 for group in groups},
     }
     kept = {k: v for k, v in columns.items() if only is None or k.split("/")[0] in only}

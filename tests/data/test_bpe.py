@@ -24,7 +24,7 @@ from paribus.evaluation import evaluate_heldout
 from paribus.model import build_model
 from paribus.study import Data, Study
 from paribus.tasks import build_suite
-from paribus.training import Stack
+from paribus.training import Trainer
 
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 40 + "Où ça? 東京 🦊 “naïve”\n"
 
@@ -261,7 +261,7 @@ def test_no_arm_may_change_the_tokenizer(small_study: Callable[..., Study]) -> N
 
 def test_a_stack_trains_on_it_and_bits_per_character_count_characters(bpe_study: Study) -> None:
     data, setting = load_dataset(bpe_study.data, bpe_study.folder), bpe_study.setting("baseline")
-    stack = Stack(setting, [1], data)
+    stack = Trainer(setting, [1], data)
     stack.step()
     assert math.isfinite(stack.state(0).measured[0, 0])
 

@@ -19,7 +19,7 @@ from paribus.execution.meters import PhaseClock, timed
 from paribus.model import training_flops_per_token
 from paribus.probes import study_probes
 from paribus.study import Study
-from paribus.training import OTHER, PHASES, Stack
+from paribus.training import OTHER, PHASES, Trainer
 
 Maker = Callable[..., Study]
 STEADY = {"smoothing_steps": 1, "median_steps": 1, "spike_steps": 1}
@@ -121,8 +121,8 @@ def test_a_step_begins_every_phase(
 ) -> None:
     study = small_study()
     probes = study_probes(study) if with_probes else ()
-    stack = Stack(study.setting("baseline"), (1, 2), small_dataset, probes=probes)
-    silent = Stack(study.setting("baseline"), (1, 2), small_dataset, probes=probes)
+    stack = Trainer(study.setting("baseline"), (1, 2), small_dataset, probes=probes)
+    silent = Trainer(study.setting("baseline"), (1, 2), small_dataset, probes=probes)
     begun: list[str] = []
     stack.on_phase = begun.append
     stack.step()

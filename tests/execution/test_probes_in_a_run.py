@@ -35,7 +35,7 @@ def narrow(step):
 
 @probe("meddles", unit="1")
 def meddles(step):
-    step.square["embedding.tokens.weight"].add_(1)
+    step.slots["exp_avg_sq"]["embedding.tokens.weight"].add_(1)
     return step.tokens.float().mean(dim=(1, 2))
 
 @probe("tires", unit="1")

@@ -47,7 +47,9 @@ def view(**what: Any) -> StepView:
         "token_classes": torch.arange(5),
     }
     given["outputs"] = {}
-    for name in ("weights", "gradients", "updates", "mean", "square"):
+    given["corrections"] = {slot: {} for slot in what.get("slots", {})}
+    what["slots"] = {slot: Rows.of(kept) for slot, kept in what.get("slots", {}).items()}
+    for name in ("weights", "gradients", "updates"):
         given[name] = Rows(torch.zeros(2, 0), {})
         if name in what:
             what[name] = Rows.of(what[name])
@@ -90,31 +92,31 @@ def update_ratio(measure: Any) -> None:
     assert measure(view(weights=zeros, updates=updates)).isnan().all()  # of nothing: absent
 
 
-def adam_first_moment(measure: Any) -> None:
-    mean = parameters()
+def optimizer_slots(measure: Any) -> None:
+    mean, square = parameters(), {n: value.square() for n, value in parameters().items()}
+    corrections = {"exp_avg": dict.fromkeys(NAMES, 0.271), "exp_avg_sq": {}}
+    values = measure(view(slots={"exp_avg": mean, "exp_avg_sq": square}, corrections=corrections))
+    assert values.shape == (2, 2 * len(GROUPS), 1 + len(QUANTILES))
 
-    def expected(group: str, replica: int) -> list[float]:
-        magnitudes = np.abs(flat(mean, group, replica)) / (1 - 0.9**3)
-        return [float(magnitudes.mean()), *quantiles(magnitudes)]
+    def expected(kept: dict[str, torch.Tensor], divided_by: float) -> Callable[[str, int], Any]:
+        def of(group: str, replica: int) -> list[float]:
+            magnitudes = np.abs(flat(kept, group, replica)) / divided_by
+            return [float(magnitudes.mean()), *quantiles(magnitudes)]
 
-    by_group(measure(view(mean=mean, t=2)), expected)
+        return of
 
-
-def adam_second_moment(measure: Any) -> None:
-    square = {name: value.square() for name, value in parameters().items()}
-
-    def expected(group: str, replica: int) -> list[float]:
-        corrected = flat(square, group, replica) / (1 - 0.95**3)
-        return [float(corrected.mean()), *quantiles(corrected)]
-
-    by_group(measure(view(square=square, t=2)), expected)
+    by_group(values[:, : len(GROUPS)], expected(mean, 0.271))
+    by_group(values[:, len(GROUPS) :], expected(square, 1.0))
+    assert measure(view()).shape == (2, 0, 1 + len(QUANTILES))  # SGD without momentum, say
 
 
-def adam_below_eps(measure: Any) -> None:
+def below_eps(measure: Any) -> None:
     # Corrected by 1 - 0.95 at the first step: 4e-18 becomes 8e-17 < 1e-16, and 6e-18 does not.
     row = torch.tensor([4e-18, 4e-18, 4e-18, 6e-18]).expand(2, 4)
-    values = measure(view(square={NAMES[0]: row}))
+    corrections = {"exp_avg_sq": {NAMES[0]: 0.05}}
+    values = measure(view(slots={"exp_avg_sq": {NAMES[0]: row}}, corrections=corrections))
     assert values[:, GROUPS.index("embedding")].tolist() == [0.75, 0.75]
+    assert measure(view()).isnan().all()  # of another optimizer: absent
 
 
 def embedding_norm(measure: Any) -> None:
@@ -217,15 +219,14 @@ def embedding_gain(measure: Any) -> None:
 CASES = {
     case.__name__: case
     for case in (
-        adam_below_eps,
-        adam_first_moment,
-        adam_second_moment,
         attention_logits,
+        below_eps,
         embedding_gain,
         embedding_norm,
         embedding_similarity,
         gradient_norm,
         logits,
+        optimizer_slots,
         position_similarity,
         residual_norm,
         update_ratio,
@@ -260,7 +261,12 @@ def test_groups_are_by_the_parameter_s_place() -> None:
 
 def test_quantiles_of_many_parameters_are_those_of_an_even_sample() -> None:
     big = torch.from_numpy(rng.standard_normal((1, 300, 1024)).astype(np.float32))
-    values = shipped_probes()["adam_first_moment"].measure(view(mean={NAMES[0]: big}))
+    seen = view(
+        weights={NAMES[0]: big},
+        slots={"exp_avg": {NAMES[0]: big}},
+        corrections={"exp_avg": {NAMES[0]: 0.1}},
+    )
+    values = shipped_probes()["optimizer_slots"].measure(seen)
     exact = quantiles(np.abs(big.numpy().ravel()) / 0.1)
     np.testing.assert_allclose(values[0, 0, 1:], exact, rtol=0.08)
     np.testing.assert_allclose(values[0, 0, 0], np.abs(big.numpy()).mean() / 0.1, rtol=1e-5)

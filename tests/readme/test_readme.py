@@ -14,7 +14,7 @@ from paribus.data import CharacterTokenizer, load_dataset
 from paribus.model import count_parameters
 from paribus.probes import study_probes
 from paribus.study import shipped_studies
-from paribus.training import Stack
+from paribus.training import Trainer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -47,7 +47,7 @@ def test_the_own_probe_of_the_readme_measures(tmp_path: Path) -> None:
     assert "logits" not in probes
     assert probes["residual_norm"].every == 5
     own = probes["quiet_units"]
-    stack = Stack(
+    stack = Trainer(
         study.setting("baseline"), [1, 2], load_dataset(study.data, tmp_path), probes=[own]
     )
     stack.step()

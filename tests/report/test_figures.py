@@ -52,7 +52,7 @@ def test_all_that_a_report_owes_is_there(five: Results, figures: dict[str, Figur
     owed = {f"pairs-{metric}" for metric in measured}
     owed |= {"forest", "forest-others", "train_loss", "grad_norm", "embedding_norm-all-mean"}
     owed |= {"norm-by-class", "residual-norm-depth", "position-similarity-depth"}
-    owed |= {"adam-second-moment-groups", "gradient-norm-groups", "update-ratio-groups"}
+    owed |= {"optimizer-slots-exp-avg-sq-groups", "gradient-norm-groups", "update-ratio-groups"}
     owed |= {"logits-all-mean-magnitude", "reliability", "temperature-loss", "loss-by-position"}
     owed |= {"loss-by-context", "throughput"}
     assert owed <= figures.keys()
@@ -66,22 +66,22 @@ def test_what_is_read_is_what_probes_write(five: Results) -> None:
     written = {
         f"{column.probe}/{column.part}/{column.statistic}"
         for probe in shipped_probes().values()
-        for column in probe.columns(setting)
+        for column in probe.columns(setting, ("exp_avg_sq", "momentum_buffer"))
     }
     read = {column for column in trends.columns() if "/" in column}
     assert read | set(depth.columns(five)) <= written
 
 
-@pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "adam_second_moment"])
+@pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "optimizer_slots"])
 def test_a_probe_that_is_absent_takes_its_figures_along(
     small_study: Maker, fabricate: Fabricate, missing: str
 ) -> None:
-    probes = {"embedding_norm", "residual_norm", "adam_second_moment"} - {missing}
+    probes = {"embedding_norm", "residual_norm", "optimizer_slots"} - {missing}
     found = drawn(fabricate(small_study(), loss, probes=probes))
     names = {
         "embedding_norm": "norm-by-class",
         "residual_norm": "residual-norm-depth",
-        "adam_second_moment": "adam-second-moment-groups",
+        "optimizer_slots": "optimizer-slots-exp-avg-sq-groups",
     }
     assert names[missing] not in found
     assert {names[probe] for probe in probes} <= found.keys()

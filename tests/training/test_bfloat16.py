@@ -13,7 +13,7 @@ from paribus.data import Dataset, batch
 from paribus.model import build_model, load_parameters, parameter_uses
 from paribus.probes import shipped_probes
 from paribus.study import Setting, Study
-from paribus.training import COLUMNS, Stack, is_decayed
+from paribus.training import COLUMNS, Trainer, is_decayed
 
 STEPS = 8
 LOSS, GRAD_NORM = list(COLUMNS).index("train_loss"), list(COLUMNS).index("grad_norm")
@@ -31,7 +31,7 @@ def setting_of(small_study: Callable[..., Study]) -> Callable[[str], Setting]:
 def train(setting: Setting, seeds: list[int], dataset: Dataset) -> np.ndarray:
     """[R, STEPS, C] what the engine measures, every probe at every step."""
     probes = [probe.at(1) for probe in shipped_probes().values()]
-    stack = Stack(setting, seeds, dataset, probes=probes)
+    stack = Trainer(setting, seeds, dataset, probes=probes)
     for _ in range(STEPS):
         stack.step()
     return np.stack([stack.state(r).measured for r in range(len(seeds))])
@@ -40,7 +40,7 @@ def train(setting: Setting, seeds: list[int], dataset: Dataset) -> np.ndarray:
 def plain_autocast(setting: Setting, seed: int, dataset: Dataset) -> np.ndarray:
     """[STEPS] losses of PyTorch's own training loop, from the weights of the engine."""
     model = build_model(setting, dataset.vocab_size).train()
-    load_parameters(model, Stack(setting, [seed], dataset).parameters(0))
+    load_parameters(model, Trainer(setting, [seed], dataset).parameters(0))
     spec = setting.training.optimizer
     groups: dict[bool, list[torch.Tensor]] = {True: [], False: []}
     uses = parameter_uses(model)
@@ -103,4 +103,4 @@ def test_a_precision_that_is_open_is_not_trained(
     setting_of: Callable[[str], Setting], small_dataset: Dataset
 ) -> None:
     with pytest.raises(ValueError, match="settled before training"):
-        Stack(setting_of("auto"), [1], small_dataset)
+        Trainer(setting_of("auto"), [1], small_dataset)

@@ -18,7 +18,7 @@ from paribus.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.probes import shipped_probes
 from paribus.study import load_study
-from paribus.training import Stack
+from paribus.training import Trainer
 
 FOLDER = Path(__file__).parent / "golden"
 STEPS, ARM, SEED = 50, "layernorm", 1
@@ -41,7 +41,7 @@ def curve() -> tuple[str, list[float]]:
     study = load_study("embedding-norm", {"training.precision": "float32"})
     dataset = load_dataset(study.data, study.folder)
     probes = list(shipped_probes().values())
-    stack = Stack(study.setting(ARM), [SEED], dataset, probes=probes)
+    stack = Trainer(study.setting(ARM), [SEED], dataset, probes=probes)
     for _ in range(STEPS):
         stack.step()
     return dataset.digests["train"], stack.state(0).measured[:, 0].tolist()

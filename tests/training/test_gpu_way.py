@@ -16,32 +16,33 @@ from torch.overrides import TorchFunctionMode
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
+from paribus.model import Rows
 from paribus.probes import shipped_probes
 from paribus.study import Study
-from paribus.training import Stack, measured
-from paribus.training.engine import _Kind
+from paribus.training import Trainer, measured
 from paribus.training.feed import AHEAD, Inputs
 from paribus.training.graphs import Graphs, Record, cuda_recorder
-from paribus.training.side_by_side import SideBySide
+from paribus.training.replicas.side_by_side import SideBySide
+from paribus.training.trainer import _Kind
 
 PROBES = list(shipped_probes().values())
 
 
 @pytest.fixture
-def stack_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Stack]:
-    def make(**options: Any) -> Stack:
+def stack_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Trainer]:
+    def make(**options: Any) -> Trainer:
         overrides = {
             "training.iterations": 40,
             "training.dropout": 0.1,
             "training.schedule.kind": "cosine",
         }
         setting = small_study(overrides).setting("layernorm")
-        return Stack(setting, [1, 2, 3], small_dataset, probes=PROBES, **options)
+        return Trainer(setting, [1, 2, 3], small_dataset, probes=PROBES, **options)
 
     return make
 
 
-def state(stack: Stack) -> list[bytes]:
+def state(stack: Trainer) -> list[bytes]:
     found = []
     for r in range(len(stack.seeds)):
         one = stack.state(r)
@@ -72,7 +73,7 @@ class NoCopiesFromTheHost(TorchFunctionMode):
 
 
 def test_a_step_never_asks_for_a_number_on_the_device(
-    stack_of: Callable[..., Stack], monkeypatch: pytest.MonkeyPatch
+    stack_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the device "meta" no tensor has values: whoever needed one, or mixed devices, fails."""
     monkeypatch.setattr(measured, "BLOCK", 100)  # on a GPU blocks are fetched without waiting
@@ -135,11 +136,12 @@ class Later:
 def flat(done: Any) -> list[torch.Tensor]:
     tensors = []
     for part in done:
+        part = part.flat if isinstance(part, Rows) else part
         tensors += list(part.values()) if isinstance(part, dict) else [part]
     return [tensor.detach() for tensor in tensors]
 
 
-def test_replayed_steps_are_the_steps(stack_of: Callable[..., Stack]) -> None:
+def test_replayed_steps_are_the_steps(stack_of: Callable[..., Trainer]) -> None:
     plain, graphed = stack_of(), stack_of()
     log: list[str] = []
     graphed._graphs = Graphs(replaying(log))
@@ -173,7 +175,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Record:
 
 
 def test_a_step_that_cannot_be_recorded_says_why(
-    stack_of: Callable[..., Stack], recorder: Record, monkeypatch: pytest.MonkeyPatch
+    stack_of: Callable[..., Trainer], recorder: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack = stack_of()
     stack._graphs = Graphs(recorder)
@@ -195,7 +197,7 @@ def test_too_little_memory_is_not_taken_for_that(recorder: Record) -> None:
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setattr(Broken, "__exit__", lambda self, *exception: None)
     with monkeypatch.context(), pytest.raises(torch.OutOfMemoryError):
-        recorder(needs_too_much, Inputs(*[torch.zeros(1)] * 5))
+        recorder(needs_too_much, Inputs(*[torch.zeros(1)] * 4))
     monkeypatch.undo()
 
 
@@ -226,13 +228,13 @@ def test_bfloat16_is_the_same_alone_and_side_by_side(
     paths = ("blocks.0.attention.qkv", "blocks.0.mlp.up", "blocks.1.mlp.down", "")
     dtypes = []
     for seeds in ([1], [1, 2]):
-        stack = Stack(setting, seeds, small_dataset)
+        stack = Trainer(setting, seeds, small_dataset)
         done = stack._advance(stack._feed.at(0), _Kind(paths, seen=False))
         dtypes.append({path: output.dtype for path, output in done.outputs.items()})
     assert dtypes[0] == dtypes[1] == dict.fromkeys(paths, torch.bfloat16)
 
 
-def test_a_stack_is_gone_when_nobody_holds_it(stack_of: Callable[..., Stack]) -> None:
+def test_a_stack_is_gone_when_nobody_holds_it(stack_of: Callable[..., Trainer]) -> None:
     """Its memory is wanted for the next one, at once and not when Python collects cycles."""
     stack = stack_of()
     # As on a GPU, a recorded step holds kernels and tensors, and not the function.
@@ -248,7 +250,7 @@ def test_a_stack_is_gone_when_nobody_holds_it(stack_of: Callable[..., Stack]) ->
         gc.enable()
 
 
-def test_what_was_measured_arrives_in_order(stack_of: Callable[..., Stack]) -> None:
+def test_what_was_measured_arrives_in_order(stack_of: Callable[..., Trainer]) -> None:
     stack = stack_of()
     losses = []
     for _ in range(20):
@@ -261,7 +263,7 @@ def test_what_was_measured_arrives_in_order(stack_of: Callable[..., Stack]) -> N
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_s_graphs_are_the_steps(stack_of: Callable[..., Stack]) -> None:
+def test_a_gpu_s_graphs_are_the_steps(stack_of: Callable[..., Trainer]) -> None:
     graphed, plain = stack_of(device="cuda"), stack_of(device="cuda", graphs=False)
     for _ in range(40):
         plain.step()

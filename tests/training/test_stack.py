@@ -13,7 +13,7 @@ from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.probes import shipped_probes
 from paribus.study import Study
-from paribus.training import COLUMNS, Stack
+from paribus.training import COLUMNS, Trainer
 from paribus.training.feed import AHEAD
 
 # Replicas of a stack are multiplied in batched products, whose order of summation may differ from
@@ -24,22 +24,22 @@ LOSS = list(COLUMNS).index("train_loss")
 
 
 @pytest.fixture
-def stack_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Stack]:
-    def make(seeds: list[int], arm: str = "layernorm", **overrides: object) -> Stack:
+def stack_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Trainer]:
+    def make(seeds: list[int], arm: str = "layernorm", **overrides: object) -> Trainer:
         study = small_study({key.replace("__", "."): v for key, v in overrides.items()})
-        return Stack(study.setting(arm), seeds, small_dataset, probes=PROBES)
+        return Trainer(study.setting(arm), seeds, small_dataset, probes=PROBES)
 
     return make
 
 
-def train(stack: Stack, steps: int) -> np.ndarray:
+def train(stack: Trainer, steps: int) -> np.ndarray:
     """[R, steps, C] what was measured."""
     for _ in range(steps):
         stack.step()
     return np.stack([stack.state(r).measured for r in range(len(stack.seeds))])
 
 
-def test_training_learns(stack_of: Callable[..., Stack], small_dataset: Dataset) -> None:
+def test_training_learns(stack_of: Callable[..., Trainer], small_dataset: Dataset) -> None:
     overrides = {"training__iterations": 100, "training__optimizer__learning_rate": 3e-3}
     losses = train(stack_of([1], **overrides), 100)[0, :, 0]
     assert losses[0] == pytest.approx(np.log(small_dataset.vocab_size), abs=0.15)  # a uniform guess
@@ -48,7 +48,7 @@ def test_training_learns(stack_of: Callable[..., Stack], small_dataset: Dataset)
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_a_stack_agrees_with_its_replicas_alone(
-    stack_of: Callable[..., Stack], dropout: float
+    stack_of: Callable[..., Trainer], dropout: float
 ) -> None:
     overrides = {"training__iterations": 100, "training__dropout": dropout}
     together = train(stack := stack_of([1, 2, 3], **overrides), 100)
@@ -71,10 +71,10 @@ def test_a_sweep_is_a_stack(small_study: Callable[..., Study], small_dataset: Da
     common = {"training.iterations": 40, "model.embedding.norm": "fixed_scale"}
     settings = [small_study(common | one).setting("baseline") for one in variants]
     seeds = [1, 1, 2, 1]
-    together = train(stack := Stack(settings, seeds, small_dataset, probes=PROBES), 40)
+    together = train(stack := Trainer(settings, seeds, small_dataset, probes=PROBES), 40)
     assert len({row.tobytes() for row in together[:, :, LOSS]}) == len(seeds)
     for r, (setting, seed) in enumerate(zip(settings, seeds, strict=True)):
-        alone = train(solo := Stack(setting, [seed], small_dataset, probes=PROBES), 40)[0]
+        alone = train(solo := Trainer(setting, [seed], small_dataset, probes=PROBES), 40)[0]
         assert solo.initial_records[0] == stack.initial_records[r]
         assert np.abs(together[r, :, LOSS] - alone[:, LOSS]).max() < STACKED_TOLERANCE_NATS
         np.testing.assert_allclose(together[r], alone, rtol=5e-3, atol=1e-5)
@@ -86,7 +86,7 @@ def test_other_differences_do_not_share_a_stack(
 ) -> None:
     settings = [small_study({key: value}).setting("baseline") for value in (1, 2)]
     with pytest.raises(ValueError, match="alike in what they have in common"):
-        Stack(settings, [1, 1], small_dataset)
+        Trainer(settings, [1, 1], small_dataset)
 
 
 def test_own_modules_may_read_anything(small_study: Callable[..., Study]) -> None:
@@ -98,7 +98,7 @@ def test_own_modules_may_read_anything(small_study: Callable[..., Study]) -> Non
     assert settings[0].common != settings[1].common
 
 
-def test_a_schedule_that_ends_with_its_warmup(stack_of: Callable[..., Stack]) -> None:
+def test_a_schedule_that_ends_with_its_warmup(stack_of: Callable[..., Trainer]) -> None:
     """Rates are drawn ahead, and not beyond the last step."""
     options = {"training__iterations": 8, "training__schedule__warmup": 8}
     stack = stack_of([1], training__schedule__kind="cosine", **options)
@@ -106,24 +106,24 @@ def test_a_schedule_that_ends_with_its_warmup(stack_of: Callable[..., Stack]) ->
     np.testing.assert_allclose(rates, 3e-4 * np.arange(1, 9) / 8, rtol=1e-6)
 
 
-def test_permuting_replicas_permutes_results(stack_of: Callable[..., Stack]) -> None:
+def test_permuting_replicas_permutes_results(stack_of: Callable[..., Trainer]) -> None:
     forward, backward = train(stack_of([1, 2, 3]), 8), train(stack_of([3, 2, 1]), 8)
     np.testing.assert_array_equal(forward, backward[::-1])
 
 
-def test_equal_trials_are_equal_bit_by_bit(stack_of: Callable[..., Stack]) -> None:
+def test_equal_trials_are_equal_bit_by_bit(stack_of: Callable[..., Trainer]) -> None:
     first, second = stack_of([4]), stack_of([4])
     np.testing.assert_array_equal(train(first, 8), train(second, 8))
     for name, value in first.parameters(0).items():
         assert value.tobytes() == second.parameters(0)[name].tobytes()
 
 
-def poison_weights(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+def poison_weights(stack: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
-        stack._weights[1, 5] = float("nan")
+        stack.replicas.weights.flat[1, 5] = float("nan")
 
 
-def poison_gradient(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+def poison_gradient(stack: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = torch.autograd.grad
 
     def poisoned(*args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
@@ -134,21 +134,20 @@ def poison_gradient(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.autograd, "grad", poisoned)
 
 
-def poison_loss(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = stack._losses
+def poison_loss(stack: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = stack.replicas._losses  # type: ignore[attr-defined]
 
-    def poisoned(*args: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        losses, outputs = plain(*args)
-        return losses * torch.tensor([1.0, float("nan"), 1.0]), outputs
+    def poisoned(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(x * torch.tensor([1.0, float("nan"), 1.0]) for x in plain(*args))
 
-    monkeypatch.setattr(stack, "_losses", poisoned)
+    monkeypatch.setattr(stack.replicas, "_losses", poisoned)
 
 
 @pytest.mark.parametrize("poison", [poison_weights, poison_gradient, poison_loss])
 def test_a_diverged_replica_changes_no_bit_of_its_neighbours(
-    stack_of: Callable[..., Stack],
+    stack_of: Callable[..., Trainer],
     monkeypatch: pytest.MonkeyPatch,
-    poison: Callable[[Stack, pytest.MonkeyPatch], None],
+    poison: Callable[[Trainer, pytest.MonkeyPatch], None],
 ) -> None:
     healthy, struck = stack_of([1, 2, 3]), stack_of([1, 2, 3])
     expected = train(healthy, 6)
@@ -171,7 +170,7 @@ def test_a_diverged_replica_changes_no_bit_of_its_neighbours(
 
 
 @pytest.mark.parametrize("done", [3, AHEAD, AHEAD + 1])
-def test_restoring_goes_on_to_the_same_bits(stack_of: Callable[..., Stack], done: int) -> None:
+def test_restoring_goes_on_to_the_same_bits(stack_of: Callable[..., Trainer], done: int) -> None:
     seeds, dropout = [1, 2], 0.1
     straight = stack_of(seeds, training__dropout=dropout)
     expected = train(straight, 20)
@@ -191,7 +190,7 @@ def assert_equal_bytes(found: Mapping[str, np.ndarray], expected: Mapping[str, n
         assert found[name].tobytes() == values.tobytes(), name
 
 
-def test_a_state_is_named_arrays(stack_of: Callable[..., Stack]) -> None:
+def test_a_state_is_named_arrays(stack_of: Callable[..., Trainer]) -> None:
     stack = stack_of([1, 2])
     stack.step()
     state, weights = stack.state(1), stack.parameters(1)
@@ -205,7 +204,7 @@ def test_a_state_is_named_arrays(stack_of: Callable[..., Stack]) -> None:
     assert state.measured.shape == (1, len(COLUMNS) + len(stack.probe_columns))
 
 
-def test_the_order_of_names_does_not_matter(stack_of: Callable[..., Stack]) -> None:
+def test_the_order_of_names_does_not_matter(stack_of: Callable[..., Trainer]) -> None:
     stack = stack_of([1])
     train(stack, 2)
     state = stack.state(0)
@@ -231,7 +230,7 @@ QKV = "exp_avg/blocks.0.attention.qkv.weight"
     ],
 )
 def test_a_state_of_something_else_is_refused_by_name(
-    stack_of: Callable[..., Stack], change: Callable[[dict[str, np.ndarray]], object], words: str
+    stack_of: Callable[..., Trainer], change: Callable[[dict[str, np.ndarray]], object], words: str
 ) -> None:
     stack = stack_of([1, 2])
     stack.step()
@@ -246,7 +245,7 @@ def test_a_state_of_something_else_is_refused_by_name(
     assert_equal_bytes(fresh.state(0).arrays, untouched.arrays)
 
 
-def test_states_of_different_steps_are_no_stack(stack_of: Callable[..., Stack]) -> None:
+def test_states_of_different_steps_are_no_stack(stack_of: Callable[..., Trainer]) -> None:
     stack = stack_of([1, 2])
     first = stack.state(0)
     stack.step()
@@ -254,7 +253,7 @@ def test_states_of_different_steps_are_no_stack(stack_of: Callable[..., Stack]) 
         stack.restore([first, stack.state(1)])
 
 
-def test_training_leaves_the_global_generator_alone(stack_of: Callable[..., Stack]) -> None:
+def test_training_leaves_the_global_generator_alone(stack_of: Callable[..., Trainer]) -> None:
     torch.manual_seed(5)
     np_state = np.random.get_state()[1].copy()  # type: ignore[index]
     before = torch.random.get_rng_state()
@@ -263,7 +262,7 @@ def test_training_leaves_the_global_generator_alone(stack_of: Callable[..., Stac
     assert (np.random.get_state()[1] == np_state).all()  # type: ignore[index]
 
 
-def test_bfloat16_is_close_and_keeps_float32_weights(stack_of: Callable[..., Stack]) -> None:
+def test_bfloat16_is_close_and_keeps_float32_weights(stack_of: Callable[..., Trainer]) -> None:
     exact = train(stack_of([1]), 8)[0, :, 0]
     mixed = stack_of([1], training__precision="bfloat16")
     assert np.abs(train(mixed, 8)[0, :, 0] - exact).max() < 0.02
@@ -277,8 +276,8 @@ def test_a_gpu_sees_the_same_batches_and_close_losses(
     small_study: Callable[..., Study], small_dataset: Dataset
 ) -> None:
     setting = small_study().setting("layernorm")
-    cpu = Stack(setting, [1, 2], small_dataset)
-    gpu = Stack(setting, [1, 2], small_dataset, device="cuda")
+    cpu = Trainer(setting, [1, 2], small_dataset)
+    gpu = Trainer(setting, [1, 2], small_dataset, device="cuda")
     np.testing.assert_allclose(train(gpu, 8), train(cpu, 8), rtol=1e-3)
     assert gpu.batch_digests == cpu.batch_digests
     assert gpu.initial_records == cpu.initial_records

@@ -31,7 +31,7 @@ from paribus.execution.generators import seeded
 from paribus.model import GPT, LOGITS, KeyValueCache, capture, initial_parameters
 from paribus.streams import stream
 from paribus.study import Setting
-from paribus.training import Stack
+from paribus.training import Trainer
 
 Tap = Callable[
     [Tensor], dict[str, Tensor]
@@ -43,7 +43,7 @@ OWN_NOISE = 0.1  # added to a parameter that its module draws itself, relative t
 
 
 def require_causal_training(
-    where: str, stack: Stack, dataset: Dataset, *, gradients: bool, rounds: int = ROUNDS
+    where: str, stack: Trainer, dataset: Dataset, *, gradients: bool, rounds: int = ROUNDS
 ) -> float:
     """Raise ParibusError where the logits of a step of `stack` follow what they must not.
 

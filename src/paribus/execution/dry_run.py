@@ -27,7 +27,7 @@ from paribus.model import (
     undeclared_projections,
 )
 from paribus.study import Setting, Study
-from paribus.training import MEASURED, ReplicaState, Stack
+from paribus.training import MEASURED, ReplicaState, Trainer
 
 GRAPHED_STEPS = 3  # the first of a kind of steps runs as it is written, the second is recorded
 ROUNDS = 4  # of changed tokens: there are few rows to spread them over
@@ -66,7 +66,7 @@ def dry_run(
             )
             _require_repeatable(arm, tiny, stack, other)
             if study.probes.own:
-                bare = Stack(tiny, range(R), dataset, folder=study.folder, device=device)
+                bare = Trainer(tiny, range(R), dataset, folder=study.folder, device=device)
                 _require_untouched(study, stack, bare)
             if device.type == "cuda" and graphs:
                 for _ in range(GRAPHED_STEPS):
@@ -90,7 +90,7 @@ def dry_run(
         ) from error
 
 
-def _require_repeatable(arm: str, setting: Setting, stack: Stack, other: Stack) -> None:
+def _require_repeatable(arm: str, setting: Setting, stack: Trainer, other: Trainer) -> None:
     """Raise ParibusError where a step from one state gives other bits the second time.
 
     Two fresh stacks make a step, then the first makes it again from its state; the generators that
@@ -116,7 +116,7 @@ def _require_repeatable(arm: str, setting: Setting, stack: Stack, other: Stack) 
             )
 
 
-def _require_untouched(study: Study, probed: Stack, bare: Stack) -> None:
+def _require_untouched(study: Study, probed: Trainer, bare: Trainer) -> None:
     """Raise ParibusError where a step with probes gave other bits than one without."""
     bare.step()
     differing = [n for n in _differing(_states(probed), _states(bare)) if n != MEASURED]
@@ -127,7 +127,7 @@ def _require_untouched(study: Study, probed: Stack, bare: Stack) -> None:
         )
 
 
-def _states(stack: Stack) -> list[ReplicaState]:
+def _states(stack: Trainer) -> list[ReplicaState]:
     return [stack.state(replica) for replica in range(len(stack.seeds))]
 
 

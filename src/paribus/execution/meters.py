@@ -36,7 +36,7 @@ def timed(action: Callable[[], Result], device: torch.device) -> tuple[Result, f
 
 
 class PhaseClock:
-    """Adds up the seconds of a stack's phases: its `begin` is what `Stack.on_phase` is set to.
+    """Adds up the seconds of a stack's phases: its `begin` is what `Trainer.on_phase` is set to.
 
     From one call to the next all time belongs to the phase begun, so that phases sum to the whole.
     On CUDA that is the device's time: what the host does meanwhile is charged to a phase only

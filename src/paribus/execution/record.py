@@ -23,13 +23,13 @@ from paribus.results import TrialFolder
 from paribus.results.files import write_table
 from paribus.study import Setting, Study, probe_digests, source_digests
 from paribus.tasks import read_suite
-from paribus.training import COLUMNS, ReplicaState, Stack
+from paribus.training import ReplicaState, Trainer
 
 
 def record(
     study: Study,
     folder: TrialFolder,
-    stack: Stack,
+    stack: Trainer,
     replica: int,
     dataset: Dataset,
     seconds: float,
@@ -71,6 +71,7 @@ def record(
         "parameters": sum(value.size for value in weights.values()),
         "iterations": state.t,
         "tokens": state.t * setting.tokens_per_step,
+        "optimizer": stack.replicas.optimizer_record,
         "batch_digest": state.batch_digest,
         "tasks": outcome.about if outcome else {},
         "causality": {"training": causality, "evaluation": reading},
@@ -110,14 +111,13 @@ def _known(dataset: Dataset) -> dict[str, np.ndarray]:
     }
 
 
-def _write_steps(folder: TrialFolder, stack: Stack, state: ReplicaState) -> None:
+def _write_steps(folder: TrialFolder, stack: Trainer, state: ReplicaState) -> None:
     """steps.parquet, and probes.parquet with a row for every step at which a probe was due."""
     step = np.arange(1, state.t + 1, dtype=np.int32)
-    n_engine = len(COLUMNS)
-    columns = {name: state.measured[:, c] for c, name in enumerate(COLUMNS)}
-    folder.write_columns("steps.parquet", {"step": step} | columns, {"step": "1"} | COLUMNS)
+    columns = {name: state.measured[:, c] for c, name in enumerate(stack.columns)}
+    folder.write_columns("steps.parquet", {"step": step} | columns, {"step": "1"} | stack.columns)
 
-    measured = state.measured[:, n_engine:]
+    measured = state.measured[:, len(stack.columns) :]
     there = ~np.isnan(measured)
     rows = there.any(axis=1)
     values = {"step": step[rows]}

@@ -21,7 +21,7 @@ from paribus.execution.warm_up import LARGEST_STATE_BYTES
 from paribus.model import GPT, KeyValueCache, build_model, load_parameters
 from paribus.results import ResultsFolder
 from paribus.study import Data, Study
-from paribus.training import Stack
+from paribus.training import Trainer
 
 PROMPT_SHARE = 0.5  # of the window is read before decoding begins
 DECODED_SHARE = 0.25  # of the window is then written token by token
@@ -94,7 +94,7 @@ def _trainers(
 
     def trainer(arm: str) -> dict[str, Action]:
         setting = study.setting(arm)
-        stack = Stack(
+        stack = Trainer(
             setting,
             study.seeds[:1],
             datasets[arm],

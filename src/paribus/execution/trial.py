@@ -20,7 +20,7 @@ from paribus.execution.suite import suite_folder
 from paribus.probes import study_probes
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.study import Setting, Study
-from paribus.training import ReplicaState, Stack
+from paribus.training import ReplicaState, Trainer
 
 PROGRESS_SECONDS = 0.5
 
@@ -101,9 +101,9 @@ def build_stack(
     *,
     strict: bool = True,
     graphs: bool = True,
-) -> Stack:
+) -> Trainer:
     """A stack as every trial has it: the study's probes and own modules."""
-    return Stack(
+    return Trainer(
         setting,
         seeds,
         dataset,
@@ -115,7 +115,7 @@ def build_stack(
     )
 
 
-def _restore(stack: Stack, folders: list[TrialFolder]) -> tuple[float, int]:
+def _restore(stack: Trainer, folders: list[TrialFolder]) -> tuple[float, int]:
     """Go on from the folders' checkpoints, if all have one.
 
     Returns the seconds already spent, and how many replicas were trained side by side: of a trial
@@ -137,7 +137,9 @@ def _restore(stack: Stack, folders: list[TrialFolder]) -> tuple[float, int]:
     return max(about["seconds"] for about in abouts), size
 
 
-def _write_checkpoints(stack: Stack, folders: list[TrialFolder], seconds: float, size: int) -> None:
+def _write_checkpoints(
+    stack: Trainer, folders: list[TrialFolder], seconds: float, size: int
+) -> None:
     for replica, folder in enumerate(folders):
         state = stack.state(replica)
         about = {

@@ -19,7 +19,7 @@ from paribus.execution.record import evaluate_on
 from paribus.execution.trial import build_stack
 from paribus.model import build_model, count_parameters, training_flops_per_token, weight_shapes
 from paribus.study import Setting, Study
-from paribus.training import OTHER, Stack
+from paribus.training import OTHER, Trainer
 
 STEPS = 3
 LONGEST_STEP_SECONDS = 20.0  # a model whose step takes longer is not tried out
@@ -131,7 +131,7 @@ def ceiling(
     )
 
 
-def _replayed(stack: Stack, steps: int, device: torch.device) -> float:
+def _replayed(stack: Trainer, steps: int, device: torch.device) -> float:
     """Mean seconds of a step as a GPU trains: as one launch, with nobody listening."""
     for _ in range(WARM_UP_STEPS):
         stack.step()
@@ -143,7 +143,7 @@ def _replayed(stack: Stack, steps: int, device: torch.device) -> float:
     return timed(train, device)[1] / steps
 
 
-def _phases(stack: Stack, steps: int, device: torch.device) -> tuple[dict[str, float], float]:
+def _phases(stack: Trainer, steps: int, device: torch.device) -> tuple[dict[str, float], float]:
     """({phase: mean seconds of a step}, the share of them that a processor was at work for us)."""
     clock = PhaseClock(device)
     stack.on_phase = clock.begin

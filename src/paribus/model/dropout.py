@@ -14,11 +14,13 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 class Dropout(nn.Module):
     """Zeroes a share p of x and scales the rest by 1 / (1 - p) (Srivastava et al. 2014).
 
-    The engine sets `key` before every step, from (seed, step, place in the model). Which elements
-    fall is then integer arithmetic on key and position, so no generator is involved.
+    Training sets `key` before every step, from (seed, step, place in the model), and `first` where
+    x is a part of the batch: how many of its sequences came before. Which elements fall is then
+    integer arithmetic on key and position in the whole batch, so no generator is involved.
     """
 
     key: Tensor
+    first: int = 0
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -28,7 +30,8 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        position = torch.arange(x.numel(), device=x.device).view(x.shape)
+        start = self.first * (x.numel() // len(x))
+        position = torch.arange(start, start + x.numel(), device=x.device).view(x.shape)
         uniform = _mix(position * _GOLDEN + self.key) >> 11  # the top 53 bits, as a signed number
         dropped = (uniform & (2**53 - 1)) < int(self.p * 2**53)
         return x.masked_fill(dropped, 0.0) / (1 - self.p)

@@ -5,7 +5,7 @@ Axes: R replicas of the stack, B batch, T time, D d_model, V vocabulary, P parts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -32,7 +32,10 @@ class StepView:
         weights: {parameter name: [R, ...]} before the update.
         gradients: the same of the mean loss, before clipping.
         updates: weights after the update minus before; empty unless the probe asks for them.
-        mean, square: AdamW's running moments after the step, without bias correction.
+        slots: {slot: {parameter name: [R, ...]}}, what the optimizer keeps after the step, such as
+            AdamW's `exp_avg` and `exp_avg_sq`, without bias correction.
+        corrections: {slot: {parameter name: number}}, what the optimizer divides it by, if by
+            anything.
     """
 
     setting: Setting
@@ -43,8 +46,8 @@ class StepView:
     weights: Rows
     gradients: Rows
     updates: Rows
-    mean: Rows
-    square: Rows
+    slots: Mapping[str, Rows]
+    corrections: Mapping[str, Mapping[str, float]]
 
     @property
     def block_inputs(self) -> list[Tensor]:
@@ -88,6 +91,8 @@ class Probe:
         modules: paths of the modules whose outputs it needs, such as "embedding" or
             "blocks.*.attention.qkv".
         updates: whether it needs `StepView.updates`.
+        by_slot: whether it gives its parts once for each slot of the optimizer: P is slots x parts,
+            and a part is called such as "exp_avg embedding".
     """
 
     measure: Measure
@@ -99,20 +104,30 @@ class Probe:
     every: int
     modules: Labels
     updates: bool
+    by_slot: bool = False
 
-    def columns(self, setting: Setting) -> list[Column]:
-        """Every number that it gives, in the order of a flattened [P, S]."""
-        parts = self.parts(setting) if callable(self.parts) else self.parts
+    def columns(self, setting: Setting, slots: Sequence[str] = ()) -> list[Column]:
+        """Every number that it gives, in the order of a flattened [P, S].
+
+        slots: names of what the optimizer keeps.
+        """
+        parts = self._parts(setting, slots)
         return [
             Column(self.name, part, statistic, self.unit)
-            for part in parts or ("all",)
+            for part in (("all",) if parts is None else parts)
             for statistic in self.statistics or ("value",)
         ]
 
-    def shape(self, setting: Setting, R: int) -> tuple[int, ...]:
+    def shape(self, setting: Setting, R: int, slots: Sequence[str] = ()) -> tuple[int, ...]:
         """What `measure` must give."""
-        parts = self.parts(setting) if callable(self.parts) else self.parts
+        parts = self._parts(setting, slots)
         return (R, *(len(labels) for labels in (parts, self.statistics) if labels is not None))
+
+    def _parts(self, setting: Setting, slots: Sequence[str]) -> Labels | None:
+        parts = self.parts(setting) if callable(self.parts) else self.parts
+        if not self.by_slot:
+            return parts
+        return tuple(" ".join((slot, part)) for slot in slots for part in parts or ("all",))
 
     def paths(self, setting: Setting) -> Labels:
         """`modules` with every block written out."""

@@ -6,7 +6,7 @@ Axes: R replicas, N parameters of one replica.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -39,10 +39,33 @@ class Rows(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._shapes)
 
-    @property
-    def first(self) -> dict[str, Tensor]:
-        """{parameter name: [*shape]} of the first replica; views as well."""
-        return {name: rows[0] for name, rows in self.items()}
+    @classmethod
+    def zeros(cls, shapes: Mapping[str, torch.Size], like_RN: Tensor) -> Rows:
+        """For as many replicas as `like_RN` has, on its device."""
+        size = sum(shape.numel() for shape in shapes.values())
+        return cls(like_RN.new_zeros(len(like_RN), size), shapes)
+
+    def like(self, flat_RN: Tensor) -> Rows:
+        """Other numbers [R, N] under the same names."""
+        other = Rows.__new__(Rows)
+        other.flat, other._shapes, other._starts = flat_RN, self._shapes, self._starts
+        return other
+
+    def clone(self) -> Rows:
+        return self.like(self.flat.clone())
+
+    def minus(self, other: Rows) -> Rows:
+        """The differences, by name."""
+        return self.like(self.flat - other.flat)
+
+    def none(self) -> Rows:
+        """Nothing, of as many replicas."""
+        return Rows(self.flat[:, :0], {})
+
+    def place(self, names: Sequence[str]) -> slice:
+        """Where in a row the numbers of `names` lie, which lie together and in this order."""
+        first, last = names[0], names[-1]
+        return slice(self._starts[first], self._starts[last] + self._shapes[last].numel())
 
     def pieces(self, names: Iterable[str]) -> list[Tensor]:
         """[R, n] each: the numbers of `names` in as few views as they lie together in."""

@@ -23,11 +23,14 @@ def probe(
     every: int = 1,
     modules: Labels = (),
     updates: bool = False,
+    by_slot: bool = False,
 ) -> Callable[[Measure], Probe]:
     """Make a function from a step to numbers a probe; see `paribus.model.Probe` for the rest."""
 
     def declare(measure: Measure) -> Probe:
-        return Probe(measure, name, unit, source, parts, statistics, every, modules, updates)
+        return Probe(
+            measure, name, unit, source, parts, statistics, every, modules, updates, by_slot
+        )
 
     return declare
 

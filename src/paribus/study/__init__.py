@@ -1,11 +1,12 @@
 """What a study is: frozen specification, arms as differences, TOML loading, what ships."""
 
+from paribus.study.explain import explain
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
 from paribus.study.metrics import METRICS, Metric
 from paribus.study.null import null_study
 from paribus.study.own import probe_digests, source_digests
 from paribus.study.precision import is_open, with_precision
-from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Training
+from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Spec, Training
 from paribus.study.study import (
     Arm,
     Claim,
@@ -37,12 +38,14 @@ __all__ = [
     "Modules",
     "Probes",
     "Setting",
+    "Spec",
     "Stability",
     "Study",
     "Sweep",
     "Tasks",
     "Training",
     "at_rates",
+    "explain",
     "is_open",
     "load_study",
     "null_study",

@@ -117,20 +117,80 @@ class Model(Spec):
         return self
 
 
-class Optimizer(Spec):
-    """AdamW (Loshchilov & Hutter 2019)."""
+Option = bool | int | float | str | list[int | float | str]
+Options = dict[str, Option]
+"""Of an optimizer or a loss: which there are, and what they may be, is declared in its own file."""
 
-    name: Literal["adamw"] = "adamw"
+
+class Part(Spec):
+    """Something with options. Specs are compared, and looked up, by their values."""
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
+
+class Group(Part):
+    """Parameters that are trained otherwise than the rest; the first group that matches counts."""
+
+    match: Annotated[str, Field(min_length=1)]
+    """A pattern of parameter names: `blocks.*.mlp.*`, where `*` is anything and `?` a character."""
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """Their own peak, under the same schedule."""
+    learning_rate_factor: Annotated[float, Field(ge=0)] | None = None
+    """Or how many times that of the rest; 0 keeps them as they start."""
+    weight_decay: Annotated[float, Field(ge=0)] | None = None
+    """Of those among them that `decay` names."""
+    optimizer: str | None = None
+    """A name as in `optimizer.name`, and its `options`."""
+    options: Options = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_rate(self) -> Self:
+        if self.learning_rate is not None and self.learning_rate_factor is not None:
+            raise ValueError(
+                f"the group '{self.match}' has both learning_rate and learning_rate_factor; set one"
+            )
+        return self
+
+
+class Optimizer(Part):
+    """What turns gradients into steps."""
+
+    name: str = "adamw"
+    """A file of `paribus/training/optimizers/` (adamw, muon, lion, sgd), or the user's own:
+    `package.module:name` or `file.py:name`."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
     betas: Annotated[
         tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]],
         Field(strict=False),
     ] = (0.9, 0.95)
+    """AdamW's, also for what another optimizer leaves to it."""
     eps: Annotated[float, Field(gt=0)] = 1e-8
+    """AdamW's as well."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     decay: Literal["matrices", "linear"] = "matrices"
     """`matrices` decays every matrix, embeddings included; `linear` leaves embeddings out.
     Biases, norm gains and whatever an embedding norm learns are never decayed."""
+    options: Options = Field(default_factory=dict)
+    """Those that the optimizer declares, such as Muon's `momentum` and `ns_steps`."""
+    groups: Annotated[tuple[Group, ...], Field(strict=False, max_length=100)] = ()
+    """Parameters with a learning rate, weight decay or optimizer of their own."""
+
+
+class Loss(Part):
+    """What is learned from. Every evaluation is plain cross-entropy, whatever it is."""
+
+    name: str = "cross_entropy"
+    """A file of `paribus/training/losses/`, or the user's own: `package.module:name` or
+    `file.py:name`."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Of cross_entropy: the share of the target that is spread over the vocabulary (Szegedy et al.
+    2016)."""
+    z_loss: Annotated[float, Field(ge=0)] = 0.0
+    """Of cross_entropy: the weight of log^2 Z, which keeps logits from drifting (Chowdhery et al.
+    2022)."""
+    options: Options = Field(default_factory=dict)
+    """Those that an own loss declares."""
 
 
 class Schedule(Spec):
@@ -150,6 +210,11 @@ class Training(Spec):
     tokens: Tokens | None = None
     """The budget in tokens, instead of `iterations`."""
     batch_size: Batch = 16
+    """Windows that a step learns from."""
+    micro_batch: Batch | None = None
+    """Windows that are in memory at once, where a whole batch does not fit: gradients of the parts
+    are added up. It must divide `batch_size`."""
+    loss: Loss = Loss()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
@@ -159,6 +224,15 @@ class Training(Spec):
     float32 either way. `auto` is bfloat16 where the device has it, else float32: settled when the
     study is registered, and kept."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    @model_validator(mode="after")
+    def _batch_is_whole_micro_batches(self) -> Self:
+        if self.micro_batch and self.batch_size % self.micro_batch:
+            raise ValueError(
+                f"micro_batch = {self.micro_batch} does not divide batch_size = "
+                f"{self.batch_size}; the parts of a batch are equally large"
+            )
+        return self
 
 
 class Setting(Spec):

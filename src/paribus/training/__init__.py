@@ -1,19 +1,31 @@
-"""The engine: a stack of replicas trained in lockstep, its optimizer and its schedule."""
+"""Training: replicas of one model in lockstep, their optimizer, loss and schedule."""
 
-from paribus.training.engine import COLUMNS, MEASURED, ReplicaState, Stack
-from paribus.training.optimizer import AdamW, clip_factors, is_decayed
+from paribus.training.clipping import clip_factors
+from paribus.training.groups import is_decayed
+from paribus.training.losses import Loss, loss
+from paribus.training.optimizers import Optimizer, Update, optimizer
+from paribus.training.parts import Options
 from paribus.training.phases import OTHER, PHASES
+from paribus.training.replicas import Replicas
 from paribus.training.schedule import learning_rate
+from paribus.training.state import MEASURED, ReplicaState
+from paribus.training.trainer import COLUMNS, Trainer
 
 __all__ = [
     "COLUMNS",
     "MEASURED",
     "OTHER",
     "PHASES",
-    "AdamW",
+    "Loss",
+    "Optimizer",
+    "Options",
     "ReplicaState",
-    "Stack",
+    "Replicas",
+    "Trainer",
+    "Update",
     "clip_factors",
     "is_decayed",
     "learning_rate",
+    "loss",
+    "optimizer",
 ]

@@ -28,14 +28,12 @@ class Inputs(NamedTuple):
         t: [] int64, the step.
         windows: [R, B, T + 1] int32, the tokens: inputs, and one later the targets.
         rates: [R] float32 learning rates.
-        corrections: [2] float32, 1 - beta^(t + 1) of AdamW's first and second moment.
         dropout_keys: [M, R] int64.
     """
 
     t: Tensor
     windows: Tensor
     rates: Tensor
-    corrections: Tensor
     dropout_keys: Tensor
 
 
@@ -92,7 +90,6 @@ class Feed:
         windows = [batch(self._tokens, seed, t, size, seq_len) for seed in self._seeds]
         pairs = zip(self._digests[-1], windows, strict=True)
         self._digests.append([extend_digest(digest, rows) for digest, rows in pairs])
-        betas = np.array(setting.training.optimizer.betas)
         keys = [
             [key(seed, "dropout", name, t) % 2**63 for seed in self._seeds]
             for name in self._dropouts
@@ -101,7 +98,6 @@ class Feed:
             np.array(t),
             np.stack(windows).astype(np.int32),
             np.array([self._rate(one, t) for one in self._settings], np.float32),
-            (1 - betas ** (t + 1)).astype(np.float32),
             np.array(keys, np.int64).reshape(len(keys), len(self._seeds)),
         )
 

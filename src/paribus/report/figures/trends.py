@@ -47,13 +47,23 @@ SINGLE = (
         "mean cosine similarity",
     ),
 )
-# Probe and statistic, section, title, unit of the axis.
+# Column of each group, section, title, unit of the axis.
 GROUPED = (
-    ("gradient_norm", "value", "stability", "Gradient norm by parameter group", "L2"),
-    ("adam_second_moment", "mean", "diagnostics", "Adam's second moment", "mean v (gradient²)"),
+    ("gradient_norm/{}/value", "stability", "Gradient norm by parameter group", "L2"),
     (
-        "update_ratio",
-        "value",
+        "optimizer_slots/exp_avg_sq {}/mean",
+        "diagnostics",
+        "AdamW's second moment",
+        "mean v (gradient²)",
+    ),
+    (
+        "optimizer_slots/momentum_buffer {}/mean",
+        "diagnostics",
+        "Momentum of the optimizer",
+        "mean |b| (gradient)",
+    ),
+    (
+        "update_ratio/{}/value",
         "diagnostics",
         "Size of a step relative to the weights",
         "|Δw| / |w|",
@@ -63,7 +73,7 @@ GROUPED = (
 
 def columns() -> list[str]:
     """All that `all_trends` reads."""
-    grouped = [c for probe, statistic, *_ in GROUPED for c in _group_columns(probe, statistic)]
+    grouped = [c for column, *_ in GROUPED for c in _group_columns(column)]
     return [column for column, *_ in SINGLE] + grouped
 
 
@@ -90,15 +100,13 @@ def _trend(curves: Curves, column: str, section: str, title: str, unit: str) -> 
     return Figure(name, section, title, caption, chart, rows, log=_positive(rows))
 
 
-def by_group(
-    curves: Curves, probe: str, statistic: str, section: str, title: str, unit: str
-) -> Figure | None:
+def by_group(curves: Curves, column: str, section: str, title: str, unit: str) -> Figure | None:
     """A probe of parameter groups over training, one panel a group."""
-    rows = over_steps(curves, _group_columns(probe, statistic), most_rows=MOST_PANEL_ROWS)
+    rows = over_steps(curves, _group_columns(column), most_rows=MOST_PANEL_ROWS)
     there = [group for group in GROUPS if any(row.get("part") == group for row in rows)]
     if not rows:
         return None
-    name = f"{probe}-groups".replace("_", "-")
+    name = column.split("{}")[0].strip(" /").replace("/", "-").replace("_", "-") + "-groups"
     # The facet has the data; a layer with data of its own would draw all of it in every panel.
     chart = _lines(curves.results.study, None, rows, unit).properties(
         width=PANEL, height=PANEL_HEIGHT
@@ -115,8 +123,8 @@ def by_group(
     return Figure(name, section, title, caption, facet, rows, log=log, panel=PANEL, wide=True)
 
 
-def _group_columns(probe: str, statistic: str) -> dict[str, str]:
-    return {f"{probe}/{group}/{statistic}": group for group in GROUPS}
+def _group_columns(column: str) -> dict[str, str]:
+    return {column.format(group): group for group in GROUPS}
 
 
 def _about(rows: list[dict[str, Any]]) -> str:

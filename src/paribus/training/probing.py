@@ -1,0 +1,89 @@
+"""The probes of a stack: which are due, what they measure, and in which columns it is kept.
+
+Axes: R replicas, P parts and S statistics of a probe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from paribus.errors import ParibusError
+from paribus.model import Column, Probe, StepView, is_there
+from paribus.study import Setting
+
+
+class Probing:
+    """Those of `probes` whose modules the model has.
+
+    Args:
+        slots: names of what the optimizers keep.
+        strict: whether a probe that fails is an error, as in a dry run, or a value that is absent:
+            a diagnostic is no reason to lose a trial in the middle.
+
+    Raises ParibusError for a probe of a module that the model does not have.
+    """
+
+    def __init__(
+        self,
+        probes: Sequence[Probe],
+        model: nn.Module,
+        setting: Setting,
+        slots: Sequence[str],
+        n_replicas: int,
+        *,
+        strict: bool,
+    ) -> None:
+        self.probes = tuple(p for p in probes if is_there(p, model, setting))
+        self._setting, self._R, self._strict = setting, n_replicas, strict
+        columns = {probe.name: probe.columns(setting, slots) for probe in self.probes}
+        self.columns: list[Column] = [c for of_one in columns.values() for c in of_one]
+        self._layout = [
+            (probe, len(columns[probe.name]), probe.shape(setting, n_replicas, slots))
+            for probe in self.probes
+        ]
+
+    def due(self, t: int) -> list[Probe]:
+        """Those that are measured at step t."""
+        return [probe for probe in self.probes if probe.is_due(t, self._setting.iterations)]
+
+    def paths(self, due: Sequence[Probe]) -> tuple[str, ...]:
+        """Of the modules whose outputs they need, sorted."""
+        return tuple(sorted({path for probe in due for path in probe.paths(self._setting)}))
+
+    @torch.no_grad()
+    def measure(
+        self, due: Sequence[Probe], view: Callable[[], StepView], device: torch.device
+    ) -> list[Tensor]:
+        """[R, P S] of every probe, NaN for those that are not due."""
+        seen = view() if due else None
+        blocks = []
+        for probe, n_columns, shape in self._layout:
+            values = self._one(probe, seen, shape) if seen and probe in due else None
+            if values is None:
+                values = torch.full((self._R, n_columns), math.nan, device=device)
+            blocks.append(values.to(torch.float32).reshape(self._R, n_columns))
+        return blocks
+
+    def _one(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:
+        try:
+            return _checked(probe.measure(view), shape)
+        except Exception as error:
+            if not self._strict:
+                return None
+            raise ParibusError(
+                f"probe '{probe.name}' failed: {type(error).__name__}: {error}; mend it, or turn "
+                f"it off with probes.every.{probe.name} = 0"
+            ) from error
+
+
+def _checked(values: object, shape: tuple[int, ...]) -> Tensor:
+    """What a probe gave, if it has the shape that it declares."""
+    if not isinstance(values, Tensor) or tuple(values.shape) != shape:
+        found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        declared = f"{shape}: R replicas, then its parts and statistics"
+        raise ValueError(f"it gave {found}, and must give a tensor of shape {declared}")
+    return values

@@ -1,0 +1,229 @@
+"""Replicas side by side on one device: the weights of all are one tensor [R, N].
+
+The model is a plain module, mapped over the rows (`torch.func.vmap`); R = 1 is the ordinary case.
+
+Axes: R replicas, N parameters, B batch, T time, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paribus.model import Dropout, Rows, build_model, capture, initial_parameters
+from paribus.study import Setting
+from paribus.training.feed import Inputs
+from paribus.training.groups import optimizer_record, parameter_groups
+from paribus.training.losses import find_loss
+from paribus.training.phases import BACKWARD, FORWARD
+from paribus.training.replicas.protocol import WEIGHTS, ForwardBackward, OnPhase
+from paribus.training.replicas.side_by_side import SideBySide
+from paribus.training.replicas.update import StackedOptimizer
+
+
+class StackedReplicas:
+    """`Replicas` as rows of one tensor.
+
+    Args:
+        settings: one per replica, alike in all that `Setting.common` says.
+        seeds: one per replica.
+        vocab_size: of the tokenizer.
+        folder: where import paths of the user's own parts start.
+        device: where they are.
+    """
+
+    def __init__(
+        self,
+        settings: Sequence[Setting],
+        seeds: Sequence[int],
+        vocab_size: int,
+        folder: Path | None,
+        device: torch.device,
+    ) -> None:
+        setting, self._R = settings[0], len(seeds)
+        self._device = device
+        models = {
+            one: build_model(one, vocab_size, folder).to(device).train()
+            for one in dict.fromkeys(settings)
+        }
+        self.model = models[setting]
+        self._dropouts = {
+            name: module
+            for name, module in self.model.named_modules()
+            if isinstance(module, Dropout) and module.p > 0
+        }
+        self.dropouts = tuple(self._dropouts)
+        # Constants that follow from what replicas may differ in, such as the scale of an init.
+        self._buffers = {
+            name: torch.stack([models[one].get_buffer(name) for one in settings])
+            for name, _ in (self.model.named_buffers() if len(models) > 1 else ())
+        }
+        self.loss = find_loss(setting.training.loss, folder)
+        self._micro_batch = setting.training.micro_batch or setting.training.batch_size
+        mixed = setting.training.precision == "bfloat16"
+        self._lower = torch.bfloat16 if mixed else None
+
+        groups = parameter_groups(settings, self.model, folder)
+        self.optimizer_record = optimizer_record(groups, self.model)
+        parameters = dict(self.model.named_parameters())
+        # Those that are updated together lie together.
+        self._shapes = {name: parameters[name].shape for group in groups for name in group.names}
+        drawn = [
+            initial_parameters(self.model, one, seed)
+            for one, seed in zip(settings, seeds, strict=True)
+        ]
+        self.initial_records = [
+            {name: parameter.record for name, parameter in one.items()} for one in drawn
+        ]
+        values = [np.concatenate([one[n].value.ravel() for n in self._shapes]) for one in drawn]
+        self._flat = torch.from_numpy(np.stack(values)).to(device).requires_grad_()
+        self._rows = Rows(self._flat.detach(), self._shapes).like
+        self._groups = groups
+        self._optimizer = StackedOptimizer(groups, self.weights)
+        self.slots = self._optimizer.slots
+        self.shapes = {
+            f"{kind}/{name}": tuple(self._shapes[name])
+            for kind, rows in self._kinds.items()
+            for name in rows
+        }
+
+    @property
+    def weights(self) -> Rows:
+        return self._rows(self._flat.detach())
+
+    @property
+    def _kinds(self) -> dict[str, Rows]:
+        return {WEIGHTS: self.weights, **self.slots}
+
+    def forward_backward(
+        self, inputs: Inputs, tapped: Sequence[str], on_phase: OnPhase
+    ) -> ForwardBackward:
+        on_phase(FORWARD)
+        pieces = inputs.windows.long().split(self._micro_batch, dim=1)
+        losses, objectives, outputs, grads_RN = [], [], [], None
+        for number, windows in enumerate(pieces):
+            if number:
+                on_phase(FORWARD)
+            self._set_first(number * self._micro_batch)
+            # A copy: of a view, a module could find the targets in the memory around it.
+            tokens_RBT = windows[..., :-1].clone(memory_format=torch.contiguous_format)
+            logits_RBTV, tapped_outputs = self.logits(inputs.dropout_keys, tokens_RBT, tapped)
+            losses_R, objectives_R = self._losses(logits_RBTV, windows[..., 1:])
+            on_phase(BACKWARD)
+            (more_RN,) = torch.autograd.grad(objectives_R.sum(), self._flat)
+            grads_RN = more_RN if grads_RN is None else grads_RN.add_(more_RN)
+            losses.append(losses_R.detach())
+            objectives.append(objectives_R.detach())
+            outputs.append(tapped_outputs)
+        assert grads_RN is not None
+        self._set_first(0)
+        if len(pieces) > 1:  # all of one size, so that the batch's mean is the mean of theirs
+            grads_RN.div_(len(pieces))
+        return ForwardBackward(
+            _mean(losses),
+            _mean(objectives),
+            self._rows(grads_RN),
+            {path: _together([part[path] for part in outputs]) for path in outputs[0]},
+        )
+
+    def logits(
+        self,
+        dropout_keys: Tensor,
+        tokens_RBT: Tensor,
+        tapped: Sequence[str] = (),
+        *,
+        mixed: bool = True,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        sizes = [shape.numel() for shape in self._shapes.values()]
+        state = {
+            name: piece.view(self._R, *shape)
+            for (name, shape), piece in zip(
+                self._shapes.items(), self._flat.split(sizes, dim=1), strict=True
+            )
+        }
+        keys = zip(self.dropouts, dropout_keys.unbind(), strict=True)
+        state |= self._buffers | {f"{name}.key": key for name, key in keys}
+        lower = self._lower if mixed else None
+        with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
+            if self._R == 1:
+                only = {name: value[0] for name, value in state.items()}
+                logits_BTV, outputs = self._forward(tapped, only, tokens_RBT[0])
+                return logits_BTV[None], {path: output[None] for path, output in outputs.items()}
+            with SideBySide(lower):
+                return torch.func.vmap(partial(self._forward, tapped))(state, tokens_RBT)
+
+    def norms(self, gradients: Rows) -> Tensor:
+        return torch.linalg.vector_norm(gradients.flat, dim=1)
+
+    def update(
+        self, gradients: Rows, factors_R: Tensor, alive_R: Tensor, rates_R: Tensor, t: Tensor
+    ) -> None:
+        # A frozen replica has no gradient and no learning rate: its weights stay what they were.
+        alive_R1 = alive_R[:, None]
+        clipped_RN = torch.where(alive_R1, gradients.flat * factors_R[:, None], 0.0)
+        self._optimizer.update(clipped_RN, torch.where(alive_R1, rates_R[:, None], 0.0), t)
+
+    def corrections(self, t: int) -> dict[str, dict[str, float]]:
+        found: dict[str, dict[str, float]] = {slot: {} for slot in self.slots}
+        for group in self._groups:
+            for slot, value in group.optimizer.corrections(group.options, t).items():
+                found[slot] |= dict.fromkeys(group.names, value)
+        return found
+
+    def arrays(self, replica: int) -> dict[str, np.ndarray]:
+        return {
+            f"{kind}/{name}": values[replica].cpu().numpy().copy()
+            for kind, rows in self._kinds.items()
+            for name, values in rows.items()
+        }
+
+    @torch.no_grad()
+    def load(self, replica: int, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, values in arrays.items():
+            kind, _, parameter = name.partition("/")
+            self._kinds[kind][parameter][replica].copy_(torch.from_numpy(values))
+
+    def _set_first(self, first: int) -> None:
+        """Tell dropout how many sequences of the batch came before."""
+        for dropout in self._dropouts.values():
+            dropout.first = first
+
+    def _losses(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> tuple[Tensor, Tensor]:
+        """([R] mean cross-entropy, [R] mean of the training loss)."""
+        logits_RBTV = logits_RBTV.float()
+        if self.loss.is_plain:
+            losses_R = _cross_entropy(logits_RBTV, targets_RBT)
+            return losses_R, losses_R
+        with torch.no_grad():
+            losses_R = _cross_entropy(logits_RBTV, targets_RBT)
+        return losses_R, self.loss(logits_RBTV, targets_RBT).flatten(1).mean(dim=1)
+
+    def _forward(
+        self, tapped: Sequence[str], state: dict[str, Tensor], tokens_BT: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """One replica's logits [B, T, V], and the outputs of the tapped modules."""
+        with capture(self.model, tapped) as outputs:
+            logits_BTV = torch.func.functional_call(self.model, state, (tokens_BT,))
+        return logits_BTV, outputs
+
+
+def _cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
+    """[R] the mean over tokens."""
+    losses = F.cross_entropy(logits_RBTV.flatten(0, 2), targets_RBT.flatten(), reduction="none")
+    return losses.view(len(logits_RBTV), -1).mean(dim=1)
+
+
+def _mean(parts_R: Sequence[Tensor]) -> Tensor:
+    return parts_R[0] if len(parts_R) == 1 else torch.stack(tuple(parts_R)).mean(dim=0)
+
+
+def _together(parts_RB: Sequence[Tensor]) -> Tensor:
+    """What a module gave for parts of a batch, for the batch."""
+    return parts_RB[0] if len(parts_RB) == 1 else torch.cat(tuple(parts_RB), dim=1)

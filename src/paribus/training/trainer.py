@@ -1,0 +1,265 @@
+"""The trainer: the replicas of one model, trained in lockstep.
+
+They differ in their seeds, and may differ in learning rate, weight decay and initial weights. The
+trainer keeps the clock, the batches, probes, divergence and what was measured; the `Replicas` have
+the numbers. Replicas share no arithmetic, so what happens to one changes no bit of another.
+
+Nothing here asks the device for a value while it trains: batches arrive ahead (`Feed`), what is
+measured leaves in blocks (`Measured`), and on a GPU a step is one launch (`Graphs`).
+
+Axes: R replicas, B batch, T time, C measured columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paribus.data import Dataset
+from paribus.model import Probe, Rows, StepView
+from paribus.study import Setting
+from paribus.training.clipping import clip_factors
+from paribus.training.divergence import Divergence
+from paribus.training.feed import Feed, Inputs
+from paribus.training.graphs import Graphs, cuda_recorder
+from paribus.training.measured import Measured
+from paribus.training.phases import DATA, OPTIMIZER, OTHER, PROBES
+from paribus.training.probing import Probing
+from paribus.training.replicas import WEIGHTS, Replicas, StackedReplicas
+from paribus.training.state import MEASURED, ReplicaState, require_shapes
+
+# Measured at every step by the trainer itself, with their units; probes add their own columns.
+COLUMNS = {"train_loss": "nats/token", "grad_norm": "L2", "learning_rate": "1"}
+# And where something else than the cross-entropy is learned from.
+OBJECTIVE = {"train_objective": "nats/token"}
+
+
+class _Kind(NamedTuple):
+    """Static variant of a step: which outputs and copies it keeps.
+
+    Attributes:
+        tapped: paths of the modules whose outputs are wanted.
+        seen: whether a probe looks at it, and the weights before it have to be kept.
+    """
+
+    tapped: tuple[str, ...]
+    seen: bool
+
+
+class _Done(NamedTuple):
+    """What a step leaves on the device.
+
+    Attributes:
+        measured: [R, C] the trainer's own columns.
+        was_alive: [R] who was finite before the step.
+        windows: [R, B, T + 1] the tokens it read.
+        outputs: of the tapped modules, [R, ...] each.
+        before: the weights before the update; those after it where nobody looks.
+        gradients: before clipping.
+    """
+
+    measured: Tensor
+    was_alive: Tensor
+    windows: Tensor
+    outputs: dict[str, Tensor]
+    before: Rows
+    gradients: Rows
+
+
+class Trainer:
+    """Trains replicas side by side, one per seed.
+
+    Args:
+        setting: what they are all trained with; or one setting per replica, alike in all that
+            `Setting.common` says.
+        seeds: one per replica; initialisation, data order and dropout follow from it.
+        dataset: the tokens.
+        folder: where import paths of the user's own parts start.
+        device: where to train.
+        probes: what else to measure.
+        strict: whether a probe that fails is an error, or a value that is absent.
+        graphs: whether a GPU's steps are recorded, and replayed as one launch each.
+
+    Raises ParibusError for a part that is unknown or does not fit, ValueError for settings that
+    cannot share a stack or leave their precision open.
+    """
+
+    def __init__(
+        self,
+        setting: Setting | Sequence[Setting],
+        seeds: Sequence[int],
+        dataset: Dataset,
+        *,
+        folder: Path | None = None,
+        device: torch.device | str = "cpu",
+        probes: Sequence[Probe] = (),
+        strict: bool = True,
+        graphs: bool = True,
+    ) -> None:
+        self.seeds = tuple(seeds)
+        self.settings = _one_per_seed(setting, self.seeds)
+        self.setting = self.settings[0]
+        self.device = torch.device(device)
+        self.t = 0
+        # Called at each phase start; a GPU's steps are then not replayed as one.
+        self.on_phase: Callable[[str], object] | None = None
+        R = len(self.seeds)
+        self.replicas: Replicas = StackedReplicas(
+            self.settings, self.seeds, dataset.vocab_size, folder, self.device
+        )
+        self.initial_records = self.replicas.initial_records
+        slots = tuple(self.replicas.slots)
+        model = self.replicas.model
+        self._probing = Probing(probes, model, self.setting, slots, R, strict=strict)
+        self.probes, self.probe_columns = self._probing.probes, self._probing.columns
+        self.columns = COLUMNS if self.replicas.loss.is_plain else COLUMNS | OBJECTIVE
+        self._token_classes = torch.from_numpy(dataset.token_classes).to(self.device)
+        self._divergence = Divergence(R, self.device)
+        self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
+        dropouts = self.replicas.dropouts
+        self._feed = Feed(self.settings, self.seeds, dataset.train, dropouts, self.device)
+        self._graphs = Graphs(cuda_recorder() if self.device.type == "cuda" and graphs else None)
+
+    def step(self) -> None:
+        """One optimizer step of every replica that is still finite."""
+        due = self._probing.due(self.t)
+        kind = _Kind(self._probing.paths(due), seen=bool(due))
+        self._begin(DATA)
+        inputs = self._feed.at(self.t)
+        if self.on_phase:
+            done = self._advance(inputs, kind)
+        else:
+            done = self._graphs(self._advance, inputs, kind)
+        self._begin(PROBES)
+        probed = self._probing.measure(due, lambda: self._view(due, done), self.device)
+        measured_RC = torch.cat([done.measured, *probed], dim=1)
+        self._begin(OTHER)
+        self._measured.append(measured_RC.masked_fill(~done.was_alive[:, None], math.nan))
+        self.t += 1
+
+    def _advance(self, inputs: Inputs, kind: _Kind) -> _Done:
+        """One optimizer step without host synchronisation; control flow never reads tensor values.
+
+        The same on the host for every step of a kind, as a GPU records it once.
+        """
+        replicas, divergence = self.replicas, self._divergence
+        found = replicas.forward_backward(inputs, kind.tapped, self._begin)
+        self._begin(PROBES)
+        before = replicas.weights.clone() if kind.seen else replicas.weights
+        self._begin(OPTIMIZER)
+        norms_R = replicas.norms(found.gradients)
+        was_alive = divergence.judge(found.losses, norms_R, inputs.t)
+        factors_R = clip_factors(norms_R, self.setting.training.grad_clip)
+        replicas.update(found.gradients, factors_R, divergence.alive, inputs.rates, inputs.t)
+        columns = {
+            "train_loss": found.losses,
+            "grad_norm": norms_R,
+            "learning_rate": inputs.rates,
+            "train_objective": found.objectives,
+        }
+        measured_RC = torch.stack([columns[name] for name in self.columns], dim=1)
+        return _Done(measured_RC, was_alive, inputs.windows, found.outputs, before, found.gradients)
+
+    @property
+    def last_losses(self) -> list[float]:
+        """The training loss of every replica, in nats per token: at the last step, or on a GPU at
+        the last one whose numbers have arrived."""
+        return self._measured.newest()[:, 0].tolist() if self.t else []
+
+    @property
+    def batch_digests(self) -> list[str]:
+        """The running digest of every replica's batches so far."""
+        return self._feed.digests(self.t)
+
+    def logits(
+        self, tokens_RBT: Tensor, tapped: Sequence[str] = (), *, mixed: bool = True
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the coming step would compute of these tokens: nothing is learned from them.
+
+        Args:
+            tokens_RBT: [R, B, T] int64, on the trainer's device.
+            tapped: paths of the modules whose outputs are wanted.
+            mixed: False computes in float32 whatever the setting's precision.
+
+        Returns (logits [R, B, T, V], {path: [R, ...]}).
+        """
+        keys = self._feed.at(self.t).dropout_keys
+        return self.replicas.logits(keys, tokens_RBT, tapped, mixed=mixed)
+
+    def load(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Give every replica these weights, by parameter name."""
+        for replica in range(len(self.seeds)):
+            named = {f"{WEIGHTS}/{name}": values for name, values in weights.items()}
+            self.replicas.load(replica, named)
+
+    def parameters(self, replica: int) -> dict[str, np.ndarray]:
+        """The present weights of one replica by parameter name, float32."""
+        weights = self.replicas.weights
+        return {name: rows[replica].cpu().numpy().copy() for name, rows in weights.items()}
+
+    def state(self, replica: int) -> ReplicaState:
+        """A copy of everything that replica number `replica` goes on from."""
+        measured = {MEASURED: self._measured.all()[:, replica].copy()}
+        return ReplicaState(
+            t=self.t,
+            arrays=self.replicas.arrays(replica) | measured,
+            batch_digest=self.batch_digests[replica],
+            diverged_at=self._divergence.at(replica),
+        )
+
+    def restore(self, states: Sequence[ReplicaState]) -> None:
+        """Go on from states of one step, one per seed and in the order of the seeds.
+
+        Raises ParibusError, and changes nothing, where a state has other arrays than this stack.
+        """
+        steps = {state.t for state in states}
+        if len(states) != len(self.seeds) or len(steps) != 1:
+            raise ValueError(f"{len(self.seeds)} states of one step are needed, not {steps}")
+        n_columns = len(self.columns) + len(self.probe_columns)
+        expected: Mapping[str, Sequence[int]] = self.replicas.shapes
+        for state in states:
+            require_shapes(state.arrays, {**expected, MEASURED: (state.t, n_columns)})
+        self.t = steps.pop()
+        for r, state in enumerate(states):
+            self.replicas.load(r, {name: state.arrays[name] for name in expected})
+            self._divergence.restore(r, state.diverged_at)
+        self._feed.restart(self.t, [state.batch_digest for state in states])
+        self._measured.replace(np.stack([state.measured for state in states], axis=1))
+
+    def _begin(self, phase: str) -> None:
+        if self.on_phase:
+            self.on_phase(phase)
+
+    def _view(self, due: Sequence[Probe], done: _Done) -> StepView:
+        """What the probes that are due see of the step just made."""
+        moved = any(probe.updates for probe in due)
+        return StepView(
+            setting=self.setting,
+            t=self.t,
+            tokens=done.windows[..., :-1].long(),
+            token_classes=self._token_classes,
+            outputs=done.outputs,
+            weights=done.before,
+            gradients=done.gradients,
+            updates=self.replicas.weights.minus(done.before) if moved else done.before.none(),
+            slots=self.replicas.slots,
+            corrections=self.replicas.corrections(self.t),
+        )
+
+
+def _one_per_seed(
+    setting: Setting | Sequence[Setting], seeds: Sequence[int]
+) -> tuple[Setting, ...]:
+    """Settings that can share a stack. Raises ValueError where they cannot."""
+    settings = (setting,) * len(seeds) if isinstance(setting, Setting) else tuple(setting)
+    if len(settings) != len(seeds) or any(one.common != settings[0].common for one in settings):
+        raise ValueError("a stack needs one setting per seed, alike in what they have in common")
+    if settings[0].training.precision == "auto":
+        raise ValueError("precision 'auto' is settled before training: study.with_precision")
+    return settings
