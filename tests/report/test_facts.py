@@ -157,12 +157,49 @@ CLAIMS: dict[str, tuple[dict[str, Any], str, str]] = {
         "are normalised by “magic”",
         "are normalised by RMSNorm",
     ),
-    "norm": ({"setting.model.norm": "rmsnorm"}, "with RMSNorm before each", "Pre-LayerNorm form"),
-    "unknown norm": ({"setting.model.norm": "magic"}, "with “magic” before each", "with LayerNorm"),
-    "activation": ({"setting.model.mlp": "swiglu"}, "with SwiGLU", "GELU"),
-    "unknown activation": ({"setting.model.mlp": "xielu"}, "with “xielu”", "GELU"),
-    "positions": ({"setting.model.positions": "rotary"}, "rotary positions", "learned absolute"),
-    "head": ({"setting.model.head": "untied"}, "separate matrices", "one matrix for input"),
+    "norm": (
+        {"setting.model.norm": {"kind": "rmsnorm"}},
+        "with RMSNorm before each",
+        "Pre-LayerNorm form",
+    ),
+    "unknown norm": (
+        {"setting.model.norm": {"kind": "magic"}},
+        "with “magic” before each",
+        "with LayerNorm",
+    ),
+    "activation": ({"setting.model.mlp": {"kind": "swiglu", "ratio": 4}}, "with SwiGLU", "GELU"),
+    "unknown activation": (
+        {"setting.model.mlp": {"kind": "xielu", "ratio": 4}},
+        "with “xielu”",
+        "GELU",
+    ),
+    "positions": (
+        {"setting.model.positions": {"kind": "rotary"}},
+        "rotary positions",
+        "learned absolute",
+    ),
+    "head": ({"setting.model.head": {"tied": False}}, "separate matrices", "one matrix for input"),
+    "post-norm": (
+        {"setting.model.norm": {"kind": "layernorm", "placement": "post"}},
+        "after each residual sum",
+        "before each sub-layer",
+    ),
+    "grouped queries": (
+        {"setting.model.attention": {"n_kv_head": 2, "qk_norm": "rmsnorm", "softcap": 30.0}},
+        "2 of them for keys and values, queries and keys normalised by RMSNorm, scores softly "
+        "capped at 30",
+        NOTHING,
+    ),
+    "loss": (
+        {"setting.training.loss": {"name": "cross_entropy", "label_smoothing": 0.1}},
+        "Learned from is cross-entropy with label_smoothing 0.1.",
+        NOTHING,
+    ),
+    "groups": (
+        {"setting.training.optimizer.groups": [{"match": "blocks.*", "learning_rate": 0.5}]},
+        "match “blocks.*” and learning_rate 0.5",
+        NOTHING,
+    ),
     "optimizer": ({"setting.training.optimizer.name": "muon"}, "optimizer is Muon", "AdamW"),
     "unknown optimizer": ({"setting.training.optimizer.name": "soap"}, "is “soap”", "AdamW"),
     "schedule": (

@@ -30,10 +30,11 @@ WORDS: dict[str, dict[str, str]] = {
         "rotary": "rotary positions",
         "none": "no positions",
     },
-    "mlp": {"gelu": "GELU", "swiglu": "SwiGLU", "relu2": "squared ReLU"},
-    "head": {
-        "tied": "one matrix for input and output embeddings",
-        "untied": "separate matrices for input and output embeddings",
+    "mlp": {
+        "gelu": "GELU",
+        "gelu_tanh": "GELU (by tanh)",
+        "swiglu": "SwiGLU",
+        "relu2": "squared ReLU",
     },
     "optimizer": {"adamw": "AdamW", "muon": "Muon", "lion": "Lion", "sgd": "SGD"},
     "schedule": {"constant": "a constant schedule", "cosine": "a cosine schedule"},
@@ -61,8 +62,20 @@ WORDS: dict[str, dict[str, str]] = {
     },
 }
 
-# What stands at a site whose choice no key of the setting states.
-BUILT_IN = {"norm": "layernorm", "positions": "learned", "mlp": "gelu", "head": "tied"}
+# What is so of a model where no key of its setting states it.
+BUILT_IN: dict[str, Any] = {
+    "norm.kind": "layernorm",
+    "norm.placement": "pre",
+    "norm.eps": None,
+    "positions.kind": "learned",
+    "mlp.kind": "gelu",
+    "head.tied": True,
+    "head.softcap": None,
+    "attention.n_kv_head": None,
+    "attention.qk_norm": "none",
+    "attention.softcap": None,
+    "attention.window": None,
+}
 
 # Where a user's own module stands, by site.
 SITES = {
@@ -70,6 +83,8 @@ SITES = {
     "block_norm": "the norm before each sub-layer",
     "attention": "attention",
     "mlp": "the MLP",
+    "positions": "the positions",
+    "head": "the head",
     "final_norm": "the norm after the last block",
 }
 
@@ -131,10 +146,10 @@ class Facts:
         """The user's own modules: import path by site."""
         return {site: path for site, path in self.model["modules"].items() if path}
 
-    def part(self, site: str) -> str:
-        """The name of the built-in choice at `site`: what the setting says, else `BUILT_IN`."""
-        stated = self.model.get(site, BUILT_IN[site])
-        return str(stated.get("kind", stated) if isinstance(stated, dict) else stated)
+    @cached_property
+    def _model(self) -> dict[str, Any]:
+        """The model's setting by dotted key, with what is built in."""
+        return BUILT_IN | flatten(self.model)
 
     @property
     def text(self) -> str:
@@ -184,34 +199,68 @@ class Facts:
     @property
     def norms(self) -> str:
         """The norms inside blocks and after the last one; empty where both are the user's own."""
-        name, parts = called("norm", self.part("norm")), []
+        name, parts = called("norm", self._model["norm.kind"]), []
+        pre = self._model["norm.placement"] == "pre"
         if "block_norm" not in self.own:
-            parts.append("before each sub-layer")
-        if "final_norm" not in self.own:
+            parts.append("before each sub-layer" if pre else "after each residual sum")
+        if "final_norm" not in self.own and pre:
             parts.append("after the last block")
-        eps = f"(ε of {_plain(self.model['norm_eps'])})"
-        return f"{name} {' and '.join(parts)} {eps}" if parts else ""
+        eps = self._model.get("norm_eps", self._model["norm.eps"])
+        about = "" if eps is None else f" (ε of {_plain(eps)})"
+        return f"{name} {' and '.join(parts)}{about}" if parts else ""
+
+    @property
+    def has_layernorm(self) -> bool:
+        return bool(self.norms) and self._model["norm.kind"] == "layernorm"
 
     @property
     def is_pre_layernorm(self) -> bool:
-        return self.part("norm") == "layernorm" and "block_norm" not in self.own
+        pre = self._model["norm.placement"] == "pre"
+        return pre and self.has_layernorm and "block_norm" not in self.own
 
     @property
     def shape(self) -> str:
         """Blocks, width, heads, MLP, positions and head: those that are built in."""
-        model = self.model
+        model = self._model
         told = [f"{model['n_layer']} blocks of width {model['d_model']}"]
         if "attention" not in self.own:
-            told[0] += f" with {model['n_head']} attention heads each"
+            told[0] += f" with {self._attention}"
         if "mlp" not in self.own:
+            ratio = model.get("mlp_ratio", model.get("mlp.ratio"))
+            matched = model["mlp.kind"] == "swiglu" and model.get("mlp.match_parameters")
             told.append(
-                f"an MLP of {model['mlp_ratio']} times the width with "
-                f"{called('mlp', self.part('mlp'))}"
+                f"an MLP of {ratio} times the width with {called('mlp', model['mlp.kind'])}"
+                + (" (made narrower to match the parameters of an ungated one)" if matched else "")
             )
-        if "embedding" not in self.own:
-            told.append(called("positions", self.part("positions")))
-        told.append(called("head", self.part("head")))
+        if not {"embedding", "positions"} & self.own.keys():
+            kind = model["positions.kind"]
+            theta = model.get("positions.theta") if kind == "rotary" else None
+            told.append(
+                called("positions", kind)
+                + (f" (base {_plain(theta)})" if theta is not None else "")
+            )
+        if "head" not in self.own:
+            tied = (
+                "one matrix for input and output embeddings"
+                if model["head.tied"]
+                else "separate matrices for input and output embeddings"
+            )
+            told.append(tied + _capped(model["head.softcap"], "logits"))
         return f"It has {listed(told)}."
+
+    @property
+    def _attention(self) -> str:
+        """`8 attention heads each`, and what else attention has."""
+        model = self._model
+        text = f"{model['n_head']} attention heads each"
+        if model["attention.n_kv_head"] is not None:
+            text += f", {model['attention.n_kv_head']} of them for keys and values"
+        if model["attention.qk_norm"] != "none":
+            text += f", queries and keys normalised by {called('norm', model['attention.qk_norm'])}"
+        text += _capped(model["attention.softcap"], "scores")
+        if model["attention.window"] is not None:
+            text += f", in a window of {model['attention.window']} tokens"
+        return text
 
     @property
     def embedding(self) -> str:
@@ -267,10 +316,20 @@ class Facts:
         told = [
             OF_OPTIMIZERS.get(key, f"{key} of {{}}").format(_plain(value))
             for key, value in stated.items()
-            if value is not None
+            if value not in (None, {}, [])
         ]
         text = f"{called('optimizer', name)} with {listed(told)}"
         return f"{text} {called('decay', decay)}" if decay else text
+
+    @property
+    def loss(self) -> str:
+        """What is learned from, where it is stated and not plain cross-entropy."""
+        stated = dict(self.training.get("loss", {}))
+        name = stated.pop("name", "cross_entropy")
+        told = [f"{key} {_plain(value)}" for key, value in stated.items() if value]
+        if name == "cross_entropy" and not told:
+            return ""
+        return f"Learned from is {called('loss', name)}{' with ' if told else ''}{listed(told)}."
 
     @property
     def schedule(self) -> str:
@@ -339,11 +398,11 @@ TOLD = (
     *("model.norm_eps", "model.embedding.norm", "model.embedding.norm_at", "model.embedding.eps"),
     *("model.init.std", "model.init.token_std", "model.init.position_std", "model.init.salt"),
     *("model.init.scale_residual", "model.modules."),
-    *(f"model.{site}" for site in BUILT_IN),
-    *(f"model.{site}.kind" for site in BUILT_IN),
+    *(f"model.{key}" for key in BUILT_IN),
+    *("model.mlp.ratio", "model.mlp.match_parameters", "model.positions.theta"),
     *("training.iterations", "training.tokens", "training.batch_size", "training.optimizer."),
     *("training.schedule.kind", "training.schedule.warmup", "training.schedule.final_fraction"),
-    *("training.grad_clip", "training.precision", "training.dropout"),
+    *("training.loss.", "training.grad_clip", "training.precision", "training.dropout"),
 )
 
 
@@ -358,8 +417,14 @@ def listed(words: list[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def _capped(limit: float | None, what: str) -> str:
+    return "" if limit is None else f", {what} softly capped at {_plain(limit)}"
+
+
 def _plain(value: Any) -> str:
     """A value of a setting as a reader writes it."""
+    if isinstance(value, dict):
+        return listed([f"{key} {_plain(inner)}" for key, inner in value.items() if inner != {}])
     if isinstance(value, (list, tuple)):
         return listed([_plain(inner) for inner in value])
     if isinstance(value, bool) or not isinstance(value, (int, float)):

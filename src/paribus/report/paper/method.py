@@ -40,7 +40,7 @@ def _architecture(material: Material) -> Paragraph:
         runs += [" in the Pre-LayerNorm form ", Cite("Xiong2020")]
     if facts.norms:
         runs.append(f", with {facts.norms}")
-        if facts.part("norm") == "layernorm":
+        if facts.has_layernorm:
             runs += [" ", Cite("LayerNorm")]
     bias = "with biases" if facts.model["bias"] else "without biases"
     told = [facts.shape, facts.embedding, facts.replaced, facts.initial, facts.further]
@@ -59,7 +59,9 @@ def _protocol(material: Material) -> Paragraph:
         f"{seeds}, {plural(len(study.trials), 'trial')} in all, for {facts.iterations:,} "
         f"iterations of {facts.training['batch_size']} windows, which is {facts.tokens:,} tokens a "
         f"trial; there is no early stopping. The optimizer is {facts.optimizer}, under "
-        f"{facts.schedule}; {facts.clipping}. Precision is {facts.precision}; {facts.dropout}. "
+        f"{facts.schedule}; {facts.clipping}. "
+        + (f"{facts.loss} " if facts.loss else "")
+        + f"Precision is {facts.precision}; {facts.dropout}. "
         "Where an arm sets one of these keys itself, ",
         Ref("arms"),
         " says so.",
