@@ -67,6 +67,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """The public names, though nothing of them has been loaded yet."""
+    return sorted([*__all__, "__version__"])
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'paribus' has no attribute '{name}'")

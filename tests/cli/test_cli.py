@@ -19,6 +19,7 @@ import pytest
 
 from paribus.cli import VERBS, main
 from paribus.execution import Estimate, estimate
+from paribus.results import load_results
 
 STUDY = """
 name = "tiny"
@@ -161,6 +162,9 @@ def test_the_whole_way_from_the_command_line(way: Way, copy: Path) -> None:
     assert max(map(len, ran.stdout.splitlines())) <= 120  # progress lines are not wrapped
     for words in (
         "4/4 trials",
+        "timing the arms in turn",
+        "analysing\ndrawing the page and the paper\n",
+        "not measured in this study: macro accuracy over tasks",
         "validation loss",
         "layernorm",
         "all else equal?",
@@ -195,8 +199,15 @@ def test_analysing_deciding(copy: Path) -> None:
     results = copy / "results" / "tiny"
     for name in ("analysis.json", "verdict.json"):
         (results / name).unlink()
-    analysed = verb("analyse", results, cwd=copy)
+    summary = verb("analyse", results, cwd=copy)
+    assert summary.returncode == 0, summary.stderr
+    assert len(summary.stdout.splitlines()) < 24, "a summary fits a terminal"
+    for words in ("layernorm", "DESCRIPTIVE ONLY", "4 of 4 trials; controls: ", "--all"):
+        assert words in " ".join(summary.stdout.split())
+    assert "Hedges" not in summary.stdout
+    analysed = verb("analyse", results, "--all", cwd=copy)
     assert analysed.returncode == 0, analysed.stderr
+    assert analysed.stdout.startswith(summary.stdout.rpartition("--all")[0])
     for words in (
         "Holm p over the family",
         "sign-flip p",
@@ -213,6 +224,30 @@ def test_analysing_deciding(copy: Path) -> None:
     assert "DESCRIPTIVE ONLY (row 1)" in decided.stdout
     verdict = json.loads((results / "verdict.json").read_text())[0]
     assert (verdict["row"], verdict["evidence"]["n"]) == ("1", 2)
+
+
+def test_a_verdict_that_is_invalid_exits_3(copy: Path) -> None:
+    results = copy / "results" / "tiny"
+    shutil.rmtree(results / "trials" / "layernorm" / "seed-2")
+    for name in ("decide", "analyse", "report"):
+        done = verb(name, results, cwd=copy)
+        assert done.returncode == 3, done.stderr
+        assert "INVALID" in done.stdout and done.stderr == ""
+
+
+def test_public_names_are_offered_before_anything_is_loaded() -> None:
+    code = (
+        "import sys, paribus\n"
+        "assert dir(paribus) == sorted([*paribus.__all__, '__version__'])\n"
+        "assert 'run' in dir(paribus) and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_results_are_a_line_in_a_notebook(way: Way) -> None:
+    results = load_results(way.folder / "results" / "tiny")
+    assert repr(results).endswith("results/tiny': 4 of 4 trials of 'tiny')")
+    assert len(repr(results)) < 200
 
 
 def test_planning(way: Way, costed: None) -> None:
@@ -289,7 +324,13 @@ def test_studies_lists_what_ships(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["run", "quickstrt"], "did you mean 'quickstart'"),
-        (["run"], "requires an argument"),
+        (["run"], "run needs a study: a shipped name (`paribus studies` lists them) or the path"),
+        (["run", "quickstart", "--arms", "x"], "run has no option --arms: known: --device,"),
+        (["bench", "--arms", "x"], "bench has no option --arms: did you mean --arm?"),
+        (["run", "quickstart", "--workers"], "--workers needs a value: Worker processes"),
+        (["run", "quickstart", "also"], "does not know what to do with 'also'"),
+        (["export"], "export needs RESULTS: The results folder"),
+        (["show", "zzz"], "quickstart. Your own is given by its path"),
         (["rn"], "Unknown command"),
         (["run", "quickstart", "--set", "training.iteratons=3"], "did you mean 'iterations'"),
         (["run", "quickstart", "--set", "training"], "must be key=value"),

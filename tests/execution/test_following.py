@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,11 @@ import pytest
 from rich.console import Console
 
 import paribus
+from paribus.cli.progress import _plain
 from paribus.cli.watch import sparkline, watch
 from paribus.execution import sinks
 from paribus.execution.live import MOST_POINTS, Live, read_live
-from paribus.execution.run import Progress
+from paribus.execution.run import Progress, _Run
 from paribus.execution.sinks import known_sinks
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
@@ -164,3 +166,56 @@ def test_a_whole_run_survives_its_tracker(
     study = small_study(seeds=[1], arms={"baseline": {}})
     results = paribus.run(study, tmp_path / "r", workers=1, log=["mine"])
     assert len(results.finished) == 1
+
+
+def test_watching_waits_for_a_folder_that_is_not_there_yet(copy: Path, tmp_path: Path) -> None:
+    late = tmp_path / "late"
+    timer = threading.Timer(0.7, lambda: copy.rename(late))
+    timer.start()
+    seen = shown(late)
+    timer.join()
+    assert seen.startswith("waiting for a study in ") and "Ctrl-C ends this" in seen
+    assert "9/9 trials" in seen
+
+
+def test_watching_ends_quietly_and_refuses_what_is_no_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("paribus.cli.watch.time.sleep", interrupted)
+    assert shown(tmp_path / "never").count("\n") == 1
+    (tmp_path / "begun" / ".tasks").mkdir(parents=True)  # what a run begins with
+    assert shown(tmp_path / "begun").startswith("waiting for")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file.txt").write_text("something else")
+    with pytest.raises(paribus.ParibusError, match="no results folder"):
+        shown(tmp_path / "other")
+
+
+def test_what_is_done_after_the_last_token_is_said() -> None:
+    told: list[str] = []
+    console = SimpleNamespace(print=lambda text, **_: told.append(text))
+    follow = _plain(console)  # type: ignore[arg-type]
+    progress = Progress(n_trials=2, n_finished=2, tokens=10, tokens_done=10, tokens_before=0)
+    progress.doing = progress.news = "timing the arms in turn"
+    follow(progress)
+    (line,) = told
+    assert line.startswith("2/2 trials, 100% of tokens") and line.endswith(progress.doing)
+    progress.doing, progress.news = "", "a/seed-1 finished"
+    follow(progress)
+    assert "left" not in told[-1], "nothing is left, and nothing is known of what takes time"
+
+
+def test_a_stack_that_is_finished_is_one_line(small_study: Callable[..., Study]) -> None:
+    study = small_study(seeds=list(range(1, 6)))
+    heard: list[str] = []
+    followers = SimpleNamespace(
+        progress=lambda progress: heard.append(progress.news), finished=lambda trial: None
+    )
+    folder = ResultsFolder(study.folder / "none")
+    run = _Run(study, folder, study.trials, SimpleNamespace(), followers)  # type: ignore[arg-type]
+    run._note_finished({"do": "train", "trials": [["baseline", seed] for seed in study.seeds]})
+    assert heard == ["baseline/seed-1, baseline/seed-2, baseline/seed-3 and 2 more finished"]
+    assert run.progress.n_finished == 5

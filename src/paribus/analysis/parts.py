@@ -262,6 +262,13 @@ class Analysis:
     def summary(self, arm: str, metric: str) -> Summary:
         return next(s for s in self.summaries if (s.arm, s.metric) == (arm, metric))
 
+    @property
+    def unmeasured(self) -> list[str]:
+        """Endpoints, not the primary one, of which no trial has a value: no tasks, a probe off."""
+        names = [e.metric for e in self.study.endpoints if not e.primary]
+        there = {summary.metric for summary in self.summaries if summary.n}
+        return [name for name in names if name not in there] if there else []
+
     def broken(self, arm: str) -> list[Control]:
         """Controls between `arm` and its reference that did not hold."""
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]

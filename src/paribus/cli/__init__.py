@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from cyclopts import App, CycloptsError
 
 from paribus import __version__
-from paribus.errors import ParibusError
+from paribus.cli.mistakes import explain
+from paribus.errors import ParibusError, one_line
 
 app = App(
     name="paribus",
@@ -45,7 +46,10 @@ for _verb, _help in VERBS.items():
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code: 0, 1 (controls broken), 2 (bad input)."""
+    """Run the command line; returns the exit code.
+
+    0: done; 2: bad input, said in one line; 3: done, and an arm cannot be judged; 130: interrupted.
+    """
     try:
         with _stopped_like_interrupted():
             code = app(
@@ -53,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         return code if isinstance(code, int) else 0
     except (ParibusError, CycloptsError) as error:
-        print(f"paribus: {' '.join(str(error).split())}", file=sys.stderr)
+        words = explain(error) if isinstance(error, CycloptsError) else str(error)
+        print(f"paribus: {one_line(words)}", file=sys.stderr)
         if os.environ.get("PARIBUS_TRACEBACK"):
             traceback.print_exc()
         return 2

@@ -159,25 +159,37 @@ def status(folder: Folder) -> None:
         console.print(part)
 
 
-def analyse(folder: Folder) -> int:
+def analyse(
+    folder: Folder,
+    *,
+    all_: Annotated[
+        bool,
+        Parameter(name="--all", negative=(), help="Every contrast and task in full as well."),
+    ] = False,
+) -> int:
     """Test every contrast as registered; everything goes to analysis.json."""
     from paribus.cli import task_tables
     from paribus.results import load_results
 
-    analysis, _ = _analyse(load_results(folder))
-    for part in (*task_tables.task_contrasts(analysis), *tables.contrasts(analysis)):
+    analysis, verdicts = _analyse(load_results(folder))
+    for part in tables.summary(analysis, verdicts):
         console.print(part)
-    return _exit_code(analysis)
+    if all_:
+        for part in (*task_tables.task_contrasts(analysis), *tables.contrasts(analysis)):
+            console.print(part)
+    else:
+        console.print("[dim]--all prints every contrast and task in full[/]")
+    return _exit_code(verdicts)
 
 
 def decide(folder: Folder) -> int:
     """The verdict on every arm, with the row of the decision table that fired."""
     from paribus.results import load_results
 
-    analysis, verdicts = _analyse(load_results(folder))
+    _, verdicts = _analyse(load_results(folder))
     for part in tables.verdicts(verdicts):
         console.print(part)
-    return _exit_code(analysis)
+    return _exit_code(verdicts)
 
 
 def evaluate(
@@ -375,24 +387,28 @@ def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:
 
 
 def _finish(results: Results) -> int:
-    """Analyse, decide, print, write page and paper; 1 where controls did not hold."""
+    """Analyse, decide, print, write page and paper; returns the exit code."""
+    from paribus.cli.progress import doing
     from paribus.files import sweep
     from paribus.report import draw, prepare, write_paper, write_report
     from paribus.results import write_tables
 
     prepare()
     sweep(results.path)
-    analysis, verdicts = _analyse(results)
-    write_tables(results)
-    drawn = draw(results, analysis)
-    page = write_report(results, analysis, verdicts, drawn)
-    paper = write_paper(results, analysis, verdicts, drawn)
+    with doing(console, "analysing"):
+        analysis, verdicts = _analyse(results)
+        write_tables(results)
+    with doing(console, "drawing the page and the paper"):
+        drawn = draw(results, analysis)
+        page = write_report(results, analysis, verdicts, drawn)
+        paper = write_paper(results, analysis, verdicts, drawn)
     for part in (*tables.comparison(analysis), *tables.verdicts(verdicts)):
         console.print(part)
     console.print(f"report: {page}", soft_wrap=True)
     console.print(f"paper: {paper}", soft_wrap=True)
-    return _exit_code(analysis)
+    return _exit_code(verdicts)
 
 
-def _exit_code(analysis: Analysis) -> int:
-    return 1 if any(control.state == "broken" for control in analysis.controls) else 0
+def _exit_code(verdicts: list[Verdict]) -> int:
+    """3 where an arm cannot be judged: a trial is missing, or a control did not hold."""
+    return 3 if any(verdict.outcome == "INVALID" for verdict in verdicts) else 0

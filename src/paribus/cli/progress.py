@@ -32,6 +32,17 @@ def watching(console: Console) -> Iterator[Watch]:
         yield lambda progress: live.update(_picture(progress))
 
 
+@contextmanager
+def doing(console: Console, what: str) -> Iterator[None]:
+    """Say `what` is done while it is; a line where there is no terminal."""
+    if console.is_terminal:
+        with console.status(what):
+            yield
+        return
+    console.print(what)
+    yield
+
+
 def _plain(console: Console) -> Watch:
     last = time.monotonic()
 
@@ -39,7 +50,8 @@ def _plain(console: Console) -> Watch:
         nonlocal last
         if progress.news or time.monotonic() - last >= PLAIN_SECONDS:
             last = time.monotonic()
-            news = f"{progress.news}; " if progress.news else ""
+            fresh = progress.news not in ("", progress.doing)
+            news = f"{progress.news}; " if fresh else ""
             console.print(escape(f"{news}{_summary(progress)}"), soft_wrap=True)
 
     return watch
@@ -47,11 +59,13 @@ def _plain(console: Console) -> Watch:
 
 def _summary(progress: Progress) -> str:
     left = progress.seconds_left
+    words = progress.doing
+    if not words and left is not None and progress.tokens_done < progress.tokens:
+        words = f"{numbers.duration(left)} left"
     return (
         f"{progress.n_finished}/{progress.n_trials} trials, "
         f"{progress.tokens_done / max(progress.tokens, 1):.0%} of tokens, "
-        f"{progress.tokens_per_second:,.0f} tokens/s"
-        + (f", {numbers.duration(left)} left" if left is not None else "")
+        f"{progress.tokens_per_second:,.0f} tokens/s" + (f", {words}" if words else "")
     )
 
 

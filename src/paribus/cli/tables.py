@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from rich import box
@@ -112,6 +113,39 @@ def status(results: Results) -> Iterator[RenderableType]:
     yield f"{len(results.finished)} of {len(results.study.trials)} trials are finished"
 
 
+def summary(analysis: Analysis, verdicts: list[Verdict]) -> Iterator[RenderableType]:
+    """A row for each contrast: the primary endpoint, its test and what is decided; then counts."""
+    study = analysis.study
+    metric = METRICS[study.primary.metric]
+    level = numbers.level(study.inference.alpha)
+    title = f"{metric.label}{f', {metric.unit}' if metric.unit else ''}"
+    table = table_of(
+        "arm",
+        "against",
+        f"delta \\[{level} CI]",
+        "Holm p",
+        "verdict",
+        title=title,
+        right=("Holm p",),
+    )
+    for verdict in verdicts:
+        contrast = analysis.contrast(verdict.arm, metric.name)
+        # What is only described has no test.
+        tested = contrast.paired is not None and not contrast.paired.descriptive_only
+        table.add_row(
+            escape(verdict.arm),
+            escape(verdict.reference),
+            _delta(analysis, verdict.arm, metric.name),
+            numbers.p_value(contrast.holm_p) if tested else "",
+            f"{verdict.outcome} (row {verdict.row})",
+        )
+    yield table
+    states = Counter(control.state for control in analysis.controls)
+    trials = len(study.trials) - len(analysis.missing)
+    counts = ", ".join(f"{n} {state}" for state, n in states.items()) or "none to compare yet"
+    yield f"{trials} of {len(study.trials)} trials; controls: {counts}"
+
+
 def comparison(analysis: Analysis) -> Iterator[RenderableType]:
     """Arm x metric with deltas, then the controls, then what was left out."""
     study = analysis.study
@@ -122,8 +156,11 @@ def comparison(analysis: Analysis) -> Iterator[RenderableType]:
         f"delta to its baseline \\[{numbers.level(study.inference.alpha)} CI]",
         right=("n",),
     )
+    absent = analysis.unmeasured
     for endpoint in study.endpoints:
         metric = METRICS[endpoint.metric]
+        if endpoint.metric in absent:
+            continue
         table.add_row(f"[bold]{metric.label}[/]", f"[dim]{metric.unit}[/]")
         for arm in study.arms:
             summary = analysis.summary(arm, metric.name)
@@ -134,6 +171,9 @@ def comparison(analysis: Analysis) -> Iterator[RenderableType]:
                 _delta(analysis, arm, metric.name),
             )
     yield table
+    if absent:
+        named = ", ".join(METRICS[metric].label for metric in absent)
+        yield f"[dim]not measured in this study: {named}[/]"
     yield from _claims(analysis)
 
     controls = table_of("control", "arm", "", "", title="all else equal?")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,38 @@ Curve = list[tuple[int, float]]
 
 
 def watch(folder: Path, console: Console) -> None:
-    """Show the study in `folder` until it is finished; without a terminal, once."""
-    view = _View(folder)
-    if not console.is_terminal:
-        console.print(view.picture())
-        return
-    with Live(view.picture(), console=console, refresh_per_second=2) as live:
-        while not view.is_done:
-            time.sleep(SECONDS)
-            live.update(view.picture())
+    """Show the study in `folder` until it is finished; without a terminal, once.
+
+    A folder that is not there yet is waited for. Ctrl-C ends it: nothing is lost by it.
+    """
+    with contextlib.suppress(KeyboardInterrupt):
+        _wait_for(folder, console)
+        view = _View(folder)
+        if not console.is_terminal:
+            console.print(view.picture())
+            return
+        with Live(view.picture(), console=console, refresh_per_second=2) as live:
+            while not view.is_done:
+                time.sleep(SECONDS)
+                live.update(view.picture())
+
+
+def _wait_for(folder: Path, console: Console) -> None:
+    """Return once there is a study in `folder`, or something else is."""
+    if _is_to_come(folder):
+        where = escape(str(folder))
+        console.print(f"waiting for a study in {where}; Ctrl-C ends this", soft_wrap=True)
+    while _is_to_come(folder):
+        time.sleep(SECONDS / 4)
+
+
+def _is_to_come(folder: Path) -> bool:
+    """Whether a run may still begin there: no folder, or one with hidden files alone."""
+    if ResultsFolder(folder).exists:
+        return False
+    if not folder.exists():
+        return True
+    return folder.is_dir() and all(path.name[0] == "." for path in folder.iterdir())
 
 
 class _View:
@@ -73,7 +97,10 @@ def _summary(n_finished: int, n_trials: int, live: dict[str, Any] | None) -> str
     left = live["seconds_left"]
     age = time.time() - live["written_at"]
     parts = [done, f"{live['tokens_per_second']:,.0f} tokens/s"]
-    parts += [f"{numbers.duration(left)} left"] if left is not None else []
+    if live["doing"]:
+        parts.append(live["doing"])
+    elif left is not None:
+        parts.append(f"{numbers.duration(left)} left")
     parts += [f"[yellow]last heard of {numbers.duration(age)} ago[/]"] if age > 60 else []
     return ", ".join(parts)
 

@@ -45,6 +45,7 @@ class Live:
                 "tokens_done": progress.tokens_done,
                 "tokens_per_second": progress.tokens_per_second,
                 "seconds_left": progress.seconds_left,
+                "doing": progress.doing,
                 "written_at": time.time(),
             }
             write_json(self._path, about)

@@ -24,6 +24,7 @@ from paribus.results.files import write_json
 from paribus.study import Study
 
 CHECKPOINT_SECONDS = 60.0
+MOST_NAMED = 3  # trials of a stack that a line of news names
 
 
 @dataclass
@@ -36,6 +37,7 @@ class Progress:
         tokens_before: those of `tokens_done` that earlier runs had done.
         running: steps done and last training loss (nats/token) of each trial under way, by label.
         news: what has just happened, if worth a line.
+        doing: what is done once every token has been trained on; empty before.
     """
 
     n_trials: int
@@ -45,6 +47,7 @@ class Progress:
     tokens_before: int
     running: dict[str, tuple[int, float | None]] = field(default_factory=dict)
     news: str = ""
+    doing: str = ""
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -214,8 +217,15 @@ class _Run:
     def _next_task(self) -> Message | None:
         if self.waiting:
             return self.waiting.popleft()
+        if not self._is_untimed():
+            return None
         # The one that is done last has the machine to itself.
-        return {"do": "time"} if self._is_untimed() else None
+        self._say("timing the arms in turn")
+        return {"do": "time"}
+
+    def _say(self, doing: str) -> None:
+        self.progress.doing = self.progress.news = doing
+        self.followers.progress(self.progress)
 
     def _hear(self, task: Message, message: Message) -> None:
         if message["event"] == "progress":
@@ -249,15 +259,23 @@ class _Run:
             self.progress.running[self.folder.trial(arm, seed).label] = (t, loss)
             self.followers.step(arm, seed, t, loss)
         self.progress.news = ""
+        if self.progress.tokens_done >= self.progress.tokens:
+            self.progress.doing = "evaluating the last trials"
         self.followers.progress(self.progress)
 
     def _note_finished(self, task: Message) -> None:
-        for arm, seed in task["trials"]:
-            trial = self.folder.trial(arm, seed)
+        trials = [self.folder.trial(arm, seed) for arm, seed in task["trials"]]
+        for trial in trials:
             self.progress.running.pop(trial.label, None)
-            self.progress.n_finished += 1
-            self.progress.news = f"{trial.label} finished"
-            self.followers.progress(self.progress)
+        self.progress.n_finished += len(trials)
+        if self.progress.n_finished == self.progress.n_trials:
+            self.progress.doing = ""
+        # One line for a stack: its trials are finished all at once.
+        more = f" and {len(trials) - MOST_NAMED} more" if len(trials) > MOST_NAMED else ""
+        named = ", ".join(trial.label for trial in trials[:MOST_NAMED])
+        self.progress.news = f"{named}{more} finished"
+        self.followers.progress(self.progress)
+        for trial in trials:
             self.followers.finished(trial)
 
     def _checkpointed(self, arm: str, seed: int) -> int:

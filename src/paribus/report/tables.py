@@ -78,7 +78,10 @@ def endpoints(analysis: Analysis) -> Table:
     """Every endpoint of every arm."""
     study, called = analysis.study, names(analysis.study)
     rows = []
+    absent = analysis.unmeasured
     for endpoint in study.endpoints:
+        if endpoint.metric in absent:
+            continue
         metric = METRICS[endpoint.metric]
         unit = f" ({metric.unit})" if metric.unit else ""
         for i, arm in enumerate(study.arms):
@@ -94,7 +97,8 @@ def endpoints(analysis: Analysis) -> Table:
     return Table(
         "endpoints",
         f"Every endpoint: mean and SD over seeds, and the change to the arm's reference at the "
-        f"same seed with its {numbers.level(study.inference.alpha)} t interval.",
+        f"same seed with its {numbers.level(study.inference.alpha)} t interval."
+        + _not_measured(absent),
         (
             "endpoint",
             "arm",
@@ -106,6 +110,11 @@ def endpoints(analysis: Analysis) -> Table:
         frozenset({"endpoint", "arm"}),
         wide=True,
     )
+
+
+def _not_measured(metrics: list[str]) -> str:
+    named = ", ".join(METRICS[metric].label for metric in metrics)
+    return f" Not measured in this study: {named}." if metrics else ""
 
 
 def claims(analysis: Analysis) -> Table | None:

@@ -34,7 +34,7 @@ TABLES = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """What a results folder holds: the study, and the records of its finished trials.
 
@@ -47,6 +47,10 @@ class Results:
     finished: tuple[TrialFolder, ...]
     unfinished: tuple[TrialFolder, ...]
     trials: dict[tuple[str, int], dict[str, Any]]
+
+    def __repr__(self) -> str:
+        done, total = len(self.finished), len(self.study.trials)
+        return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
 
     @cached_property
     def controls(self) -> list[Control]:
