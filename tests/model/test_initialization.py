@@ -123,6 +123,17 @@ def test_an_own_module_that_is_not_there_is_named(
         drawn(study, "own", 1)
 
 
+def test_an_own_module_may_import_files_beside_it(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    (tmp_path / "beside_it.py").write_text(OWN)
+    (tmp_path / "thin.py").write_text("from beside_it import ScaledNorm\n")
+    study = own(small_study, tmp_path, block_norm="thin.py:ScaledNorm")
+    assert drawn(study, "own", 1)
+    sources = source_digests(study.setting("own").model.modules, study.folder)
+    assert sources["block_norm"].keys() == {"thin.py", "beside_it.py"}
+
+
 def test_a_parameter_that_starts_at_random_needs_an_initializer(
     small_study: Callable[..., Study], tmp_path: Path
 ) -> None:
@@ -145,10 +156,13 @@ def test_source_digests_follow_the_source(
     study = own(small_study, tmp_path, mlp="ideas.py:ScaledNorm")
     modules = study.setting("own").model.modules
     before = source_digests(modules, study.folder)
+    assert before["mlp"].keys() == {"ideas.py"}
     (tmp_path / "ideas.py").write_text(OWN + "# edited\n")
+    assert source_digests(modules, study.folder) == before  # not a part of it
+    (tmp_path / "ideas.py").write_text(OWN.replace("0.5", "0.25"))
     assert source_digests(modules, study.folder) != before
     packaged = small_study({"model.modules.mlp": "paribus.model.gpt:MLP"}).model.modules
-    assert source_digests(packaged, tmp_path).keys() == {"mlp"}
+    assert "paribus/model/gpt.py" in source_digests(packaged, tmp_path)["mlp"]
     missing = small_study({"model.modules.mlp": "no_such_package:MLP"}).model.modules
     with pytest.raises(ParibusError, match="no module named"):
         source_digests(missing, tmp_path)

@@ -119,7 +119,7 @@ CLAIMS: dict[str, tuple[dict[str, Any], str, str]] = {
     "own MLP's source": (
         {
             "setting.model.modules.mlp": "ideas.py:Mine",
-            "own_modules": {"mlp": "feedfacecafe0123"},
+            "own_modules": {"mlp": {"ideas.py": "feedfacecafe0123"}},
         },
         "source digest feedfacecafe",
         "GELU",

@@ -24,12 +24,18 @@ def record(study: Study, arm: str, seed: int) -> TrialRecord:
             "data": {"digests": {"corpus": "c" * 64, "train": "t" * 64}},
             "batch_digest": f"batches-{seed}",
             "tokens": 512,
-            "own_modules": {"mlp": "source"},
+            "own_modules": {"mlp": {"ideas.py": "source"}},
             "causality": {"training": 0.0, "evaluation": 1e-7},
             "tasks": {"prompts_sha256": "prompts", "pins": {"version": "1"}},
         },
         initial={"embedding.tokens.weight": parameter},
-        environment={"packages": {"torch": "2"}, "device": "cpu", "threads": 1, "stack": 1},
+        environment={
+            "code": "c" * 64,
+            "packages": {"torch": "2"},
+            "device": "cpu",
+            "threads": 1,
+            "stack": 1,
+        },
     )
 
 
@@ -68,11 +74,12 @@ def put(path: str, value: Any) -> Callable[[TrialRecord], None]:
         ("initial/embedding.tokens.weight/sha256", "others", "initial values"),
         ("environment/packages/torch", "3", "software"),
         ("environment/device", "cuda", "software"),
+        ("environment/code", "edited", "software"),
         ("environment/stack", 5, "software"),
         ("environment/processor", "another", "software"),
         ("trial/data/digests/corpus", "others", "text"),
         ("trial/setting/model/embedding/norm", "none", "setting"),  # declared, yet equal
-        ("trial/own_modules/mlp", "edited", "setting"),
+        ("trial/own_modules/mlp/ideas.py", "edited", "setting"),
         ("trial/tasks/prompts_sha256", "others", "questions"),
         ("trial/tasks/pins/version", "2", "questions"),
         ("trial/causality", None, "causality"),
@@ -106,6 +113,40 @@ def test_a_declared_batch_size_is_no_breach(small_study: Maker) -> None:
         arms={"baseline": {}, "layernorm": {"set": {"training.batch_size": 2}}},
     )
     assert states(study, put("trial/batch_digest", "others"))["batches"] == "declared"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "name"),
+    [
+        ("trial/data/digests/corpus", "others", "text"),
+        ("environment/packages/torch", "3", "software"),
+        ("environment/device", "cuda", "software"),
+        ("environment/code", "edited", "software"),
+    ],
+)
+def test_a_whole_seed_that_was_run_otherwise_breaks_a_control(
+    small_study: Maker, path: str, value: Any, name: str
+) -> None:
+    """Every pair of it agrees: only a comparison across seeds can tell."""
+    study = small_study()
+    records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
+    for one in records:
+        if one.seed == 2:
+            put(path, value)(one)
+    found = {(c.arm, c.name): c for c in check_controls(study, records)}
+    for arm in ("layernorm", "rmsnorm"):
+        assert found.pop((arm, name)).state == "broken"
+    assert {c.state for c in found.values()} == {"held"}
+    detail = next(c.detail for c in check_controls(study, records) if c.name == name)
+    assert "not those of baseline/seed-1 (baseline/seed-2, layernorm/seed-2" in detail
+
+
+def test_two_processors_are_no_breach_where_pairs_share_one(small_study: Maker) -> None:
+    study = small_study()
+    records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
+    for one in records:
+        one.environment.update(processor=f"number {one.seed}", stack=one.seed)
+    assert {c.state for c in check_controls(study, records)} == {"held"}
 
 
 def test_unpaired_seeds_have_no_controls(small_study: Maker) -> None:

@@ -78,13 +78,41 @@ def test_another_text_or_version_or_device_is_refused(small_study: Maker, tmp_pa
 
 
 def test_own_modules_are_registered(small_study: Maker, tmp_path: Path) -> None:
-    (tmp_path / "ideas.py").write_text("A = 1")
+    (tmp_path / "ideas.py").write_text("from helper import C\nA = C\nB = 1\n")
+    (tmp_path / "helper.py").write_text("C = 1")
     arms = {"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:A"}}}
     study, folder = small_study(arms=arms), ResultsFolder(tmp_path / "r")
     settle(folder, study, registration(study, DATA, "cpu"))
-    (tmp_path / "ideas.py").write_text("A = 2")
-    with pytest.raises(ParibusError, match=r"own_modules.own.mlp"):
+    (tmp_path / "ideas.py").write_text("from helper import C\nA = C\nB = 2\n")
+    settle(folder, study, registration(study, DATA, "cpu"))  # nobody uses B
+    (tmp_path / "helper.py").write_text("C = 2")
+    with pytest.raises(
+        ParibusError, match=r"otherwise: helper.py was edited \(used by arm 'own'\)"
+    ):
         settle(folder, study, registration(study, DATA, "cpu"))
+
+
+def test_another_source_of_paribus_is_refused(small_study: Maker, tmp_path: Path) -> None:
+    study, folder = small_study(), ResultsFolder(tmp_path / "r")
+    wanted = registration(study, DATA, "cpu")
+    assert len(wanted["code"]) == 64
+    settle(folder, study, wanted)
+    with pytest.raises(ParibusError, match="the installed source of paribus is another"):
+        settle(folder, study, wanted | {"code": "0" * 64})
+
+
+def test_records_of_another_text_than_was_registered_are_invalid(
+    small_study: Maker, fabricate: Callable
+) -> None:
+    results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
+    path = results.path / "registration.json"
+    registered = json.loads(path.read_text())
+    registered["data"]["layernorm"]["digests"]["train"] = "0" * 64
+    path.write_text(json.dumps(registered))
+    verdict = decide(analyse(load_results(results.path)))[0]
+    assert verdict.evidence.invalid == (
+        "trial layernorm/seed-1 has another text or tokenizer than was registered"
+    )
 
 
 def test_results_without_their_registration_are_invalid(

@@ -70,7 +70,7 @@ def analyse(results: Results) -> Analysis:
     return Analysis(
         study=study,
         missing=tuple(folder.label for folder in results.unfinished),
-        unregistered=why_unregistered(ResultsFolder(results.path), study),
+        unregistered=why_unregistered(ResultsFolder(results.path), study, results.trials),
         late_seeds=_late_seeds(results),
         controls=tuple(results.controls),
         summaries=tuple(

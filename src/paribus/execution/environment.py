@@ -11,11 +11,13 @@ import torch
 
 from paribus.errors import ParibusError
 from paribus.results import PACKAGES
+from paribus.results.code import package_digest
 
 
 def environment(device: torch.device, stack: int) -> dict[str, Any]:
     """Versions, operating system, processor and device of this process, and its stack's size."""
     return {
+        "code": package_digest(),
         "packages": {name: version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -283,7 +283,7 @@ class Facts:
         digests = self.trial.get("own_modules", {})
         told = [
             f"{SITES.get(site, f'the site “{site}”')} is “{path}”"
-            + (f" (source digest {str(digests[site])[:12]})" if site in digests else "")
+            + (f" (source digest {_sources(digests[site])})" if site in digests else "")
             for site, path in self.own.items()
         ]
         return f"The user's own modules stand in the place of built-in parts: {listed(told)}."
@@ -430,3 +430,8 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f"“{value}”" if isinstance(value, str) else str(value).lower()
     return numbers.compact(value)
+
+
+def _sources(digests: dict[str, str]) -> str:
+    """What an own module is made of: the digest of each file's part in it."""
+    return ", ".join(f"{digest[:12]} of {file}" for file, digest in digests.items())

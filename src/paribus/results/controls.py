@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from paribus.study import Study
+from paribus.study import Study, changed_sources
 from paribus.study.canonical import changes
 
 State = Literal["held", "declared", "broken"]
@@ -29,6 +29,10 @@ class TrialRecord:
     trial: dict[str, Any]
     initial: dict[str, dict[str, Any]]
     environment: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        return f"{self.arm}/seed-{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ Finding = tuple[State, str]
 def check_controls(study: Study, records: Iterable[TrialRecord]) -> list[Control]:
     """Every control of every contrast that has at least one finished pair."""
     by_trial = {(record.arm, record.seed): record for record in records}
+    across = _across_seeds(list(by_trial.values()))
     controls = []
     for arm in study.arms:
         reference = study.reference(arm)
@@ -61,24 +66,51 @@ def check_controls(study: Study, records: Iterable[TrialRecord]) -> list[Control
             continue
         declared = study.differences(arm)
         for name, check in CHECKS.items():
-            findings = [(own.seed, *check(own, other, declared)) for own, other in pairs]
+            findings = [(own.label, *check(own, other, declared)) for own, other in pairs]
+            if name in ACROSS_SEEDS:
+                findings += across[name]
             controls.append(Control(name, arm, reference, *_summarise(findings)))
     return controls
 
 
-def _summarise(findings: list[tuple[int, State, str]]) -> Finding:
-    """The worst state over seeds, and what was seen there."""
+def _across_seeds(records: list[TrialRecord]) -> dict[str, list[tuple[str, State, str]]]:
+    """What breaks a control between any two trials of the study, by control.
+
+    Each trial is compared with the first. Pairs are compared in more: two seeds may be trained on
+    two processors, and in stacks of two sizes, where both trials of each pair are alike.
+    """
+    found: dict[str, list[tuple[str, State, str]]] = {name: [] for name in ACROSS_SEEDS}
+    for one in records[1:]:
+        for name, compared in ACROSS_SEEDS.items():
+            differing = compared(one, records[0])
+            if differing:
+                words = f"{', '.join(differing)} not those of {records[0].label}"
+                found[name].append((one.label, "broken", words))
+    return found
+
+
+def _summarise(findings: list[tuple[str, State, str]]) -> Finding:
+    """The worst state over trials, and what was seen there."""
     for state in ("broken", "declared"):
-        seeds = [seed for seed, found, _ in findings if found == state]
-        if seeds:
+        trials = [label for label, found, _ in findings if found == state]
+        if trials:
             detail = next(text for _, found, text in findings if found == state)
-            return state, f"{detail} (seeds {', '.join(map(str, seeds))})"
+            return state, f"{detail} ({_some(list(dict.fromkeys(trials)))})"
     return "held", findings[0][2]
 
 
-def _text(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+def _other_text(own: TrialRecord, other: TrialRecord) -> list[str]:
     ours, theirs = own.trial["data"]["digests"], other.trial["data"]["digests"]
-    differing = [name for name in ours if ours[name] != theirs[name]]
+    return [name for name in ours if ours[name] != theirs.get(name)]
+
+
+def _other_software(own: TrialRecord, other: TrialRecord, *more: str) -> list[str]:
+    keys = ("code", "packages", "python", "device", "threads", *more)
+    return [key for key in keys if own.environment.get(key) != other.environment.get(key)]
+
+
+def _text(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+    ours, differing = own.trial["data"]["digests"], _other_text(own, other)
     if not differing:
         return "held", f"corpus {ours['corpus'][:12]}, training split {ours['train'][:12]}"
     return "broken", f"{', '.join(differing)} differ"
@@ -137,8 +169,7 @@ def _causality(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -
 
 
 def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    keys = ("packages", "python", "processor", "device", "threads", "stack")
-    differing = [k for k in keys if own.environment.get(k) != other.environment.get(k)]
+    differing = _other_software(own, other, "processor", "stack")
     if differing:
         return "broken", f"{', '.join(differing)} differ"
     packages = own.environment["packages"]
@@ -155,8 +186,9 @@ def _settings(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
         return "broken", f"declared by the arm, yet equal: {', '.join(absent)}"
     ours, theirs = own.trial["own_modules"], other.trial["own_modules"]
     for site in ours.keys() & theirs.keys():
-        if f"model.modules.{site}" not in declared and ours[site] != theirs[site]:
-            return "broken", f"the source of the own module '{site}' differs"
+        files = changed_sources({site: ours[site]}, {site: theirs[site]})
+        if f"model.modules.{site}" not in declared and files:
+            return "broken", f"{', '.join(sorted(files))} of the own module '{site}' differs"
     return "held", f"differs in {', '.join(found)}"
 
 
@@ -177,4 +209,10 @@ CHECKS: dict[str, Callable[[TrialRecord, TrialRecord, dict[str, Any]], Finding]]
     "causality": _causality,
     "questions": _questions,
     "software": _software,
+}
+
+# Compared between all trials of a study too: what of two trials differs.
+ACROSS_SEEDS: dict[str, Callable[[TrialRecord, TrialRecord], list[str]]] = {
+    "text": _other_text,
+    "software": _other_software,
 }

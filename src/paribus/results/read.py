@@ -18,7 +18,8 @@ from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.files import read_json, write_table
 from paribus.results.store import ResultsFolder, TrialFolder
 from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
-from paribus.study import METRICS, Study
+from paribus.study import METRICS, Study, changed_sources
+from paribus.study.own import Sources
 
 # The tidy tables of `Results`.
 TABLES = (
@@ -243,7 +244,7 @@ def _require_distinct(
 ) -> None:
     """Raise ParibusError where one arm has the same trial under two seeds, or code that changed."""
     batches: dict[tuple[str, str], TrialFolder] = {}
-    code: dict[str, dict[str, str]] = {}
+    code: dict[str, tuple[TrialFolder, dict[str, Sources]]] = {}
     for folder in finished:
         trial = records[folder.arm, folder.seed]
         twin = batches.setdefault((folder.arm, trial["batch_digest"]), folder)
@@ -252,10 +253,12 @@ def _require_distinct(
                 f"trials {twin.label} and {folder.label} saw the same batches: one is a copy; "
                 f"delete {folder.path} and run again"
             )
-        if code.setdefault(folder.arm, trial["own_modules"]) != trial["own_modules"]:
+        first, sources = code.setdefault(folder.arm, (folder, trial["own_modules"]))
+        changed = changed_sources(sources, trial["own_modules"])
+        if changed:
             raise ParibusError(
-                f"trial {folder.label}: the source of its own modules is not that of other seeds; "
-                f"delete {folder.path} and run again"
+                f"trials {first.label} and {folder.label} were trained with different versions of "
+                f"{', '.join(sorted(changed))}; delete {folder.path} and run again"
             )
 
 

@@ -7,14 +7,17 @@ registration that says so; the one before is kept beside it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
 from paribus.errors import ParibusError
+from paribus.results.code import package_digest
 from paribus.results.files import read_json, write_json
 from paribus.results.store import ResultsFolder
-from paribus.study import Study, probe_digests, source_digests
+from paribus.study import Study, changed_sources, probe_digests, source_digests
 from paribus.study.canonical import changes
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
@@ -56,6 +59,7 @@ def registration(
         },
         "own_probes": probe_digests(study.probes.own, study.folder),
         "packages": {name: version(name) for name in PACKAGES},
+        "code": package_digest(),
         "device": device,
     }
 
@@ -83,17 +87,12 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
     if known == wanted:
         folder.create(study)
         return
-    # Seeds decide the digest too; everything else must be as it was.
-    of_seeds = {"seeds", "study_digest"}
-    differing = changes(
-        {k: v for k, v in known.items() if k not in of_seeds},
-        {k: v for k, v in wanted.items() if k not in of_seeds},
-    )
+    differing = _differing(known, wanted)
     if differing:
-        named = "; ".join(f"{key}: {a} there, {b} now" for key, (a, b) in differing.items())
+        more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
         raise ParibusError(
-            f"{folder.path} was registered otherwise ({named[:200]}); choose another folder with "
-            "--results"
+            f"{folder.path} was registered otherwise: {'; '.join(differing[:3])}{more}; restore "
+            "what was, or choose another folder with --results"
         )
     late = there.get("seeds_added_after_results", [])
     if finished:
@@ -112,13 +111,49 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
     )
 
 
-def why_unregistered(folder: ResultsFolder, study: Study) -> str:
-    """Why the records in `folder` are not those of what was registered; empty where they are."""
+def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What differs between two registrations, each in words; seeds that were added do not."""
+    told = []
+    users: dict[str, list[str]] = {}
+    for arm, sources in now["own_modules"].items():
+        for file in changed_sources(there["own_modules"].get(arm, {}), sources):
+            users.setdefault(file, []).append(f"arm '{arm}'")
+    for file in changed_sources(there["own_probes"], now["own_probes"]):
+        users.setdefault(file, []).append("probes.own")
+    told += [f"{file} was edited (used by {', '.join(by)})" for file, by in users.items()]
+    if there["code"] != now["code"]:
+        told.append("the installed source of paribus is another")
+    # Seeds decide the digest too.
+    apart = {"seeds", "study_digest", "own_modules", "own_probes", "code"}
+    rest = changes(*({k: v for k, v in one.items() if k not in apart} for one in (there, now)))
+    return told + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; of a digest, as much as tells two apart."""
+    text = str(value)
+    return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else text
+
+
+def why_unregistered(
+    folder: ResultsFolder, study: Study, trials: Mapping[tuple[str, int], dict[str, Any]]
+) -> str:
+    """Why the records in `folder` are not those of what was registered; empty where they are.
+
+    `trials` is trial.json by (arm, seed): their text and sources must be the registered ones.
+    """
     registered = read_registration(folder)
     if registered is None:
         return "the registration is missing"
     if registered["study_digest"] != study.digest:
         return "the study was changed after it was registered"
+    for (arm, seed), trial in trials.items():
+        for name, theirs, words in (
+            ("data", trial["data"], "text or tokenizer"),
+            ("own_modules", trial["own_modules"], "source of own modules"),
+        ):
+            if registered[name].get(arm) != theirs:
+                return f"trial {arm}/seed-{seed} has another {words} than was registered"
     return ""
 
 

@@ -40,6 +40,9 @@ def _load(name: str, folder: Path, where: str) -> ModuleType:
         if not name.endswith(".py"):
             return importlib.import_module(name)
         file = (folder / name).resolve()
+        # Files beside it can be imported, behind everything that is installed.
+        if str(folder.resolve()) not in sys.path:
+            sys.path.append(str(folder.resolve()))
         # One module object for a file, under a name of its own that no import can meet.
         alias = f"paribus_own_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}"
         if alias in sys.modules:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from paribus.errors import ParibusError
-from paribus.foreign import CODE_BYTES, is_regular, read_bytes
+from paribus.study.closure import closure
 from paribus.study.spec import Modules
 
+# {file: SHA-256 of what of it is used}; files as they are named below the study's folder.
+Sources = dict[str, str]
 
-def source_digests(modules: Modules, folder: Path) -> dict[str, str]:
-    """SHA-256 of the source file of each own module, by site; nothing of it is run.
+
+def source_digests(modules: Modules, folder: Path) -> dict[str, Sources]:
+    """What each own module is made of, by site; nothing of it is run.
 
     Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`. Raises
     ParibusError where there is no such source.
@@ -22,29 +22,36 @@ def source_digests(modules: Modules, folder: Path) -> dict[str, str]:
     return _digests(named, "model.modules.{}", folder)
 
 
-def probe_digests(own: Iterable[str], folder: Path) -> dict[str, str]:
+def probe_digests(own: Iterable[str], folder: Path) -> dict[str, Sources]:
     """The same of the user's own probes, by import path."""
     return _digests({path: path for path in own}, "probes.own", folder)
 
 
-def _digests(named: Mapping[str, str], where: str, folder: Path) -> dict[str, str]:
-    digests = {}
-    for key, path in named.items():
-        file = _source(path.partition(":")[0], folder, f"{where.format(key)} = '{path}'")
-        digests[key] = hashlib.sha256(read_bytes(file, CODE_BYTES)).hexdigest()
-    return digests
+def _digests(named: Mapping[str, str], where: str, folder: Path) -> dict[str, Sources]:
+    return {
+        key: {
+            source_name(file, folder): digest
+            for file, digest in closure(path, folder, f"{where.format(key)} = '{path}'").items()
+        }
+        for key, path in named.items()
+    }
 
 
-def _source(name: str, folder: Path, where: str) -> Path:
-    if name.endswith(".py"):
-        file = folder / name
-        if not is_regular(file):
-            raise ParibusError(f"{where}: no file {file}; paths start at the study's folder")
-        return file
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError) as error:
-        raise ParibusError(f"{where} cannot be imported: {error}") from None
-    if spec is None or spec.origin is None or not is_regular(spec.origin):
-        raise ParibusError(f"{where} cannot be imported: no module named '{name}'")
-    return Path(spec.origin)
+def source_name(file: Path, folder: Path) -> str:
+    """How records call a source: relative to the study's folder, or by its packages."""
+    if file.is_relative_to(folder.resolve()):
+        return file.relative_to(folder.resolve()).as_posix()
+    top = file.parent
+    while (top / "__init__.py").is_file():
+        top = top.parent
+    return file.relative_to(top).as_posix()
+
+
+def changed_sources(there: Mapping[str, Sources], now: Mapping[str, Sources]) -> set[str]:
+    """The files whose used parts differ between two of what `source_digests` gives."""
+    return {
+        file
+        for key in there.keys() | now.keys()
+        for file in there.get(key, {}).keys() | now.get(key, {}).keys()
+        if there.get(key, {}).get(file) != now.get(key, {}).get(file)
+    }
