@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -57,12 +58,34 @@ def test_another_suite_takes_the_place_of_one_that_is_there(
     assert (tmp_path / "mine.txt").exists()
 
 
+def reseal(folder: Path, file: str, content: bytes) -> None:
+    """Another content whose digest suite.json states, as somebody with intent would leave it."""
+    (folder / file).write_bytes(content)
+    record = json.loads((folder / "suite.json").read_text())
+    record["tasks"]["typo"]["files"][file] = hashlib.sha256(content).hexdigest()
+    (folder / "suite.json").write_text(json.dumps(record))
+
+
+def rename(folder: Path, name: str) -> None:
+    text = (folder / "suite.json").read_text()
+    (folder / "suite.json").write_text(text.replace("typo", name))
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
         (lambda f: (f / "typo.jsonl").write_text("{}"), "typo.jsonl is missing or not the file"),
         (lambda f: (f / "typo.yaml").unlink(), "typo.yaml is missing or not the file"),
-        (lambda f: (f / "items.py").write_text("import os"), "items.py is missing or not"),
+        (
+            lambda f: (f / "items.py").write_text("import os"),
+            "items.py is not the loader",
+        ),
+        (
+            lambda f: reseal(f, "typo.yaml", b"x: !function os.f"),
+            "may name code",
+        ),
+        (lambda f: reseal(f, "typo.yaml", b"doc_to_text: '{{ evil }}'"), "may name code"),
+        (lambda f: rename(f, "../typo"), "does not describe a suite"),
         (lambda f: (f / "suite.json").unlink(), "suite.json is missing"),
         (lambda f: (f / "suite.json").write_text("{"), "suite.json is not valid JSON"),
         (lambda f: (f / "suite.json").write_text("[]"), "does not describe a suite"),

@@ -12,7 +12,7 @@ from rich.console import Console
 from paribus.cli import tables
 from paribus.errors import ParibusError
 from paribus.execution import Device
-from paribus.study import Study, load_study, parse_override, shipped_studies
+from paribus.study import Study, load_study, parse_override, require_trust, shipped_studies
 
 if TYPE_CHECKING:
     from paribus.analysis import Analysis
@@ -43,6 +43,11 @@ Eager = Annotated[
     ),
 ]
 
+Trust = Annotated[
+    bool,
+    Parameter(negative=(), help="Run the custom code that a results folder names, once read."),
+]
+
 console = Console(highlight=False, soft_wrap=False)
 
 
@@ -61,9 +66,10 @@ def show(
     set_: Overrides = None,
     workers: Workers = None,
     device: Where = "auto",
+    trust: Trust = False,
 ) -> None:
     """Show what a study would do: its arms, its cost on this machine, its whole specification."""
-    loaded = _load(study, set_)
+    loaded = _load(study, set_, trust)
     if parameters:
         from paribus.cli import parameter_table
         from paribus.execution.parameters import parameter_rows, parameter_warnings
@@ -91,6 +97,7 @@ def plan(
     workers: Workers = None,
     device: Where = "auto",
     set_: Overrides = None,
+    trust: Trust = False,
 ) -> None:
     """What a study costs on this machine, and the smallest effect it can detect."""
     from paribus.analysis import analyse as analyse_results
@@ -98,7 +105,7 @@ def plan(
     from paribus.execution import estimate
     from paribus.results import load_results
 
-    loaded = _load(study, set_)
+    loaded = _load(study, set_, trust)
     earlier = analyse_results(load_results(pilot)) if pilot else None
     rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
     cost = estimate(loaded, workers=workers, device=device)
@@ -113,11 +120,12 @@ def register(
     device: Where = "auto",
     eager: Eager = False,
     set_: Overrides = None,
+    trust: Trust = False,
 ) -> None:
     """Fix what would count before the first run."""
     from paribus.execution import register as register_study
 
-    path = register_study(_load(study, set_), results, device=device, eager=eager)
+    path = register_study(_load(study, set_, trust), results, device=device, eager=eager)
     console.print(f"registered: {path}", soft_wrap=True)
 
 
@@ -137,10 +145,11 @@ def run(
         Parameter(negative=(), help="Trackers that follow the run, such as tensorboard."),
     ] = None,
     set_: Overrides = None,
+    trust: Trust = False,
 ) -> int:
     """Train, evaluate, compare and report a study; continues an earlier run."""
     return _finish(
-        _train(_load(study, set_), results, workers, device, stack, log or [], eager=eager)
+        _train(_load(study, set_, trust), results, workers, device, stack, log or [], eager=eager)
     )
 
 
@@ -213,6 +222,7 @@ def evaluate(
     ] = None,
     workers: Workers = None,
     device: Where = "auto",
+    trust: Trust = False,
 ) -> None:
     """Let finished trials answer zero- and few-shot tasks through the LM Evaluation Harness."""
     from paribus.cli import task_tables
@@ -228,6 +238,7 @@ def evaluate(
         data=data,
         workers=workers,
         device=device,
+        trust=trust,
     )
     for part in task_tables.answers(ResultsFolder(folder).read_study(), found):
         console.print(part)
@@ -242,13 +253,14 @@ def null(
     workers: Workers = None,
     device: Where = "auto",
     set_: Overrides = None,
+    trust: Trust = False,
 ) -> None:
     """Run the baseline against itself through the whole pipeline, and count what is found."""
     from paribus.analysis import calibrate
     from paribus.results.files import write_json
     from paribus.study import null_study
 
-    loaded = _load(study, set_)
+    loaded = _load(study, set_, trust)
     nulls = null_study(loaded, replicates)
     done = _train(nulls, results, workers, device, None)
     calibration = calibrate(done, pairs=len(loaded.seeds))
@@ -276,13 +288,14 @@ def bench(
     ] = None,
     json: Annotated[Path | None, Parameter(help="A file to write the same to, as JSON.")] = None,
     set_: Overrides = None,
+    trust: Trust = False,
 ) -> None:
     """Time training on this machine: against its ceiling, and where the time goes."""
     from paribus.cli import bench_table
     from paribus.execution import bench as bench_study
     from paribus.results.files import write_json
 
-    loaded = _load(study, set_)
+    loaded = _load(study, set_, trust)
     with console.status("timing"):
         found = bench_study(loaded, arm, workers=workers, device=device, stacks=stack, steps=steps)
     for part in bench_table.bench(found):
@@ -367,8 +380,11 @@ def _shots(text: str | None) -> list[int] | None:
     return [int(part) for part in parts]
 
 
-def _load(study: str, overrides: list[str] | None) -> Study:
-    return load_study(study, dict(parse_override(text) for text in overrides or ()))
+def _load(study: str, overrides: list[str] | None, trust: bool) -> Study:
+    changes = dict(parse_override(text) for text in overrides or ())
+    loaded = load_study(study, changes, trust=trust)
+    require_trust(loaded)
+    return loaded
 
 
 def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:

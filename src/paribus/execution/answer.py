@@ -63,4 +63,5 @@ def _outcome(
         shots=request["shots"],
         n_items=request["items"],
         unknown=study.tasks.unknown,
+        suite_sha256=request["suite_sha256"],
     )

@@ -18,10 +18,11 @@ from paribus.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.pool import Device, Message, Pool, default_workers
 from paribus.execution.suite import FOLDER, make_suite
-from paribus.results import Results, ResultsFolder, load_results
+from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.files import write_json, write_table
 from paribus.results.store import TrialFolder
 from paribus.results.tidy import of_trial
+from paribus.study import require_trust
 from paribus.study.canonical import digest
 from paribus.tasks import SHOTS, WrittenSuite, read_suite
 
@@ -57,6 +58,7 @@ def evaluate(
     data: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     device: Device = "auto",
+    trust: bool = False,
 ) -> Answers:
     """Let every finished trial of a results folder answer tasks through the LM Evaluation Harness.
 
@@ -69,11 +71,13 @@ def evaluate(
         data: where copies of the standard tasks' data sets lie (see
             `paribus.evaluation.harness.evaluate_standard`); None fetches them from the hub.
         workers, device: as for `run`.
+        trust: run the custom code that the folder names, if it names any.
 
-    Raises ParibusError for an unknown task, a number of shots that fits nowhere, and where no trial
-    is finished.
+    Raises ParibusError for an unknown task, a number of shots that fits nowhere, where no trial is
+    finished, and where the folder names custom code that is not trusted.
     """
-    loaded = load_results(results)
+    loaded = load_results(results, trust=trust)
+    require_trust(loaded.study)
     folder = ResultsFolder(loaded.path)
     if not loaded.finished:
         raise ParibusError(f"no trial in {loaded.path} is finished; run the study first")
@@ -104,7 +108,14 @@ def _suite(results: Results, folder: ResultsFolder) -> WrittenSuite:
     """The suite of the study; made now where the study itself has no tasks."""
     study, there = results.study, folder.path / FOLDER
     if (there / "suite.json").is_file():
-        return read_suite(there)
+        suite = read_suite(there)
+        registered = (read_registration(folder) or {}).get("tasks", {}).get("suite_sha256")
+        if registered not in (None, suite.digest):
+            raise ParibusError(
+                f"{there} is not the suite that was registered (digest {suite.digest[:12]}, and "
+                f"{str(registered)[:12]} in registration.json); restore it"
+            )
+        return suite
     return make_suite(study, load_dataset(study.data, study.folder), there)
 
 

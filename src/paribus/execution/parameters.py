@@ -13,7 +13,7 @@ from paribus.model import (
     role,
     undeclared_projections,
 )
-from paribus.study import Study
+from paribus.study import Study, require_trust
 from paribus.training import is_decayed
 
 
@@ -71,6 +71,7 @@ def parameter_warnings(study: Study) -> list[str]:
 
 
 def _model(study: Study, arm: str) -> GPT:
+    require_trust(study)
     setting = study.setting(arm)
     vocab_size = load_dataset(setting.data, study.folder).vocab_size
     own = any(setting.model.modules.model_dump().values())

@@ -16,7 +16,7 @@ from queue import Queue
 from typing import Any, Literal, Self
 
 from paribus.errors import ParibusError
-from paribus.study import Study
+from paribus.study import Study, require_trust
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Message = dict[str, Any]
@@ -34,7 +34,8 @@ class Worker:
         # Its own words (warnings, a crash of the interpreter) are kept for the case of a failure.
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "paribus.execution.launch", str(os.getpid())],
+            # -P: the current folder may be somebody else's; it is searched only where ours has it.
+            [sys.executable, "-P", "-m", "paribus.execution.launch", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -46,7 +47,7 @@ class Worker:
                 # Needed for deterministic matrix products on CUDA.
                 "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
                 # The worker imports what this process imports, installed or not.
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
             },
         )
         self.send(hello)
@@ -117,6 +118,7 @@ class Pool:
         eager: bool = False,
         run: str | None = None,
     ) -> None:
+        require_trust(study)  # all code of a study runs in workers
         self.device = device
         self.workers: list[Worker] = []
         self._inbox: Queue[tuple[Worker, Message | None]] = Queue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ import pyarrow.parquet as pq
 from paribus import foreign
 from paribus.files import write_bytes
 from paribus.study.canonical import canonical_json
+
+# What begins a formula; no text begins with nothing.
+FORMULA = frozenset("=+-@\t\r")
+NUMBER = re.compile(r"[+-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?%?", re.IGNORECASE | re.ASCII)
 
 
 def write_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
@@ -23,6 +28,17 @@ def write_table(path: Path, table: pa.Table) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def csv_cell(value: Any) -> Any:
+    """A cell of a CSV file that no spreadsheet reads as a formula; a number stays a number.
+
+    A text that begins with one of = + - @, a tab or a carriage return gets an apostrophe in front
+    (OWASP, CSV injection): the names of arms and tasks are words that anybody may have written.
+    """
+    if isinstance(value, str) and value[:1] in FORMULA and not NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
 
 
 def read_json(path: Path) -> Any:

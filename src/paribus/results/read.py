@@ -15,7 +15,7 @@ import pyarrow as pa
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.results.controls import Control, TrialRecord, check_controls
-from paribus.results.files import read_json, write_table
+from paribus.results.files import csv_cell, read_json, write_table
 from paribus.results.store import ResultsFolder, TrialFolder
 from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
 from paribus.study import METRICS, Study, changed_sources
@@ -205,13 +205,15 @@ class Results:
         return {(f.arm, f.seed): f.read_json("timing.json") for f in self.finished}
 
 
-def load_results(path: str | os.PathLike[str]) -> Results:
-    """Read and verify the results folder at `path`.
+def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Results:
+    """Read and verify the results folder at `path`. Nothing of it is run.
+
+    What is later called with its study runs the custom code that the study names only with `trust`.
 
     Raises ParibusError where it is no results folder, or a record is missing or was changed.
     """
     folder = ResultsFolder(Path(path))
-    study = folder.read_study()
+    study = folder.read_study(trust=trust)
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     finished = tuple(trial for trial in trials if trial.is_finished)
     for trial in finished:
@@ -268,7 +270,8 @@ def write_tables(results: Results) -> None:
 
     folder = results.path / "tables"
     sink = pa.BufferOutputStream()
-    pyarrow.csv.write_csv(results.scores, sink)
+    arms = pa.array(map(csv_cell, results.scores["arm"].to_pylist()), pa.string())
+    pyarrow.csv.write_csv(results.scores.set_column(0, "arm", arms), sink)
     write_bytes(folder / "scores.csv", sink.getvalue().to_pybytes())
     for name in TABLES:
         write_table(folder / f"{name}.parquet", getattr(results, name))

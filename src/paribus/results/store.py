@@ -202,12 +202,15 @@ class ResultsFolder(Folder):
         timed = set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
         return set(self.read_study().trials) <= timed
 
-    def read_study(self) -> Study:
+    def read_study(self, *, trust: bool = False) -> Study:
         """The study whose results these are. Raises ParibusError where there is none."""
         if not self.exists:
             raise ParibusError(f"{self.path} is no results folder: it has no study.json")
         return parse_study(
-            read_json(self.path / "study.json"), folder=self.path, label="study.json"
+            read_json(self.path / "study.json"),
+            folder=self.path,
+            label="study.json",
+            foreign=not trust,
         )
 
     def require_same(self, study: Study) -> None:

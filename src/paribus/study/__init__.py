@@ -20,6 +20,7 @@ from paribus.study.study import (
     Sweep,
     Tasks,
 )
+from paribus.study.trust import custom_code, require_trust
 from paribus.study.tuning import at_rates
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Training",
     "at_rates",
     "changed_sources",
+    "custom_code",
     "explain",
     "is_open",
     "load_study",
@@ -53,6 +55,7 @@ __all__ = [
     "parse_override",
     "parse_study",
     "probe_digests",
+    "require_trust",
     "shipped_studies",
     "source_digests",
     "with_precision",

@@ -24,10 +24,16 @@ def shipped_studies() -> dict[str, Study]:
     return {name.removesuffix(".toml"): load_study(name.removesuffix(".toml")) for name in names}
 
 
-def load_study(source: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Study:
+def load_study(
+    source: str | os.PathLike[str],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    trust: bool = False,
+) -> Study:
     """The study that `source` names: a shipped name, or the path of a TOML file.
 
-    The `study.json` of a results folder will do as well.
+    The `study.json` of a results folder will do as well; custom code that it names is run only
+    with `trust`.
 
     `overrides` are dotted keys of the shared setting or the study itself, such as
     {"training.iterations": 20, "seeds": [1, 2]}. Raises ParibusError with one line on bad input.
@@ -35,17 +41,23 @@ def load_study(source: str | os.PathLike[str], overrides: Mapping[str, Any] | No
     text, folder, label = _read(source)
     is_json = os.fspath(source).endswith(".json")  # the study.json of a results folder
     table = parse_json(text, label) if is_json else parse_toml(text, label)
-    study = parse_study(table, folder=folder, label=label)
+    foreign = is_json and not trust
+    study = parse_study(table, folder=folder, label=label, foreign=foreign)
     if not overrides:
         return study
     dump = study.model_dump()
     for key, value in overrides.items():
         override(dump, key, value)
-    return parse_study(dump, folder=folder, label=label)
+    return parse_study(dump, folder=folder, label=label, foreign=foreign)
 
 
-def parse_study(table: dict[str, Any], *, folder: Path, label: str = "study") -> Study:
-    """A `Study` from plain tables; `folder` is where its relative paths start."""
+def parse_study(
+    table: dict[str, Any], *, folder: Path, label: str = "study", foreign: bool = False
+) -> Study:
+    """A `Study` from plain tables; `folder` is where its relative paths start.
+
+    Custom code that a `foreign` study names is not run (see `paribus.study.trust`).
+    """
     try:
         study = Study.model_validate(table)
     except ValidationError as error:
@@ -55,6 +67,7 @@ def parse_study(table: dict[str, Any], *, folder: Path, label: str = "study") ->
     except RecursionError:
         raise ParibusError(f"{label}: tables too deep inside one another; state a study") from None
     study._folder = folder
+    study._is_foreign = foreign
     return study
 
 

@@ -195,9 +195,16 @@ class Study(Setting):
     # Where relative paths of the study start. Not part of the study: it moves with the file.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
+    # Whether a results folder gave it: then the code that it names is somebody else's.
+    _is_foreign: bool = PrivateAttr(default=False)
+
     @property
     def folder(self) -> Path:
         return self._folder
+
+    @property
+    def is_foreign(self) -> bool:
+        return self._is_foreign
 
     @model_validator(mode="before")
     @classmethod

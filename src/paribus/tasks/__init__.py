@@ -8,7 +8,14 @@ from paribus.tasks.generators import all_tasks, find_tasks
 from paribus.tasks.held_out import HeldOut
 from paribus.tasks.suite import N_ITEMS, SHOTS, Suite, TaskItems, build_suite
 from paribus.tasks.task import Item, Question, Task, task
-from paribus.tasks.written import TASK_PREFIX, WrittenSuite, WrittenTask, read_suite, write_suite
+from paribus.tasks.written import (
+    TASK_PREFIX,
+    WrittenSuite,
+    WrittenTask,
+    copy_task,
+    read_suite,
+    write_suite,
+)
 
 __all__ = [
     "N_ITEMS",
@@ -24,6 +31,7 @@ __all__ = [
     "WrittenTask",
     "all_tasks",
     "build_suite",
+    "copy_task",
     "find_tasks",
     "read_suite",
     "task",

@@ -19,6 +19,8 @@ N_ITEMS = 500
 SHOTS = (0, 1, 3)
 # An item shorter than this says too little to be worth asking.
 LEAST_LENGTH = 24
+# Between solved examples: of texts that have lines, and of those that have none.
+DELIMITERS = ("\n", " ")
 
 # text -> token ids
 Encode = Callable[[str], Sequence[int] | np.ndarray]
@@ -72,7 +74,8 @@ def build_suite(
     `left_out`. Raises ParibusError for an unknown task, and for a named one that is left out.
     """
     held_out = HeldOut.of(dataset)
-    delimiter = "\n" if any("\n" in text for text in held_out.documents) else " "
+    lines, words = DELIMITERS
+    delimiter = lines if any(lines in text for text in held_out.documents) else words
     tasks: dict[str, TaskItems] = {}
     left_out: dict[str, str] = {}
     for task in find_tasks(names):

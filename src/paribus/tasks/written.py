@@ -16,16 +16,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
-from paribus.foreign import RECORD_BYTES, is_regular, read_bytes
-from paribus.results.files import read_json, write_json
-from paribus.tasks.suite import Suite, TaskItems
+from paribus.foreign import RECORD_BYTES, is_regular, parse_json, read_bytes
+from paribus.results.files import write_json
+from paribus.tasks.suite import DELIMITERS, Suite, TaskItems
 from paribus.tasks.task import Item
 
 TASK_PREFIX = "paribus_"  # the harness has one name space, with thousands of tasks in it
@@ -146,30 +146,118 @@ def write_suite(folder: Path, suite: Suite) -> WrittenSuite:
 
 
 def read_suite(folder: Path) -> WrittenSuite:
-    """The suite in `folder`. Raises ParibusError where a file is missing or was changed."""
-    record = read_json(folder / "suite.json")
+    """The suite in `folder`, which may be anybody's: nothing of it is run.
+
+    The loader and the configurations, which the harness imports and obeys, must be the ones that
+    this version writes. Raises ParibusError where they are not, and where a file is missing or was
+    changed.
+    """
+    path = folder / "suite.json"
+    content = read_bytes(path, RECORD_BYTES, missing=_missing(path))
+    record = parse_json(content, str(path), "write the suite again")
     try:
-        tasks = {
-            name: WrittenTask(name=name, **about | {"shots": tuple(about["shots"])})
-            for name, about in record["tasks"].items()
-        }
-        digests = dict(record["loader"])
-        for task in tasks.values():
-            digests |= task.files
+        tasks = {name: _described(name, about) for name, about in record["tasks"].items()}
         origin, left_out = record["origin"], record["left_out"]
-    except (KeyError, TypeError, AttributeError) as error:
+        told = [*left_out.items(), *((key, "") for key in origin)]
+        if not all(isinstance(word, str) for pair in told for word in pair):
+            raise TypeError("left_out")
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ParibusError(
-            f"{folder / 'suite.json'} does not describe a suite ({error!r}); write the suite again"
+            f"{path} does not describe a suite ({error!r}); write the suite again"
         ) from None
-    for name, digest in digests.items():
-        path = folder / name
-        if not is_regular(path) or _digest(read_bytes(path, RECORD_BYTES)) != digest:
+    suite = WrittenSuite(folder, tasks, left_out, origin, _digest(content))
+    if _read(folder, "items.py") != LOADER.encode():
+        raise ParibusError(
+            f"{folder / 'items.py'} is not the loader that paribus writes, and would be run; "
+            "restore it or write the suite again"
+        )
+    for task in tasks.values():
+        for file, digest in task.files.items():
+            _read(folder, file, digest)
+        if not any(_read(folder, f"{task.name}.yaml") == yaml for yaml in _yamls(task)):
             raise ParibusError(
-                f"{path} is missing or not the file that suite.json was written with; "
-                "restore it or write the suite again"
+                f"{folder / task.name}.yaml is not the configuration that paribus writes, and "
+                "may name code; restore it or write the suite again"
             )
-    digest = _digest(read_bytes(folder / "suite.json", RECORD_BYTES))
-    return WrittenSuite(folder, tasks, left_out, origin, digest)
+    return suite
+
+
+def copy_task(suite: WrittenSuite, name: str, folder: Path) -> None:
+    """Write one task of a suite to another folder: its items, and configuration and loader anew.
+
+    Raises ParibusError where a file is missing or was changed, and where its items are none.
+    """
+    task = suite.tasks[name]
+    for file, digest in task.files.items():
+        content = _read(suite.folder, file, digest)
+        if file.endswith(".jsonl"):
+            _require_items(content, suite.folder / file)
+        write_bytes(folder / file, content)
+    write_bytes(folder / "items.py", LOADER.encode())
+
+
+def _described(name: str, about: dict[str, Any]) -> WrittenTask:
+    """What suite.json says of a task. Raises ValueError or TypeError where it says something else.
+
+    Its names become those of files, so they are what a Python identifier may be.
+    """
+    task = WrittenTask(name=name, **about | {"shots": tuple(about["shots"])})
+    numbers = (task.version, task.n_items, *task.shots)
+    if not name.isidentifier() or not all(type(number) is int for number in numbers):
+        raise ValueError(name)
+    if task.files.keys() != set(_files(name)) or not isinstance(task.chance, float | int):
+        raise ValueError(name)
+    return task
+
+
+def _files(name: str) -> tuple[str, str, str]:
+    return f"{name}.jsonl", f"{name}.examples.jsonl", f"{name}.yaml"
+
+
+def _yamls(task: WrittenTask) -> Iterator[bytes]:
+    """What the configuration of a task with these items may be."""
+    items, examples, _ = (task.files[file] for file in _files(task.name))
+    for delimiter in DELIMITERS:
+        yield _yaml(task.name, items, examples, delimiter, task.version)
+
+
+def _yaml(name: str, items: str, examples: str, delimiter: str, version: int) -> bytes:
+    return YAML.format(
+        prefix=TASK_PREFIX,
+        name=name,
+        items_digest=items,
+        examples_digest=examples,
+        delimiter=json.dumps(delimiter),
+        version=version,
+    ).encode()
+
+
+def _read(folder: Path, name: str, digest: str | None = None) -> bytes:
+    """The content of a file of a suite, which must have this digest if one is given."""
+    path = folder / name
+    content = read_bytes(path, RECORD_BYTES, missing=_missing(path)) if is_regular(path) else None
+    if content is None or digest not in (None, _digest(content)):
+        raise ParibusError(_missing(path))
+    return content
+
+
+def _missing(path: Path) -> str:
+    return (
+        f"{path} is missing or not the file that suite.json was written with; "
+        "restore it or write the suite again"
+    )
+
+
+def _require_items(content: bytes, path: Path) -> None:
+    for number, line in enumerate(content.splitlines(), start=1):
+        item = parse_json(line, f"{path}, line {number}")
+        try:
+            texts = [item["context"], *item["choices"]]
+            right = type(item["answer"]) is int and 0 <= item["answer"] < len(item["choices"])
+        except (KeyError, TypeError):
+            right, texts = False, []
+        if not right or not all(isinstance(text, str) for text in texts):
+            raise ParibusError(f"{path}, line {number}, is no item; write the suite again")
 
 
 def _clear(folder: Path) -> None:
@@ -183,15 +271,8 @@ def _clear(folder: Path) -> None:
 def _write_task(folder: Path, made: TaskItems, delimiter: str) -> dict[str, Any]:
     name = made.task.name
     items, examples = _lines(made.items), _lines(made.examples)
-    yaml = YAML.format(
-        prefix=TASK_PREFIX,
-        name=name,
-        items_digest=_digest(items),
-        examples_digest=_digest(examples),
-        delimiter=json.dumps(delimiter),
-        version=made.task.version,
-    ).encode()
-    files = {f"{name}.jsonl": items, f"{name}.examples.jsonl": examples, f"{name}.yaml": yaml}
+    yaml = _yaml(name, _digest(items), _digest(examples), delimiter, made.task.version)
+    files = dict(zip(_files(name), (items, examples, yaml), strict=True))
     for file, content in files.items():
         write_bytes(folder / file, content)
     return {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from paribus.errors import ParibusError
 from paribus.evaluation.harness.items import run_tasks, undisturbed
 from paribus.evaluation.harness.outcome import TaskResults
 from paribus.evaluation.harness.pins import harness_pins
-from paribus.tasks import TASK_PREFIX, read_suite
+from paribus.tasks import TASK_PREFIX, WrittenSuite, copy_task, read_suite
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,6 +29,7 @@ def evaluate_tasks(
     shots: Sequence[int] = (0,),
     n_items: int | None = None,
     unknown: Unknown = "skip",
+    suite_sha256: str | None = None,
 ) -> TaskResults:
     """`model` on the suite that `write_suite` wrote to `folder`.
 
@@ -42,12 +43,21 @@ def evaluate_tasks(
             task is not run for that task, and told in `not_offered`.
         n_items: the first so many items of every task; None is all.
         unknown: what to do with characters outside the vocabulary (see `ParibusLM`).
+        suite_sha256: the digest that the suite must have; None takes any.
+
+    What the harness reads and imports is written from our own templates, into a folder of its own;
+    of `folder` only the items are used.
 
     The global random states of Python, NumPy and PyTorch are what they were afterwards. Raises
     ParibusError for an unknown task, a file that was changed, more items than there are, and where
     no task can be run.
     """
     suite = read_suite(folder)
+    if suite_sha256 not in (None, suite.digest):
+        raise ParibusError(
+            f"{folder} has digest {suite.digest[:12]}, not {str(suite_sha256)[:12]}: it was "
+            "changed meanwhile; restore it"
+        )
     wanted = suite.find(tasks)
     for task in wanted:
         if n_items is not None and not 0 < n_items <= task.n_items:
@@ -63,7 +73,7 @@ def evaluate_tasks(
             "use a number that fits the window, 0 for one"
         )
     with undisturbed():
-        built = {name: _harness_task(suite.folder, suite.digest, name) for name, _ in offered}
+        built = {name: _harness_task(suite, name) for name, _ in offered}
         ran = run_tasks(model, tokenizer, seq_len, built, offered, n_items=n_items, unknown=unknown)
     return ran.results(
         chance={task.name: task.chance for task in wanted},
@@ -72,13 +82,17 @@ def evaluate_tasks(
     )
 
 
-@lru_cache(maxsize=256)
-def _harness_task(folder: Path, digest: str, name: str) -> Any:
-    """The harness's task object. Built once a process: the trials of a study share it.
+_built: dict[tuple[str, str], Any] = {}
 
-    `digest` is that of the suite, so that another suite in the same folder is built anew.
-    """
-    from lm_eval.tasks import TaskManager
 
-    manager = TaskManager(include_path=str(folder), include_defaults=False)
-    return manager.load([TASK_PREFIX + name])["tasks"][TASK_PREFIX + name]
+def _harness_task(suite: WrittenSuite, name: str) -> Any:
+    """The harness's task object. Built once a process: the trials of a study share it."""
+    key = (suite.digest, name)
+    if key not in _built:
+        from lm_eval.tasks import TaskManager
+
+        with tempfile.TemporaryDirectory(prefix="paribus-") as folder:
+            copy_task(suite, name, Path(folder))
+            manager = TaskManager(include_path=folder, include_defaults=False)
+            _built[key] = manager.load([TASK_PREFIX + name])["tasks"][TASK_PREFIX + name]
+    return _built[key]

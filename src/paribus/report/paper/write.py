@@ -24,6 +24,7 @@ from paribus.report.paper.material import Material
 from paribus.report.paper.prose import compose
 from paribus.report.tasks import task_contrast_table, task_table
 from paribus.results import Results
+from paribus.results.files import csv_cell
 from paribus.study.canonical import canonical_json
 from paribus.study.text import drawable
 
@@ -118,5 +119,7 @@ def _write_tables(folder: Path, results: Results, analysis: Analysis) -> None:
     ]
     for table in found:
         sink = io.StringIO()
-        csv.writer(sink, lineterminator="\n").writerows([table.head, *table.rows])
+        csv.writer(sink, lineterminator="\n").writerows(
+            [csv_cell(cell) for cell in row] for row in (table.head, *table.rows)
+        )
         write_bytes(folder / "tables" / f"{table.name}.csv", sink.getvalue().encode())

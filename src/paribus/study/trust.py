@@ -1,0 +1,50 @@
+"""Whose code runs: custom code that a results folder names is somebody else's until one says so.
+
+A study file is the user's own, and so is the code beside it. A results folder may come from anybody
+and is opened to be read: what it names is run only after the user has been told what it is, and has
+said `--trust`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from paribus.errors import ParibusError
+from paribus.foreign import CODE_BYTES, read_bytes
+from paribus.study.study import Study
+
+SHOWN = 4  # of the files and modules, in an error
+
+
+def custom_code(study: Study) -> tuple[str, ...]:
+    """Every import path of the user's own parts that `study` names, over all arms and probes."""
+    settings = [study.setting(arm) for arm in study.arms]
+    modules = [path for s in settings for path in s.model.modules.model_dump().values() if path]
+    return tuple(dict.fromkeys([*modules, *study.probes.own]))
+
+
+def require_trust(study: Study) -> None:
+    """Raise ParibusError where running `study` would run code that a results folder names.
+
+    Nothing is imported here, and nothing of the code is looked at but its digest.
+    """
+    named = custom_code(study) if study.is_foreign else ()
+    if named:
+        shown = "; ".join(_described(path, study.folder) for path in named[:SHOWN])
+        more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+        raise ParibusError(
+            f"{study.folder} is a results folder, and running its study runs the code that it "
+            f"names: {shown}{more}. Read that code; if you trust it, say --trust (trust=True)"
+        )
+
+
+def _described(path: str, folder: Path) -> str:
+    module = path.partition(":")[0]
+    if not module.endswith(".py"):
+        return f"'{path}', whatever is installed under that name"
+    try:
+        digest = hashlib.sha256(read_bytes(folder / module, CODE_BYTES)).hexdigest()
+    except ParibusError:
+        return f"'{path}', which is not there"
+    return f"'{path}', SHA-256 {digest}"

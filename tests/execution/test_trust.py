@@ -1,0 +1,135 @@
+"""A results folder may be anybody's: reading it runs nothing of it, and running it takes a word."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.cli import main
+from paribus.errors import ParibusError
+from paribus.execution.pool import Pool
+from paribus.results import Results, ResultsFolder
+from paribus.study import Study, load_study, null_study, require_trust
+from paribus.tasks import build_suite, read_suite, write_suite
+
+CODE = """
+from pathlib import Path
+(Path(__file__).parent / "it-ran").write_text("")
+from torch import nn
+class Nothing(nn.Identity):
+    def __init__(self, setting, vocab_size):
+        super().__init__()
+"""
+SITE = "model.modules.attention"
+
+
+@pytest.fixture
+def stranger(small_study: Callable[..., Study], fabricate: Callable[..., Results]) -> Path:
+    """A results folder as a stranger sends it: its study names code, which lies in the folder."""
+    study = small_study({SITE: "own.py:Nothing"}, seeds=[1, 2, 3])
+    (study.folder / "own.py").write_text(CODE)
+    path = fabricate(study, lambda arm, seed: 3.0 + seed / 100).path
+    (path / "own.py").write_text(CODE)
+    return path
+
+
+@pytest.mark.parametrize(
+    "verb", ["status", "analyse", "decide", "report", "compare", "export", "watch"]
+)
+def test_verbs_that_read_run_nothing(verb: str, stranger: Path, tmp_path: Path) -> None:
+    arguments = {
+        "compare": ["--output", tmp_path / "c.html", stranger],
+        "export": [tmp_path / "out", "--trial", "baseline/seed-1"],
+    }
+    with chdir(tmp_path):
+        main([verb, str(stranger), *map(str, arguments.get(verb, []))])
+    assert not (stranger / "it-ran").exists()
+
+
+@pytest.mark.parametrize("verb", ["show", "plan", "register", "run", "bench", "null", "evaluate"])
+def test_verbs_that_run_name_the_code_and_refuse(
+    verb: str, stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = stranger if verb == "evaluate" else stranger / "study.json"
+    before = sorted(stranger.rglob("*"))
+    with chdir(tmp_path):
+        code = main([verb, str(target), *(["--replicates", "1"] if verb == "null" else [])])
+    assert code == 2
+    said = capsys.readouterr().err
+    assert f"'own.py:Nothing', SHA-256 {hashlib.sha256(CODE.encode()).hexdigest()}" in said
+    assert "--trust" in said
+    assert said.count("\n") == 1
+    assert [path for path in sorted(stranger.rglob("*")) if path.name != ".lock"] == before
+
+
+def test_the_guard_stands_where_workers_start(stranger: Path) -> None:
+    """Whatever the way to a study of the folder, its code would run in a worker."""
+    read = paribus.load_results(stranger).study
+    for study in (
+        read,
+        ResultsFolder(stranger).read_study(),
+        load_study(stranger / "study.json"),
+        load_study(stranger / "study.json", {"training.iterations": 9}),
+        null_study(read, 1),
+    ):
+        with pytest.raises(ParibusError, match="say --trust"):
+            Pool(study, stranger, device="cpu", checkpoint_seconds=0)
+    trusted = load_study(stranger / "study.json", {"training.iterations": 9}, trust=True)
+    require_trust(trusted)
+    require_trust(paribus.load_results(stranger, trust=True).study)
+    Pool(trusted, stranger, device="cpu", checkpoint_seconds=0)
+
+
+def test_ones_own_study_file_needs_no_word(tmp_path: Path) -> None:
+    shutil.copy(Path(paribus.study.__file__).parent / "shipped" / "quickstart.toml", tmp_path)
+    study = load_study(tmp_path / "quickstart.toml", {SITE: "own.py:Nothing"})
+    assert not study.is_foreign
+    require_trust(study)
+
+
+def test_installed_code_is_named_without_importing_it(stranger: Path) -> None:
+    table = json.loads((stranger / "study.json").read_text())
+    table["model"]["modules"] = {"attention": "antigravity.deep:Nothing", "mlp": "none.py:X"}
+    table["probes"]["own"] = [f"p{i}.py:x" for i in range(9)]
+    (stranger / "study.json").write_text(json.dumps(table))
+    with pytest.raises(ParibusError, match=r"whatever is installed .*not there.* and 7 more") as e:
+        require_trust(load_study(stranger / "study.json"))
+    assert "antigravity" not in __import__("sys").modules
+    assert "none.py" in str(e.value)
+
+
+def test_a_worker_does_not_import_from_the_current_folder(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    """`cd` into a stranger's folder and `paribus evaluate .`: its torch.py must not run."""
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    for name in ("torch.py", "numpy.py", "paribus.py"):
+        (stranger / name).write_text("raise SystemExit(f'{__file__} ran')")
+    study = small_study()
+    with chdir(stranger), Pool(study, tmp_path / "r", device="cpu", checkpoint_seconds=0) as pool:
+        assert pool.answer(pool.start())["event"] == "ready"
+
+
+def test_a_suite_that_was_not_registered_is_not_asked(
+    small_study: Callable[..., Study],
+    fabricate: Callable[..., Results],
+    dataset: paribus.data.Dataset,
+) -> None:
+    """Other questions than the registered ones, whole and consistent in themselves."""
+    path = fabricate(small_study(seeds=[1, 2]), lambda arm, seed: 3.0).path
+    suite = build_suite(dataset, 0, 64, names=["typo"], n_items=20)
+    write_suite(path / "tasks", suite)
+    registered = json.loads((path / "registration.json").read_text())
+    registered["tasks"] = {"suite_sha256": "0" * 64, "names": ["typo"], "left_out": {}}
+    (path / "registration.json").write_text(json.dumps(registered))
+    with pytest.raises(ParibusError, match="is not the suite that was registered"):
+        paribus.evaluate(path, workers=1)
+    assert read_suite(path / "tasks").digest != "0" * 64
