@@ -15,6 +15,7 @@ import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.execution.pool import Pool
+from paribus.execution.start import read_data
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study, load_study, null_study, require_trust
 from paribus.tasks import build_suite, read_suite, write_suite
@@ -33,34 +34,35 @@ SITE = "model.modules.attention"
 @pytest.fixture
 def stranger(small_study: Callable[..., Study], fabricate: Callable[..., Results]) -> Path:
     """A results folder as a stranger sends it: its study names code, which lies in the folder."""
-    study = small_study({SITE: "own.py:Nothing"}, seeds=[1, 2, 3])
+    changes = {"set": {SITE: "own.py:Nothing"}}
+    study = small_study(arms={"baseline": {}, "own": changes}, seeds=[1, 2, 3])
     (study.folder / "own.py").write_text(CODE)
     path = fabricate(study, lambda arm, seed: 3.0 + seed / 100).path
     (path / "own.py").write_text(CODE)
     return path
 
 
-@pytest.mark.parametrize(
-    "verb", ["status", "analyse", "decide", "report", "compare", "export", "watch"]
-)
+@pytest.mark.parametrize("verb", ["status", "analyse", "decide", "report", "compare", "watch"])
 def test_verbs_that_read_run_nothing(verb: str, stranger: Path, tmp_path: Path) -> None:
     arguments = {
         "compare": ["--output", tmp_path / "c.html", stranger],
-        "export": [tmp_path / "out", "--trial", "baseline/seed-1"],
     }
     with chdir(tmp_path):
         main([verb, str(stranger), *map(str, arguments.get(verb, []))])
     assert not (stranger / "it-ran").exists()
 
 
-@pytest.mark.parametrize("verb", ["show", "plan", "register", "run", "bench", "null", "evaluate"])
+@pytest.mark.parametrize(
+    "verb", ["show", "plan", "register", "run", "bench", "null", "evaluate", "export"]
+)
 def test_verbs_that_run_name_the_code_and_refuse(
     verb: str, stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = stranger if verb == "evaluate" else stranger / "study.json"
+    target = stranger if verb in ("evaluate", "export") else stranger / "study.json"
+    more = {"null": ["--replicates", "1"], "export": ["out", "--trial", "baseline/seed-1"]}
     before = sorted(stranger.rglob("*"))
     with chdir(tmp_path):
-        code = main([verb, str(target), *(["--replicates", "1"] if verb == "null" else [])])
+        code = main([verb, str(target), *more.get(verb, [])])
     assert code == 2
     said = capsys.readouterr().err
     assert f"'own.py:Nothing', SHA-256 {hashlib.sha256(CODE.encode()).hexdigest()}" in said
@@ -87,6 +89,15 @@ def test_the_guard_stands_where_workers_start(stranger: Path) -> None:
     Pool(trusted, stranger, device="cpu", checkpoint_seconds=0)
 
 
+def test_an_own_corpus_is_custom_code(stranger: Path) -> None:
+    """It is read in the process that was called, before any worker is there."""
+    study = load_study(stranger / "study.json", {"data.corpus": "own.py:texts", "data.path": None})
+    for read in (read_data, paribus.execution.estimate):
+        with pytest.raises(ParibusError, match=r"'own\.py:texts', SHA-256"):
+            read(study)
+    assert not (stranger / "it-ran").exists()
+
+
 def test_ones_own_study_file_needs_no_word(tmp_path: Path) -> None:
     shutil.copy(Path(paribus.study.__file__).parent / "shipped" / "quickstart.toml", tmp_path)
     study = load_study(tmp_path / "quickstart.toml", {SITE: "own.py:Nothing"})
@@ -99,7 +110,7 @@ def test_installed_code_is_named_without_importing_it(stranger: Path) -> None:
     table["model"]["modules"] = {"attention": "antigravity.deep:Nothing", "mlp": "none.py:X"}
     table["probes"]["own"] = [f"p{i}.py:x" for i in range(9)]
     (stranger / "study.json").write_text(json.dumps(table))
-    with pytest.raises(ParibusError, match=r"whatever is installed .*not there.* and 7 more") as e:
+    with pytest.raises(ParibusError, match=r"whatever is installed .*not there.* and 8 more") as e:
         require_trust(load_study(stranger / "study.json"))
     assert "antigravity" not in __import__("sys").modules
     assert "none.py" in str(e.value)

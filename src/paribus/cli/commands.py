@@ -333,6 +333,7 @@ def export(
         Path | None,
         Parameter(help="Where the study file lies, if its text is named by a relative path."),
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Write a trained model as a Hugging Face folder; its logits are ours."""
     from paribus.export import export_trial
@@ -340,7 +341,7 @@ def export(
     arm, _, seed = trial.rpartition("/seed-")
     if not arm or not seed.isdecimal():
         raise ParibusError(f"--trial '{trial}' must be ARM/seed-N, such as layernorm/seed-1")
-    written = export_trial(results, arm, int(seed), out, folder=folder)
+    written = export_trial(results, arm, int(seed), out, folder=folder, trust=trust)
     console.print(f"exported: {written}", soft_wrap=True)
 
 

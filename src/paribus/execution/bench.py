@@ -13,7 +13,7 @@ from paribus.errors import ParibusError
 from paribus.execution.pool import Device, Message, Pool, default_workers
 from paribus.execution.precision import settle_precision
 from paribus.execution.stacks import default_size
-from paribus.study import Study
+from paribus.study import Study, require_trust
 
 WARM_UP_STEPS = 3
 STEPS = 25  # every probe is due as often in them as in a long run, or nearly
@@ -120,6 +120,7 @@ def bench(
         if value is not None and value < 1:
             raise ParibusError(f"{name} = {value} must be at least 1")
     steps = _steps(setting.iterations, steps)
+    require_trust(study)  # a corpus may be custom code
     load_dataset(setting.data, study.folder)
     measured, speeds = [], []
     # Every size has workers of its own: the most memory that a process ever took is its alone.

@@ -9,7 +9,7 @@ from paribus.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.pool import Device, Pool, default_workers
 from paribus.execution.precision import is_emulated, settle_precision
-from paribus.study import Study
+from paribus.study import Study, require_trust
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ def estimate(study: Study, *, workers: int | None = None, device: Device = "auto
     """Time a few steps on all workers at once, and add up. Nothing is written."""
     if workers is not None and workers < 1:
         raise ParibusError(f"workers = {workers} must be at least 1")
+    require_trust(study)  # a corpus may be custom code
     settings = {arm: study.setting(arm) for arm in study.arms}
     for data in dict.fromkeys(setting.data for setting in settings.values()):
         load_dataset(data, study.folder)

@@ -15,7 +15,7 @@ from paribus.execution.precision import settle_precision, warn_of_emulation
 from paribus.execution.stacks import default_size, plan_stacks, sharing_arms
 from paribus.execution.suite import adopt_suite, drafted_suite
 from paribus.results import ResultsFolder, registration, settle
-from paribus.study import Data, Study
+from paribus.study import Data, Study, require_trust
 from paribus.tasks import WrittenSuite
 
 # Where Linux shows a GPU that PyTorch may use: NVIDIA's, one in Windows' subsystem, AMD's.
@@ -24,6 +24,7 @@ GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 def read_data(study: Study) -> dict[Data, Dataset]:
     """The text as the study and each arm cut it; one that cannot be read is told at once."""
+    require_trust(study)  # a corpus may be custom code
     wanted = [study.data, *(study.setting(arm).data for arm in study.arms)]
     return {data: load_dataset(data, study.folder) for data in dict.fromkeys(wanted)}
 

@@ -29,13 +29,19 @@ from paribus.export.tokenizer import tokenizer_config, tokenizer_json
 from paribus.files import whole_folder, write_bytes
 from paribus.results import Results, TrialFolder, load_results
 from paribus.results.files import write_json
-from paribus.study import Setting
+from paribus.study import Setting, require_trust
 
 Where = str | os.PathLike[str]
 
 
 def export_trial(
-    results: Where, arm: str, seed: int, out: Where, *, folder: Where | None = None
+    results: Where,
+    arm: str,
+    seed: int,
+    out: Where,
+    *,
+    folder: Where | None = None,
+    trust: bool = False,
 ) -> Path:
     """Write the trained model of (arm, seed) to the new folder `out`, in Hugging Face's format.
 
@@ -45,14 +51,17 @@ def export_trial(
             by default the current one. The text is read for its vocabulary, and its digests must be
             those in the records.
 
+        trust: run the custom code that the results folder names, if it names any.
+
     Returns `out`. Logits are those of our own model up to float32 rounding. Raises ParibusError for
     an unknown or unfinished trial, changed records, another text, a module of the user's own, and
     an `out` that holds something.
     """
-    loaded, out = load_results(results), Path(out)
+    loaded, out = load_results(results, trust=trust), Path(out)
     trial = _find(loaded, arm, seed)
     setting = loaded.study.setting(arm)
     require_exportable(setting, trial.label)
+    require_trust(loaded.study)  # a corpus may be custom code
     _require_free(out)
     dataset = _dataset(loaded, trial, setting, Path(folder or Path.cwd()))
     with whole_folder(out) as partial:

@@ -18,10 +18,11 @@ SHOWN = 4  # of the files and modules, in an error
 
 
 def custom_code(study: Study) -> tuple[str, ...]:
-    """Every import path of the user's own parts that `study` names, over all arms and probes."""
+    """Every import path of the user's own parts that `study` names: corpora, modules, probes."""
     settings = [study.setting(arm) for arm in study.arms]
+    corpora = [setting.data.corpus for setting in settings if ":" in setting.data.corpus]
     modules = [path for s in settings for path in s.model.modules.model_dump().values() if path]
-    return tuple(dict.fromkeys([*modules, *study.probes.own]))
+    return tuple(dict.fromkeys([*corpora, *modules, *study.probes.own]))
 
 
 def require_trust(study: Study) -> None:
