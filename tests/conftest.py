@@ -217,6 +217,7 @@ def write_results(
                 "consumed": {"token_classes": {"alphabetic": 10}, "times_seen": [1, 2]},
                 "batch_digest": f"batches of {seed}",
                 "causality": {"training": 0.0, "evaluation": 0.0},
+                "parameters": 12_345,
                 "tokens": setting.tokens,
                 "iterations": steps,
                 "own_modules": {},

@@ -77,7 +77,7 @@ def other(value: Any) -> Any:
     if isinstance(value, (int, float)):
         return value * 3 + 1
     if isinstance(value, list):
-        return [other(inner) for inner in value]
+        return [other(inner) for inner in value] or ["something"]
     return "something else" if isinstance(value, str) else 7
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paribus.analysis.claims import check_claims
 from paribus.analysis.infer import infer
 from paribus.analysis.parts import (
     Analysis,
@@ -86,6 +87,7 @@ def analyse(results: Results) -> Analysis:
         tasks=tuple(task_contrasts(table)),
         family=_family(study, contrasts),
         left_out=tuple(left_out),
+        claim_checks=check_claims(results),
     )
 
 

@@ -239,6 +239,7 @@ class Analysis:
         tasks: the family of tasks x contrasts.
         family: the maximum-statistic sign-flip test over the primary family, a sensitivity
             analysis beside Holm; None where the contrasts have no two seeds in common.
+        claim_checks: what can be said of the study's claims beside what was measured.
     """
 
     study: Study
@@ -255,6 +256,7 @@ class Analysis:
     tasks: tuple[TaskContrast, ...]
     family: FamilySignFlip | None
     left_out: tuple[LeftOut, ...]
+    claim_checks: tuple[str, ...] = ()
 
     def contrast(self, arm: str, metric: str) -> Contrast:
         return next(c for c in self.contrasts if (c.arm, c.metric) == (arm, metric))
@@ -303,4 +305,5 @@ class Analysis:
             "tasks": [task.to_dict() for task in self.tasks],
             "family": self.family.to_dict() if self.family else None,
             "left_out": [asdict(left_out) for left_out in self.left_out],
+            "claim_checks": list(self.claim_checks),
         }

@@ -222,6 +222,8 @@ def _claims(analysis: Analysis) -> Iterator[RenderableType]:
                 numbers.mean_sd(summary.mean, summary.sd, metric.digits),
             )
     yield table
+    for check in analysis.claim_checks:
+        yield escape(check)
     yield f"[dim]claimed by {escape(claims.source)}[/]"
 
 

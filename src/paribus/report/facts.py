@@ -88,6 +88,9 @@ SITES = {
     "final_norm": "the norm after the last block",
 }
 
+# Keys of `data` that say more than where the text is from.
+OF_DATA = frozenset({"corpus", "path", "tokenizer", "seq_len", "validation_fraction"})
+
 OF_OPTIMIZERS = {
     "learning_rate": "a learning rate of {}",
     "betas": "β of {}",
@@ -157,8 +160,13 @@ class Facts:
         words = called("corpus", self.data["corpus"])
         if self.data["corpus"] not in WORDS["corpus"]:
             words = f"the corpus {words}"
-        if self.data["path"] is not None:
-            words += f" (“{self.data['path']}”)"
+        about = [f"“{self.data['path']}”"] if self.data["path"] is not None else []
+        about += [
+            f"{key} {_plain(value)}"
+            for key, value in self.data.items()
+            if key not in OF_DATA and value is not None
+        ]
+        words += f" ({', '.join(about)})" if about else ""
         return f"{words}, {self.tokenizer}"
 
     @property
@@ -393,7 +401,7 @@ class Facts:
 
 # Keys, or the beginnings of keys, that some sentence above is about.
 TOLD = (
-    *("data.corpus", "data.path", "data.tokenizer", "data.seq_len", "data.validation_fraction"),
+    "data.",
     *("model.n_layer", "model.n_head", "model.d_model", "model.mlp_ratio", "model.bias"),
     *("model.norm_eps", "model.embedding.norm", "model.embedding.norm_at", "model.embedding.eps"),
     *("model.init.std", "model.init.token_std", "model.init.position_std", "model.init.salt"),

@@ -135,7 +135,8 @@ def claims(analysis: Analysis) -> Table | None:
                     numbers.mean_sd(summary.mean, summary.sd, metric.digits),
                 )
             )
-    caption = f"Claimed by {study.claims.source}, and measured here: mean (SD)."
+    checks = "".join(f" {check}" for check in analysis.claim_checks)
+    caption = f"Claimed by {study.claims.source}, and measured here: mean (SD).{checks}"
     head = ("metric", "arm", "claimed", "measured")
     return Table("claims", caption, head, tuple(rows), frozenset({"metric", "arm"}))
 

@@ -156,12 +156,19 @@ class Claim(Spec):
     metric: str
     mean: float
     sd: float | None = None
+    items: Annotated[int, Field(gt=0)] | None = None
+    """Of a share: how many items it is of. Then it is checked whether it can be."""
+    digits: Annotated[int, Field(ge=0, le=12)] | None = None
+    """Decimal digits that were reported; None is as many as `mean` has, without zeros at its
+    end."""
 
 
 class Claims(Spec):
     """Reported values and where they come from."""
 
     source: Prose
+    parameters: Annotated[int, Field(gt=0)] | None = None
+    """What was reported of the model's size, as a number of parameters."""
     values: Annotated[tuple[Claim, ...], Field(strict=False, max_length=MOST_ENTRIES)]
 
 

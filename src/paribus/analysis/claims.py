@@ -1,0 +1,68 @@
+"""What can be said of reported values without training anything: do they fit, and can they be?"""
+
+from __future__ import annotations
+
+from paribus.results import Results
+from paribus.statistics.granularity import granularity
+from paribus.study import METRICS
+from paribus.study.study import Claim
+
+SHARE = "share"
+FITS = 0.05  # a model is of the size that was reported where it differs by at most so much of it
+
+
+def check_claims(results: Results) -> tuple[str, ...]:
+    """A sentence for each check of the study's claims: sizes of models, granularity of shares."""
+    claims = results.study.claims
+    if claims is None:
+        return ()
+    sizes = _sizes(results, claims.parameters) if claims.parameters else []
+    shares = [check_share(claim) for claim in claims.values if claim.items is not None]
+    return tuple(dict.fromkeys([*sizes, *filter(None, shares)]))
+
+
+def check_share(claim: Claim) -> str:
+    """Whether a share of so many items can have been reported so; empty for other metrics."""
+    metric = METRICS[claim.metric]
+    if metric.unit != SHARE or claim.items is None or not 0 <= claim.mean <= 1:
+        return ""
+    digits = claim.digits if claim.digits is not None else _digits(claim.mean)
+    found, written = granularity(claim.mean, claim.items, digits), f"{claim.mean:.{digits}f}"
+    if not found.possible:
+        near = found.nearest / claim.items
+        return (
+            f"A {metric.label} of {written} is no share of {claim.items} items: the nearest, "
+            f"{found.nearest} of {claim.items}, is {near:.{digits}f}."
+        )
+    first, last = found.counts[0], found.counts[-1]
+    counts = f"{first}" if first == last else f"{first} to {last}"
+    return f"A {metric.label} of {written} is {counts} of {claim.items} items."
+
+
+def _sizes(results: Results, reported: int) -> list[str]:
+    """Which of the claimed arms have a model of the reported size, as far as their trials tell."""
+    claims = results.study.claims
+    arms = dict.fromkeys(arm for claim in (claims.values if claims else ()) for arm in claim.arms)
+    found: dict[int, list[str]] = {}
+    for arm in arms:
+        sizes = [trial["parameters"] for (name, _), trial in results.trials.items() if name == arm]
+        if sizes:
+            found.setdefault(sizes[0], []).append(arm)
+    return [
+        f"The reported {reported:,} parameters {_fit(size, reported)} {_some(names)}: {size:,}."
+        for size, names in found.items()
+    ]
+
+
+def _fit(size: int, reported: int) -> str:
+    return "fit" if abs(size - reported) <= FITS * reported else "do not fit"
+
+
+def _some(names: list[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _digits(value: float) -> int:
+    text = f"{value:.12f}".rstrip("0")
+    return len(text.partition(".")[2])
