@@ -93,7 +93,7 @@ NOTHING = """
 from torch import nn
 
 class Nothing(nn.Identity):
-    def __init__(self, setting, vocab_size):
+    def __init__(self, model):
         super().__init__()
 """
 

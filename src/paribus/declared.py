@@ -17,6 +17,9 @@ class _Named(Protocol):
 
 T = TypeVar("T", bound=_Named)
 
+# The attribute of a class that says what it declares; functions are made what they declare.
+DECLARED = "__declared__"
+
 
 def declared(package: str, kind: type[T]) -> dict[str, T]:
     """Every `kind` in the modules of `package`, by name; in the order of files, then of lines.
@@ -27,6 +30,8 @@ def declared(package: str, kind: type[T]) -> dict[str, T]:
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
         module = importlib.import_module(f"{package}.{info.name}")
         for value in vars(module).values():
+            if isinstance(value, type):
+                value = vars(value).get(DECLARED)  # not what it inherits
             if isinstance(value, kind) and found.setdefault(value.name, value) is not value:
                 raise ValueError(
                     f"{kind.__name__.lower()} '{value.name}' is there twice, again in {info.name}"

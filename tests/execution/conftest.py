@@ -54,13 +54,13 @@ from torch import nn
 print('a library that talks')
 
 class Quiet(nn.RMSNorm):
-    def __init__(self, setting, vocab_size):
-        super().__init__(setting.model.d_model)
+    def __init__(self, model):
+        super().__init__(model.d_model)
 
 class Masked(nn.LayerNorm):
     '''nanoGPT keeps its causal mask as a buffer: no parameter, and none of our business.'''
-    def __init__(self, setting, vocab_size):
-        super().__init__(setting.model.d_model)
+    def __init__(self, model):
+        super().__init__(model.d_model)
         self.register_buffer('mask', torch.ones(1))
     def forward(self, x):
         return super().forward(x) * self.mask

@@ -91,7 +91,7 @@ def test_bad_input_is_refused(small_study: Maker) -> None:
     (study.folder / "ideas.py").write_text(
         "from torch import nn\n"
         "class Fails(nn.Identity):\n"
-        "    def __init__(self, setting, vocab_size): super().__init__()\n"
+        "    def __init__(self, model): super().__init__()\n"
         "    def forward(self, x): raise RuntimeError('no')\n"
     )
     with pytest.raises(ParibusError, match="arm 'baseline' fails in a dry run"):

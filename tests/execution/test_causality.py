@@ -27,7 +27,8 @@ CHEAT = """
 import torch
 import torch.nn.functional as F
 from torch import nn
-from paribus.model.gpt import MLP, Attention
+from paribus.model import Attention
+from paribus.model.mlps.gelu import GELU as MLP
 from paribus.model.embedding import Embedding
 
 MEMORY, CALLS = {}, [0]
@@ -36,10 +37,10 @@ def future(x):
     return F.pad(x[:, 1:], (0, 0, 0, 1))
 
 class Cheat(MLP):
-    def __init__(self, setting, vocab_size):
-        super().__init__(setting, vocab_size)
-        self.conv = nn.Conv1d(setting.model.d_model, setting.model.d_model, 3, padding=1)
-        self.batch_norm = nn.BatchNorm1d(setting.model.d_model, track_running_stats=False)
+    def __init__(self, model):
+        super().__init__(model)
+        self.conv = nn.Conv1d(model.d_model, model.d_model, 3, padding=1)
+        self.batch_norm = nn.BatchNorm1d(model.d_model, track_running_stats=False)
         self.gate = nn.Parameter(torch.zeros(()))
     def forward(self, x):
         B, T, D = x.shape

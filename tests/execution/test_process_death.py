@@ -26,7 +26,7 @@ import os, time
 from torch import nn
 
 class Slow(nn.Identity):
-    def __init__(self, setting, vocab_size):
+    def __init__(self, model):
         super().__init__()
     def forward(self, x):
         if os.path.exists(os.environ["SLOW"] + (".train" if self.training else ".eval")):

@@ -148,7 +148,7 @@ def test_what_cannot_work_is_told_before_anything_is_written(
     (tmp_path / "ideas.py").write_text(
         "from torch import nn\n"
         "class Doubles(nn.Identity):\n"
-        "    def __init__(self, setting, vocab_size): super().__init__()\n"
+        "    def __init__(self, model): super().__init__()\n"
         "    def forward(self, x): return x.repeat(1, 1, 2)\n"
     )
     study = small_study(
@@ -193,7 +193,7 @@ def test_what_fails_in_a_stack_fails_in_the_dry_run(small_study: Maker, tmp_path
     (tmp_path / "ideas.py").write_text(
         "from torch import nn\n"
         "class Branches(nn.LayerNorm):\n"
-        "    def __init__(self, setting, vocab_size): super().__init__(setting.model.d_model)\n"
+        "    def __init__(self, model): super().__init__(model.d_model)\n"
         "    def forward(self, x): return super().forward(x) if self.weight.sum() > 0 else x\n"
     )
     arms = {"baseline": {}, "own": {"set": {"model.modules.final_norm": "ideas.py:Branches"}}}

@@ -12,7 +12,7 @@ import torch
 
 import paribus
 from paribus.data import Dataset, load_dataset
-from paribus.model import GPT, build_model, embedding_norm_names, load_parameters
+from paribus.model import GPT, build_model, load_parameters, parts
 from paribus.results import Results
 from paribus.study import parse_study
 
@@ -30,7 +30,7 @@ def text(n_lines: int = 120) -> str:
 
 ARMS: dict[str, Any] = {"baseline": {}} | {
     norm.replace("_", "-"): {"set": {"model.embedding.norm": norm}}
-    for norm in embedding_norm_names()
+    for norm in parts("norms")
     if norm != "none"
 }
 ARMS |= {
@@ -38,7 +38,7 @@ ARMS |= {
     for name, arm in ARMS.items()
     if arm
 }
-ARMS["no-bias"] = {"set": {"model.bias": False, "model.mlp_ratio": 2, "model.norm_eps": 1e-3}}
+ARMS["no-bias"] = {"set": {"model.bias": False, "model.mlp.ratio": 2, "model.norm.eps": 1e-3}}
 ARMS["eps"] = {"set": {"model.embedding.norm": "layernorm", "model.embedding.eps": 0.01}}
 
 

@@ -15,7 +15,7 @@ import torch
 import transformers
 
 from paribus.export.gpt2 import EMBEDDING_NORMS
-from paribus.model import embedding_norm_names
+from paribus.model import parts
 
 from .conftest import ARMS, Trained
 
@@ -28,7 +28,7 @@ def load(folder: Path, arm: str) -> Any:
 
 
 def test_every_norm_that_ships_can_be_exported() -> None:
-    assert {"none", *EMBEDDING_NORMS} == set(embedding_norm_names())
+    assert {"none", *EMBEDDING_NORMS} == set(parts("norms"))
 
 
 @pytest.mark.parametrize("arm", ARMS)

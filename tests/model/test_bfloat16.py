@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from paribus.model.gpt import Attention
+from paribus.model import Attention, ModelConfig
 from paribus.study import Data, Model, Setting, Training
 
 B, T, D, H, V = 3, 24, 32, 4, 41
@@ -21,7 +21,8 @@ SETTING = Setting(
 def attention(dropout: float = 0.0) -> tuple[Attention, torch.Tensor]:
     """The same weights and the same input every time."""
     training = SETTING.training.model_copy(update={"dropout": dropout})
-    layer = Attention(SETTING.model_copy(update={"training": training}), V).train()
+    setting = SETTING.model_copy(update={"training": training})
+    layer = Attention(ModelConfig.of(setting, V)).train()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in layer.parameters():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from paribus.errors import ParibusError
-from paribus.model import build_model, embedding_norm_names, initial_parameters
+from paribus.model import build_model, initial_parameters, parts
 from paribus.study import Data, Embedding, Init, Model, Setting, Training
 
 D, T, V = 128, 16, 40
@@ -62,7 +62,7 @@ FORMULAS = {
 
 
 def test_every_norm_has_a_formula_here() -> None:
-    assert set(FORMULAS) == set(embedding_norm_names())
+    assert set(FORMULAS) == set(parts("norms"))
 
 
 @pytest.mark.parametrize("norm", FORMULAS)

@@ -66,9 +66,9 @@ from torch import nn
 
 class ScaledNorm(nn.Module):
     """A norm with a learned temperature, and an init of its own for one parameter."""
-    def __init__(self, setting, vocab_size):
+    def __init__(self, model):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(setting.model.d_model))
+        self.weight = nn.Parameter(torch.empty(model.d_model))
         self.temperature = nn.Parameter(torch.full((), 0.5))
     def init_parameter(self, name, shape, rng):
         return rng.uniform(1.0, 2.0, shape) if name == "weight" else None
@@ -161,8 +161,8 @@ def test_source_digests_follow_the_source(
     assert source_digests(modules, study.folder) == before  # not a part of it
     (tmp_path / "ideas.py").write_text(OWN.replace("0.5", "0.25"))
     assert source_digests(modules, study.folder) != before
-    packaged = small_study({"model.modules.mlp": "paribus.model.gpt:MLP"}).model.modules
-    assert "paribus/model/gpt.py" in source_digests(packaged, tmp_path)["mlp"]
+    packaged = small_study({"model.modules.mlp": "paribus.model.mlps.gelu:GELU"}).model.modules
+    assert "paribus/model/mlps/gelu.py" in source_digests(packaged, tmp_path)["mlp"]
     missing = small_study({"model.modules.mlp": "no_such_package:MLP"}).model.modules
     with pytest.raises(ParibusError, match="no module named"):
         source_digests(missing, tmp_path)

@@ -25,7 +25,7 @@ from torch import nn
 class Silent(nn.Module):
     """The built-in MLP with other names, as anybody would write it first: nothing is declared."""
 
-    def __init__(self, setting, vocab_size):
+    def __init__(self, model):
         super().__init__()
         self.w1, self.w2 = nn.Linear(16, 64), nn.Linear(64, 16)
 
@@ -47,7 +47,7 @@ class NotATuple(Silent):
 class Whitening(nn.Module):
     undecayed = ("mixing",)
 
-    def __init__(self, setting, vocab_size):
+    def __init__(self, model):
         super().__init__()
         self.mixing = nn.Linear(16, 16)
         self.rest = nn.Linear(16, 16)

@@ -192,7 +192,10 @@ def logits(measure: Any) -> None:
 
 def attention_logits(measure: Any) -> None:
     qkv = [numbers(2, 2, 3, 12) for _ in range(2)]
-    paths = {f"blocks.{i}.attention.qkv": x for i, x in enumerate(qkv)}
+    paths = {
+        f"blocks.{i}.attention.query_key": x[..., :8].unflatten(-1, (4, 2)).transpose(2, 3)
+        for i, x in enumerate(qkv)
+    }
     values = measure(view(outputs=paths))
     for replica, block in itertools.product(range(2), range(2)):
         q, k = (

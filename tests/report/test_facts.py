@@ -35,7 +35,8 @@ FULL = {
 }
 ARMS = {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}}
 # The other way to state what training.iterations does.
-WITHOUT_EFFECT = {"training.tokens"}
+OF_OTHER_PARTS = {"model.mlp.match_parameters", "model.positions.theta"}
+WITHOUT_EFFECT = {"model.preset", *OF_OTHER_PARTS, "training.tokens"}
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +95,20 @@ def test_every_key_of_the_setting_is_in_some_sentence(recorded: Material, key: s
     old = flatten(recorded.facts.trial["setting"])[key]
     mutated = changed_record(recorded, lambda trial: at(trial["setting"], key, other(old)))
     before, after = sentences(recorded), sentences(mutated)
+    assert set(before) ^ set(after), f"no sentence of the paper depends on {key}"
+
+
+@pytest.mark.parametrize("key", sorted(OF_OTHER_PARTS))
+def test_what_only_some_parts_have_is_told_of_those(recorded: Material, key: str) -> None:
+    def gated(trial: dict[str, Any]) -> None:
+        at(trial["setting"], "model.mlp.kind", "swiglu")
+        at(trial["setting"], "model.positions.kind", "rotary")
+
+    def changed(trial: dict[str, Any]) -> None:
+        gated(trial)
+        at(trial["setting"], key, other(flatten(trial["setting"])[key]))
+
+    before, after = (sentences(changed_record(recorded, change)) for change in (gated, changed))
     assert set(before) ^ set(after), f"no sentence of the paper depends on {key}"
 
 

@@ -21,7 +21,7 @@ from paribus.study.bounds import MOST_PARAMETERS, matrix_parameters
     [
         ("model.n_layer", 10**6, "must be less than or equal to 1000"),
         ("model.d_model", 10**9, "must be less than or equal to 65536"),
-        ("model.mlp_ratio", 10**9, "must be less than or equal to 64"),
+        ("model.mlp.ratio", 10**9, "must be less than or equal to 64"),
         ("training.batch_size", 10**12, "must be less than or equal to 1048576"),
         ("data.seq_len", 10**12, "must be less than or equal to 1048576"),
         ("training.iterations", 10**12, "must be less than or equal to 10000000"),
@@ -98,7 +98,7 @@ def _require_equal(study: Study, arm: str) -> None:
 
 
 def test_the_arithmetic_holds_for_other_shapes() -> None:
-    shape = {"model.n_layer": 3, "model.d_model": 48, "model.n_head": 3, "model.mlp_ratio": 2}
+    shape = {"model.n_layer": 3, "model.d_model": 48, "model.n_head": 3, "model.mlp.ratio": 2}
     study = load_study("quickstart", shape | {"data.seq_len": 40, "model.bias": False})
     _require_equal(study, "baseline")
 

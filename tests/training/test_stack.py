@@ -89,13 +89,16 @@ def test_other_differences_do_not_share_a_stack(
         Trainer(settings, [1, 1], small_dataset)
 
 
-def test_own_modules_may_read_anything(small_study: Callable[..., Study]) -> None:
-    key = "training.optimizer.learning_rate"
-    plain = [small_study({key: rate}).setting("baseline") for rate in (1e-3, 2e-3)]
-    assert plain[0].common == plain[1].common
+def test_own_modules_share_a_stack_unless_they_start_differently(
+    small_study: Callable[..., Study],
+) -> None:
+    """An own module is built from the model's part of a setting: it cannot read the rest."""
     own = {"model.modules.mlp": "somewhere:MLP"}
-    settings = [small_study({key: rate} | own).setting("baseline") for rate in (1e-3, 2e-3)]
-    assert settings[0].common != settings[1].common
+    for key, shared in (("training.optimizer.learning_rate", True), ("model.init.std", False)):
+        plain = [small_study({key: value}).setting("baseline") for value in (1e-3, 2e-3)]
+        assert plain[0].common == plain[1].common
+        owned = [small_study({key: v} | own).setting("baseline") for v in (1e-3, 2e-3)]
+        assert (owned[0].common == owned[1].common) == shared
 
 
 def test_a_schedule_that_ends_with_its_warmup(stack_of: Callable[..., Trainer]) -> None:

@@ -32,7 +32,7 @@ def parameters(
         gone = [row.name for row in known if row.name not in names]
         title = f"parameters of {arm}" + (f", where not those of {reference}" if reference else "")
         table = table_of(*COLUMNS, title=escape(title), right=("x", "decay"))
-        table.padding = (0, 1, 0, 0)
+        table.padding, table.columns[0].no_wrap = (0, 1, 0, 0), True
         for row in new:
             table.add_row(
                 row.name,

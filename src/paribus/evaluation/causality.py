@@ -68,7 +68,7 @@ def rounding(setting: Setting, dtype: torch.dtype = torch.float32) -> float:
     channels of `quickstart` and logits of 10 that is 5e-4 nats.
     """
     model = setting.model
-    longest = max(model.mlp_ratio * model.d_model, setting.data.seq_len)
+    longest = max(model.mlp.ratio * model.d_model, setting.data.seq_len)
     return torch.finfo(dtype).eps * (model.n_layer + 1) * math.sqrt(longest)
 
 

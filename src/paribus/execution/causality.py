@@ -198,7 +198,7 @@ def _named(setting: Setting, path: str) -> str:
         return ""
     part = path.split(".")[-1]
     site = "block_norm" if part in ("attention_norm", "mlp_norm") else part
-    own = setting.model.modules.model_dump()[site]
+    own = setting.model.modules.named.get(site)
     return f", model.modules.{site} = '{own}' (at {path})" if own else f", at {path}"
 
 

@@ -107,7 +107,7 @@ def _require_repeatable(arm: str, setting: Setting, stack: Trainer, other: Train
     for again in results[1:]:
         differing = _differing(results[0], again)
         if differing:
-            own = [f"{s} = '{p}'" for s, p in setting.model.modules.model_dump().items() if p]
+            own = [f"{s} = '{p}'" for s, p in setting.model.modules.named.items()]
             suspects = f" ({', '.join(own)})" if own else ""
             raise ParibusError(
                 f"arm '{arm}': a step made twice from the same state gives other bits "

@@ -23,7 +23,7 @@ def require_room(setting: Setting, vocab_size: int, device: torch.device, arm: s
     A model with modules of the user's own is not judged: they may be smaller than ours.
     """
     free = free_memory(device)
-    if free is None or any(setting.model.modules.model_dump().values()):
+    if free is None or setting.model.modules.named:
         return
     parameters = matrix_parameters(setting, vocab_size)
     if parameters * BYTES_PER_PARAMETER > free:

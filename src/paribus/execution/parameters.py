@@ -74,6 +74,6 @@ def _model(study: Study, arm: str) -> GPT:
     require_trust(study)
     setting = study.setting(arm)
     vocab_size = load_dataset(setting.data, study.folder).vocab_size
-    own = any(setting.model.modules.model_dump().values())
+    own = setting.model.modules.named
     # A user's `init_parameter` may look at its module, so that has to hold values.
     return build_model(setting, vocab_size, study.folder, device="cpu" if own else "meta")

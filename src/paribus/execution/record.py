@@ -18,7 +18,7 @@ from paribus.evaluation import Evaluation, Predictions, evaluate_heldout, predic
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
 from paribus.execution.causality import require_causal_reading
 from paribus.execution.environment import environment
-from paribus.model import build_model, load_parameters
+from paribus.model import build_model, describe_parts, load_parameters
 from paribus.results import TrialFolder
 from paribus.results.files import write_table
 from paribus.study import Setting, Study, probe_digests, source_digests
@@ -64,6 +64,7 @@ def record(
         "arm": folder.arm,
         "seed": folder.seed,
         "setting": setting.model_dump(mode="json"),
+        "parts": describe_parts(setting.model),
         "own_modules": source_digests(setting.model.modules, study.folder),
         "own_probes": probe_digests(study.probes.own, study.folder),
         "probes": {probe.name: {"every": probe.every} for probe in stack.probes},

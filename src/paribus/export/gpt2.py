@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from paribus.errors import ParibusError
-from paribus.model import embedding_norm_class
+from paribus.model import build_model
 from paribus.study import Setting
 
 # What `modeling_paribus.py` can build.
@@ -31,7 +31,7 @@ NAMES = {
 
 def require_exportable(setting: Setting, label: str) -> None:
     """Raise ParibusError where the model has parts that the exported code does not know."""
-    own = {site: path for site, path in setting.model.modules.model_dump().items() if path}
+    own = setting.model.modules.named
     if own:
         site, path = next(iter(own.items()))
         raise ParibusError(
@@ -63,9 +63,9 @@ def gpt2_config(setting: Setting, vocab_size: int, end_of_document: int | None) 
         "n_embd": model.d_model,
         "n_layer": model.n_layer,
         "n_head": model.n_head,
-        "n_inner": model.mlp_ratio * model.d_model,
+        "n_inner": model.mlp.ratio * model.d_model,
         "activation_function": "gelu",  # the exact one; GPT-2's own is the tanh approximation
-        "layer_norm_epsilon": model.norm_eps,
+        "layer_norm_epsilon": model.norm.eps or 1e-5,
         "initializer_range": model.init.std,
         "resid_pdrop": dropout,
         "embd_pdrop": dropout,
@@ -82,7 +82,7 @@ def gpt2_config(setting: Setting, vocab_size: int, end_of_document: int | None) 
 def _with_norm(setting: Setting) -> dict[str, Any]:
     module = MODEL_CODE.removesuffix(".py")
     # The constants of a norm are the module's own business, so they are asked of the module.
-    norm = embedding_norm_class(setting.model.embedding.norm)(setting)
+    norm = build_model(setting, 1).embedding.norm
     scale = getattr(norm, "scale", None)
     return {
         "model_type": "paribus",

@@ -1,5 +1,6 @@
-"""The model: the whole GPT on one page, its embedding stage, and initial weights by name."""
+"""The model: the whole GPT on one page, its parts one file each, and initial weights by name."""
 
+from paribus.model.attention import Attention, visible
 from paribus.model.build import (
     build_model,
     count_parameters,
@@ -8,9 +9,9 @@ from paribus.model.build import (
     weight_shapes,
 )
 from paribus.model.cache import KeyValueCache
+from paribus.model.config import ModelConfig
 from paribus.model.dropout import Dropout
-from paribus.model.embedding_norms import embedding_norm, embedding_norm_class, embedding_norm_names
-from paribus.model.gpt import GPT
+from paribus.model.gpt import GPT, positions
 from paribus.model.initialization import (
     InitialParameter,
     InitialRule,
@@ -19,6 +20,7 @@ from paribus.model.initialization import (
     require_initializers,
 )
 from paribus.model.observe import EVERY_BLOCK, LOGITS, Column, Probe, StepView, capture, is_there
+from paribus.model.parts import Part, describe_parts, find_part, part, parts
 from paribus.model.rows import Rows, role
 from paribus.model.uses import ParameterUse, parameter_uses, undeclared_projections
 
@@ -26,29 +28,35 @@ __all__ = [
     "EVERY_BLOCK",
     "GPT",
     "LOGITS",
+    "Attention",
     "Column",
     "Dropout",
     "InitialParameter",
     "InitialRule",
     "KeyValueCache",
+    "ModelConfig",
     "ParameterUse",
+    "Part",
     "Probe",
     "Rows",
     "StepView",
     "build_model",
     "capture",
     "count_parameters",
-    "embedding_norm",
-    "embedding_norm_class",
-    "embedding_norm_names",
+    "describe_parts",
+    "find_part",
     "initial_parameters",
     "initial_rules",
     "is_there",
     "load_parameters",
     "parameter_uses",
+    "part",
+    "parts",
+    "positions",
     "require_initializers",
     "role",
     "training_flops_per_token",
     "undeclared_projections",
+    "visible",
     "weight_shapes",
 ]

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from paribus.model.config import ModelConfig
 from paribus.model.gpt import GPT
+from paribus.model.uses import parameter_uses
 from paribus.study import Setting
 
 
@@ -27,7 +29,7 @@ def build_model(
     """
     with torch.random.fork_rng(devices=[]), torch.device(device):
         torch.manual_seed(constructor_seed)
-        return GPT(setting, vocab_size, folder)
+        return GPT(ModelConfig.of(setting, vocab_size), folder)
 
 
 @torch.no_grad()
@@ -44,7 +46,7 @@ def load_parameters(model: GPT, weights: Mapping[str, np.ndarray]) -> None:
 
 
 def count_parameters(setting: Setting, vocab_size: int, folder: Path | None = None) -> int:
-    """Trainable parameters, the tied head counted once."""
+    """Trainable parameters, a tied head counted once."""
     model = build_model(setting, vocab_size, folder, device="meta")
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -54,14 +56,16 @@ def weight_shapes(
 ) -> dict[str, tuple[int, int]]:
     """{parameter name: (outputs N, inputs K)} of every matrix that each token is multiplied with.
 
-    The position table is looked up, not multiplied; the token table is multiplied once, as the
-    head. A user's own module is taken to use each of its matrices once.
+    Tables are looked up, not multiplied, but for that of tokens as a tied head. A user's own
+    module is taken to use each of its matrices once.
     """
     model = build_model(setting, vocab_size, folder, device="meta")
+    uses = parameter_uses(model)
+    head = "embedding.tokens.weight" if setting.model.head.tied else None
     return {
         name: (parameter.numel() // parameter.shape[-1], parameter.shape[-1])
         for name, parameter in model.named_parameters()
-        if parameter.ndim >= 2 and name != "embedding.positions.weight"
+        if parameter.ndim >= 2 and (not uses[name].table or name == head)
     }
 
 

@@ -5,7 +5,6 @@ Axes: B batch, H heads, S positions read so far, K channels of a head.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 
@@ -41,11 +40,6 @@ class KeyValueCache:
                 copy.append(layer, *(store[index, :, : self.length] for store in held))
         copy.advance(self.length)
         return copy
-
-    def mask(self, T: int, device: torch.device) -> Tensor:
-        """[T, S] which positions each of T new ones may look at."""
-        S = self.length + T
-        return torch.ones(T, S, dtype=torch.bool, device=device).tril(self.length)
 
     def advance(self, T: int) -> None:
         """All layers have appended T positions."""

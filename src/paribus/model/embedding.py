@@ -5,30 +5,32 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from paribus.model.config import ModelConfig
 from paribus.model.dropout import Dropout
-from paribus.model.embedding_norms import embedding_norm_class
-from paribus.study import Setting
+from paribus.model.parts import find_part
 
 
 class Embedding(nn.Module):
     """tokens_BT -> norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p): [B, T, D].
 
-    The first token stands at position `start`.
+    The first token stands at position `start`. Positions that do not stand here are not added.
     """
 
     undecayed = ("norm",)
 
-    def __init__(self, setting: Setting, vocab_size: int) -> None:
+    def __init__(self, model: ModelConfig, positions: nn.Module | None = None) -> None:
         super().__init__()
-        d_model = setting.model.d_model
-        self.tokens = nn.Embedding(vocab_size, d_model)
-        self.positions = nn.Embedding(setting.data.seq_len, d_model)
-        self.norm = embedding_norm_class(setting.model.embedding.norm)(setting)
-        self.norm_at = setting.model.embedding.norm_at
-        self.dropout = Dropout(setting.training.dropout)
+        self.tokens = nn.Embedding(model.vocab_size, model.d_model)
+        self.positions = positions
+        norm = find_part("norms", model.embedding.norm, "model.embedding.norm").module
+        self.norm = norm(model, model.d_model, model.embedding.eps, True)
+        self.norm_at = model.embedding.norm_at
+        self.dropout = Dropout(model.dropout)
 
     def forward(self, tokens_BT: Tensor, start: int = 0) -> Tensor:
         tokens_BTD = self.tokens(tokens_BT)
+        if self.positions is None:
+            return self.dropout(self.norm(tokens_BTD))
         end = start + tokens_BT.shape[-1]
         positions_TD = self.positions(torch.arange(start, end, device=tokens_BT.device))
         if self.norm_at == "tokens":

@@ -151,7 +151,7 @@ def is_there(probe: Probe, model: nn.Module, setting: Setting) -> bool:
 
     Raises ParibusError where a module is missing that no own module has taken the place of.
     """
-    own = [site for site, path in setting.model.modules.model_dump().items() if path]
+    own = setting.model.modules.named
     for path in probe.paths(setting):
         try:
             model.get_submodule(path)

@@ -1,7 +1,8 @@
 """The user's own modules, by import path.
 
-Every site's class is built as `Class(setting, vocab_size)` and has the forward of what it replaces
-(see `gpt.py`). An own embedding stage also has `tokens`, an `nn.Embedding` that the head shares.
+Every site's class is built as `Class(model)`, with a `ModelConfig`, and has the forward of what it
+replaces (see `gpt.py`). An own embedding stage also has `tokens`, an `nn.Embedding` that a tied
+head shares.
 """
 
 from __future__ import annotations
@@ -13,11 +14,8 @@ from torch import nn
 from paribus.study.importing import load_own
 
 
-def site_class(path: str | None, site: str, folder: Path) -> type[nn.Module] | None:
-    """The class that `path` names for `site`; None where there is no path."""
-    if path is None:
-        return None
-    where = f"model.modules.{site} = '{path}'"
+def module_class(path: str, where: str, folder: Path) -> type[nn.Module]:
+    """The class that `path` names; `where` says who names it. Raises ParibusError."""
     return load_own(path, where, "nn.Module", _is_module_class, folder)
 
 

@@ -70,8 +70,8 @@ def undeclared_projections(model: nn.Module, setting: Setting) -> list[str]:
     if not setting.model.init.scale_residual:
         return []
     lines = []
-    for site, path in setting.model.modules.model_dump().items():
-        part = getattr(model.get_submodule("blocks.0"), site, None) if path else None
+    for site, path in setting.model.modules.named.items():
+        part = getattr(model.get_submodule("blocks.0"), site, None)
         if not isinstance(part, nn.Module) or any(hasattr(m, RESIDUAL) for m in part.modules()):
             continue
         widths = {

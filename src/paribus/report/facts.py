@@ -213,7 +213,7 @@ class Facts:
             parts.append("before each sub-layer" if pre else "after each residual sum")
         if "final_norm" not in self.own and pre:
             parts.append("after the last block")
-        eps = self._model.get("norm_eps", self._model["norm.eps"])
+        eps = self._model["norm.eps"]
         about = "" if eps is None else f" (ε of {_plain(eps)})"
         return f"{name} {' and '.join(parts)}{about}" if parts else ""
 
@@ -234,7 +234,7 @@ class Facts:
         if "attention" not in self.own:
             told[0] += f" with {self._attention}"
         if "mlp" not in self.own:
-            ratio = model.get("mlp_ratio", model.get("mlp.ratio"))
+            ratio = model["mlp.ratio"]
             matched = model["mlp.kind"] == "swiglu" and model.get("mlp.match_parameters")
             told.append(
                 f"an MLP of {ratio} times the width with {called('mlp', model['mlp.kind'])}"
@@ -402,8 +402,8 @@ class Facts:
 # Keys, or the beginnings of keys, that some sentence above is about.
 TOLD = (
     "data.",
-    *("model.n_layer", "model.n_head", "model.d_model", "model.mlp_ratio", "model.bias"),
-    *("model.norm_eps", "model.embedding.norm", "model.embedding.norm_at", "model.embedding.eps"),
+    *("model.n_layer", "model.n_head", "model.d_model", "model.bias", "model.preset"),
+    *("model.embedding.norm", "model.embedding.norm_at", "model.embedding.eps"),
     *("model.init.std", "model.init.token_std", "model.init.position_std", "model.init.salt"),
     *("model.init.scale_residual", "model.modules."),
     *(f"model.{key}" for key in BUILT_IN),

@@ -40,14 +40,20 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 def matrix_parameters(setting: Setting, vocab_size: int) -> int:
-    """Parameters in the matrices of a model of our own parts, the tied head counted once.
+    """Parameters in the matrices of a model of our own parts, a tied head counted once.
 
-    n_layer (4 D^2 + 2 mlp_ratio D^2) in the blocks, (V + seq_len) D in the two tables. Biases and
-    gains come on top, and are less than a per cent of any model worth training.
+    In a block 2 D^2 (1 + G / H) for attention with G of H heads for keys and values, and
+    2 ratio D^2 for an MLP, or 3 where a gated one is not matched; V D for tokens and for a head of
+    its own, seq_len D for learned positions. Biases and gains come on top, and are less than a per
+    cent of any model worth training.
     """
     model, D = setting.model, setting.model.d_model
-    blocks = model.n_layer * (4 + 2 * model.mlp_ratio) * D**2
-    return blocks + (vocab_size + setting.data.seq_len) * D
+    attention = 2 * D**2 + 2 * D * model.n_kv_head * model.head_width
+    mlp = (2 if model.mlp.match_parameters else 3) * model.mlp.ratio * D**2
+    tables = vocab_size * (1 if model.head.tied else 2)
+    if model.positions.kind == "learned":
+        tables += setting.data.seq_len
+    return model.n_layer * (attention + mlp) + tables * D
 
 
 def why_too_large(setting: Setting) -> str:
@@ -56,7 +62,7 @@ def why_too_large(setting: Setting) -> str:
     if parameters > MOST_PARAMETERS:
         return (
             f"model: n_layer = {setting.model.n_layer}, d_model = {setting.model.d_model}, "
-            f"mlp_ratio = {setting.model.mlp_ratio} and seq_len = {setting.data.seq_len} are "
+            f"mlp.ratio = {setting.model.mlp.ratio} and seq_len = {setting.data.seq_len} are "
             f"{parameters:,} parameters; a model may have {MOST_PARAMETERS:,}"
         )
     if setting.tokens_per_step > MOST_TOKENS_PER_STEP:

@@ -18,7 +18,7 @@ def source_digests(modules: Modules, folder: Path) -> dict[str, Sources]:
     Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`. Raises
     ParibusError where there is no such source.
     """
-    named = {site: path for site, path in modules.model_dump().items() if path is not None}
+    named = modules.named
     return _digests(named, "model.modules.{}", folder)
 
 

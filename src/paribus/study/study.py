@@ -25,6 +25,7 @@ from paribus.study.bounds import (
 from paribus.study.canonical import changes, digest
 from paribus.study.explain import explain
 from paribus.study.metrics import METRICS
+from paribus.study.presets import PRESET, preset_values
 from paribus.study.spec import Setting, Spec
 from paribus.study.text import Name, Prose, Title, require_plain
 
@@ -330,7 +331,9 @@ class Study(Setting):
         if ALTERNATIVES.keys() <= self.arms[arm].set.keys():
             raise ParibusError(f"arm '{arm}' sets both training.tokens and .iterations; set one")
         shared = self.model_dump(include=set(Setting.model_fields))
-        for key, value in self.arms[arm].set.items():
+        overrides = self.arms[arm].set.items()
+        # A preset first: what else the arm sets goes over it.
+        for key, value in sorted(overrides, key=lambda item: item[0] != PRESET):
             override(shared, key, value, where=f"arm '{arm}': ")
         try:
             return Setting.model_validate(shared)
@@ -388,6 +391,9 @@ def override(tree: dict[str, Any], key: str, value: Any, *, where: str = "") -> 
     In the tables whose keys the user chooses (`FREE`) any key may be set: what is left of the
     dotted key there is one name.
     """
+    if key == PRESET:
+        for part, default in preset_values(value).items():
+            override(tree, f"model.{part}", default)
     node: Any = tree
     path = key.split(".")
     for depth, part in enumerate(path):

@@ -191,7 +191,7 @@ def _picked(model: GPT, hidden_ND: Tensor, targets_N: np.ndarray) -> tuple[np.nd
     """The head, on no more positions at once than there is room for."""
     size = max(HEAD_ELEMENTS // len(model.embedding.tokens.weight), 1)
     parts = [
-        _pick(model.head(hidden_ND[at : at + size]), targets_N[at : at + size])
+        _pick(model.logits(hidden_ND[at : at + size]), targets_N[at : at + size])
         for at in range(0, len(hidden_ND), size)
     ]
     chosen, greedy = zip(*parts, strict=True)

@@ -1,0 +1,19 @@
+"""LayerNorm's centring alone."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from paribus.model.config import ModelConfig
+from paribus.model.parts import part
+
+
+@part("center", title="centring", describe="centring and nothing else")
+class Center(nn.Module):
+    """x - mean(x)."""
+
+    def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(dim=-1, keepdim=True)

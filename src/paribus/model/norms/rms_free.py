@@ -1,0 +1,27 @@
+"""RMSNorm without a gain."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from paribus.model.config import ModelConfig
+from paribus.model.norms.rmsnorm import EPS
+from paribus.model.parts import part
+
+
+@part(
+    "rms_free",
+    title="parameter-free RMSNorm",
+    describe="a division by the root mean square, without a gain",
+    source="Zhang & Sennrich 2019",
+)
+class ParameterFreeRMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps): the scale without a gain to learn."""
+
+    def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
+        super().__init__()
+        self.width, self.eps = width, eps or EPS
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (self.width,), eps=self.eps)
