@@ -126,20 +126,21 @@ def test_an_interrupted_study_ends_with_the_same_bytes(
         start_new_session=True,
     )
     trials = tmp_path / "broken" / "trials"
-    _wait_for(lambda: any(trials.rglob("checkpoint.safetensors")))
+    _wait_for(lambda: any((tmp_path / "broken" / "checkpoints").glob("*/step-*")))
     if how is signal.SIGKILL:
         os.killpg(process.pid, how)  # workers and all, at once
     else:
         process.send_signal(how)
     process.wait(60)
     if how is signal.SIGINT:
-        assert not list(trials.rglob(".*.safetensors.*"))
+        assert not list((tmp_path / "broken").rglob(".*.part"))
     done_before = len(list(trials.rglob("manifest.json")))
     assert done_before < len(study.trials)
 
     resumed = paribus.run(study, tmp_path / "broken", workers=1)
     assert canonical_bytes(resumed) == canonical_bytes(whole)
-    assert not list(trials.rglob("checkpoint.safetensors"))
+    assert not (tmp_path / "broken" / "checkpoints").exists()
+    assert not list((tmp_path / "broken").rglob(".*.part"))
 
 
 def test_what_cannot_work_is_told_before_anything_is_written(

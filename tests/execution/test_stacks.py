@@ -22,7 +22,13 @@ from paribus.execution.failures import machine_failure
 from paribus.execution.leaving import Leaving
 from paribus.execution.memory import free_memory, memory_in_use, most_memory
 from paribus.execution.record import record
-from paribus.execution.stacks import default_size, plan_stacks, sharing_arms
+from paribus.execution.stacks import (
+    Recorded,
+    default_size,
+    plan_stacks,
+    read_recorded,
+    sharing_arms,
+)
 from paribus.execution.start import _fitting
 from paribus.execution.trial import StackTask, run_stack
 from paribus.results import ResultsFolder
@@ -43,26 +49,26 @@ def study_of(arms: dict[str, Any], seeds: list[int]) -> Study:
 def test_a_sweep_is_one_stack() -> None:
     study = study_of(SWEEP | INITS, [1, 2])
     assert sharing_arms(study) == [list(study.arms)]
-    (stack,) = plan_stacks(study, default_size(study, "cuda"), dict.fromkeys(study.trials, 0))
+    (stack,) = plan_stacks(study, default_size(study, "cuda"))
     assert sorted(stack) == sorted(study.trials)
 
 
 def test_other_models_are_other_stacks() -> None:
     study = study_of(NORMS, [1, 2, 3])
-    stacks = plan_stacks(study, default_size(study, "cuda"), dict.fromkeys(study.trials, 0))
+    stacks = plan_stacks(study, default_size(study, "cuda"))
     assert [{arm for arm, _ in stack} for stack in stacks] == [{arm} for arm in study.arms]
     assert [len(stack) for stack in stacks] == [3, 3, 3]
 
 
 def test_a_cpu_trains_them_one_by_one_in_their_order() -> None:
     study = study_of(NORMS | SWEEP, [1, 2])
-    stacks = plan_stacks(study, default_size(study, "cpu"), dict.fromkeys(study.trials, 0))
+    stacks = plan_stacks(study, default_size(study, "cpu"))
     assert stacks == [[trial] for trial in study.trials]
 
 
 def test_gpus_share_the_trials() -> None:
     study = study_of(SWEEP, [1, 2, 3, 4])
-    stacks = plan_stacks(study, default_size(study, "cuda", 4), dict.fromkeys(study.trials, 0))
+    stacks = plan_stacks(study, default_size(study, "cuda", 4))
     assert [len(stack) for stack in stacks] == [4, 4, 4, 4]
 
 
@@ -76,20 +82,32 @@ def test_every_trial_once_and_pairs_in_stacks_of_one_size(
     arms: dict[str, Any], n_seeds: int, size: int, data: st.DataObject
 ) -> None:
     study = study_of(arms, list(range(n_seeds)))
-    fresh = plan_stacks(study, size, dict.fromkeys(study.trials, 0))
+    fresh = plan_stacks(study, size)
     assert sorted(trial for stack in fresh for trial in stack) == sorted(study.trials)
     assert all(len({study.setting(arm).common for arm, _ in stack}) == 1 for stack in fresh)
     assert max(len(stack) for stack in fresh) <= size
     sizes = {trial: len(stack) for stack in fresh for trial in stack}
     assert all(sizes[arm, seed] == sizes["baseline", seed] for arm, seed in study.trials)
 
-    done = data.draw(st.fixed_dictionaries({trial: st.integers(0, 1) for trial in study.trials}))
-    left = {trial: steps for trial, steps in done.items() if trial[1] != 1}
-    stacks = plan_stacks(study, size, left)
-    assert sorted(trial for stack in stacks for trial in stack) == sorted(left)
-    assert all(len({left[trial] for trial in stack}) == 1 for stack in stacks)
-    together = [set(stack) for stack in fresh]
-    assert all(any(set(stack) <= before for before in together) for stack in stacks)
+    # Whatever was begun goes on as it was, at any other size, and its pairs in the same size.
+    begun = data.draw(st.lists(st.sampled_from(fresh), unique_by=str))
+    later = data.draw(st.integers(1, 40))
+    more = study_of(arms, list(range(n_seeds + data.draw(st.integers(0, 3)))))
+    stacks = plan_stacks(more, later, begun)
+    assert sorted(trial for stack in stacks for trial in stack) == sorted(more.trials)
+    assert all(stack in stacks for stack in begun)
+    sizes = {trial: len(stack) for stack in stacks for trial in stack}
+    assert all(sizes[arm, seed] == sizes["baseline", seed] for arm, seed in more.trials)
+    assert plan_stacks(study, size, begun) == fresh
+
+
+def test_contradicting_records_are_planned_once() -> None:
+    """Such as a folder that was put together by hand: every trial still has one stack."""
+    study = study_of(NORMS, [1, 2, 3])
+    begun = [[("baseline", 1), ("baseline", 2)], [("layernorm", 2), ("layernorm", 3)]]
+    foreign = [[("gone", 1)], [("baseline", 9)], []]
+    stacks = plan_stacks(study, 1, [*begun, *foreign])
+    assert sorted(trial for stack in stacks for trial in stack) == sorted(study.trials)
 
 
 def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
@@ -102,8 +120,7 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
     study = small_study({"tasks.names": [], "seeds": [1, 2, 3]})
     folder = ResultsFolder(tmp_path / "results")
     folder.create(study)
-    trials = (("baseline", 1), ("baseline", 2), ("baseline", 3))
-    quiet: dict[str, Any] = {"on_progress": lambda *_: None, "leaving": Leaving()}
+    task = StackTask(study, tuple(("baseline", s) for s in (1, 2, 3)), folder, CPU, 60)
 
     def interrupted(*arguments: Any) -> None:
         record(*arguments)
@@ -111,12 +128,26 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
 
     monkeypatch.setattr(trial, "record", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_stack(StackTask(study, trials, folder, CPU, 60), small_dataset, **quiet)
-    assert [folder.trial(*one).is_finished for one in trials] == [True, False, False]
+        run_stack(task, small_dataset, **quiet())
+    trials = task.folders
+    assert [one.is_finished for one in trials] == [True, False, False]
+    sealed = (trials[0].path / "manifest.json").stat().st_mtime_ns
     monkeypatch.undo()
-    assert run_stack(StackTask(study, trials[1:], folder, CPU, 60), small_dataset, **quiet)
-    sizes = [folder.trial(*one).read_json("environment.json")["stack"] for one in trials]
-    assert sizes == [3, 3, 3]
+    recorded = read_recorded(study, folder)
+    assert recorded.stacks == [task.trials, task.trials]
+    assert run_stack(task, small_dataset, **quiet())
+    assert [one.read_json("environment.json")["stack"] for one in trials] == [3, 3, 3]
+    assert (trials[0].path / "manifest.json").stat().st_mtime_ns == sealed
+    assert not list((folder.path / "checkpoints").glob("*"))
+
+
+def quiet(words: list[str] | None = None, leaving: Leaving | None = None) -> dict[str, Any]:
+    """What `run_stack` takes besides, for nobody who listens but to `words`."""
+    return {
+        "on_progress": lambda *_: None,
+        "on_resume": lambda t, said: words.append(said) if said and words is not None else None,
+        "leaving": leaving or Leaving(),
+    }
 
 
 def test_memory_is_counted() -> None:
@@ -183,16 +214,51 @@ class OneAnswer:
         return {"stack": min(self.fit, self.asked[-1]["stack"]), "why": "each takes 1 GiB"}
 
 
+def fitted(study: Study, fit: int, size: int, recorded: Recorded) -> tuple[set[int], list[int]]:
+    """(sizes of the planned stacks, sizes asked for) where memory holds `fit` replicas."""
+    pool = OneAnswer(fit)
+    stacks = _fitting(pool, pool, study, size, 1, recorded)  # type: ignore[arg-type]
+    assert sorted(trial for stack in stacks for trial in stack) == sorted(study.trials)
+    sizes = {trial: len(stack) for stack in stacks for trial in stack}
+    assert all(sizes[arm, seed] == sizes["baseline", seed] for arm, seed in study.trials)
+    return set(sizes.values()), [message["stack"] for message in pool.asked]
+
+
 def test_a_smaller_stack_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
-    study, pool = study_of(NORMS, list(range(8))), OneAnswer(5)
+    study = study_of(NORMS, list(range(8)))
     with caplog.at_level(logging.WARNING, "paribus"):
-        assert _fitting(pool, pool, study, 24, 1) == 5  # type: ignore[arg-type]
+        assert fitted(study, 5, 24, Recorded()) == ({4}, [8, 4, 4])
     assert caplog.messages == ["5 of 8 replicas side by side: each takes 1 GiB"]
-    assert {message["stack"] for message in pool.asked} == {8, 5}
     caplog.clear()
-    pool = OneAnswer(9)
-    assert _fitting(pool, pool, study, 8, 1) == 8  # type: ignore[arg-type]
+    assert fitted(study, 9, 8, Recorded()) == ({8}, [8, 8, 8])
     assert not caplog.messages
+
+
+def test_what_was_begun_starts_again_where_it_does_not_fit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    study = study_of(NORMS, [1, 2, 3, 4])
+    four = tuple(("layernorm", seed) for seed in study.seeds)
+    begun = Recorded(begun={four: 20})
+    assert fitted(study, 4, 1, begun)[0] == {4}  # --stack 1 now; it goes on as four
+    with caplog.at_level(logging.WARNING, "paribus"):
+        assert fitted(study, 2, 1, begun)[0] == {2}
+    assert "1 stacks that were begun start again" in caplog.text
+
+
+def test_finished_trials_are_not_thrown_away_nor_paired_with_another_size() -> None:
+    study = study_of(NORMS, [1, 2, 3, 4])
+    four = tuple(("layernorm", seed) for seed in study.seeds)
+    finished = Recorded(done=frozenset(four), finished=(four,))
+    assert fitted(study, 9, 2, finished)[0] == {4}
+    with pytest.raises(ParibusError, match=r"were trained 4 side by side.*memory holds 2 now"):
+        fitted(study, 2, 2, finished)
+    # Where every arm of those seeds is finished, other seeds may be trained otherwise.
+    all_done = Recorded(
+        done=frozenset(study.trials),
+        finished=tuple(tuple((arm, seed) for seed in study.seeds) for arm in study.arms),
+    )
+    assert fitted(study, 2, 2, all_done)[1] == []
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ def sealed(folder: TrialFolder) -> TrialFolder:
         folder.write_columns(name, {"step": np.arange(2)}, {"step": "1"})
     folder.write_columns("windows.parquet", {"correct": np.ones(2)}, {"correct": "tokens"})
     folder.write_weights({"w": np.ones((2, 2), np.float32)})
-    folder.write_checkpoint({"w": np.ones(2, np.float32)}, {"t": 3})
     folder.finish()
     return folder
 
@@ -58,7 +57,6 @@ def sealed(folder: TrialFolder) -> TrialFolder:
 def test_finishing_seals_the_records(tmp_path: Path) -> None:
     folder = sealed(TrialFolder(tmp_path / "t", "baseline", 1))
     assert folder.is_finished
-    assert folder.read_checkpoint() is None
     folder.verify()
     assert folder.read_columns("steps.parquet").schema.field("train_loss").metadata == {
         b"unit": b"nats"
@@ -86,14 +84,6 @@ def test_a_changed_or_missing_record_is_named(tmp_path: Path, name: str) -> None
     (folder.path / name).unlink()
     with pytest.raises(ParibusError, match=f"{name} is missing"):
         folder.verify()
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage", b"\xff" * 100])
-def test_a_broken_checkpoint_counts_as_none(tmp_path: Path, content: bytes) -> None:
-    folder = TrialFolder(tmp_path / "t", "baseline", 1)
-    folder.path.mkdir()
-    (folder.path / "checkpoint.safetensors").write_bytes(content)
-    assert folder.read_checkpoint() is None
 
 
 def test_a_folder_holds_one_study(tmp_path: Path, small_study: Callable[..., Study]) -> None:

@@ -16,6 +16,7 @@ from paribus.analysis import Analysis, Calibration, Contrast, Detectable
 from paribus.decision import Verdict
 from paribus.execution import Estimate
 from paribus.results import Results
+from paribus.results.checkpoints import begun_stacks
 from paribus.statistics import Interval, PairedRates, mcnemar, minimum_detectable_effect
 from paribus.study import METRICS, Study, is_open
 from paribus.study.canonical import flatten
@@ -97,6 +98,8 @@ def study(study: Study, estimated: Estimate) -> Iterator[RenderableType]:
 def status(results: Results) -> Iterator[RenderableType]:
     table = table_of("trial", "state", "steps", "training", right=("steps", "training"))
     finished = {(folder.arm, folder.seed) for folder in results.finished}
+    stacks = begun_stacks(results.path).items()
+    begun = {trial: steps for stack, steps in stacks for trial in stack}
     for folder in [*results.finished, *results.unfinished]:
         if (folder.arm, folder.seed) in finished:
             trial = results.trials[folder.arm, folder.seed]
@@ -105,9 +108,8 @@ def status(results: Results) -> Iterator[RenderableType]:
             seconds = results.timing[folder.arm, folder.seed]["training_seconds"]
             row = (state, str(trial["iterations"]), numbers.duration(seconds))
         else:
-            checkpoint = folder.read_checkpoint()
-            steps = checkpoint[1]["t"] if checkpoint else 0
-            row = ("started" if checkpoint else "waiting", str(steps), "")
+            steps = begun.get((folder.arm, folder.seed))
+            row = ("waiting" if steps is None else "started", str(steps or 0), "")
         table.add_row(escape(folder.label), *row)
     yield table
     yield f"{len(results.finished)} of {len(results.study.trials)} trials are finished"

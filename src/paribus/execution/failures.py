@@ -21,8 +21,8 @@ def machine_failure(error: BaseException) -> str | None:
     out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if out_of_memory or any(there in words for there in MEMORY_WORDS):
         return (
-            f"out of memory ({first[:120]}); {KEPT}: run again with a smaller --stack or fewer "
-            "--workers"
+            f"out of memory ({first[:120]}); {KEPT}: run again with fewer --workers, or delete the "
+            "folder checkpoints/ of the results and run again with a smaller --stack"
         )
     gpu_error = getattr(torch, "AcceleratorError", ())
     if isinstance(error, gpu_error) or any(there in words for there in GPU_WORDS):

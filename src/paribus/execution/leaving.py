@@ -38,6 +38,11 @@ class Leaving:
         else:
             signal.raise_signal(signal.SIGTERM)
 
+    def check(self) -> None:
+        """Raise Left where it was asked meanwhile."""
+        if self.asked:
+            raise Left
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Within, nothing is raised; `asked` has to be looked at."""

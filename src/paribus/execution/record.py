@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,13 @@ def record(
     dataset: Dataset,
     seconds: float,
     suite: Path | None,
-    size: int,
+    trials: Sequence[tuple[str, int]],
     causality: float,
 ) -> None:
     """Evaluate one replica of a finished stack and write its records; the manifest comes last.
 
-    `seconds` is what training the whole stack took, and `size` how many replicas were in it;
-    `suite` is where the study's tasks are; `causality` what `require_causal_training` saw.
+    `seconds` is what training the whole stack took, and `trials` who was in it; `suite` is where
+    the study's tasks are; `causality` what `require_causal_training` saw.
     """
     setting, state = stack.settings[replica], stack.state(replica)
     weights = stack.parameters(replica)
@@ -78,12 +78,14 @@ def record(
         "causality": {"training": causality, "evaluation": reading},
         "consumed": _consumed(setting, folder.seed, dataset),
         "diverged_at": state.diverged_at,
+        # Trained side by side; whoever is still missing, or trained again, is trained so too.
+        "stack": [list(trial) for trial in trials],
     }
     folder.write_json("trial.json", trial)
-    folder.write_json("environment.json", environment(stack.device, size))
+    folder.write_json("environment.json", environment(stack.device, len(trials)))
     # Replicas of a stack share its time: each is charged its part.
     timing = {
-        "training_seconds": seconds / size,
+        "training_seconds": seconds / len(trials),
         "evaluation_seconds": evaluation_seconds,
         "task_seconds": task_seconds,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections import deque
@@ -17,9 +18,10 @@ from paribus.execution.live import Live
 from paribus.execution.pool import Device, Message, Pool
 from paribus.execution.precision import as_registered
 from paribus.execution.sinks import Sinks, known_sinks
-from paribus.execution.stacks import plan_stacks
+from paribus.execution.stacks import Trial
 from paribus.execution.start import read_data, start
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results
+from paribus.results.checkpoints import begun_stacks, keep_stacks
 from paribus.results.files import write_json
 from paribus.study import Study
 
@@ -122,13 +124,14 @@ def run(
             eager=eager,
             run=held,
         ) as pool:
-            study, size = start(pool, folder, study, datasets, workers, stack, len(todo))
+            study, stacks = start(pool, folder, study, datasets, workers, stack, len(todo))
             followers = _Followers(watch, Live(folder), Sinks(log, study, folder.path))
             # The text is described while the workers train.
             with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
                 described = aside.submit(_describe_data, folder, study, datasets[study.data])
-                _Run(study, folder, todo, pool, followers).train(size)
+                _Run(study, folder, todo, pool, followers).train(stacks)
                 described.result()
+        keep_stacks(folder.path, [])
     return load_results(folder.path)
 
 
@@ -206,12 +209,16 @@ class _Run:
         self.pool = pool
         self.followers = followers
         self.waiting: deque[Message] = deque()
-        self.steps_done = {trial: self._checkpointed(*trial) for trial in todo}
+        begun = begun_stacks(folder.path)
+        done = {trial: t for stack, t in begun.items() for trial in stack}
+        self.steps_done = {trial: done.get(trial, 0) for trial in todo}
         self.progress = self._start_of_progress()
 
-    def train(self, stack_size: int) -> None:
-        stacks = plan_stacks(self.study, stack_size, self.steps_done)
-        self.waiting.extend({"do": "train", "trials": trials} for trials in stacks)
+    def train(self, stacks: list[list[Trial]]) -> None:
+        """Train the stacks of which some trial is not finished."""
+        left = [trials for trials in stacks if not self.steps_done.keys().isdisjoint(trials)]
+        keep_stacks(self.folder.path, left)
+        self.waiting.extend({"do": "train", "trials": trials} for trials in left)
         self.pool.work(self._next_task, self._doing, self._hear)
 
     def _next_task(self) -> Message | None:
@@ -228,7 +235,9 @@ class _Run:
         self.followers.progress(self.progress)
 
     def _hear(self, task: Message, message: Message) -> None:
-        if message["event"] == "progress":
+        if message["event"] == "resumed":
+            self._note_start(message)
+        elif message["event"] == "progress":
             self._note_progress(message)
         elif task["do"] == "train":
             self._note_finished(task)
@@ -250,9 +259,30 @@ class _Run:
             tokens_before=sum(done.values()),
         )
 
+    def _note_start(self, message: Message) -> None:
+        """A stack goes on from step t, which is earlier than thought where it is not usable."""
+        if message["words"]:
+            logging.getLogger("paribus").warning("%s", message["words"])
+        for arm, seed in self._left(message):
+            lost = self.steps_done[arm, seed] - message["t"]
+            self.steps_done[arm, seed] = message["t"]
+            tokens = lost * self.study.setting(arm).tokens_per_step
+            self.progress.tokens_done -= tokens
+            self.progress.tokens_before -= tokens
+
+    def _left(self, message: Message) -> list[Trial]:
+        """The trials of a stack that were not finished when this run began."""
+        trials = [(arm, seed) for arm, seed in message["trials"]]
+        return [trial for trial in trials if trial in self.steps_done]
+
     def _note_progress(self, message: Message) -> None:
         t = message["t"]
-        for (arm, seed), loss in zip(message["trials"], message["losses"], strict=True):
+        losses = {
+            (arm, seed): loss
+            for (arm, seed), loss in zip(message["trials"], message["losses"], strict=True)
+        }
+        for arm, seed in self._left(message):
+            loss = losses[arm, seed]
             new_steps = t - self.steps_done[arm, seed]
             self.steps_done[arm, seed] = t
             self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
@@ -264,7 +294,7 @@ class _Run:
         self.followers.progress(self.progress)
 
     def _note_finished(self, task: Message) -> None:
-        trials = [self.folder.trial(arm, seed) for arm, seed in task["trials"]]
+        trials = [self.folder.trial(arm, seed) for arm, seed in self._left(task)]
         for trial in trials:
             self.progress.running.pop(trial.label, None)
         self.progress.n_finished += len(trials)
@@ -277,10 +307,6 @@ class _Run:
         self.followers.progress(self.progress)
         for trial in trials:
             self.followers.finished(trial)
-
-    def _checkpointed(self, arm: str, seed: int) -> int:
-        checkpoint = self.folder.trial(arm, seed).read_checkpoint()
-        return checkpoint[1]["t"] if checkpoint else 0
 
     def _doing(self, task: Message) -> str:
         if task["do"] == "time":

@@ -10,9 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from paribus.data import Dataset, load_dataset
+from paribus.errors import ParibusError
 from paribus.execution.pool import Message, Pool, Worker, default_workers
 from paribus.execution.precision import settle_precision, warn_of_emulation
-from paribus.execution.stacks import default_size, plan_stacks, sharing_arms
+from paribus.execution.stacks import (
+    Recorded,
+    Trial,
+    default_size,
+    plan_stacks,
+    read_recorded,
+    sharing_arms,
+)
 from paribus.execution.suite import adopt_suite, drafted_suite
 from paribus.results import ResultsFolder, registration, settle
 from paribus.study import Data, Study, require_trust
@@ -37,10 +45,10 @@ def start(
     workers: int | None,
     stack: int | None,
     n_trials: int,
-) -> tuple[Study, int]:
+) -> tuple[Study, list[list[Trial]]]:
     """Start the workers for `n_trials`, try a step of every arm, and register the study.
 
-    Returns the study with its precision settled, and the size of a stack. Raises ParibusError
+    Returns the study with its precision settled, and all its trials as stacks. Raises ParibusError
     before anything is written.
     """
     first = pool.start()
@@ -51,19 +59,20 @@ def start(
         ready = pool.answer(first)
         study = settle_precision(study, ready, pool)
         size = stack or default_size(study, ready["device"], ready["devices"])
+        recorded = read_recorded(study, folder)
+        stacks = plan_stacks(study, size, recorded.stacks)
         if n_trials:
             warn_of_emulation(study, ready)
             _start_more(
                 pool, workers or default_workers(ready["device"], ready["devices"]), n_trials
             )
-            _check(pool, study, size)
-            size = _fitting(
-                pool, first, study, size, math.ceil(len(pool.workers) / ready["devices"])
-            )
+            _check(pool, study, max(map(len, stacks)))
+            sharing = math.ceil(len(pool.workers) / ready["devices"])
+            stacks = _fitting(pool, first, study, size, sharing, recorded)
         data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
         settle(folder, study, registration(study, data, ready["device"], _chosen(study, suite)))
         adopt_suite(folder)
-    return study, size
+    return study, stacks
 
 
 def _is_surely_cpu(device: str) -> bool:
@@ -97,21 +106,44 @@ def _await(pool: Pool, worker: Worker, event: str) -> Message:
     return message
 
 
-def _fitting(pool: Pool, worker: Worker, study: Study, size: int, sharing: int) -> int:
-    """`size`, or as many replicas as the memory of a device holds that `sharing` workers share."""
-    planned = plan_stacks(study, size, dict.fromkeys(study.trials, 0))
+def _fitting(
+    pool: Pool, worker: Worker, study: Study, size: int, sharing: int, recorded: Recorded
+) -> list[list[Trial]]:
+    """All trials as stacks of `size`, or of as many replicas as the memory of a device holds.
+
+    `sharing` workers share the memory. What was begun in a stack that does not fit any more starts
+    again in a smaller one. Raises ParibusError where that would put trials beside others that were
+    finished in a larger one: sizes within a pair are a control.
+    """
+    stacks = plan_stacks(study, size, recorded.stacks)
     for arms in sharing_arms(study):
-        wanted = min(size, max(len(trials) for trials in planned if trials[0][0] in arms))
+        wanted = recorded.largest(stacks, arms)
         if wanted == 1:
             continue
         worker.send({"do": "fit", "arm": arms[0], "stack": wanted, "workers": sharing})
         found = pool.answer(worker)
-        if found["stack"] < wanted:
-            size = found["stack"]
-            logging.getLogger("paribus").warning(
-                "%d of %d replicas side by side: %s", size, wanted, found["why"]
+        size = found["stack"]
+        if size >= wanted:
+            continue
+        bound = recorded.binding(study, size)
+        if bound is not None:
+            labels = ", ".join(f"{arm}/seed-{seed}" for arm, seed in bound)
+            raise ParibusError(
+                f"{labels} were trained {len(bound)} side by side and so are those they are "
+                f"compared with, but memory holds {size} now ({found['why']}); free memory, state "
+                "fewer --workers, or delete their folders to train all of them again"
             )
-    return size
+        again = len(recorded.begun) - len(recorded.up_to(size).begun)
+        logging.getLogger("paribus").warning(
+            "%d of %d replicas side by side: %s%s",
+            size,
+            wanted,
+            found["why"],
+            f"; {again} stacks that were begun start again" if again else "",
+        )
+        recorded = recorded.up_to(size)
+        stacks = plan_stacks(study, size, recorded.stacks)
+    return stacks
 
 
 def _chosen(study: Study, suite: WrittenSuite | None) -> dict[str, Any]:

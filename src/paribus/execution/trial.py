@@ -14,13 +14,15 @@ import torch
 
 from paribus.data import Dataset
 from paribus.execution.causality import require_causal_training
-from paribus.execution.leaving import Leaving
+from paribus.execution.leaving import Leaving, Left
 from paribus.execution.record import record
+from paribus.execution.resuming import identity, restore, save
 from paribus.execution.suite import suite_folder
 from paribus.probes import study_probes
 from paribus.results import ResultsFolder, TrialFolder
+from paribus.results.checkpoints import StackCheckpoints
 from paribus.study import Setting, Study
-from paribus.training import ReplicaState, Trainer
+from paribus.training import Trainer
 
 PROGRESS_SECONDS = 0.5
 
@@ -46,49 +48,80 @@ def run_stack(
     dataset: Dataset,
     *,
     on_progress: Callable[[int, list[float]], None],
+    on_resume: Callable[[int, str], None],
     leaving: Leaving,
 ) -> bool:
-    """Train, evaluate and record the task's trials; False where it was asked to stop before.
+    """Train, evaluate and record the task's trials; False where it was asked to leave before.
 
-    `on_progress(t, losses)` hears of the steps done and each replica's training loss. A stopped
-    stack leaves a checkpoint from which the next call goes on; with the seeds that it had, to the
-    same bytes.
+    Trials of the stack that are finished already are trained along: their records stay as they
+    are, and the others are trained in a stack of the size that they began in.
+
+    `on_progress(t, losses)` is called with the steps done and each replica's training loss, and
+    `on_resume(t, words)` once with the step from which training goes on, and with one line where a
+    checkpoint could not be used. A stack that leaves writes a checkpoint from which the next call
+    goes on, to the same bytes.
     """
-    settings = [task.study.setting(arm) for arm, _ in task.trials]
-    seeds = [seed for _, seed in task.trials]
+    arms, seeds = [arm for arm, _ in task.trials], [seed for _, seed in task.trials]
+    settings = [task.study.setting(arm) for arm in arms]
     stack = build_stack(
         task.study, settings, seeds, dataset, task.device, strict=False, graphs=task.graphs
     )
-    seconds, size = _restore(stack, task.folders)
-    for folder, initial in zip(task.folders, stack.initial_records, strict=True):
-        folder.write_json("initial.json", initial)
+    checkpoints = StackCheckpoints(task.results.path, task.trials)
+    same = identity(task.study, arms, dataset, stack)
+    earlier, words = restore(stack, checkpoints, same)
+    on_resume(stack.t, words)
+    todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
+    for replica, folder in todo:
+        folder.write_json("initial.json", stack.initial_records[replica])
 
-    began = last_checkpoint = last_progress = time.monotonic()
+    began = time.monotonic()
+
+    def checkpoint() -> None:
+        save(stack, checkpoints, same, earlier + time.monotonic() - began)
+
     with leaving.held():
-        while stack.t < stack.setting.iterations:
-            stack.step()
-            now = time.monotonic()
-            if leaving.asked or now - last_checkpoint >= task.checkpoint_seconds:
-                _write_checkpoints(stack, task.folders, seconds + now - began, size)
-                last_checkpoint = time.monotonic()  # however long the writing took
-            if leaving.asked:
-                return False
-            if now - last_progress >= PROGRESS_SECONDS:
-                on_progress(stack.t, stack.last_losses)
-                last_progress = now
-    on_progress(stack.t, stack.last_losses)
+        if not _train(stack, task.checkpoint_seconds, checkpoint, on_progress, leaving):
+            return False
+    seconds = earlier + time.monotonic() - began
+    if len(stack.seeds) > 1:
+        # What is left when recording is killed goes on as the stack that it was trained in.
+        save(stack, checkpoints, same, seconds)
+    try:
+        leaving.check()
+        labels = ", ".join(folder.label for _, folder in todo)
+        causality = require_causal_training(f"trial {labels}", stack, dataset, gradients=False)
+        suite, trials = suite_folder(task.study, task.results), task.trials
+        for replica, folder in todo:
+            record(task.study, folder, stack, replica, dataset, seconds, suite, trials, causality)
+    except Left:
+        with leaving.held():
+            save(stack, checkpoints, same, seconds)
+        raise
+    checkpoints.remove()
+    return True
 
-    training_seconds = seconds + time.monotonic() - began
-    if size > 1:
-        # What is left when recording is interrupted goes on as the stack that it was trained in.
-        _write_checkpoints(stack, task.folders, training_seconds, size)
-    labels = ", ".join(folder.label for folder in task.folders)
-    causality = require_causal_training(f"trial {labels}", stack, dataset, gradients=False)
-    suite = suite_folder(task.study, task.results)
-    for replica, folder in enumerate(task.folders):
-        record(
-            task.study, folder, stack, replica, dataset, training_seconds, suite, size, causality
-        )
+
+def _train(
+    stack: Trainer,
+    checkpoint_seconds: float,
+    checkpoint: Callable[[], None],
+    on_progress: Callable[[int, list[float]], None],
+    leaving: Leaving,
+) -> bool:
+    """Train to the end; False, with a checkpoint, where it is asked to leave before."""
+    last_checkpoint = last_progress = time.monotonic()
+    while stack.t < stack.setting.iterations:
+        stack.step()
+        now = time.monotonic()
+        if leaving.asked or now - last_checkpoint >= checkpoint_seconds:
+            checkpoint()
+            last_checkpoint = time.monotonic()  # however long the writing took
+        if leaving.asked:
+            return False
+        if now - last_progress >= PROGRESS_SECONDS:
+            on_progress(stack.t, stack.last_losses)
+            last_progress = now
+    on_progress(stack.t, stack.last_losses)
     return True
 
 
@@ -113,40 +146,3 @@ def build_stack(
         strict=strict,
         graphs=graphs,
     )
-
-
-def _restore(stack: Trainer, folders: list[TrialFolder]) -> tuple[float, int]:
-    """Go on from the folders' checkpoints, if all have one.
-
-    Returns the seconds already spent, and how many replicas were trained side by side: of a trial
-    whose training is done, as many as there were then.
-    """
-    found = [folder.read_checkpoint() for folder in folders]
-    loaded = [checkpoint for checkpoint in found if checkpoint is not None]
-    if len(loaded) < len(folders) or len({about["t"] for _, about in loaded}) != 1:
-        return 0.0, len(stack.seeds)
-    stack.restore(
-        [
-            ReplicaState(about["t"], arrays, about["batch_digest"], about["diverged_at"])
-            for arrays, about in loaded
-        ]
-    )
-    abouts = [about for _, about in loaded]
-    done = stack.t == stack.setting.iterations
-    size = max(about["stack"] for about in abouts) if done else len(stack.seeds)
-    return max(about["seconds"] for about in abouts), size
-
-
-def _write_checkpoints(
-    stack: Trainer, folders: list[TrialFolder], seconds: float, size: int
-) -> None:
-    for replica, folder in enumerate(folders):
-        state = stack.state(replica)
-        about = {
-            "t": state.t,
-            "batch_digest": state.batch_digest,
-            "diverged_at": state.diverged_at,
-            "seconds": seconds,
-            "stack": size,
-        }
-        folder.write_checkpoint(state.arrays, about)

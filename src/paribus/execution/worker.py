@@ -134,7 +134,12 @@ def _work(tell: Any, leaving: Leaving) -> None:
         def on_progress(t: int, losses: list[float], stack: StackTask = stack) -> None:
             tell("progress", trials=stack.trials, t=t, losses=finite(losses))
 
-        if not run_stack(stack, dataset, on_progress=on_progress, leaving=leaving):
+        def on_resume(t: int, words: str, stack: StackTask = stack) -> None:
+            tell("resumed", trials=stack.trials, t=t, words=words)
+
+        if not run_stack(
+            stack, dataset, on_progress=on_progress, on_resume=on_resume, leaving=leaving
+        ):
             return
         tell("finished")
 

@@ -7,6 +7,7 @@
   live.json                     only while a run is under way: what `paribus watch` shows
   data.json                     token classes, duplicates and leakage of the corpus
   throughput.parquet            speed of the arms, measured in turn; differs between equal runs
+  checkpoints/                  only while trials are unfinished; see `paribus.results.checkpoints`
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
     initial.json                shape, rule and digest of every parameter at step 0
@@ -20,13 +21,11 @@
     environment.json            software and machine
     manifest.json               SHA-256 of the eleven above; written last: the trial is finished
     timing.json                 seconds; differs between equal runs
-    checkpoint.safetensors      only while unfinished
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -139,27 +138,10 @@ class TrialFolder(Folder):
                 f"{path} does not hold weights ({error}); delete {self.path} and run again"
             ) from None
 
-    def write_checkpoint(self, arrays: Mapping[str, np.ndarray], about: dict[str, Any]) -> None:
-        """Arrays and a JSON value `about` them, in one atomic file."""
-        content = safetensors.numpy.save(dict(arrays), metadata={"about": json.dumps(about)})
-        write_bytes(self.path / "checkpoint.safetensors", content)
-
-    def read_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """(arrays, about); None where there is none or it cannot be read."""
-        path = self.path / "checkpoint.safetensors"
-        try:
-            with safetensors.safe_open(path, framework="numpy") as file:
-                about = json.loads((file.metadata() or {})["about"])
-                return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-        except (OSError, KeyError, ValueError, safetensors.SafetensorError):
-            return None  # training again from the start gives the same trial
-
     def finish(self) -> None:
         """Seal the records: from here on the trial is kept, and checked whenever it is read."""
         digests = {name: file_digest(self.path / name) for name in CANONICAL}
         write_json(self.path / "manifest.json", digests)
-        with contextlib.suppress(FileNotFoundError):
-            (self.path / "checkpoint.safetensors").unlink()
 
     def verify(self) -> None:
         """Raise ParibusError where a record is missing or differs from what was sealed."""

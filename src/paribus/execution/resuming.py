@@ -1,0 +1,91 @@
+"""Going on with a stack that was interrupted, or saying why it starts again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.results.checkpoints import Checkpoint, StackCheckpoints
+from paribus.results.code import package_digest
+from paribus.study import Study, probe_digests, source_digests
+from paribus.study.canonical import digest
+from paribus.study.study import substance
+from paribus.training import ReplicaState, Trainer
+
+PACKAGES = ("paribus", "torch", "numpy")  # whose other versions may compute otherwise
+
+
+def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer) -> dict[str, Any]:
+    """What has to be the same for a checkpoint of `arms` to be gone on from.
+
+    Seeds are left out: those of the stack are its trials', and others may be added to a study.
+    """
+    dump = substance(study.model_dump(mode="json"))
+    modules = {arm: study.setting(arm).model.modules for arm in dict.fromkeys(arms)}
+    return {
+        "study": digest({key: value for key, value in dump.items() if key != "seeds"}),
+        "data": dataset.digests,
+        "own modules": {arm: source_digests(of, study.folder) for arm, of in modules.items()},
+        "own probes": probe_digests(study.probes.own, study.folder),
+        "code": package_digest(),
+        "version": {name: version(name) for name in PACKAGES},
+        "device": stack.device.type,
+    }
+
+
+def save(
+    stack: Trainer, checkpoints: StackCheckpoints, identity: dict[str, Any], seconds: float
+) -> None:
+    """Write the state of every replica as one checkpoint; `seconds` were spent on training."""
+    replicas: list[dict[str, Any]] = []
+
+    def states() -> Any:
+        for replica in range(len(stack.seeds)):
+            state = stack.state(replica)  # one at a time: a state may be as large as the memory
+            replicas.append({"batch_digest": state.batch_digest, "diverged_at": state.diverged_at})
+            yield state.arrays
+
+    about = {"seconds": seconds, "stack": len(stack.seeds), "replicas": replicas}
+    checkpoints.write(stack.t, states(), identity=identity, about=about)
+
+
+def restore(
+    stack: Trainer, checkpoints: StackCheckpoints, identity: dict[str, Any]
+) -> tuple[float, str]:
+    """Go on from the newest checkpoint that can be used.
+
+    Returns the seconds already spent on training, and one line where one could not be used.
+    """
+    failures: list[str] = []
+    for found in checkpoints.newest_first():
+        try:
+            if not isinstance(found, Checkpoint):
+                raise found
+            found.require(identity)
+            replicas = found.about["replicas"]
+            stack.restore(
+                [
+                    ReplicaState(found.t, arrays, one["batch_digest"], one["diverged_at"])
+                    for arrays, one in zip(found.states(), replicas, strict=True)
+                ]
+            )
+        except ParibusError as error:
+            failures.append(str(error).partition(";")[0])
+            continue
+        checkpoints.remove_after(found.t)
+        way_on = f"training goes on from step {found.t}"
+        return found.about["seconds"], _words(checkpoints, failures, way_on)
+    checkpoints.remove()
+    return 0.0, _words(checkpoints, failures, "training starts again")
+
+
+def _words(checkpoints: StackCheckpoints, failures: list[str], way_on: str) -> str:
+    if not failures:
+        return ""
+    labels = ", ".join(f"{arm}/seed-{seed}" for arm, seed in checkpoints.trials[:4])
+    more = len(checkpoints.trials) - 4
+    labels += f" and {more} more" if more > 0 else ""
+    return f"{labels}: the newest checkpoint cannot be used ({failures[0]}); {way_on}"

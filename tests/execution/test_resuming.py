@@ -1,0 +1,247 @@
+"""A stack that is interrupted anywhere goes on to the same bytes, or says why it starts again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from paribus.data import Dataset
+from paribus.execution import resuming, trial
+from paribus.execution.leaving import Leaving, Left
+from paribus.execution.stacks import plan_stacks, read_recorded
+from paribus.execution.trial import StackTask, run_stack
+from paribus.results import ResultsFolder
+from paribus.results.checkpoints import StackCheckpoints, begun_stacks
+from paribus.results.store import CANONICAL
+from paribus.study import Study
+
+TRIALS = (("baseline", 1), ("baseline", 2), ("baseline", 3))
+LEFT_AT = 5
+
+
+class Case:
+    """A stack of three in a folder of its own, trained in pieces."""
+
+    def __init__(self, study: Study, dataset: Dataset, path: Path) -> None:
+        self.study, self.dataset = study, dataset
+        self.folder = ResultsFolder(path)
+        self.folder.create(study)
+        self.words: list[str] = []
+        self.from_steps: list[int] = []
+
+    def train(
+        self, leave_at: int | None = None, *, trials: Any = TRIALS, seconds: float = 0
+    ) -> bool:
+        leaving = Leaving()
+
+        def on_progress(t: int, losses: list[float]) -> None:
+            leaving.asked = leaving.asked or t == leave_at
+
+        def on_resume(t: int, words: str) -> None:
+            self.from_steps.append(t)
+            self.words += [words] if words else []
+
+        task = StackTask(self.study, tuple(trials), self.folder, torch.device("cpu"), seconds)
+        return run_stack(
+            task, self.dataset, on_progress=on_progress, on_resume=on_resume, leaving=leaving
+        )
+
+    @property
+    def newest(self) -> list[Path]:
+        return sorted(StackCheckpoints(self.folder.path, TRIALS).path.glob("step-*"))[::-1]
+
+    def records(self) -> dict[str, bytes]:
+        return {
+            f"{arm}/{seed}/{name}": (self.folder.trial(arm, seed).path / name).read_bytes()
+            for arm, seed in TRIALS
+            for name in CANONICAL
+        }
+
+
+@pytest.fixture
+def case(
+    small_study: Callable[..., Study],
+    small_dataset: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Case:
+    monkeypatch.setattr(trial, "PROGRESS_SECONDS", 0)
+    study = small_study({"tasks.names": [], "seeds": [1, 2, 3], "training.dropout": 0.1})
+    return Case(study, small_dataset, tmp_path / "r")
+
+
+@pytest.fixture
+def whole(case: Case, tmp_path: Path) -> dict[str, bytes]:
+    """The records of a stack that nobody disturbed."""
+    other = Case(case.study, case.dataset, tmp_path / "whole")
+    assert other.train()
+    return other.records()
+
+
+def test_a_stack_goes_on_to_the_same_bytes(case: Case, whole: dict[str, bytes]) -> None:
+    assert not case.train(leave_at=LEFT_AT)
+    assert [path.name for path in case.newest] == ["step-6", "step-5"]  # it finished a step
+    assert begun_stacks(case.folder.path) == {TRIALS: 6}
+    assert case.train()
+    assert case.from_steps == [0, 6] and not case.words
+    assert case.records() == whole
+    assert not case.newest
+
+
+def test_another_stack_size_changes_nothing_that_was_begun(
+    case: Case, whole: dict[str, bytes]
+) -> None:
+    """Our own advice, a smaller --stack, used to mix sizes within a pair."""
+    case.train(leave_at=LEFT_AT)
+    stacks = plan_stacks(case.study, 1, read_recorded(case.study, case.folder).stacks)
+    assert [len(stack) for stack in stacks] == [3, 3, 3]  # the other arms too
+    assert case.train(trials=stacks[0])
+    assert case.records() == whole
+
+
+@pytest.mark.parametrize(
+    ("file", "at"),
+    [("replica-0-0.safetensors", -9), ("replica-2-0.safetensors", 700), ("about.json", 99)],
+)
+def test_a_damaged_checkpoint_is_said_and_the_one_before_gone_on_from(
+    case: Case, whole: dict[str, bytes], file: str, at: int
+) -> None:
+    case.train(leave_at=LEFT_AT)
+    flip(case.newest[0] / file, at)
+    assert case.train()
+    assert case.from_steps == [0, 5]
+    (line,) = case.words
+    assert line.startswith("baseline/seed-1, baseline/seed-2, baseline/seed-3: the newest")
+    assert file in line and line.endswith("; training goes on from step 5") and "\n" not in line
+    assert case.records() == whole
+
+
+def test_where_both_are_damaged_the_stack_starts_again(case: Case, whole: dict[str, bytes]) -> None:
+    case.train(leave_at=LEFT_AT)
+    for path in case.newest:
+        flip(path / "replica-1-0.safetensors", -1)
+    assert case.train()
+    assert case.from_steps == [0, 0]
+    assert case.words[0].endswith("; training starts again")
+    assert case.records() == whole
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("version", "another version."), ("study", "another study"), ("own modules", "another")],
+)
+def test_another_study_or_software_starts_again(
+    case: Case, monkeypatch: pytest.MonkeyPatch, what: str, words: str
+) -> None:
+    case.train(leave_at=LEFT_AT)
+    real = resuming.identity
+    other = {
+        "version": {"torch": "0.4"},
+        "study": "other",
+        "own modules": {"baseline": {"mlp": "x"}},
+    }
+    monkeypatch.setattr(trial, "identity", lambda *a: real(*a) | {what: other[what]})
+    assert not case.train(leave_at=2)
+    assert case.from_steps == [0, 0]
+    assert words in case.words[0] and case.words[0].endswith("; training starts again")
+    assert begun_stacks(case.folder.path) == {TRIALS: 3}  # the old one, of step 6, is gone
+
+
+def test_seeds_added_to_the_study_leave_checkpoints_good(case: Case) -> None:
+    case.train(leave_at=LEFT_AT)
+    case.study = case.study.model_copy(update={"seeds": (1, 2, 3, 4)})
+    assert case.train()
+    assert case.from_steps == [0, 6]
+
+
+def test_states_of_other_names_or_shapes_are_never_loaded(
+    case: Case, whole: dict[str, bytes]
+) -> None:
+    """Even where every digest is right, as after a change of the model that nothing declares."""
+    case.train(leave_at=LEFT_AT)
+    checkpoints = StackCheckpoints(case.folder.path, TRIALS)
+    newest, before = checkpoints.newest_first()
+    for found, change in ((newest, rename), (before, transpose)):
+        assert not isinstance(found, Exception)
+        states = [change(state) for state in found.states()]
+        checkpoints.write(found.t, states, identity=found.identity, about=found.about)
+    assert case.train()
+    assert case.from_steps == [0, 0]
+    assert "the checkpoint is of another model" in case.words[0]
+    assert case.records() == whole
+
+
+def rename(state: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("attention", "attn"): array for name, array in state.items()}
+
+
+def transpose(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: array.T if array.ndim == 2 else array for name, array in state.items()}
+
+
+def test_a_stack_that_leaves_while_it_is_recorded_loses_no_training(
+    case: Case, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = (("baseline", 1),)
+    real = trial.record
+
+    def left(*arguments: Any) -> None:
+        raise Left
+
+    monkeypatch.setattr(trial, "record", left)
+    for trials in (TRIALS, alone):
+        with pytest.raises(Left):
+            case.train(trials=trials, seconds=60)
+        assert begun_stacks(case.folder.path)[trials] == 8
+        StackCheckpoints(case.folder.path, alone).remove()
+    monkeypatch.setattr(trial, "record", real)
+    assert case.train()
+    assert case.from_steps[-1] == 8
+    assert case.records() == whole
+
+
+def test_the_time_of_the_next_checkpoint_counts_from_the_end_of_the_last(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step takes 1 s, a write 30: with one every 3 s not every step writes one."""
+    now = [0.0]
+    monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    real_step, real_write = trial.Trainer.step, StackCheckpoints.write
+    written: list[int] = []
+
+    def step(stack: Any) -> None:
+        now[0] += 1
+        real_step(stack)
+
+    def write(self: Any, t: int, *arguments: Any, **named: Any) -> None:
+        now[0] += 30
+        written.append(t)
+        real_write(self, t, *arguments, **named)
+
+    monkeypatch.setattr(trial.Trainer, "step", step)
+    monkeypatch.setattr(StackCheckpoints, "write", write)
+    assert case.train(seconds=3)
+    assert written == [3, 6, 8]  # the last one as recording begins
+
+
+def test_where_a_stack_stands_is_read_without_its_tensors(case: Case) -> None:
+    case.train(leave_at=LEFT_AT)
+    for shard in case.folder.path.rglob("*.safetensors"):
+        shard.unlink()
+    assert begun_stacks(case.folder.path) == {TRIALS: 6}
+    assert (case.newest[0] / "about.json").stat().st_size < 2**17
+    about = json.loads((case.newest[0] / "about.json").read_text())
+    assert {"seconds", "replicas", "stack"} == about["about"].keys()
+    assert {"torch", "numpy", "paribus"} == about["identity"]["version"].keys()
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)

@@ -1,0 +1,219 @@
+"""Checkpoints of stacks: complete or absent, two kept, and never loaded where anything differs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paribus import files
+from paribus.errors import ParibusError
+from paribus.results import checkpoints as module
+from paribus.results.checkpoints import (
+    Checkpoint,
+    StackCheckpoints,
+    UnusableError,
+    begun_stacks,
+    keep_stacks,
+)
+
+TRIALS = (("baseline", 1), ("baseline", 2), ("größer", 1))
+IDENTITY = {"study": "abc", "version": {"torch": "2.12", "numpy": "2.3"}}
+
+
+def states(t: int) -> list[dict[str, np.ndarray]]:
+    """Three replicas; names with a slash, several types and shapes, an empty and a 0-d array."""
+    return [
+        {
+            "weights/blocks.0.w": np.arange(6, dtype=np.float32).reshape(2, 3) + t + replica,
+            "exp_avg/blocks.0.w": np.full((2, 3), 0.5 * t, np.float32),
+            "measured": np.full((t, 2), np.nan, np.float32),
+            "count": np.array(t, np.int64),
+            "nothing": np.zeros((0, 4), np.float32),
+        }
+        for replica in range(3)
+    ]
+
+
+def write(results: Path, *steps: int) -> StackCheckpoints:
+    stack = StackCheckpoints(results, TRIALS)
+    for t in steps:
+        stack.write(t, states(t), identity=IDENTITY, about={"seconds": 1.5 * t})
+    return stack
+
+
+def usable(stack: StackCheckpoints) -> list[int]:
+    """Steps of those that can be gone on from, newest first."""
+    steps = []
+    for found in stack.newest_first():
+        try:
+            if not isinstance(found, Checkpoint):
+                raise found
+            found.require(IDENTITY)
+            for ours, theirs in zip(found.states(), states(found.t), strict=True):
+                assert ours.keys() == theirs.keys()
+                for name in ours:
+                    np.testing.assert_array_equal(ours[name], theirs[name], strict=True)
+            steps.append(found.t)
+        except UnusableError:
+            continue
+    return steps
+
+
+def test_what_was_written_is_read_and_two_are_kept(tmp_path: Path) -> None:
+    stack = write(tmp_path, 10, 200, 300)
+    assert usable(stack) == [300, 200]
+    assert begun_stacks(tmp_path) == {TRIALS: 300}
+    newest = next(stack.newest_first())
+    assert isinstance(newest, Checkpoint) and newest.about == {"seconds": 450.0}
+    write(tmp_path, 300)  # again, such as after the run went on from the one before
+    assert usable(stack) == [300, 200]
+    stack.remove_after(200)
+    assert usable(stack) == [200]
+    keep_stacks(tmp_path, [TRIALS])
+    assert usable(stack) == [200]
+    keep_stacks(tmp_path, [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bit_flipped_anywhere_is_found(tmp_path: Path) -> None:
+    """In every file at many places, header, names and values: the one before is gone on from."""
+    stack = write(tmp_path, 10, 20)
+    newest = stack.path / "step-20"
+    flips = 0
+    for path in sorted(newest.iterdir()):
+        content = path.read_bytes()
+        for position in range(0, len(content), 41):
+            for bit in (0, 6):
+                damaged = bytearray(content)
+                damaged[position] ^= 1 << bit
+                path.write_bytes(damaged)
+                assert usable(stack) == [10], (path.name, position, bit)
+                flips += 1
+        path.write_bytes(content)
+    assert usable(stack) == [20, 10]
+    assert flips > 100
+
+
+def test_one_bit_of_every_array_is_found_and_named(tmp_path: Path) -> None:
+    stack = write(tmp_path, 10)
+    path = stack.path / "step-10" / "replica-1-0.safetensors"
+    content = path.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    start = 8 + int.from_bytes(content[:8], "little")
+    for name, about in header.items():
+        first, last = about["data_offsets"]
+        if first == last:
+            continue
+        damaged = bytearray(content)
+        damaged[start + last - 1] ^= 1
+        path.write_bytes(damaged)
+        (found,) = stack.newest_first()
+        assert isinstance(found, Checkpoint)
+        with pytest.raises(UnusableError, match=f"'{name}' in replica-1-0"):
+            found.states()
+
+
+@pytest.mark.parametrize("damage", ["cut", "longer", "missing", "swapped", "no about", "renamed"])
+def test_other_damage_is_found(tmp_path: Path, damage: str) -> None:
+    stack = write(tmp_path, 10, 20)
+    newest = stack.path / "step-20"
+    shard, other = (newest / f"replica-{r}-0.safetensors" for r in (0, 1))
+    content = shard.read_bytes()
+    if damage == "cut":
+        shard.write_bytes(content[:-1])
+    elif damage == "longer":
+        shard.write_bytes(content + b"\0")
+    elif damage == "missing":
+        shard.unlink()
+    elif damage == "swapped":
+        shard.write_bytes(other.read_bytes())
+    elif damage == "no about":
+        (newest / "about.json").unlink()
+    else:
+        newest.rename(stack.path / "step-30")  # its state is of step 20
+    assert usable(stack) == [10]
+
+
+def test_another_identity_or_other_trials_are_refused_by_name(tmp_path: Path) -> None:
+    stack = write(tmp_path, 10)
+    (found,) = stack.newest_first()
+    assert isinstance(found, Checkpoint)
+    other = IDENTITY | {"version": {"torch": "2.13", "numpy": "2.3"}}
+    with pytest.raises(UnusableError, match=r"another version.torch: 2.12 there, 2.13 here"):
+        found.require(other)
+    stranger = StackCheckpoints(tmp_path, TRIALS[:2])
+    shutil.copytree(stack.path, stranger.path)
+    assert usable(stranger) == []
+    assert begun_stacks(tmp_path) == {TRIALS: 10}  # nor is the copy taken for a stack
+
+
+def test_a_write_that_fails_between_shards_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every write of a checkpoint in turn: complete or absent."""
+    write(tmp_path, 10)
+    real, written = files._store, 0
+
+    def fails_at(k: int) -> Any:
+        def store(file: Any, content: bytes) -> None:
+            nonlocal written
+            written += 1
+            if written == k:
+                file.write(content[: len(content) // 2])
+                raise OSError(28, "No space left on device")
+            real(file, content)
+
+        return store
+
+    for k in range(1, 5):  # three shards and about.json
+        written = 0
+        monkeypatch.setattr(files, "_store", fails_at(k))
+        with pytest.raises(ParibusError, match="No space left"):
+            write(tmp_path, 20)
+        stack = StackCheckpoints(tmp_path, TRIALS)
+        assert usable(stack) == [10]
+        assert [path.name for path in stack.path.iterdir()] == ["step-10"]
+    written = 0
+    monkeypatch.setattr(files, "_store", fails_at(5))
+    assert usable(write(tmp_path, 20)) == [20, 10]
+
+
+def test_large_states_are_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHARD_BYTES", 60)
+    stack = write(tmp_path, 10)
+    shards = [path.name for path in (stack.path / "step-10").glob("replica-0-*")]
+    assert len(shards) > 2
+    assert usable(stack) == [10]
+
+
+def test_states_are_taken_one_at_a_time(tmp_path: Path) -> None:
+    """Of a large stack no two replicas have to be in the host's memory together."""
+    held: list[int] = []
+
+    def one_by_one() -> Iterator[dict[str, np.ndarray]]:
+        for replica, state in enumerate(states(10)):
+            done = list(tmp_path.rglob("replica-*"))
+            held.append(replica - len(done))
+            yield state
+
+    stack = StackCheckpoints(tmp_path, TRIALS)
+    stack.write(10, one_by_one(), identity=IDENTITY, about={})
+    assert held == [0, 0, 0]
+
+
+def test_nothing_there_is_nothing_begun(tmp_path: Path) -> None:
+    assert begun_stacks(tmp_path) == {}
+    assert usable(StackCheckpoints(tmp_path, TRIALS)) == []
+    StackCheckpoints(tmp_path, TRIALS).remove()
+    (tmp_path / "checkpoints").mkdir()
+    keep_stacks(tmp_path, [])
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "checkpoints" / "x" / "step-one").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "x" / "step-2").write_text("a file")
+    assert begun_stacks(tmp_path) == {}
