@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paribus.data import describe_data, load_dataset, read_corpus
-from paribus.errors import ParibusError
+from paribus.data import consumption, describe, describe_data, load_dataset
 from paribus.study import Data
 
 HERE = Path()
@@ -36,7 +35,7 @@ def test_a_corpus_by_hand(tmp_path: Path) -> None:
         sentence(0),
         f"{sentence(2, n=119)}\n\n{sentence(3)}",
     )
-    table = describe_data(load_dataset(data, tmp_path), list(read_corpus(data, tmp_path)))
+    table = describe_data(load_dataset(data, tmp_path))
     assert table["token_classes"]["corpus"] == {
         "alphabetic": 120 * 5 + 119 * 2,
         "numeric": 0,
@@ -72,7 +71,7 @@ def test_a_corpus_by_hand(tmp_path: Path) -> None:
 def test_a_document_that_the_split_cuts_is_of_training(tmp_path: Path) -> None:
     data = write(tmp_path, sentence(0, n=300))
     dataset = load_dataset(data, tmp_path)
-    table = describe_data(dataset, list(read_corpus(data, tmp_path)))
+    table = describe_data(dataset)
     assert table["duplicates"]["document"]["validation_units"] == 0
     assert table["leakage"] == {"validation_tokens": 150, "in_training": 0}
 
@@ -82,27 +81,57 @@ def test_the_split_at_the_end_of_a_document(tmp_path: Path) -> None:
     data = write(tmp_path, sentence(0), sentence(0))
     dataset = load_dataset(data, tmp_path)
     assert dataset.train[-1] == dataset.tokenizer.end_of_document
-    table = describe_data(dataset, list(read_corpus(data, tmp_path)))
+    table = describe_data(dataset)
     assert table["duplicates"]["document"]["validation_units"] == 1
     assert table["duplicates"]["document"]["leaked_exact"] == 1
     assert table["leakage"]["in_training"] == 121
 
 
-def test_other_documents_are_refused(tmp_path: Path) -> None:
-    data = write(tmp_path, sentence(0))
+def test_a_long_text_is_sampled_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks hold what the whole text does: here a sentence again and again, and its ends."""
+    data = write(tmp_path, *[sentence(i % 40) for i in range(400)])
     dataset = load_dataset(data, tmp_path)
-    write(tmp_path, sentence(1))
-    with pytest.raises(ParibusError, match="leave its files as they are"):
-        describe_data(dataset, list(read_corpus(data, tmp_path)))
+    whole = describe_data(dataset)
+    assert set(whole["looked_at"].values()) - {len(dataset.validation)} == {400 * 121}
+    monkeypatch.setattr(describe, "ALL_TOKENS", 1000)
+    monkeypatch.setattr(describe, "SAMPLE_BLOCKS", 5)
+    monkeypatch.setattr(describe, "BLOCK_TOKENS", 1000)
+    some = describe_data(dataset)
+    assert some["token_classes"] == whole["token_classes"]
+    assert some["looked_at"] == {
+        "tokens": 400 * 121, "token_classes": 400 * 121, "duplicates": 10_000, "leakage": 5000,
+    }  # fmt: skip
+    assert some["leakage"] == {"validation_tokens": 5000, "in_training": 5000}
+    found = some["duplicates"]["document"]
+    assert 50 < found["units"] < 10_000 / 121
+    assert found["exact"] == found["units"] - 40 or found["exact"] > 10
+    assert some == describe_data(dataset)
+
+
+def test_shards_are_described_as_arrays_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write(tmp_path, sentence(0), sentence(1, n=2000), sentence(0), sentence(1))
+    small = load_dataset(data, tmp_path)
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("paribus.data.source.SMALL_BYTES", 0)
+    large = load_dataset(data, tmp_path)
+    assert not isinstance(large.train, np.ndarray)
+    assert describe_data(large) == describe_data(small)
+    used = [consumption(d.train, d.token_classes, 3, 20, 2, 8) for d in (small, large)]
+    assert (used[0].targets == used[1].targets).all()
+    assert (used[0].times_seen == used[1].times_seen).all()
 
 
 def test_pydoc_leaks_by_containment_and_not_by_document() -> None:
     """Topics stand inside other topics: no document is a copy, and a fifth of validation is."""
     data = Data(corpus="pydoc")
     dataset = load_dataset(data, HERE)
-    table = describe_data(dataset, list(read_corpus(data, HERE)))
+    table = describe_data(dataset)
     assert json.loads(json.dumps(table)) == table
-    assert table == describe_data(dataset, list(read_corpus(data, HERE)))
+    assert table == describe_data(dataset)
     assert table["duplicates"]["document"]["units"] == dataset.n_documents
     leaked = table["leakage"]["in_training"] / table["leakage"]["validation_tokens"]
     assert 0.05 < leaked < 0.5  # the text differs between versions of Python
@@ -112,7 +141,7 @@ def test_shakespeare_has_no_duplicates() -> None:
     if "PARIBUS_DATA" not in os.environ:
         pytest.skip("PARIBUS_DATA does not name a folder with the text")
     data = Data(corpus="shakespeare")
-    table = describe_data(load_dataset(data, HERE), list(read_corpus(data, HERE)))
+    table = describe_data(load_dataset(data, HERE))
     assert table["token_classes"]["corpus"]["numeric"] == 27
     assert table["duplicates"]["passage"]["near"] == 0
     assert table["leakage"] == {"validation_tokens": 111_540, "in_training": 0}

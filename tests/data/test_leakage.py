@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paribus.data import in_training
-from paribus.data.leakage import RUN_TOKENS
+from paribus.data.leakage import RUN_TOKENS, run_hashes
 
 
 def ids(text: str) -> np.ndarray:
@@ -48,3 +48,23 @@ def test_a_text_shorter_than_a_run_holds_none(n_train: int, n_validation: int) -
     found = in_training(np.zeros(n_train, np.uint16), np.zeros(n_validation, np.uint16))
     assert found.shape == (n_validation,)
     assert not found.any()
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 50, 64])
+def test_hashes_are_the_polynomial(length: int) -> None:
+    ids_ = np.random.default_rng(2).integers(60_000, size=100).astype(np.uint16)
+    base = 0x9E3779B97F4A7C15
+    expected = [
+        sum(int(x) * base ** (length - 1 - i) for i, x in enumerate(ids_[s : s + length])) % 2**64
+        for s in range(100 - length + 1)
+    ]
+    assert run_hashes(ids_, length).tolist() == expected
+
+
+def test_runs_across_the_chunks_that_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = np.random.default_rng(1).integers(60_000, size=5000).astype(np.uint16)
+    whole = in_training(text, text[1000:2000])
+    monkeypatch.setattr("paribus.data.tokens.CHUNK_TOKENS", 60)
+    monkeypatch.setattr("paribus.data.tokens.chunks.__defaults__", (60, 0))
+    assert (in_training(text, text[1000:2000]) == whole).all()
+    assert whole.all()

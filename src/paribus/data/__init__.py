@@ -9,6 +9,7 @@ from paribus.data.duplicates import Duplicates, count_duplicates, near_duplicate
 from paribus.data.leakage import in_training
 from paribus.data.token_classes import TOKEN_CLASSES, token_classes
 from paribus.data.tokenizer import STAND_INS, CharacterTokenizer, Tokenizer, tokenizer_of
+from paribus.data.tokens import Tokens
 
 __all__ = [
     "FIRST_DIGEST",
@@ -19,6 +20,7 @@ __all__ = [
     "Dataset",
     "Duplicates",
     "Tokenizer",
+    "Tokens",
     "batch",
     "class_counts",
     "consumption",

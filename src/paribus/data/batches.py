@@ -10,6 +10,7 @@ import hashlib
 
 import numpy as np
 
+from paribus.data.tokens import Tokens, windows
 from paribus.streams import stream
 
 FIRST_DIGEST = hashlib.sha256(b"paribus batches").hexdigest()
@@ -24,14 +25,14 @@ def window_starts(n_tokens: int, seed: int, t: int, batch_size: int, seq_len: in
     return stream(seed, "batches", position=t).integers(n_tokens - seq_len, size=batch_size)
 
 
-def batch(tokens: np.ndarray, seed: int, t: int, batch_size: int, seq_len: int) -> np.ndarray:
+def batch(tokens: Tokens, seed: int, t: int, batch_size: int, seq_len: int) -> np.ndarray:
     """Batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
 
     Windows start anywhere in `tokens`, as `window_starts` draws them. Inputs are `[:, :-1]` and
     targets `[:, 1:]`.
     """
     starts = window_starts(len(tokens), seed, t, batch_size, seq_len)
-    return tokens[starts[:, None] + np.arange(seq_len + 1)].astype(np.int64)
+    return windows(tokens, starts, seq_len + 1).astype(np.int64)
 
 
 def extend_digest(running: str, windows: np.ndarray) -> str:

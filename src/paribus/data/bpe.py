@@ -7,9 +7,11 @@ text is one too, and each character of it belongs to exactly one token, that of 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,18 @@ import numpy as np
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers.models import BPE
 
+from paribus.data.tokenizer import narrowest
 from paribus.errors import ParibusError
 from paribus.foreign import TOKENIZER_BYTES, parse_json, read_bytes
 
 # What the end of a document is called, in the order in which it is looked for: GPT-2, ours, BLOOM.
 ENDS_OF_DOCUMENT = ("<|endoftext|>", "<|endofdocument|>", "</s>")
+# Bytes that no UTF-8 text has.
+NEVER_IN_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
+# Where the pre-tokenizer of GPT-2 begins a piece, whatever else it does: at white space between two
+# words. What stands between such places is tokenized by itself.
+WORDS = re.compile(r"(?<=\w)(?=[ \n]\w)")
+MOST_KNOWN = 2**18  # words whose ids are kept
 # How much of a text an error shows.
 SHOWN = 20
 # A model has a row of weights for every id up to the largest; Gemma's tokenizer has 262,144.
@@ -38,6 +47,7 @@ class BpeTokenizer:
         pieces: [V] the bytes of each token id.
         special: [V] whether an id is a special token, which stands for no text.
         end_of_document: its id, or None where the file has none of ENDS_OF_DOCUMENT.
+        words_are_apart: whether the text between two WORDS is surely tokenized by itself.
     """
 
     file: Path
@@ -45,6 +55,7 @@ class BpeTokenizer:
     pieces: tuple[bytes, ...]
     special: tuple[bool, ...]
     end_of_document: int | None
+    words_are_apart: bool
     _tokenizer: HuggingFaceTokenizer
 
     @classmethod
@@ -76,7 +87,8 @@ class BpeTokenizer:
         if end is not None:
             special[end] = True
         digest = hashlib.sha256(content).hexdigest()
-        return cls(file, digest, tuple(pieces), tuple(special), end, tokenizer)
+        apart = _words_are_apart(spec)
+        return cls(file, digest, tuple(pieces), tuple(special), end, apart, tokenizer)
 
     @property
     def vocab_size(self) -> int:
@@ -106,20 +118,39 @@ class BpeTokenizer:
     def encode(self, text: str) -> np.ndarray:
         """Token ids, int64. Raises ParibusError for a character that has no bytes or no tokens."""
         try:
-            unknown = self._unknown_bytes.intersection(text.encode())
+            content = text.encode()
         except UnicodeEncodeError as error:
             raise ParibusError(
                 f"character {text[error.start]!r} is half of a pair and no text; leave it out"
             ) from None
-        if unknown:
+        unknown = self._unknown_bytes
+        if unknown and len(content.translate(None, bytes(unknown))) < len(content):
             character = next(c for c in text if unknown.intersection(c.encode()))
             raise ParibusError(
                 f"character {character!r} is not in the vocabulary of {self.file}, which has not "
                 "all 256 bytes; leave it out, or train the tokenizer with ByteLevel.alphabet()"
             )
-        # Faster than `encode` and sparing: no offsets.
-        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
-        return np.array(encoding.ids, np.int64)
+        return np.array(self._ids(text), np.int64)
+
+    def encode_checked(self, text: str, where: str) -> np.ndarray:
+        """The same, of `dtype`; ParibusError where `check` raises it."""
+        ids = self.encode(text)
+        self.check(text, ids, where)
+        return ids.astype(self.dtype)
+
+    def _ids(self, text: str) -> list[int]:
+        """What the library gives. Where every word is tokenized alone, each is asked for once."""
+        if not self.words_are_apart:
+            # Faster than `encode` and sparing: no offsets.
+            (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+            return encoding.ids
+        words, known = WORDS.split(text), self._known
+        new = [word for word in dict.fromkeys(words) if word not in known]
+        if len(known) + len(new) > MOST_KNOWN:
+            known, new = {}, list(dict.fromkeys(words))
+        found = self._tokenizer.encode_batch_fast(new, add_special_tokens=False)
+        known.update((word, one.ids) for word, one in zip(new, found, strict=True))
+        return list(chain.from_iterable(map(known.__getitem__, words)))
 
     def encode_documents(self, documents: Sequence[str]) -> np.ndarray:
         """All documents in one row of token ids, each closed by its end-of-document token.
@@ -127,19 +158,21 @@ class BpeTokenizer:
         A single text has no ends of document. Raises ParibusError where several documents have no
         token to end with, and where the tokenizer does not give a document back as it was.
         """
-        if len(documents) > 1 and self.end_of_document is None:
+        if len(documents) > 1:
+            self.require_end_of_document()
+        end = np.array([self.end_of_document] if len(documents) > 1 else [], self.dtype)
+        parts = []
+        for number, text in enumerate(documents, 1):
+            parts += [self.encode_checked(text, f"document {number}"), end]
+        return np.concatenate(parts)
+
+    def require_end_of_document(self) -> None:
+        """Raise ParibusError where no token ends a document."""
+        if self.end_of_document is None:
             raise ParibusError(
-                f"{len(documents)} documents need an end-of-document token, and {self.file} has "
+                f"several documents need an end-of-document token, and {self.file} has "
                 f"none of {', '.join(ENDS_OF_DOCUMENT)}; add one to it"
             )
-        end = np.array([self.end_of_document] if len(documents) > 1 else [], np.int64)
-        dtype = np.uint16 if self.vocab_size <= 2**16 else np.uint32
-        parts = []
-        for number, text in enumerate(documents):
-            ids = self.encode(text)
-            self.check(text, ids, f"document {number + 1}")
-            parts.append(np.concatenate([ids, end]).astype(dtype))
-        return np.concatenate(parts)
 
     def check(self, text: str, ids: np.ndarray, where: str) -> None:
         """Raise ParibusError unless the `ids` of `text` decode to it, and hold no end inside."""
@@ -161,13 +194,32 @@ class BpeTokenizer:
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of `ids`; bytes that make no whole character are left out."""
-        return b"".join(self.pieces[int(i)] for i in ids).decode("utf-8", "ignore")
+        ids = np.asarray(ids, np.int64)
+        lengths, starts, content = self._bytes
+        n = lengths[ids]
+        # Byte k of a token is the k-th after the token's start in `content`.
+        places = np.repeat(starts[ids] - (np.cumsum(n) - n), n) + np.arange(n.sum())
+        return content[places].tobytes().decode("utf-8", "ignore")
+
+    @cached_property
+    def _bytes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """([V] the length of each piece, [V] where it starts in, all pieces one after another)."""
+        lengths = np.array([len(piece) for piece in self.pieces], np.int64)
+        content = np.frombuffer(b"".join(self.pieces), np.uint8)
+        return lengths, np.cumsum(lengths) - lengths, content
+
+    @property
+    def dtype(self) -> type[np.uint16] | type[np.uint32]:
+        return narrowest(self.vocab_size)
+
+    @cached_property
+    def _known(self) -> dict[str, list[int]]:
+        return {}
 
     @cached_property
     def _unknown_bytes(self) -> frozenset[int]:
         alone = {piece[0] for piece in self.pieces if len(piece) == 1}
-        # The bytes 0xC0, 0xC1 and from 0xF5 on are in no UTF-8 text.
-        return frozenset(range(256)) - alone
+        return frozenset(range(256)) - alone - NEVER_IN_UTF8
 
 
 def _parse(file: Path, content: bytes) -> tuple[HuggingFaceTokenizer, dict[str, Any]]:
@@ -182,6 +234,14 @@ def _parse(file: Path, content: bytes) -> tuple[HuggingFaceTokenizer, dict[str, 
             f"{file} is no tokenizer.json of Hugging Face tokenizers ({error}); "
             "write it anew with Tokenizer.save"
         ) from None
+
+
+def _words_are_apart(spec: dict[str, Any]) -> bool:
+    """Whether the file has GPT-2's pre-tokenizer and nothing that looks beyond its pieces."""
+    pre = spec.get("pre_tokenizer") or {}
+    is_gpt2 = pre.get("type") == "ByteLevel" and pre.get("use_regex", True)
+    plain = not pre.get("add_prefix_space", True) and spec.get("normalizer") is None
+    return bool(is_gpt2 and plain and all(t["special"] for t in spec.get("added_tokens") or ()))
 
 
 def _is_byte_level(decoder: dict[str, Any] | None) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 
 from paribus.data.batches import window_starts
 from paribus.data.token_classes import TOKEN_CLASSES
+from paribus.data.tokens import CHUNK_TOKENS, Tokens, chunks
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,16 @@ class Consumption:
     times_seen: np.ndarray
 
 
-def class_counts(tokens: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def class_counts(tokens: Tokens, classes: np.ndarray) -> np.ndarray:
     """[5] how many of `tokens` are of each class; `classes` [V] is `token_classes`' answer."""
-    return _by_class(np.bincount(tokens, minlength=len(classes)), classes)
+    by_token = np.zeros(len(classes), np.int64)
+    for ids in chunks(tokens):
+        by_token += np.bincount(ids, minlength=len(classes))
+    return _by_class(by_token, classes)
 
 
 def consumption(
-    tokens: np.ndarray,
+    tokens: Tokens,
     classes: np.ndarray,
     seed: int,
     iterations: int,
@@ -46,19 +50,38 @@ def consumption(
 
     `classes` [V] is the class of every token id, from `token_classes`. A pure function of its
     arguments, equal for every arm of a seed. A trial that diverged consumed all its batches too.
+    Memory grows with the windows that were drawn, not with the text; text that no window touches is
+    not read.
     """
-    starts = np.zeros(len(tokens), np.int64)  # windows that start at each position
-    for t in range(iterations):
-        np.add.at(starts, window_starts(len(tokens), seed, t, batch_size, seq_len), 1)
-    # A window that starts at s has the targets s + 1 ... s + seq_len: it opens after s, and closes
-    # after s + seq_len. No window closes beyond the end, since none starts within seq_len of it.
-    change = np.zeros(len(tokens), np.int64)
-    change[1:] += starts[:-1]
-    change[seq_len + 1 :] -= starts[: -seq_len - 1]
-    seen = np.cumsum(change)
-    # Sums of floats, exact below 2^53 targets.
-    by_token = np.bincount(tokens, weights=seen, minlength=len(classes)).astype(np.int64)
-    return Consumption(_by_class(by_token, classes), np.bincount(seen))
+    n, steps = len(tokens), range(iterations)
+    drawn = [window_starts(n, seed, t, batch_size, seq_len) for t in steps]
+    starts = np.sort(np.concatenate(drawn)) if drawn else np.zeros(0, np.int64)
+    by_token = np.zeros(len(classes), np.int64)
+    times_seen = np.zeros(1, np.int64)
+    for begin in range(0, n, CHUNK_TOKENS):
+        size = min(CHUNK_TOKENS, n - begin)
+        seen = _coverage(starts, begin, size, seq_len)
+        times = np.bincount(seen)
+        times_seen = np.pad(times_seen, (0, max(len(times) - len(times_seen), 0)))
+        times_seen[: len(times)] += times
+        if len(times) > 1:
+            # Sums of floats, exact below 2^53 targets.
+            found = np.bincount(tokens[begin : begin + size], seen, minlength=len(classes))
+            by_token += found.astype(np.int64)
+    return Consumption(_by_class(by_token, classes), times_seen)
+
+
+def _coverage(starts: np.ndarray, begin: int, size: int, seq_len: int) -> np.ndarray:
+    """[size] how many windows have each token from `begin` on as a target; `starts` are sorted.
+
+    A window that starts at s has the targets s + 1 ... s + seq_len.
+    """
+    first, last = np.searchsorted(starts, [begin - seq_len, begin + size - 1])
+    opened = starts[first:last] + 1 - begin
+    change = np.bincount(opened.clip(min=0), minlength=size + 1)[: size + 1]
+    closed = opened + seq_len
+    change -= np.bincount(closed[closed < size], minlength=size + 1)
+    return np.cumsum(change[:size])
 
 
 def _by_class(by_token: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from paribus.data.corpora import read_corpus
+from paribus.data import cache
+from paribus.data.shards import whole_digest
+from paribus.data.source import Source, tokenized
 from paribus.data.token_classes import token_classes
 from paribus.data.tokenizer import Tokenizer, tokenizer_of
+from paribus.data.tokens import ShardedTokens, Tokens, part, tokens_digest
 from paribus.errors import ParibusError
 from paribus.study import Data
 from paribus.study.canonical import digest
@@ -23,16 +26,16 @@ class Dataset:
     """The split text as token ids.
 
     Attributes:
-        train: [n_train] token ids, the first part of the text.
-        validation: [n_validation] token ids, the rest.
+        train: [n_train] token ids, the first part of the text: an array, or shards of the cache.
+        validation: [n_validation] token ids, the rest; the same.
         tokenizer: what made them.
         n_documents: documents in the corpus.
         digests: SHA-256 of corpus, vocabulary (or the tokenizer's file), train and validation, in
             this order.
     """
 
-    train: np.ndarray
-    validation: np.ndarray
+    train: Tokens
+    validation: Tokens
     tokenizer: Tokenizer
     n_documents: int
     digests: dict[str, str]
@@ -65,24 +68,26 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     not UTF-8, or too short for one window on each side of the split, and where the tokenizer cannot
     be read or loses text.
     """
-    documents = list(read_corpus(data, folder))
-    tokenizer = tokenizer_of(data, documents, folder)
-    tokens = tokenizer.encode_documents(documents)
+    source = Source(data, folder)
+    found = source.scan()
+    ends = found.n_documents > 1
+    tokenizer = tokenizer_of(data, found.characters, ends, folder)
+    tokens = tokenized(source, found, tokenizer, ends)
     split = int(len(tokens) * (1 - data.validation_fraction))
-    train, validation = tokens[:split], tokens[split:]
-    for part, ids in (("training", train), ("validation", validation)):
+    train, validation = part(tokens, 0, split), part(tokens, split, len(tokens))
+    for name, ids in (("training", train), ("validation", validation)):
         if len(ids) < data.seq_len + 1:
             raise ParibusError(
-                f"corpus '{data.corpus}' leaves {len(ids)} {part} tokens, fewer than one window of "
+                f"corpus '{data.corpus}' leaves {len(ids)} {name} tokens, fewer than one window of "
                 f"seq_len + 1 = {data.seq_len + 1}; use more text or a shorter data.seq_len"
             )
     digests = {
-        "corpus": corpus_digest(documents),
+        "corpus": found.digest,
         "vocabulary": tokenizer.digest,
-        "train": _tokens_digest(train),
-        "validation": _tokens_digest(validation),
+        "train": part_digest(train),
+        "validation": part_digest(validation),
     }
-    return Dataset(train, validation, tokenizer, len(documents), digests)
+    return Dataset(train, validation, tokenizer, found.n_documents, digests)
 
 
 def corpus_digest(documents: Sequence[str]) -> str:
@@ -91,5 +96,14 @@ def corpus_digest(documents: Sequence[str]) -> str:
     return each[0] if len(each) == 1 else digest(each)
 
 
-def _tokens_digest(ids: np.ndarray) -> str:
-    return hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest()
+def part_digest(tokens: Tokens) -> str:
+    """`tokens_digest`, found once for each part of what is in the cache."""
+    if not isinstance(tokens, ShardedTokens):
+        return tokens_digest(tokens)
+    about = {"part of": whole_digest(tokens), "from": tokens.start, "to": tokens.stop}
+    key = digest(about)
+    if found := cache.recall(key):
+        return str(found["digest"])
+    found = tokens_digest(tokens)
+    cache.keep(key, about | {"digest": found})
+    return found

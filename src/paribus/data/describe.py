@@ -5,14 +5,14 @@ Computed once per study and not by every worker: a second or two for a text of 1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from paribus.data.consumption import class_counts
-from paribus.data.dataset import Dataset, corpus_digest
+from paribus.data.dataset import Dataset
 from paribus.data.duplicates import (
     MIN_PASSAGE_CHARACTERS,
     NEAR_DUPLICATE_JACCARD,
@@ -22,14 +22,19 @@ from paribus.data.duplicates import (
 )
 from paribus.data.leakage import RUN_TOKENS, in_training
 from paribus.data.token_classes import TOKEN_CLASSES, token_classes
-from paribus.errors import ParibusError
+from paribus.data.tokens import Tokens
+
+ALL_TOKENS = 2**22
+"""A text of no more is described whole; of a longer one, a sample."""
+
+SAMPLE_BLOCKS, BLOCK_TOKENS = 64, 2**14  # of either split, at even distances
 
 # (which document, which character of it)
 Place = tuple[int, int]
 
 
-def describe_data(dataset: Dataset, documents: Sequence[str]) -> dict[str, Any]:
-    """Tables of `dataset`, made from the `documents` that `read_corpus` gives for it.
+def describe_data(dataset: Dataset) -> dict[str, Any]:
+    """Tables of `dataset`, made from its tokens.
 
     All numbers are counts, for a reader to divide: `token_classes` of corpus, train and validation;
     `duplicates` of documents and of passages (see `Duplicates`); `leakage`, the validation tokens
@@ -37,25 +42,29 @@ def describe_data(dataset: Dataset, documents: Sequence[str]) -> dict[str, Any]:
     decided. A document or passage belongs to the split that it begins in: the one that the split
     cuts in two is a unit of training, and only `leakage` looks at the rest of it.
 
-    The answer is JSON, and the same for the same text. Raises ParibusError where the documents are
-    not those of the dataset, as when a file was edited in between.
+    `looked_at` says how many tokens each table is about. Classes are counted in all of the text, a
+    chunk at a time. Of a text of more than ALL_TOKENS tokens, duplicates are counted among what
+    lies whole in SAMPLE_BLOCKS blocks of each split, and leakage is that of such blocks of
+    validation, looked for in all of training. The answer is JSON, and the same for the same text.
     """
-    if corpus_digest(documents) != dataset.digests["corpus"]:
-        raise ParibusError(
-            f"the corpus has SHA-256 {corpus_digest(documents)[:12]}..., not the "
-            f"{dataset.digests['corpus'][:12]}... that was split; leave its files as they are "
-            "while a study runs"
-        )
-    cut = _first_of_validation(dataset)
-    whole = [((d, 0), text) for d, text in enumerate(documents)]
-    parts = [((d, c), passage) for d, text in enumerate(documents) for c, passage in passages(text)]
-    leaked = in_training(dataset.train, dataset.validation)
+    n = len(dataset.train) + len(dataset.validation)
+    is_whole = n <= ALL_TOKENS
+    units = _all_units(dataset) if is_whole else _some_units(dataset)
+    blocks = [dataset.validation[:]] if is_whole else _blocks(dataset.validation)
+    leaked = [in_training(dataset.train, block) for block in blocks]
+    sampled = n if is_whole else sum(map(len, blocks + _blocks(dataset.train)))
     return {
         "token_classes": _token_classes(dataset),
-        "duplicates": {"document": _duplicates(whole, cut), "passage": _duplicates(parts, cut)},
+        "duplicates": {kind: _duplicates(*found) for kind, found in units.items()},
         "leakage": {
-            "validation_tokens": len(dataset.validation),
-            "in_training": int(leaked.sum()),
+            "validation_tokens": sum(map(len, blocks)),
+            "in_training": int(sum(block.sum() for block in leaked)),
+        },
+        "looked_at": {
+            "tokens": n,
+            "token_classes": n,
+            "duplicates": sampled,
+            "leakage": sum(map(len, blocks)),
         },
         "rules": {
             "shingle_characters": SHINGLE_CHARACTERS,
@@ -64,6 +73,56 @@ def describe_data(dataset: Dataset, documents: Sequence[str]) -> dict[str, Any]:
             "run_tokens": RUN_TOKENS,
         },
     }
+
+
+# By kind: (the units, whether each is of the validation split)
+Units = dict[str, tuple[list[str], list[bool]]]
+
+
+def _all_units(dataset: Dataset) -> Units:
+    """Every document and passage."""
+    ids = np.concatenate([dataset.train[:], dataset.validation[:]])
+    documents = _documents(dataset, ids)
+    cut = _first_of_validation(dataset)
+    whole = [((d, 0), text) for d, text in enumerate(documents)]
+    parts = [((d, c), passage) for d, text in enumerate(documents) for c, passage in passages(text)]
+    return {
+        kind: ([text for _, text in found], [place >= cut for place, _ in found])
+        for kind, found in (("document", whole), ("passage", parts))
+    }
+
+
+def _some_units(dataset: Dataset) -> Units:
+    """The documents and passages that lie whole in a block."""
+    units: Units = {"document": ([], []), "passage": ([], [])}
+    for tokens, is_held_out in ((dataset.train, False), (dataset.validation, True)):
+        for ids in _blocks(tokens):
+            parts = _documents(dataset, ids)
+            inner = [text for _, text in passages("\n\n".join(parts))]
+            for kind, found in (("document", parts[1:-1]), ("passage", inner[1:-1])):
+                units[kind][0].extend(found)
+                units[kind][1].extend([is_held_out] * len(found))
+    return units
+
+
+def _blocks(tokens: Tokens) -> list[np.ndarray]:
+    """SAMPLE_BLOCKS blocks of `tokens`; all of them in one where they are no more than that."""
+    if len(tokens) <= SAMPLE_BLOCKS * BLOCK_TOKENS:
+        return [tokens[:]]
+    starts = np.linspace(0, len(tokens) - BLOCK_TOKENS, SAMPLE_BLOCKS).astype(np.int64)
+    return [tokens[start : start + BLOCK_TOKENS] for start in starts.tolist()]
+
+
+def _documents(dataset: Dataset, ids: np.ndarray) -> list[str]:
+    """The documents that `ids` are of, without their ends; the last may lack one."""
+    end = dataset.tokenizer.end_of_document
+    ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
+    edges = [0, *(ends + 1).tolist(), len(ids)]
+    parts = [ids[a:b] for a, b in pairwise(edges) if b > a]
+    return [
+        dataset.tokenizer.decode(part[:-1] if end is not None and part[-1] == end else part)
+        for part in parts
+    ]
 
 
 def _token_classes(dataset: Dataset) -> dict[str, dict[str, int]]:
@@ -77,13 +136,13 @@ def _token_classes(dataset: Dataset) -> dict[str, dict[str, int]]:
     }
 
 
-def _duplicates(units: Sequence[tuple[Place, str]], cut: Place) -> dict[str, int]:
-    in_validation = [place >= cut for place, _ in units]
-    return asdict(count_duplicates([text for _, text in units], in_validation))
+def _duplicates(units: list[str], in_validation: list[bool]) -> dict[str, int]:
+    return asdict(count_duplicates(units, in_validation))
 
 
 def _first_of_validation(dataset: Dataset) -> Place:
     """Where the split falls, read off the training tokens, so that it holds for any tokenizer."""
-    ends = np.flatnonzero(dataset.train == dataset.tokenizer.end_of_document)
+    ids = dataset.train[:]
+    ends = np.flatnonzero(ids == dataset.tokenizer.end_of_document)
     opened = int(ends[-1]) + 1 if len(ends) else 0
-    return len(ends), len(dataset.tokenizer.decode(dataset.train[opened:]))
+    return len(ends), len(dataset.tokenizer.decode(ids[opened:]))

@@ -51,6 +51,15 @@ class Tokenizer(Protocol):
         """Token ids, int64. Raises ParibusError for an unknown character."""
         ...
 
+    @property
+    def dtype(self) -> type[np.uint16] | type[np.uint32]:
+        """The narrowest type that holds every id."""
+        ...
+
+    def encode_checked(self, text: str, where: str) -> np.ndarray:
+        """Token ids, of `dtype`; ParibusError also where `text` cannot be had back from them."""
+        ...
+
     def encode_documents(self, documents: Sequence[str]) -> np.ndarray:
         """All documents in one row of token ids; of several, each closed by its end."""
         ...
@@ -58,16 +67,26 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int] | np.ndarray) -> str: ...
 
 
-def tokenizer_of(data: Data, documents: Sequence[str], folder: Path) -> Tokenizer:
-    """The tokenizer that `data` names, for `documents`; `folder` is where its path starts.
+def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Tokenizer:
+    """The tokenizer that `data` names, for a text of these `characters`, in code-point order.
 
-    Raises ParibusError for a file that cannot be read or is no byte-level BPE tokenizer.
+    `ends` says whether the text has several documents, each with an end; `folder` is where the
+    tokenizer's path starts. Raises ParibusError for a file that cannot be read, is no byte-level
+    BPE tokenizer, or has no end of document where one is needed.
     """
     if data.tokenizer == "character":
-        return CharacterTokenizer.of(documents)
+        return CharacterTokenizer(characters, ends)
     from paribus.data.bpe import BpeTokenizer  # a library that other studies need not load
 
-    return BpeTokenizer.read(folder / data.tokenizer)
+    tokenizer = BpeTokenizer.read(folder / data.tokenizer)
+    if ends:
+        tokenizer.require_end_of_document()
+    return tokenizer
+
+
+def narrowest(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
+    """The type that token ids are stored in."""
+    return np.uint16 if vocab_size <= 2**16 else np.uint32
 
 
 @dataclass(frozen=True)
@@ -108,31 +127,50 @@ class CharacterTokenizer:
     def digest(self) -> str:
         return digest(self.vocabulary)
 
+    @property
+    def dtype(self) -> type[np.uint16] | type[np.uint32]:
+        return narrowest(self.vocab_size)
+
     @cached_property
     def _codes(self) -> np.ndarray:
         return _code_points(self.characters)
 
+    @cached_property
+    def _id_of(self) -> np.ndarray:
+        """The id of every code point; no id at all for those that are not in the vocabulary."""
+        ids = np.full(0x110000, np.iinfo(np.uint32).max, np.uint32)
+        ids[self._codes] = np.arange(len(self._codes))
+        return ids
+
     def encode(self, text: str) -> np.ndarray:
         """Token ids [len(text)], int64. Raises ParibusError for an unknown character."""
-        codes = _code_points(text)
-        ids = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
-        unknown = self._codes[ids] != codes
-        if unknown.any():
+        return self._ids(text, "").astype(np.int64)
+
+    def encode_checked(self, text: str, where: str) -> np.ndarray:
+        """The same, of `dtype`; `where` is what an error calls the text."""
+        return self._ids(text, f" ({where})").astype(self.dtype)
+
+    def _ids(self, text: str, where: str) -> np.ndarray:
+        ids = self._id_of[_code_points(text)]
+        if ids.size and ids.max() >= len(self.characters):
+            unknown = text[int((ids >= len(self.characters)).argmax())]
             raise ParibusError(
-                f"character {text[int(unknown.argmax())]!r} is not in the vocabulary of "
+                f"character {unknown!r}{where} is not in the vocabulary of "
                 f"{len(self.characters)} characters; leave it out"
             )
         return ids
 
     def encode_documents(self, documents: Sequence[str]) -> np.ndarray:
         """All documents in one row of token ids, each closed by its end-of-document token."""
-        dtype = np.uint16 if self.vocab_size <= 2**16 else np.uint32
         end = [] if self.end_of_document is None else [self.end_of_document]
-        parts = [np.concatenate([self.encode(text), end]).astype(dtype) for text in documents]
-        return np.concatenate(parts)
+        parts = [np.concatenate([self.encode(text), end]) for text in documents]
+        return np.concatenate(parts).astype(self.dtype)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        return "".join(map(self.vocabulary.__getitem__, np.asarray(ids).tolist()))
+        ids = np.asarray(ids, np.int64)
+        if ids.size and ids.max() < len(self.characters):
+            return self._codes[ids].tobytes().decode("utf-32-le", "surrogatepass")
+        return "".join(map(self.vocabulary.__getitem__, ids.tolist()))
 
 
 def _code_points(text: str) -> np.ndarray:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paribus.data import Dataset, describe_data, read_corpus
+from paribus.data import Dataset, describe_data
 from paribus.errors import ParibusError
 from paribus.execution.live import Live
 from paribus.execution.pool import Device, Message, Pool
@@ -165,7 +165,7 @@ def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> Non
     """Write data.json, once: all arms read one text, whatever their windows."""
     path = folder.path / "data.json"
     if not path.is_file():
-        write_json(path, describe_data(dataset, list(read_corpus(study.data, study.folder))))
+        write_json(path, describe_data(dataset))
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,12 @@ def duplicates(results: Results) -> Table | None:
             f" {leakage['in_training']:,} of {leakage['validation_tokens']:,} validation tokens "
             f"lie in a run of {rules.get('run_tokens', 0)} tokens that training has word for word."
         )
+    looked_at = results.data.get("looked_at", {})
+    if looked_at and looked_at["duplicates"] < looked_at["tokens"]:
+        caption += (
+            f" Of the {looked_at['tokens']:,} tokens, {looked_at['duplicates']:,} in blocks at "
+            "even distances were looked at."
+        )
     head = (
         "units",
         "in all",

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.data import FIRST_DIGEST, batch, extend_digest
+from paribus.data import FIRST_DIGEST, Tokens, batch, extend_digest
 from paribus.streams import key
 from paribus.study import Setting
 from paribus.training.schedule import learning_rate
@@ -51,7 +51,7 @@ class Feed:
         self,
         settings: Sequence[Setting],
         seeds: Sequence[int],
-        tokens: np.ndarray,
+        tokens: Tokens,
         dropouts: Sequence[str],
         device: torch.device,
     ) -> None:

@@ -36,8 +36,9 @@ class Corpus:
         name: the value of `data.corpus`.
         reads: which of SOURCE_KEYS it reads; another one that is set is refused.
         read: gives the documents, each a text or, where it is long, its parts in their order.
-        files: the files that decide what it reads, where there are such: the text is read again
-            only where one of them has changed. None where it must be read to be known.
+        files: the files that, with the keys, decide what it reads (none where the keys alone do):
+            the text is read again only where one of them has changed. None where nothing but
+            reading it can tell.
         about: one line on what it is, with its size where one is published.
         licence: of the text, as its publisher states it; empty where it is the user's own.
     """
@@ -108,7 +109,7 @@ def _own(path: str, folder: Path) -> Corpus:
                 f"data.corpus = '{path}' fails: {type(error).__name__}: {error}"
             ) from error
 
-    return replace(found, read=read)
+    return replace(found, read=read, files=None)
 
 
 def _is_corpus(value: object) -> bool:

@@ -7,11 +7,19 @@ from pathlib import Path
 
 from paribus.data.corpora import corpus
 from paribus.errors import ParibusError, nearest
+from paribus.foreign import files_below
 from paribus.study import Data
+
+
+def dataset_files(data: Data, folder: Path) -> list[Path]:
+    """The files of a data set in a folder; none of one of the hub, whose revision decides."""
+    local = data.name is not None and (folder / data.name).is_dir()
+    return list(files_below(folder / data.name)) if local and data.name else []
 
 
 @corpus(
     "huggingface",
+    files=dataset_files,
     reads=("name", "subset", "split", "revision", "column"),
     about="a data set of the Hugging Face hub, streamed; needs the extra 'datasets'",
 )

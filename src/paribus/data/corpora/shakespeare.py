@@ -9,6 +9,7 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 
+from paribus.data.cache import cache_folder
 from paribus.data.corpora import corpus
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
@@ -42,11 +43,6 @@ def shakespeare(data: Data, folder: Path) -> list[str]:
     if not cached.exists():
         _download(cached)
     return [_checked(read_bytes(cached, MOST_BYTES), str(cached)).decode("utf-8")]
-
-
-def cache_folder() -> Path:
-    """Where downloads are kept: $XDG_CACHE_HOME/paribus, by default ~/.cache/paribus."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paribus"
 
 
 def _download(target: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paribus.data.corpora import corpus
-from paribus.data.corpora.huggingface import stream_dataset
+from paribus.data.corpora.huggingface import dataset_files, stream_dataset
 from paribus.study import Data
 
 NAME = "roneneldan/TinyStories"
@@ -14,6 +14,7 @@ NAME = "roneneldan/TinyStories"
 
 @corpus(
     "tinystories",
+    files=dataset_files,
     reads=("split", "revision", "column"),
     about=f"{NAME} on the Hugging Face hub: stories by GPT-3.5 and GPT-4 in the words of a child",
     licence="CDLA-Sharing-1.0",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from paribus.data.corpora import corpus
-from paribus.data.corpora.huggingface import stream_dataset
+from paribus.data.corpora.huggingface import dataset_files, stream_dataset
 from paribus.study import Data
 
 NAME = "Salesforce/wikitext"
@@ -21,6 +21,7 @@ _TITLE = re.compile(r" = [^=].* = \n?")
 
 @corpus(
     "wikitext-103",
+    files=dataset_files,
     reads=("split", "revision", "column"),
     about=f"{NAME}, {SUBSET}, on the Hugging Face hub: 28,475 articles for training (Merity et "
     "al. 2016), and 60 each in the splits validation and test",

@@ -1,0 +1,34 @@
+"""Who wants to hear how far the reading of a long text is."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+EVERY_SECONDS = 0.5
+
+# (what is done, bytes of text so far)
+Listener = Callable[[str, int], None]
+
+_listeners: list[Listener] = []
+_last = 0.0
+
+
+@contextlib.contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """`listener` is called every half second while texts are read."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def note(what: str, n_bytes: int) -> None:
+    """Tell the listeners, if it is time."""
+    global _last
+    if _listeners and time.monotonic() - _last >= EVERY_SECONDS:
+        _last = time.monotonic()
+        for listener in _listeners:
+            listener(what, n_bytes)

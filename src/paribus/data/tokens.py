@@ -1,0 +1,147 @@
+"""A text as token ids: an array in memory, or shards on disk. Readers see no
+difference, and the digest is the same.
+
+Axes: n tokens of the text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, overload
+
+import numpy as np
+
+from paribus.errors import ParibusError
+from paribus.study.canonical import digest
+
+SHARD_TOKENS = 2**24
+"""Of a shard, and of what a digest is a hash of; a text of no more has the digest of its ids."""
+CHUNK_TOKENS = 2**20  # read at a time by what goes through a whole text
+
+
+class Tokens(Protocol):
+    """A row of token ids [n]: a NumPy array, or `ShardedTokens`.
+
+    A slice gives an array. See `windows` for many of them.
+    """
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, places: Any, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Files of little-endian ids, each of `shard_tokens` of them; the last may have fewer.
+
+    A file is opened for each read, so a text of any length is opened at once, takes none of the
+    process's memory, and no more files than one. (Mapped files were measured too: the first touch
+    of a page took a hundred times as long as a read.)
+    """
+
+    files: tuple[Path, ...]
+    dtype: np.dtype[Any]
+    shard_tokens: int
+
+    def read(self, number: int, start: int, into: np.ndarray) -> None:
+        """Fill `into` with the ids of shard `number` from `start` on."""
+        file = self.files[number]
+        try:
+            with open(file, "rb", buffering=0) as opened:
+                opened.seek(start * self.dtype.itemsize)
+                n = opened.readinto(into.view(np.uint8))
+        except OSError as error:
+            raise ParibusError(f"cannot read {file}: {error.strerror}") from None
+        if n != into.nbytes:
+            raise ParibusError(
+                f"{file} ended early; delete the folder {file.parent} to have the text tokenized "
+                "again"
+            )
+
+
+@dataclass(frozen=True)
+class ShardedTokens:
+    """Token ids `start` to `stop` of `shards`."""
+
+    shards: Shards
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.shards.dtype
+
+    def part(self, start: int, stop: int) -> ShardedTokens:
+        """Tokens `start` to `stop` of these, without reading any."""
+        start, stop, _ = slice(start, stop).indices(len(self))
+        return ShardedTokens(self.shards, self.start + start, self.start + max(stop, start))
+
+    @overload
+    def __getitem__(self, places: int | np.integer[Any]) -> np.integer[Any]: ...
+    @overload
+    def __getitem__(self, places: slice) -> np.ndarray: ...
+    def __getitem__(self, places: Any) -> Any:
+        if not isinstance(places, slice):
+            if not -len(self) <= places < len(self):
+                raise IndexError(f"place {places} of {len(self)} tokens")
+            return self[places % len(self) : places % len(self) + 1][0]
+        start, stop, step = places.indices(len(self))
+        if step < 1:
+            raise IndexError("shards are read forwards; reverse the slice that they give")
+        return self._between(start, max(stop, start))[::step]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self[:].astype(dtype or self.dtype)
+
+    def _between(self, start: int, stop: int) -> np.ndarray:
+        found = np.empty(stop - start, self.dtype)
+        size, at = self.shards.shard_tokens, start
+        while at < stop:
+            number, offset = divmod(self.start + at, size)
+            n = min(size - offset, stop - at)
+            self.shards.read(number, offset, found[at - start : at - start + n])
+            at += n
+        return found
+
+
+def chunks(tokens: Tokens, size: int = CHUNK_TOKENS, overlap: int = 0) -> Iterator[np.ndarray]:
+    """`tokens` in arrays of at most `size`, each followed by up to `overlap` tokens of the next."""
+    for start in range(0, len(tokens), size):
+        yield tokens[start : start + size + overlap]
+
+
+def windows(tokens: Tokens, starts: np.ndarray, length: int) -> np.ndarray:
+    """[W, length] the `length` tokens from each of `starts` [W] on."""
+    if isinstance(tokens, ShardedTokens):
+        return np.stack([tokens[start : start + length] for start in starts.tolist()])
+    return tokens[starts[:, None] + np.arange(length)]
+
+
+def part(tokens: Tokens, start: int, stop: int) -> Tokens:
+    """Tokens `start` to `stop`; of shards, none is read."""
+    return tokens.part(start, stop) if isinstance(tokens, ShardedTokens) else tokens[start:stop]
+
+
+def hash_ids(ids: np.ndarray) -> str:
+    """SHA-256 of token ids as 32-bit little-endian numbers, whatever type they are stored in."""
+    return hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest()
+
+
+def combined(hashes: Sequence[str]) -> str:
+    """The digest of a text from the hashes of its stretches of SHARD_TOKENS tokens."""
+    return hashes[0] if len(hashes) == 1 else digest(list(hashes))
+
+
+def tokens_digest(tokens: Tokens) -> str:
+    """The digest of `tokens`: the same however they are stored, and by how many they were made."""
+    starts = range(0, max(len(tokens), 1), SHARD_TOKENS)
+    with ThreadPoolExecutor(min(len(starts), 4)) as pool:
+        return combined(
+            list(pool.map(lambda start: hash_ids(tokens[start : start + SHARD_TOKENS]), starts))
+        )

@@ -1,0 +1,396 @@
+"""Tokens in memory and in shards: the same text, the same digests, made once; what is damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paribus.data import batch, load_dataset, shards, source, tokens
+from paribus.data.dataset import Dataset, corpus_digest
+from paribus.data.pieces import pieces
+from paribus.data.progress import listening
+from paribus.data.shards import open_shards, sharded, write_shards
+from paribus.data.source import scan
+from paribus.data.tokens import ShardedTokens, Shards, chunks, part, tokens_digest, windows
+from paribus.errors import ParibusError
+from paribus.study import Data
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own, and shards short enough for a text to have many."""
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    for module in (shards, tokens):
+        monkeypatch.setattr(module, "SHARD_TOKENS", 1000)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No text is small."""
+    monkeypatch.setattr(source, "SMALL_BYTES", 0)
+
+
+def in_shards(folder: Path, ids: np.ndarray, size: int = 1000) -> ShardedTokens:
+    """`ids` in files of `size`."""
+    files = []
+    for start in range(0, len(ids), size):
+        files.append(folder / f"{start}.bin")
+        files[-1].write_bytes(ids[start : start + size].tobytes())
+    return ShardedTokens(Shards(tuple(files), ids.dtype, size), 0, len(ids))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.data(), st.integers(1, 90), st.integers(1, 30))
+def test_shards_are_read_like_an_array(draw: st.DataObject, n: int, size: int) -> None:
+    ids = np.arange(n, dtype=np.uint16) * 7
+    with tempfile.TemporaryDirectory() as folder:
+        whole = in_shards(Path(folder), ids, size)
+        start, stop = sorted(draw.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
+        of_shards, of_array = part(whole, start, stop), ids[start:stop]
+        assert len(of_shards) == len(of_array)
+        places = slice(*sorted(draw.draw(st.tuples(*[st.integers(-n - 3, n + 3)] * 2))))
+        assert of_shards[places].tolist() == of_array[places].tolist()
+        assert of_shards[::3].tolist() == of_array[::3].tolist()
+        if len(of_array):
+            at = draw.draw(st.integers(-len(of_array), len(of_array) - 1))
+            assert of_shards[at] == of_array[at]
+            length = draw.draw(st.integers(0, len(of_array)))
+            starts = np.arange(len(of_array) - length + 1)
+            assert windows(of_shards, starts, length).tolist() == [
+                of_array[i : i + length].tolist() for i in starts
+            ]
+        with pytest.raises(IndexError):
+            of_shards[len(of_array)]
+        got = [chunk.tolist() for chunk in chunks(of_shards, 7, overlap=2)]
+        assert got == [chunk.tolist() for chunk in chunks(of_array, 7, overlap=2)]
+        assert np.asarray(of_shards).tolist() == of_array.tolist()
+        assert pickle.loads(pickle.dumps(of_shards))[:].tolist() == of_array.tolist()
+
+
+@pytest.mark.parametrize("n", [0, 1, 999, 1000, 1001, 5300])
+def test_the_digest_is_that_of_the_ids_however_they_are_stored(n: int, tmp_path: Path) -> None:
+    ids = (np.arange(n) * 31 % 65_000).astype(np.uint16)
+    assert tokens_digest(ids) == tokens_digest(ids.astype(np.uint32))
+    assert tokens_digest(ids) == tokens_digest(in_shards(tmp_path, ids, 300))
+    if n:
+        changed = ids.copy()
+        changed[-1] += 1
+        assert tokens_digest(changed) != tokens_digest(ids)
+
+
+def test_a_short_text_has_the_digest_that_it_always_had() -> None:
+    ids = np.arange(500, dtype=np.uint16)
+    expected = hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest()
+    assert tokens_digest(ids) == expected
+
+
+WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog")
+
+
+def words(n: int) -> str:
+    return " ".join(np.random.default_rng(n).choice(WORDS, size=n))
+
+
+def write_text(folder: Path, n_documents: int = 3, n_words: int = 900) -> None:
+    (folder / "texts").mkdir(exist_ok=True)
+    for i in range(n_documents):
+        text = f"Number {i}. " + words(n_words + 100 * i) + "Où ça? 東京\n"
+        (folder / "texts" / f"{i}.txt").write_text(text, encoding="utf-8")
+
+
+DATA = Data(corpus="text", path="texts", seq_len=16)
+
+
+def same(one: Dataset, other: Dataset) -> None:
+    assert one.digests == other.digests
+    assert one.record == other.record
+    assert (one.train[:] == other.train[:]).all()
+    assert (one.validation[:] == other.validation[:]).all()
+    assert one.tokenizer.vocabulary == other.tokenizer.vocabulary
+
+
+@pytest.mark.parametrize("n_documents", [1, 3])
+@pytest.mark.parametrize("cores", [1, 4])
+def test_a_large_text_is_the_same_as_a_small_one(
+    n_documents: int, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path, n_documents)
+    small = load_dataset(DATA, tmp_path)
+    assert isinstance(small.train, np.ndarray)
+    assert not (tmp_path / "cache").exists()
+
+    monkeypatch.setattr(source, "SMALL_BYTES", 0)
+    monkeypatch.setattr(source.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr("paribus.data.pieces.PIECE_CHARACTERS", 300)
+    large = load_dataset(DATA, tmp_path)
+    assert isinstance(large.train, ShardedTokens)
+    assert len(large.train.shards.files) > 4
+    same(small, large)
+    for t in range(5):
+        windows = [batch(d.train, 1, t, 4, 16) for d in (small, large)]
+        assert windows[0].tobytes() == windows[1].tobytes()
+
+
+@pytest.mark.usefixtures("large")
+def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text(tmp_path)
+    for file in (tmp_path / "texts").iterdir():
+        os.utime(file, (time.time() - 60,) * 2)
+    first = load_dataset(DATA, tmp_path)
+
+    def never(*args: object) -> Iterator[None]:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(source, "encoded", never)
+    same(first, load_dataset(DATA.model_copy(update={"seq_len": 8}), tmp_path))
+    monkeypatch.setattr(source, "scan", never)
+    monkeypatch.setattr("paribus.data.dataset.tokens_digest", never)
+    same(first, load_dataset(DATA, tmp_path))
+    # Another process, as a worker is one.
+    code = (
+        "import sys; from pathlib import Path; from paribus.study import Data;"
+        "from paribus.data import load_dataset, source, shards, tokens;"
+        " source.SMALL_BYTES = 0;"
+        "shards.SHARD_TOKENS = tokens.SHARD_TOKENS = 1000; source.scan = source.encoded = None;"
+        "d = load_dataset(Data(corpus='text', path='texts', seq_len=16), Path(sys.argv[1]));"
+        "print(d.digests['train'])"
+    )  # fmt: skip
+    found = subprocess.check_output([sys.executable, "-c", code, str(tmp_path)], text=True)
+    assert found.strip() == first.digests["train"]
+
+
+@pytest.mark.usefixtures("large")
+def test_a_text_that_changed_is_another_text(tmp_path: Path) -> None:
+    write_text(tmp_path)
+    first = load_dataset(DATA, tmp_path)
+    file = tmp_path / "texts" / "1.txt"
+    changed = file.read_text(encoding="utf-8").replace("fox", "dog", 1)
+    file.write_text(changed, encoding="utf-8")  # as many bytes, in the same second
+    assert load_dataset(DATA, tmp_path).digests["corpus"] != first.digests["corpus"]
+
+
+@pytest.mark.usefixtures("large")
+def test_another_tokenizer_has_tokens_of_its_own(tmp_path: Path, cache: Path) -> None:
+    from paribus.data.tokenizer import CharacterTokenizer
+
+    write_text(tmp_path)
+    first = load_dataset(DATA, tmp_path)
+    found = source.Source(DATA, tmp_path).scan()
+    other = CharacterTokenizer(found.characters + "🦊", True)
+    again = source.tokenized(source.Source(DATA, tmp_path), found, other, True)
+    assert again.shards.files[0].parent != first.train.shards.files[0].parent
+    assert len(list((cache / "tokens").glob("[!.]*"))) == 2
+
+
+@pytest.mark.usefixtures("large")
+def test_two_runs_at_once_make_the_tokens_once(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path)
+    made, found = [], []
+    encoded = source.encoded
+
+    def slowly(*args: object) -> Iterator[np.ndarray]:
+        made.append(1)
+        time.sleep(0.2)
+        yield from encoded(*args)
+
+    monkeypatch.setattr(source, "encoded", slowly)
+    both = [
+        threading.Thread(target=lambda: found.append(load_dataset(DATA, tmp_path)))
+        for _ in range(2)
+    ]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert len(made) == 1
+    same(*found)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_half_written_cache_is_nobodys(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path)
+    encoded = source.encoded
+
+    def broken(*args: object) -> Iterator[np.ndarray]:
+        for number, ids in enumerate(encoded(*args)):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield ids
+
+    monkeypatch.setattr("paribus.data.pieces.PIECE_CHARACTERS", 300)
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "encoded", broken)
+        with pytest.raises(KeyboardInterrupt):
+            load_dataset(DATA, tmp_path)
+    assert not list((cache / "tokens").glob("*/manifest.json"))
+    assert not list((cache / "tokens").rglob("*.bin"))
+    # What a killed process leaves has another name, and is not taken for the tokens.
+    write_shards_aside = cache / "tokens" / ".of-a-killed-one.part"
+    write_shards_aside.mkdir(parents=True, exist_ok=True)
+    (write_shards_aside / "00000.bin").write_bytes(b"half")
+    assert load_dataset(DATA, tmp_path).n_documents == 3
+
+
+@pytest.mark.usefixtures("large")
+def test_a_text_that_changes_while_it_is_read_is_refused(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path)
+    found = source.Source(DATA, tmp_path).scan()
+    from paribus.data.tokenizer import CharacterTokenizer
+
+    tokenizer = CharacterTokenizer(found.characters, True)
+    (tmp_path / "texts" / "1.txt").write_text("the fox ")
+    with pytest.raises(ParibusError, match="changed while it was read; leave its files"):
+        source.tokenized(source.Source(DATA, tmp_path), found, tokenizer, True)
+    assert not list((cache / "tokens").glob("*/*"))
+
+
+def make(cache: Path, n: int = 3500) -> tuple[ShardedTokens, np.ndarray]:
+    ids = (np.arange(n) % 97).astype(np.uint16)
+    parts = [ids[:10], ids[10:2900], ids[2900:]]
+    return sharded({"name": "test"}, lambda: iter(parts), ids.dtype), ids
+
+
+@pytest.mark.parametrize("how", ["changed", "longer", "shorter", "gone"])
+def test_a_changed_shard_is_named(how: str, cache: Path) -> None:
+    made, ids = make(cache)
+    assert made[:].tolist() == ids.tolist()
+    file = made.shards.files[2]
+    content = file.read_bytes()
+    if how == "gone":
+        file.unlink()
+    else:
+        swapped = content[2:4] + content[:2] + content[4:]
+        file.write_bytes({"changed": swapped, "longer": content * 2, "shorter": content[:-2]}[how])
+        os.utime(file, (1, 1))
+    with pytest.raises(ParibusError, match=rf"00002\.bin .*delete the folder .*{file.parent.name}"):
+        make(cache)
+
+
+def test_shards_that_were_copied_are_read_once_and_taken(cache: Path) -> None:
+    made, ids = make(cache)
+    for file in made.shards.files:
+        os.utime(file, (1, 1))
+    for _ in range(2):
+        assert make(cache)[0][:].tolist() == ids.tolist()
+    stamp = json.loads((made.shards.files[0].parent / "stamp.json").read_bytes())
+    assert {entry[1] for entry in stamp} == {10**9}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"about": {}}', b"[" * 100_000])
+def test_a_damaged_manifest_is_one_line(content: bytes, cache: Path) -> None:
+    folder = make(cache)[0].shards.files[0].parent
+    (folder / "manifest.json").write_bytes(content)
+    with pytest.raises(ParibusError, match=r"manifest.json cannot be read; delete the folder"):
+        make(cache)
+
+
+def test_the_cache_of_another_tokenizer_is_refused(cache: Path) -> None:
+    folder = make(cache)[0].shards.files[0].parent
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    about = manifest["about"] | {"tokenizer": "of another"}
+    with pytest.raises(ParibusError, match=r"of another text or tokenizer \(tokenizer\)"):
+        open_shards(folder, about)
+
+
+def test_a_damaged_index_is_only_slow(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "SMALL_BYTES", 0)
+    write_text(tmp_path)
+    for file in (tmp_path / "texts").iterdir():
+        os.utime(file, (time.time() - 60,) * 2)
+    first = load_dataset(DATA, tmp_path)
+    found = list((cache / "index").iterdir())
+    assert found
+    for file in found:
+        file.write_bytes(b'{"digest": "wrong", "unknown": 1}' if "0" in file.name[:1] else b"[[")
+    same(first, load_dataset(DATA, tmp_path))
+
+
+@pytest.mark.usefixtures("large")
+def test_a_cache_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path)
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ParibusError, match=r"cannot write the cache .*; set PARIBUS_CACHE"):
+        load_dataset(DATA, tmp_path)
+
+
+@pytest.mark.usefixtures("large")
+def test_whoever_listens_hears_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paribus.data.progress.EVERY_SECONDS", 0)
+    write_text(tmp_path)
+    heard: list[tuple[str, int]] = []
+    with listening(lambda what, n_bytes: heard.append((what, n_bytes))):
+        load_dataset(DATA, tmp_path)
+    size = sum(file.stat().st_size for file in (tmp_path / "texts").iterdir())
+    assert heard[2] == ("reading", size)
+    assert heard[-1] == ("tokenizing", size)
+    n = len(heard)
+    load_dataset(DATA, tmp_path)
+    assert len(heard) == n
+
+
+def test_fifty_billion_tokens_are_opened_at_once(tmp_path: Path) -> None:
+    """Sparse files, so nearly no disk: what is opened is what a text of that length would be."""
+    size, n_shards = 2**24, 2980
+    about = {"name": "sparse", "shard_tokens": size}
+    (tmp_path / "s").mkdir()
+    write_shards(tmp_path / "s", about, iter([]), np.dtype("<u2"))
+    shard = {"tokens": size, "sha256": "not looked at"}
+    manifest = {"about": about, "dtype": "<u2", "shards": [shard] * n_shards}
+    stamp = []
+    for number in range(n_shards):
+        file = tmp_path / "s" / f"{number:05}.bin"
+        with file.open("wb") as opened:
+            opened.truncate(2 * size)
+        stamp.append([2 * size, file.stat().st_mtime_ns])
+    (tmp_path / "s" / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "s" / "stamp.json").write_text(json.dumps(stamp))
+
+    began = time.process_time()
+    text = open_shards(tmp_path / "s", about)
+    opened_in = time.process_time() - began
+    assert len(text) == size * n_shards > 49_990_000_000
+    drawn = []
+    for t in range(20):
+        began = time.process_time()
+        batch(text, 1, t, 16, 128)
+        drawn.append(time.process_time() - began)
+    assert opened_in < 1
+    assert np.median(drawn) < 0.005  # below 0.001 on an idle machine; see benchmarks
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1))
+def test_a_scan_is_what_one_sees_with_the_whole_text(documents: list[str]) -> None:
+    found = scan(pieces(documents))
+    assert found.digest == corpus_digest(documents)
+    assert found.n_documents == len(documents)
+    assert found.characters == "".join(sorted(set().union(*documents)))
+    assert found.n_bytes == len("".join(documents).encode())
