@@ -66,7 +66,7 @@ def analyse(arms: list[list[np.ndarray]], resamples: int) -> dict[str, float]:
                     baseline, t, target=target, margin=MARGIN, seed=0, resamples=resamples
                 ),
             )
-    timed("Holm", lambda: holm([contrast.gate_p for contrast in contrasts]))
+    timed("Holm", lambda: holm([contrast.decided.p_value for contrast in contrasts]))
     deltas = np.array([[pair.delta for pair in contrast.pairs] for contrast in contrasts]).T
     timed(
         "maximum-statistic sign flip",

@@ -35,13 +35,14 @@ def test_contrasts_are_those_of_the_seed_pairs(small_study: Study_, fabricate: F
         [loss("layernorm", s) for s in SEEDS],
         seed=0,
         margin=0.02,
+        family=2,
     )
     assert contrast.paired == expected
     assert contrast.seeds == tuple(SEEDS)
     assert contrast.paired is not None
     assert contrast.paired.mean == pytest.approx(0.08 + 0.3 * np.mean(list(NOISE.values())))
     least = minimum_detectable_effect(5, alpha=0.05 / 2)  # two contrasts
-    assert contrast.detectable == pytest.approx(least * contrast.paired.sd)
+    assert contrast.paired.decided.detectable == pytest.approx(least * contrast.paired.sd)
     summary = analysis.summary("layernorm", "validation_loss")
     assert summary.sd == pytest.approx(np.std([loss("layernorm", s) for s in SEEDS], ddof=1))
     assert analysis.missing == ()
@@ -52,9 +53,12 @@ def test_contrasts_are_those_of_the_seed_pairs(small_study: Study_, fabricate: F
 def test_holm_runs_over_the_primary_family_alone(small_study: Study_, fabricate: Fabricate) -> None:
     analysis = analyse(fabricate(small_study(seeds=SEEDS), loss))
     family = [analysis.contrast(arm, "validation_loss") for arm in ("layernorm", "rmsnorm")]
-    raw = [c.paired.gate_p for c in family if c.paired]
+    raw = [c.decided.p_value for c in family if c.decided]
     assert [c.holm_p for c in family] == pytest.approx(list(holm(raw)))
-    assert all(c.holm_p is None for c in analysis.contrasts if not c.primary)
+    others = [c for c in analysis.contrasts if not c.primary and c.decided]
+    adjusted = holm([c.decided.p_value for c in others if c.decided])
+    assert [c.holm_p for c in others] == pytest.approx(list(adjusted))
+    assert {c.decided.family for c in others if c.decided} == {len(others)}
     assert analysis.family is not None
     assert len(analysis.family.p_values) == 2
 
@@ -69,7 +73,7 @@ def test_a_contrast_that_is_lost_makes_no_other_easier(
     assert lost.paired is None
     assert lost.why_not == "0 comparable seed pairs; inference needs two"
     assert kept.paired is not None
-    assert kept.holm_p == pytest.approx(min(1.0, 2 * kept.paired.gate_p))
+    assert kept.holm_p == pytest.approx(min(1.0, 2 * kept.paired.decided.p_value))
     assert len(analysis.missing) == 5
 
 
@@ -219,8 +223,10 @@ def test_a_null_study_differs_in_luck_alone(small_study: Study_, fabricate: Fabr
     calibration = calibrate(fabricate(nulls, lambda arm, seed: noise[arm, seed]), pairs=5)
     rates = {rate.name: rate for rate in calibration.rates}
     assert len(calibration.p_values) == 40
-    assert rates["false positives, gate"].count == sum(p <= 0.05 for p in calibration.p_values)
-    assert rates["false positives, gate"].interval.low <= 0.05
+    assert rates["false positives, as registered"].count == sum(
+        p <= 0.05 for p in calibration.p_values
+    )
+    assert rates["false positives, as registered"].interval.low <= 0.05
     assert rates["coverage, t interval"].rate == 1 - rates["false positives, paired t"].rate
     with pytest.raises(ParibusError, match="replicates = 0"):
         null_study(study, 0)

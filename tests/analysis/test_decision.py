@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paribus.analysis import analyse
-from paribus.decision import ROWS, Evidence, Fix, Quality, Verdict, decide, decide_row
+from paribus.decision import ROWS, Budget, Evidence, Fix, Quality, Verdict, decide, decide_row
 from paribus.results import Results
 from paribus.statistics import required_pairs
 from paribus.study import Study
@@ -28,7 +28,8 @@ def evidence(**changes: object) -> Evidence:
         "quality": "Q?",
         "baseline_stable": True,
         "fix": "unshown",
-        "over_budget": False,
+        "collapse": False,
+        "budget": "within",
     }
     return Evidence(**(ordinary | changes))  # type: ignore[arg-type]
 
@@ -48,8 +49,8 @@ TABLE = [
     ({"baseline_stable": False, "quality": "Q?"}, "8"),
     ({"baseline_stable": False, "fix": "fix", "quality": "Q-"}, "9"),
     ({"baseline_stable": False, "fix": "fix", "quality": "Q?"}, "10"),
-    ({"baseline_stable": False, "fix": "fix", "quality": "Q0", "over_budget": True}, "11"),
-    ({"baseline_stable": False, "fix": "fix", "quality": "Q+", "over_budget": True}, "11"),
+    ({"baseline_stable": False, "fix": "fix", "quality": "Q0", "budget": "over"}, "11"),
+    ({"baseline_stable": False, "fix": "fix", "quality": "Q+", "budget": "over"}, "11"),
     ({"baseline_stable": False, "fix": "fix", "quality": "Q0"}, "12"),
     ({"baseline_stable": False, "fix": "fix", "quality": "Q+"}, "12"),
     # First match wins.
@@ -57,6 +58,9 @@ TABLE = [
     ({"n": 2, "fix": "harm"}, "1"),
     ({"fix": "harm", "quality": "Q+", "baseline_stable": False}, "2"),
     ({"fix": "fix", "quality": "Q+"}, "5"),
+    ({"collapse": True}, "2b"),
+    ({"collapse": True, "fix": "harm"}, "2"),
+    ({"baseline_stable": False, "fix": "fix", "quality": "Q0", "budget": "not shown"}, "11b"),
 ]
 
 
@@ -67,17 +71,18 @@ def test_the_table_by_hand(changes: dict, row: str) -> None:
 
 def test_every_input_has_exactly_one_row_and_every_row_an_input() -> None:
     found = Counter(
-        decide_row(Evidence(invalid, n, quality, stable, fix, over)).id
-        for invalid, n, quality, stable, fix, over in itertools.product(
+        decide_row(Evidence(invalid, n, quality, stable, fix, collapse, budget)).id
+        for invalid, n, quality, stable, fix, collapse, budget in itertools.product(
             ("", "missing"),
             (0, 1, 4, 5, 50),
             get_args(Quality),
             (True, False),
             get_args(Fix),
             (True, False),
+            get_args(Budget),
         )
     )
-    assert sum(found.values()) == 2 * 5 * 4 * 2 * 3 * 2
+    assert sum(found.values()) == 2 * 5 * 4 * 2 * 3 * 2 * 3
     assert set(found) == set(ROWS)
 
 
@@ -91,12 +96,13 @@ def test_every_input_has_exactly_one_row_and_every_row_an_input() -> None:
         st.booleans(),
         st.sampled_from(get_args(Fix)),
         st.booleans(),
+        st.sampled_from(get_args(Budget)),
     )
 )
 def test_a_verdict_never_claims_more_than_its_evidence(e: Evidence) -> None:
     row = decide_row(e)
     if row.outcome == "ADOPT":
-        assert (e.fix, e.baseline_stable, e.over_budget) == ("fix", False, False)
+        assert (e.fix, e.baseline_stable, e.budget) == ("fix", False, "within")
         assert e.quality in ("Q0", "Q+")
     if row.outcome == "IMPROVES":
         assert e.quality == "Q+" and e.n >= 5

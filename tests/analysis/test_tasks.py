@@ -71,14 +71,17 @@ def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(
     ]
     expected = [
         paired_contrast(
-            accuracies(results, "baseline", c.task), accuracies(results, c.arm, c.task), seed=0
+            accuracies(results, "baseline", c.task),
+            accuracies(results, c.arm, c.task),
+            seed=0,
+            family=4,
         )
         for c in found
     ]
     for contrast, paired in zip(found, expected, strict=True):
         assert contrast.paired == paired
         assert contrast.chance == CHANCE[contrast.task]
-    adjusted = holm([paired.gate_p for paired in expected])
+    adjusted = holm([paired.decided.p_value for paired in expected])
     assert [c.holm_p for c in found] == pytest.approx(list(adjusted))
     assert found[0].holm_p is not None
     assert found[0].holm_p < 0.05
@@ -130,7 +133,7 @@ def test_a_lost_contrast_does_not_help_the_others(results: Results) -> None:
     analysis = analyse(results)
     assert analysis.broken("rmsnorm")
     assert {c.arm for c in analysis.tasks} == {"layernorm"}
-    p = [c.paired.gate_p for c in analysis.tasks if c.paired]
+    p = [c.paired.decided.p_value for c in analysis.tasks if c.paired]
     adjusted = holm([*p, 1.0, 1.0])[: len(p)]
     assert [c.holm_p for c in analysis.tasks] == pytest.approx(list(adjusted))
     assert list(adjusted) != pytest.approx(list(holm(p)))

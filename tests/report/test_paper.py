@@ -90,7 +90,7 @@ def known_numbers(material: Material) -> set[float]:
     found = {abs(number) for record in records for number in leaves(record)}
     for contrast in analysis.contrasts:
         if contrast.paired and METRICS[contrast.metric].unit == "nats/token":
-            interval = contrast.paired.t_interval
+            interval = contrast.decided.interval
             found |= {math.exp(x) for x in (contrast.paired.mean, interval.low, interval.high)}
     alpha = study.inference.alpha
     found |= {100 * (1 - alpha), 1 - 2 * alpha, study.setting(study.baseline).tokens}

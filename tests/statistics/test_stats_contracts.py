@@ -20,7 +20,7 @@ ARMS = ([3.1, 3.2, 3.3, 3.15, 3.25], [3.0, 3.15, 3.2, 3.1, 3.2])
 DELTA_FUNCTIONS = {
     "paired_t": st.paired_t,
     "paired_bootstrap": lambda d: st.paired_bootstrap(d, seed=0),
-    "gate_p_value": lambda d: st.gate_p_value(d, seed=0),
+    "gate": lambda d: st.seed_test(d, "gate", seed=0).p_value(),
     "sign_flip": lambda d: st.sign_flip(d, seed=0),
     "effect_size": st.effect_size,
     "two_one_sided_tests": lambda d: st.two_one_sided_tests(d, margin=1),
@@ -102,27 +102,37 @@ def test_identical_arms_give_p_of_one(n: int) -> None:
     arm = np.random.default_rng(n).normal(3, 0.1, size=n)
     result = st.paired_contrast(arm, arm, margin=0.01, seed=0)
     assert result.constant and result.mean == 0 and result.t is None and result.d_z is None
-    assert result.gate_p == result.t_p == result.studentized_p == result.sign_flip_p == 1
+    assert result.decided.p_value == result.t_p == result.studentized_p == result.sign_flip_p == 1
     assert 0 in result.t_interval and 0 in result.studentized_interval
-    assert result.tost_p == 2.0**-n  # the one-sided sign-flip p, never 0
-    assert result.equivalent == (n >= 5)
+    assert result.decided.equivalence_p is not None and 0 < result.decided.equivalence_p < 1e-6
+    assert result.decided.equivalent
     assert st.max_statistic_sign_flip(np.zeros((n, 3)), seed=0).p_values == (1, 1, 1)
 
 
 @pytest.mark.parametrize("n", [2, 5, 6, 9])
-def test_constant_shift_falls_back_on_the_sign_flip(n: int) -> None:
+def test_equal_differences_are_an_effect_at_the_resolution_of_the_measurement(n: int) -> None:
     arm = np.random.default_rng(n).normal(3, 0.1, size=n)
     result = st.paired_contrast(arm, arm + 0.1, margin=0.05, seed=0)  # constant up to rounding
     assert result.constant and result.sd == 0
-    assert result.gate_p == result.t_p == result.studentized_p == 2.0 ** (1 - n)
-    assert result.gate_p == result.sign_flip_p == result.sign_flip_floor
-    bounds = (result.t_interval.low, result.t_interval.high)
-    assert result.t_interval == result.studentized_interval
-    if n >= 6:  # 2^(1-n) <= 0.05
-        assert bounds == (result.mean, result.mean)
-    else:
-        assert bounds == (-math.inf, math.inf)
-    assert result.equivalent is False and result.tost_p == 1
+    assert 0 < result.t_p == result.studentized_p < 1e-10
+    assert result.sign_flip_p == result.sign_flip_floor
+    bounds = (result.decided.interval.low, result.decided.interval.high)
+    assert result.t_interval == result.studentized_interval == result.decided.interval
+    assert bounds == pytest.approx((0.1, 0.1), abs=1e-12)
+    assert result.decided.equivalent is False and result.decided.equivalence_p > 0.999
+    assert result.decided.constant and result.decided.detectable < 1e-12
+
+
+def test_a_coarse_measurement_has_a_coarse_resolution() -> None:
+    """Five equal steps of a share of 48 items: the spread may be as large as the step."""
+    step = 1 / 48
+    fine = st.paired_contrast([0.5] * 5, [0.5 + step] * 5, seed=0)
+    coarse = st.paired_contrast([0.5] * 5, [0.5 + step] * 5, seed=0, resolution=step)
+    assert fine.decided.p_value < 1e-10
+    from scipy.stats import t
+
+    assert coarse.decided.p_value == pytest.approx(2 * t.sf(np.sqrt(5), df=4))
+    assert 0 in coarse.decided.interval
 
 
 def test_few_pairs_are_flagged_and_still_described() -> None:

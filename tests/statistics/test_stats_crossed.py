@@ -5,11 +5,11 @@ import pytest
 
 from paribus.statistics import (
     crossed_bootstrap,
-    gate_p_value,
     item_deltas,
     macro_contrast,
     paired_t,
     seed_means,
+    seed_test,
 )
 
 
@@ -57,8 +57,7 @@ def test_new_items_are_never_easier_than_this_item_set() -> None:
         test = paired_t(seed_means(tasks))
         assert result.mean == pytest.approx(test.mean)
         assert result.standard_error > 0.98 * test.standard_error  # 2% for Monte-Carlo error
-        interval = result.interval
-        assert (0 in interval) == (result.p_value > 0.05)
+        assert (0 in result.interval()) == (result.p_value() > 0.05)
 
 
 def test_macro_is_the_unweighted_mean_over_tasks() -> None:
@@ -73,22 +72,37 @@ def test_target_selects_the_analysis() -> None:
     this = macro_contrast(baseline, treatment, target="this item set", seed=5, margin=1)
     new = macro_contrast(baseline, treatment, target="new items", seed=5, margin=1)
     deltas = item_deltas(baseline, treatment)
-    assert this.p_value == pytest.approx(gate_p_value(seed_means(deltas), seed=5))
-    assert this.crossed is None and this.interval == this.by_seed.t_interval
+    means = seed_test(seed_means(deltas), seed=5)
+    assert this.decided.p_value == pytest.approx(means.p_value())
+    assert this.crossed is None and this.decided == this.by_seed.decided
     assert new.crossed == crossed_bootstrap(deltas, seed=5)
-    assert new.crossed is not None and new.p_value == new.crossed.p_value
+    assert new.crossed is not None and new.decided.p_value == new.crossed.p_value()
+    assert new.decided.test == "crossed_bootstrap"
     assert new.by_seed == this.by_seed
-    assert this.equivalent and new.equivalent
+    assert this.decided.equivalent and new.decided.equivalent
 
 
 @pytest.mark.parametrize("n", [3, 6])
 def test_identical_arms(n: int) -> None:
     task = np.random.default_rng(0).integers(0, 2, size=(n, 30)).astype(float)
     result = macro_contrast([task], [task], target="new items", seed=0, margin=0.1)
-    assert result.p_value == 1 and result.mean == 0
-    assert result.equivalent == (n >= 5)
+    assert result.decided.p_value == 1 and result.mean == 0
+    assert result.decided.equivalent and result.decided.constant
     shifted = crossed_bootstrap([np.full((n, 30), 0.5)], seed=0)
-    assert shifted.p_value == 2.0 ** (1 - n)
+    assert shifted.constant and 0 < shifted.p_value() < 1e-6
+    assert (shifted.interval().low, shifted.interval().high) == pytest.approx((0.5, 0.5))
+
+
+def test_more_seeds_reduce_the_part_of_seeds_alone() -> None:
+    """Item effects alone: their error stays however many seeds there are."""
+    rng = np.random.default_rng(6)
+    result = crossed_bootstrap([simulated(rng, (5, 400), 0.4, 2.0)], seed=0)
+    assert result.item_error == pytest.approx(2.0 / 20, rel=0.15)
+    assert result.pairs_needed(0.2, power=0.8, alpha=0.05) is None  # below 2.8 x 0.1
+    needed = result.pairs_needed(1.0, power=0.8, alpha=0.05)
+    assert needed is not None
+    assert needed > 2
+    assert result.detectable(power=0.8, alpha=0.05) > 2.8 * result.standard_error
 
 
 def false_positives(trials: int, seed_sd: float, item_sd: float, crossed: bool) -> float:
@@ -97,7 +111,7 @@ def false_positives(trials: int, seed_sd: float, item_sd: float, crossed: bool) 
     for _ in range(trials):
         task = simulated(rng, (5, 30), seed_sd, item_sd)
         if crossed:
-            hits += crossed_bootstrap([task], seed=int(rng.integers(2**31))).p_value <= 0.05
+            hits += crossed_bootstrap([task], seed=int(rng.integers(2**31))).p_value() <= 0.05
         else:
             hits += paired_t(seed_means([task])).p_value() <= 0.05
     return hits / trials

@@ -61,8 +61,11 @@ def test_sleep_composed_contrast_states_the_same_numbers() -> None:
     assert result.t == pytest.approx(-4.062128, abs=5e-7)
     assert result.t_p == pytest.approx(0.00283289, abs=5e-9)
     assert result.sign_flip_p == 4 / 1024
-    assert result.tost_p == pytest.approx(0.00265557, abs=5e-9)
-    assert result.gate_p == max(result.t_p, result.studentized_p)
+    assert result.decided.equivalence_p == pytest.approx(0.00265557, abs=5e-9)
+    assert result.decided.p_value == result.t_p
+    assert result.decided.interval == result.t_interval
+    gate = paired_contrast(DRUG_2, DRUG_1, margin=3, seed=0, test="gate").decided
+    assert gate.p_value == max(result.t_p, result.studentized_p)
     assert result.correlation == pytest.approx(0.7951702, abs=5e-8)  # R: cor(...)
 
 

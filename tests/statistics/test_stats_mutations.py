@@ -98,8 +98,8 @@ MUTANTS: dict[str, tuple[str, str, str, Check]] = {
     "SD with n for n - 1": ("paired.py", "/ (deltas.size - 1))", "/ deltas.size)", sleep_t),
     "t of one tail": (
         "paired.py",
-        "2 * stdtr(self.df, -abs(t))",
-        "stdtr(self.df, -abs(t))",
+        "2 * stdtr(self.df, -abs(self.statistic(null)))",
+        "stdtr(self.df, -abs(self.statistic(null)))",
         sleep_p,
     ),
     "arms resampled apart": (
@@ -111,8 +111,8 @@ MUTANTS: dict[str, tuple[str, str, str, Check]] = {
     ),
     "bootstrap of one tail": (
         "bootstrap.py",
-        "2 * min(self._statistics.tails(t))",
-        "min(self._statistics.tails(t))",
+        "2 * min(self._statistics.tails(self.t.statistic(null)))",
+        "min(self._statistics.tails(self.t.statistic(null)))",
         studentized_by_hand,
     ),
     "zero-SD resamples dropped": (

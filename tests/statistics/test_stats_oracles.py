@@ -120,6 +120,9 @@ def test_effect_interval_inverts_scipy_noncentral_t() -> None:
         deltas = treatment - baseline
         n, interval = deltas.size, effect_size(deltas).d_z_interval
         t = scipy.stats.ttest_1samp(deltas, 0)[0]
+        if n < 5:
+            assert interval is None  # described only
+            continue
         assert interval is not None
         low, high = interval.low * np.sqrt(n), interval.high * np.sqrt(n)
         assert scipy.stats.nct.sf(t, n - 1, low) == pytest.approx(0.025, abs=1e-7)

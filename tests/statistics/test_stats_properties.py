@@ -8,10 +8,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as hs
 
 from paribus.statistics import (
+    DecidingTest,
     StatisticsError,
     clopper_pearson,
+    crossed_bootstrap,
     effect_size,
-    gate_p_value,
+    equivalence,
     holm,
     max_statistic_sign_flip,
     mcnemar,
@@ -21,6 +23,7 @@ from paribus.statistics import (
     paired_deltas,
     paired_t,
     paired_t_power,
+    seed_test,
     sign_flip,
     two_one_sided_tests,
     wilson,
@@ -72,7 +75,7 @@ def test_answers_follow_unit_sign_order_and_location(
     def follow(transformed: np.ndarray, expected: np.ndarray) -> None:
         p_found, found = answers(transformed)
         np.testing.assert_allclose(p_found, p_values, rtol=1e-9)
-        np.testing.assert_allclose(found, expected, atol=1e-7 * np.abs(transformed).max())
+        np.testing.assert_allclose(found, expected, atol=1e-7 * np.abs(transformed).max() + 1e-50)
 
     follow(deltas * scale, bounds * scale)
     follow(np.random.default_rng(seed).permutation(deltas), bounds)
@@ -110,16 +113,47 @@ def test_interval_holds_exactly_the_nulls_that_its_test_keeps(
 @given(vectors)
 def test_composed_contrast_is_consistent(deltas: np.ndarray) -> None:
     result = paired_contrast(np.zeros(len(deltas)), deltas, margin=50, seed=0)
-    assert result.gate_p == max(result.t_p, result.studentized_p)
-    assert 0 < result.gate_p <= 1 and 0 < result.sign_flip_p <= 1
+    gate = seed_test(deltas, "gate", seed=0)
+    assert gate.p_value() == max(result.t_p, result.studentized_p)
+    assert result.decided.p_value == result.t_p
+    assert 0 < gate.p_value() <= 1 and 0 < result.sign_flip_p <= 1
     assert result.sign_flip_p >= result.sign_flip_floor
-    assert result.tost_p is not None and 0 <= result.tost_p <= 1
+    tost_p = result.decided.equivalence_p
+    assert tost_p is not None and 0 < tost_p <= 1
     assert not any(isinstance(item, float) and math.isnan(item) for item in vars(result).values())
     assert result.mean in result.t_interval and result.mean in result.studentized_interval
     if result.d_z is not None and result.d_z_interval is not None:
         assert result.d_z in result.d_z_interval
         # Both the t interval and the noncentral one exclude 0 exactly when t is significant.
         assert (0 in result.d_z_interval) == (0 in result.t_interval)
+
+
+def deciding_tests(deltas: np.ndarray) -> dict[str, DecidingTest]:
+    """Every test that can decide, of the same differences; two items share a seed's effect."""
+    items = np.stack([deltas, deltas + np.arange(deltas.size) % 3], axis=1)
+    return {
+        "paired_t": seed_test(deltas, seed=0),
+        "gate": seed_test(deltas, "gate", seed=0),
+        "crossed_bootstrap": crossed_bootstrap([items], seed=0),
+    }
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(vectors, value, levels)
+def test_p_and_interval_of_whatever_decides_invert_the_same_test(
+    deltas: np.ndarray, null: float, level: float
+) -> None:
+    for name, test in deciding_tests(deltas).items():
+        interval = test.interval(level)
+        for tested in (null, 0.0):
+            near = min(abs(tested - interval.low), abs(tested - interval.high))
+            if near > 1e-9 * max(1.0, float(np.abs(deltas).max())):
+                assert (tested in interval) == (test.p_value(tested) > 1 - level), name
+        margin = max(abs(null), 0.5)
+        tost = equivalence(test, margin=margin, alpha=0.05)
+        near = min(abs(tost.interval.low + margin), abs(tost.interval.high - margin))
+        if near > 1e-9:
+            assert tost.equivalent == (tost.p_value <= 0.05), name
 
 
 @thousand
@@ -134,7 +168,7 @@ def test_equivalence_is_the_interval_in_the_margin(deltas: np.ndarray, margin: f
 @given(vectors)
 def test_p_is_one_for_identical_arms(arm: np.ndarray) -> None:
     zeros = paired_deltas(arm, arm)
-    assert gate_p_value(zeros, seed=0) == paired_t(zeros).p_value() == 1
+    assert seed_test(zeros, "gate", seed=0).p_value() == paired_t(zeros).p_value() == 1
     assert sign_flip(zeros, seed=0).p_value == 1
 
 
@@ -143,7 +177,7 @@ def test_p_is_one_for_identical_arms(arm: np.ndarray) -> None:
 def test_nonfinite_scores_raise(deltas: np.ndarray, bad: float, where: int) -> None:
     deltas = deltas.copy()
     deltas[where % len(deltas)] = bad
-    for call in (paired_t, effect_size, lambda d: gate_p_value(d, seed=0)):
+    for call in (paired_t, effect_size, lambda d: seed_test(d, "gate", seed=0)):
         with pytest.raises(StatisticsError):
             call(deltas)
     with pytest.raises(StatisticsError):
@@ -153,7 +187,7 @@ def test_nonfinite_scores_raise(deltas: np.ndarray, bad: float, where: int) -> N
 @thousand
 @given(value)
 def test_one_pair_raises(only: float) -> None:
-    for call in (paired_t, effect_size, lambda d: gate_p_value(d, seed=0)):
+    for call in (paired_t, effect_size, lambda d: seed_test(d, "gate", seed=0)):
         with pytest.raises(StatisticsError, match="n = 1"):
             call([only])
     with pytest.raises(StatisticsError, match="n = 1"):

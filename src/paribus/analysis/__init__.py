@@ -1,10 +1,12 @@
 """From records to inference, as the study registered it. No torch."""
 
-from paribus.analysis.analyse import analyse
+from paribus.analysis.analyse import analyse, analyse_table
 from paribus.analysis.calibration import Calibration, Rate, calibrate
 from paribus.analysis.detectable import Detectable, detectable
 from paribus.analysis.parts import (
     Analysis,
+    BudgetState,
+    Check,
     Contrast,
     Cost,
     Costs,
@@ -17,7 +19,9 @@ from paribus.analysis.parts import (
 
 __all__ = [
     "Analysis",
+    "BudgetState",
     "Calibration",
+    "Check",
     "Contrast",
     "Cost",
     "Costs",
@@ -29,6 +33,7 @@ __all__ = [
     "Summary",
     "TaskContrast",
     "analyse",
+    "analyse_table",
     "calibrate",
     "detectable",
 ]

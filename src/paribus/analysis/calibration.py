@@ -80,7 +80,11 @@ def calibrate(results: Results, pairs: int) -> Calibration:
         metric=metric,
         pairs=pairs,
         rates=(
-            rate("false positives, gate", alpha, [c.gate_p <= alpha for c in contrasts]),
+            rate(
+                "false positives, as registered",
+                alpha,
+                [c.decided.p_value <= alpha for c in contrasts],
+            ),
             rate("false positives, paired t", alpha, [c.t_p <= alpha for c in contrasts]),
             rate(
                 "false positives, bootstrap", alpha, [c.studentized_p <= alpha for c in contrasts]
@@ -93,5 +97,5 @@ def calibrate(results: Results, pairs: int) -> Calibration:
             ),
         ),
         skipped=len(groups) - len(contrasts),
-        p_values=tuple(c.gate_p for c in contrasts),
+        p_values=tuple(c.decided.p_value for c in contrasts),
     )

@@ -38,8 +38,8 @@ def detectable(
 ) -> list[Detectable]:
     """One row per contrast, from the SDs of an earlier study's contrasts or a stated `sd`.
 
-    The level is that of Holm's first step, alpha over the number of contrasts. A contrast that the
-    pilot lacks takes the largest SD among those it has. Raises ParibusError
+    Of the registered test, at the level of Holm's first step: alpha over the number of contrasts. A
+    contrast that the pilot lacks takes the largest SD among those it has. Raises ParibusError
     where the SD is not positive, or the pilot measured no difference of the primary endpoint.
     """
     n, margin = len(study.seeds), study.primary.margin
@@ -63,15 +63,16 @@ def detectable(
                 "two seed pairs; state --sd instead"
             )
     # Holm's first step: the level that a contrast must reach whatever the others do.
-    power, alpha = study.inference.power, study.inference.alpha / len(study.contrasts)
-    least = minimum_detectable_effect(n, power=power, alpha=alpha)
+    power, test = study.inference.power, study.inference.test
+    alpha = study.inference.alpha / len(study.contrasts)
+    least = minimum_detectable_effect(n, power=power, alpha=alpha, test=test)
     rows = []
     for arm, reference in study.contrasts:
         spread = sd or seen.get((arm, reference)) or max(seen.values())
         own = (arm, reference) in seen
         source = "stated" if sd else "pilot" if own else "pilot's largest"
         try:
-            pairs = required_pairs(margin / spread, power=power, alpha=alpha)
+            pairs = required_pairs(margin / spread, power=power, alpha=alpha, test=test)
         except StatisticsError as error:
             raise ParibusError(f"{arm} against {reference}: {error}") from None
         rows.append(

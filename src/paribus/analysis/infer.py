@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from paribus.statistics import PairedContrast, paired_contrast
+from numpy.typing import ArrayLike
+
+from paribus.statistics import MacroContrast, PairedContrast, macro_contrast, paired_contrast
 from paribus.study import Study
 
 
@@ -13,14 +16,43 @@ def infer(
     baseline: Sequence[float],
     treatment: Sequence[float],
     margin: float | None = None,
+    *,
+    family: int = 1,
+    resolution: float | None = None,
 ) -> PairedContrast:
-    """Treatment against baseline, one score per seed in each, at the level that is registered."""
+    """Treatment against baseline, one score per seed in each, by the test that is registered.
+
+    Args: family: hypotheses tested together, this one included.
+    """
+    about = _registered(study, margin, family, resolution)
+    return paired_contrast(baseline, treatment, **about)
+
+
+def infer_items(
+    study: Study,
+    baseline: Sequence[ArrayLike],
+    treatment: Sequence[ArrayLike],
+    margin: float | None = None,
+    *,
+    family: int = 1,
+    resolution: float | None = None,
+) -> MacroContrast:
+    """The same of tasks of shape (S, I), for the target that is registered."""
+    about = _registered(study, margin, family, resolution)
+    return macro_contrast(baseline, treatment, target=study.inference.target, **about)
+
+
+def _registered(
+    study: Study, margin: float | None, family: int, resolution: float | None
+) -> dict[str, Any]:
     inference = study.inference
-    return paired_contrast(
-        baseline,
-        treatment,
-        seed=inference.seed,
-        margin=margin,
-        alpha=inference.alpha,
-        resamples=inference.resamples,
-    )
+    return {
+        "test": inference.test,
+        "seed": inference.seed,
+        "alpha": inference.alpha,
+        "power": inference.power,
+        "resamples": inference.resamples,
+        "margin": margin,
+        "family": family,
+        "resolution": resolution,
+    }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from paribus.results import Control
 from paribus.statistics import (
+    Decided,
+    DecidingTest,
     FamilySignFlip,
     Interval,
     MacroContrast,
@@ -18,6 +20,10 @@ from paribus.statistics import (
     StabilityEvents,
 )
 from paribus.study import Study
+
+SIGN_FLIP = "exact sign flip"  # as `PairedContrast.others` calls it
+
+BudgetState = Literal["within", "over", "not shown"]
 
 
 @dataclass(frozen=True)
@@ -64,16 +70,34 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class Check:
+    """What a test that did not decide says of a contrast: a sensitivity analysis.
+
+    Attributes:
+        holm_p: adjusted over the same family.
+        disagrees: whether it finds what the deciding test does not, or the other way round.
+    """
+
+    test: str
+    p_value: float
+    holm_p: float
+    disagrees: bool
+
+
+@dataclass(frozen=True, eq=False)
 class Contrast:
     """One metric of an arm against its reference.
 
     Attributes:
         seeds: those of the pairs, in the order of `paired.pairs`.
-        paired: the inference; None where it does not exist, and `why_not` says why.
-        holm_p: the gate p adjusted over the family of the primary endpoint; None outside of it.
-        detectable: the least difference, in the metric's unit, that so many pairs would detect at
-            the registered power, given the SD seen here.
-        items: for accuracy-type metrics, paired by seed and by window of the validation split.
+        paired: the inference over seed pairs; None where it does not exist, and `why_not` says why.
+        margin: within which a difference is too small to matter.
+        counted: whether it is a hypothesis of its family; not where nobody measured the metric.
+        holm_p: p of the test that decides, adjusted over the contrast's family: the primary
+            endpoint in every contrast, or the secondary endpoints in every contrast.
+        equivalence_holm_p: of two one-sided tests against the margin, adjusted over contrasts.
+        checks: what other tests say.
+        items: for accuracy-type metrics, paired by seed and by window or question.
         capped: the same with diverged trials given a uniform guess's score, where there are any.
     """
 
@@ -84,22 +108,70 @@ class Contrast:
     seeds: tuple[int, ...]
     paired: PairedContrast | None
     why_not: str
+    margin: float | None = None
+    counted: bool = True
     holm_p: float | None = None
-    detectable: float | None = None
+    equivalence_holm_p: float | None = None
+    checks: tuple[Check, ...] = ()
     items: MacroContrast | None = None
     capped: PairedContrast | None = None
+
+    @property
+    def decided(self) -> Decided | None:
+        """What the registered test for the registered target says: all that readers state."""
+        if self.items is not None:
+            return self.items.decided
+        return self.paired.decided if self.paired else None
+
+    @property
+    def test(self) -> DecidingTest | None:
+        """The test that decided, for what else is asked of it."""
+        deciding = self.items or self.paired
+        return deciding.test if deciding else None
+
+    @property
+    def others(self) -> dict[str, float]:
+        """p by the tests that did not decide."""
+        deciding = self.items or self.paired
+        return deciding.others if deciding else {}
+
+    def floor(self, test: str) -> float:
+        """The least p that `test` could have given with so many pairs."""
+        return self.paired.sign_flip_floor if self.paired and test == SIGN_FLIP else 0.0
+
+    def significant(self, alpha: float) -> bool:
+        """Whether the deciding test finds a difference, in its family."""
+        says = self.decided
+        return (
+            says is not None
+            and not says.descriptive_only
+            and self.holm_p is not None
+            and self.holm_p <= alpha
+        )
+
+    def equivalent(self, alpha: float) -> bool:
+        """Whether the difference is shown to lie inside the margin, in its family."""
+        says = self.decided
+        return (
+            says is not None
+            and not says.descriptive_only
+            and self.equivalence_holm_p is not None
+            and self.equivalence_holm_p <= alpha
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "arm": self.arm,
             "reference": self.reference,
             "metric": self.metric,
-            "primary": self.primary,
+            "family": "primary" if self.primary else "secondary",
             "seeds": list(self.seeds),
-            "paired": self.paired.to_dict() if self.paired else None,
+            "decided": self.decided.to_dict() if self.decided else None,
             "why_not": self.why_not,
             "holm_p": self.holm_p,
-            "detectable": self.detectable,
+            "equivalence_holm_p": self.equivalence_holm_p,
+            "checks": [asdict(check) for check in self.checks],
+            "paired": self.paired.to_dict() if self.paired else None,
             "items": self.items.to_dict() if self.items else None,
             "capped": self.capped.to_dict() if self.capped else None,
         }
@@ -123,13 +195,26 @@ class Stabilities:
 
 @dataclass(frozen=True)
 class Cost:
-    """A mean over seed pairs with its 95% t interval."""
+    """A mean over seed pairs with its interval.
+
+    Attributes:
+        interval: of level 1 - alpha.
+        bounds: of level 1 - 2 alpha, on which a budget is judged.
+        state: against the registered budget; None where there is none.
+    """
 
     mean: float
     interval: Interval
+    bounds: Interval
+    state: BudgetState | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"mean": self.mean, "interval": self.interval.to_dict()}
+        return {
+            "mean": self.mean,
+            "interval": self.interval.to_dict(),
+            "bounds": self.bounds.to_dict(),
+            "state": self.state,
+        }
 
 
 @dataclass(frozen=True)
@@ -201,7 +286,7 @@ class TaskContrast:
         seeds: those that both have.
         baseline, treatment: mean accuracy over these seeds.
         paired: the inference over seed pairs; None for fewer than two.
-        holm_p: the gate p adjusted over all tasks and contrasts of the study.
+        holm_p: p of the registered test, adjusted over all tasks and contrasts of the study.
     """
 
     arm: str

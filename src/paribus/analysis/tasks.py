@@ -27,6 +27,7 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
     study = table.results.study
     accuracy = task_accuracy(table.results)
     chances = {row["task"]: row["chance"] for row in table.results.tasks.to_pylist()}
+    family = len(study.contrasts) * len(chances)
     found = []
     for arm, reference in study.contrasts:
         if any(c.arm == arm and c.state == "broken" for c in table.results.controls):
@@ -52,13 +53,13 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
                         tuple(seeds),
                         float(np.mean(theirs)),
                         float(np.mean(ours)),
-                        infer(study, theirs, ours) if len(seeds) > 1 else None,
+                        infer(study, theirs, ours, family=family) if len(seeds) > 1 else None,
                     )
                 )
     if not found:
         return found
-    lost = len(study.contrasts) * len(chances) - len(found)
-    adjusted = holm([c.paired.gate_p if c.paired else 1.0 for c in found] + [1.0] * lost)
+    p_values = [c.paired.decided.p_value if c.paired else 1.0 for c in found]
+    adjusted = holm(p_values + [1.0] * (family - len(found)))
     return [replace(c, holm_p=float(p)) for c, p in zip(found, adjusted, strict=False)]
 
 
@@ -77,6 +78,11 @@ def question_scores(table: Table, arm: str, seeds: tuple[int, ...]) -> list[np.n
     """
     trials = [_by_task(table.results.trial_items[arm, seed]) for seed in seeds]
     return [np.stack([trial[task] for trial in trials]) for task in trials[0]] if trials else []
+
+
+def questions_asked(table: Table, arm: str, seed: int) -> int:
+    """Questions of all tasks and numbers of shots that a trial answered."""
+    return len(table.results.trial_items[arm, seed])
 
 
 def _by_task(items: pa.Table) -> dict[str, np.ndarray]:

@@ -125,7 +125,10 @@ def register(
     """Fix what would count before the first run."""
     from paribus.execution import register as register_study
 
-    path = register_study(_load(study, set_, trust), results, device=device, eager=eager)
+    loaded = _load(study, set_, trust)
+    path = register_study(loaded, results, device=device, eager=eager)
+    for part in tables.reach(loaded):
+        console.print(part)
     console.print(f"registered: {path}", soft_wrap=True)
 
 
@@ -191,13 +194,28 @@ def analyse(
     return _exit_code(verdicts)
 
 
-def decide(folder: Folder) -> int:
+def decide(
+    folder: Annotated[
+        Path | None, Parameter(help="The results folder of a study; --rows needs none.")
+    ] = None,
+    *,
+    rows: Annotated[
+        bool, Parameter(negative=(), help="Print the decision table too, row by row.")
+    ] = False,
+) -> int:
     """The verdict on every arm, with the row of the decision table that fired."""
     from paribus.results import load_results
 
+    if folder is None:
+        if not rows:
+            raise ParibusError("decide takes a results folder, or --rows for the table alone")
+        console.print(tables.decision_rows([]))
+        return 0
     _, verdicts = _analyse(load_results(folder))
     for part in tables.verdicts(verdicts):
         console.print(part)
+    if rows:
+        console.print(tables.decision_rows(verdicts))
     return _exit_code(verdicts)
 
 

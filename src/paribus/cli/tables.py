@@ -13,11 +13,11 @@ from rich.table import Table
 
 from paribus import numbers
 from paribus.analysis import Analysis, Calibration, Contrast, Detectable
-from paribus.decision import Verdict
+from paribus.decision import ROWS, TESTS, Verdict, out_of_reach
 from paribus.execution import Estimate
 from paribus.results import Results
 from paribus.results.checkpoints import begun_stacks
-from paribus.statistics import Interval, PairedRates, mcnemar, minimum_detectable_effect
+from paribus.statistics import Interval, PairedRates, minimum_detectable_effect, power_error
 from paribus.study import METRICS, Study, is_open
 from paribus.study.canonical import flatten
 
@@ -202,10 +202,11 @@ def _delta(analysis: Analysis, arm: str, metric: str) -> str:
     if analysis.study.reference(arm) is None:
         return ""
     contrast = analysis.contrast(arm, metric)
-    if contrast.paired is None:
+    says = contrast.decided
+    if says is None:
         return f"[dim]{contrast.why_not}[/]"
-    interval = contrast.paired.t_interval
-    return numbers.delta(contrast.paired.mean, interval.low, interval.high, METRICS[metric].digits)
+    interval = says.interval
+    return numbers.delta(says.mean, interval.low, interval.high, METRICS[metric].digits)
 
 
 def _claims(analysis: Analysis) -> Iterator[RenderableType]:
@@ -247,22 +248,23 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
         others = table_of(
             "also",
             f"delta \\[{numbers.level(study.inference.alpha)} CI]",
-            "gate p",
+            "simultaneous",
+            "Holm p",
             "d_z",
-            right=("gate p", "d_z"),
+            right=("Holm p", "d_z"),
         )
         for endpoint in study.endpoints:
             contrast = analysis.contrast(arm, endpoint.metric)
-            if endpoint.primary or contrast.paired is None:
+            says, paired = contrast.decided, contrast.paired
+            if endpoint.primary or says is None or paired is None:
                 continue
-            paired, label = contrast.paired, METRICS[endpoint.metric].label
-            p, d_z = numbers.p_value(paired.gate_p), numbers.signed(paired.d_z, 2)
-            others.add_row(label, _delta(analysis, arm, endpoint.metric), p, d_z)
-            if contrast.items is not None:
-                items, digits = contrast.items, METRICS[endpoint.metric].digits
-                low, high = items.interval.low, items.interval.high
-                span = numbers.delta(items.mean, low, high, digits)
-                others.add_row(f"  for {items.target}", span, numbers.p_value(items.p_value), "")
+            others.add_row(
+                METRICS[endpoint.metric].label,
+                _delta(analysis, arm, endpoint.metric),
+                _span(says.simultaneous_interval, METRICS[endpoint.metric].digits),
+                numbers.p_value(contrast.holm_p),
+                numbers.signed(paired.d_z, 2),
+            )
         yield others
     if analysis.family is not None:
         adjusted = ", ".join(numbers.p_value(p) for p in analysis.family.p_values)
@@ -274,59 +276,68 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
     yield "[dim]everything else, every pair included, is in analysis.json[/]"
 
 
+def _span(interval: Interval | None, places: int) -> str:
+    if interval is None:
+        return numbers.NONE
+    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
+        return "unbounded"
+    return f"{numbers.signed(interval.low, places)} to {numbers.signed(interval.high, places)}"
+
+
 def _details(contrast: Contrast) -> list[tuple[str, str]]:
-    paired, metric = contrast.paired, METRICS[contrast.metric]
+    paired, says, metric = contrast.paired, contrast.decided, METRICS[contrast.metric]
     digits = metric.digits
-    assert paired is not None
-    level = f"{paired.t_interval.level:.0%}"
+    assert paired is not None and says is not None
+    level = f"{says.interval.level:.0%}"
 
     def span(interval: Interval | None, places: int = digits) -> str:
-        if interval is None:
-            return numbers.NONE
-        if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
-            return "unbounded"
-        return f"{numbers.signed(interval.low, places)} to {numbers.signed(interval.high, places)}"
+        return _span(interval, places)
 
     p = numbers.p_value
     rows = [
-        ("seed pairs", f"{paired.n}" + (" (descriptive only)" if paired.descriptive_only else "")),
-        ("mean (SD) of differences", numbers.mean_sd(paired.mean, paired.sd, digits)),
-        (f"{level} t interval", span(paired.t_interval)),
-        (f"{level} studentized interval", span(paired.studentized_interval)),
+        ("decided by", TESTS[says.test]),
+        ("seed pairs", f"{says.n}" + (" (descriptive only)" if says.descriptive_only else "")),
+        ("mean (SD) of differences", numbers.mean_sd(says.mean, paired.sd, digits)),
+        (f"{level} interval", span(says.interval)),
+        (f"{level} of all {says.family} together", span(says.simultaneous_interval)),
         (
             "percentile, BCa (descriptive)",
             f"{span(paired.percentile_interval_descriptive)}; "
             f"{span(paired.bca_interval_descriptive)}",
         ),
-        (
-            "gate p (t, bootstrap)",
-            f"{p(paired.gate_p)} ({p(paired.t_p)}, {p(paired.studentized_p)})",
+        ("p; Holm p over the family", f"{p(says.p_value)}; {p(contrast.holm_p)}"),
+        *(
+            (f"beside it: {check.test}", f"{p(check.p_value)}; {p(check.holm_p)}" + disagrees)
+            for check in contrast.checks
+            for disagrees in [" (disagrees)" if check.disagrees else ""]
         ),
-        ("Holm p over the family", p(contrast.holm_p)),
         ("sign-flip p (its floor)", f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})"),
         ("d_z", f"{numbers.signed(paired.d_z, 2)}, {span(paired.d_z_interval, 2)}"),
         ("Hedges g_z", f"{numbers.signed(paired.g_z, 2)}, {span(paired.g_z_interval, 2)}"),
         ("correlation between arms", numbers.signed(paired.correlation, 2)),
-        ("detectable at the power", numbers.fixed(contrast.detectable, digits)),
+        ("detectable at the power", numbers.fixed(says.detectable, digits)),
     ]
     if paired.margin is not None:
-        inside = "inside" if paired.equivalent else "not inside"
+        inside = "inside" if says.equivalent else "not inside"
         rows.append(
             (
-                f"{paired.t_equivalence_interval.level:.0%} interval {inside} +-{paired.margin:g}",
-                f"{span(paired.t_equivalence_interval)}, TOST p {p(paired.tost_p)}",
+                f"{says.equivalence_interval.level:.0%} interval {inside} +-{paired.margin:g}",
+                f"{span(says.equivalence_interval)}, TOST p {p(says.equivalence_p)}; Holm "
+                f"{p(contrast.equivalence_holm_p)}",
             )
         )
     if metric.unit == "nats/token":
-        ratios = [math.exp(x) for x in (paired.mean, paired.t_interval.low, paired.t_interval.high)]
+        ends = (says.mean, says.interval.low, says.interval.high)
+        ratios = [math.exp(min(x, 700)) for x in ends]
         mean, low, high = (f"{ratio:.4f}" for ratio in ratios)
-        rows.insert(2, (f"perplexity ratio, {level} t interval", f"{mean}, {low} to {high}"))
+        rows.insert(2, (f"perplexity ratio, {level} interval", f"{mean}, {low} to {high}"))
     if contrast.capped is not None:
         capped = contrast.capped
         rows.append(
             (
                 "diverged trials capped",
-                f"{numbers.signed(capped.mean, digits)}, {span(capped.t_interval)}, n = {capped.n}",
+                f"{numbers.signed(capped.mean, digits)}, {span(capped.decided.interval)}, "
+                f"n = {capped.n}",
             )
         )
     return rows
@@ -353,17 +364,17 @@ def _stability(analysis: Analysis) -> Iterator[RenderableType]:
 
 
 def _sensitivities(analysis: Analysis) -> Iterator[RenderableType]:
-    columns = ("mean", f"delta \\[{numbers.level(analysis.study.inference.alpha)} CI]", "gate p")
+    columns = ("mean", f"delta \\[{numbers.level(analysis.study.inference.alpha)} CI]", "p")
     table = table_of("sweep", *columns, title="learning-rate sensitivity, nats/token")
     for sensitivity in analysis.sensitivities:
         values = [value for value in sensitivity.values.values() if math.isfinite(value)]
         mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
         row = ["", ""]
         if sensitivity.paired is not None:
-            paired, interval = sensitivity.paired, sensitivity.paired.t_interval
+            paired, interval = sensitivity.paired, sensitivity.paired.decided.interval
             row = [
                 numbers.delta(paired.mean, interval.low, interval.high, 4),
-                numbers.p_value(paired.gate_p),
+                numbers.p_value(paired.decided.p_value),
             ]
         table.add_row(escape(sensitivity.sweep), mean, *row)
     if analysis.sensitivities:
@@ -389,16 +400,15 @@ def detectable(study: Study, rows: list[Detectable]) -> Iterator[RenderableType]
         yield "One seed: nothing can be tested."
         return
     alpha = inference.alpha / family  # the first step of Holm
-    least = minimum_detectable_effect(n, power=inference.power, alpha=alpha)
+    least = minimum_detectable_effect(n, power=inference.power, alpha=alpha, test=inference.test)
+    error = power_error(inference.test, inference.power)
+    simulated = f", simulated to {100 * error:.1f} points" if error else ""
     yield (
         f"{n} seed pairs detect {least:.2f} SDs of a difference at {inference.power:.0%} power "
-        f"(alpha {inference.alpha:g} over {family} contrasts)."
+        f"by the {TESTS[inference.test]} (alpha {inference.alpha:g} over {family} "
+        f"contrasts{simulated})."
     )
-    if mcnemar(0, n) > alpha:
-        yield (
-            f"{n} seed pairs cannot show that an arm cures or causes instability: the least "
-            f"possible p is {mcnemar(0, n):.3g}, so rows 2 and 9 to 12 are out of reach."
-        )
+    yield from reach(study)
     if not rows:
         yield "[dim]--pilot DIR or --sd X says what that is in the endpoint's unit[/]"
         return
@@ -420,6 +430,29 @@ def detectable(study: Study, rows: list[Detectable]) -> Iterator[RenderableType]
                 f"[yellow]warning:[/] {escape(row.contrast)}: the smallest detectable effect "
                 f"exceeds the margin; {row.pairs_for_margin} seeds would resolve it"
             )
+
+
+def reach(study: Study) -> Iterator[RenderableType]:
+    """Rows of the decision table that the design cannot reach, and why."""
+    for out in out_of_reach(study):
+        noun = "row" if len(out.rows) == 1 else "rows"
+        yield (
+            f"[yellow]warning:[/] {escape(out.why)}. Out of reach: {noun} {', '.join(out.rows)}; "
+            "`paribus decide --rows` prints the table."
+        )
+
+
+def decision_rows(fired: list[Verdict]) -> Table:
+    """The decision table: its rows in the order in which they are tried."""
+    arms = [{v.arm for v in fired if v.row == row} for row in ROWS]
+    columns = ("row", "when (no row before it)", "verdict")
+    table = table_of(*columns, *(["fired for"] if fired else []), title="stability gate")
+    for row, mine in zip(ROWS.values(), arms, strict=True):
+        speaks = f" ({row.hypothesis})" if row.hypothesis else ""
+        says = f"{row.outcome}{speaks}: {row.reason}"
+        cells = (row.id, row.when, says)
+        table.add_row(*cells, *([escape(", ".join(sorted(mine)))] if fired else []))
+    return table
 
 
 def calibration(calibration: Calibration) -> Table:

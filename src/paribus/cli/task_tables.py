@@ -34,7 +34,7 @@ def task_contrasts(analysis: Analysis) -> Iterator[RenderableType]:
                 percent(c.baseline),
                 percent(c.treatment),
                 numbers.signed(100 * (c.treatment - c.baseline), 1),
-                numbers.p_value(c.paired.gate_p if c.paired else None),
+                numbers.p_value(c.paired.decided.p_value if c.paired else None),
                 numbers.p_value(c.holm_p if c.paired else None),
             )
     yield table

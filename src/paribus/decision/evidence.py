@@ -10,6 +10,7 @@ from paribus.study import METRICS
 
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
 Fix = Literal["fix", "harm", "unshown"]
+Budget = Literal["within", "over", "not shown"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,9 @@ class Evidence:
         quality: of the arm on the primary endpoint.
         baseline_stable: by the registered threshold.
         fix: what the arm does to instability.
-        over_budget: whether calibration or throughput costs more than registered, or is not known.
+        collapse: whether the arm diverges in every seed, and its reference in none.
+        budget: whether calibration and throughput cost less than registered: one of them is over
+            its budget, or not shown to be within, which is also where it was not measured.
     """
 
     invalid: str
@@ -30,7 +33,8 @@ class Evidence:
     quality: Quality
     baseline_stable: bool
     fix: Fix
-    over_budget: bool
+    collapse: bool
+    budget: Budget
 
 
 def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
@@ -43,20 +47,24 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
         baseline_stable=stability is None
         or stability.any_event.baseline_rate <= analysis.study.stability.unstable_above,
         fix=_fix(stability, analysis.study.inference.alpha),
-        over_budget=_over_budget(analysis, contrast.arm),
+        collapse=_collapses(stability),
+        budget=_budget(cost_of(analysis, contrast.arm)),
     )
 
 
-def _over_budget(analysis: Analysis, arm: str) -> bool:
-    """Whether a mean cost exceeds its budget; one that is not known cannot be within it."""
-    cost, budget = cost_of(analysis, arm), analysis.study.decision
-    return any(
-        measured is None or measured.mean > limit
-        for measured, limit in (
-            (cost.calibration, budget.calibration_budget),
-            (cost.throughput, budget.throughput_budget),
-        )
-    )
+def _collapses(stability: Stabilities | None) -> bool:
+    if stability is None:
+        return False
+    diverged = stability.diverged
+    return diverged.only_treatment == diverged.n
+
+
+def _budget(cost: Costs) -> Budget:
+    """The worse of the two; one that is not known is not shown to be within its budget."""
+    states = [of.state if of else "not shown" for of in (cost.calibration, cost.throughput)]
+    if "over" in states:
+        return "over"
+    return "within" if states == ["within", "within"] else "not shown"
 
 
 def cost_of(analysis: Analysis, arm: str) -> Costs:
@@ -79,14 +87,15 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
 
 
 def _quality(analysis: Analysis, contrast: Contrast) -> Quality:
-    if contrast.paired is None or contrast.holm_p is None or contrast.paired.descriptive_only:
-        return "Q?"  # also where divergence has left too few pairs to test
-    if contrast.paired.equivalent:
+    says, alpha = contrast.decided, analysis.study.inference.alpha
+    if says is None:
+        return "Q?"
+    if contrast.equivalent(alpha):
         return "Q0"
-    if contrast.holm_p > analysis.study.inference.alpha:
+    if not contrast.significant(alpha):  # also where divergence has left too few pairs to test
         return "Q?"
     higher_is_better = METRICS[contrast.metric].better == "higher"
-    return "Q+" if (contrast.paired.mean > 0) == higher_is_better else "Q-"
+    return "Q+" if (says.mean > 0) == higher_is_better else "Q-"
 
 
 def _fix(stability: Stabilities | None, alpha: float) -> Fix:

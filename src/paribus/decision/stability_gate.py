@@ -2,8 +2,8 @@
 
 A total function of the evidence: first match wins, and every outcome, inconclusive included, has a
 row. Quality of a contrast, on the primary endpoint:
-    Q0  shown to lie inside the registered margin
-    Q-  significantly worse, Q+ significantly better
+    Q0  shown to lie inside the registered margin (two one-sided tests, Holm over contrasts)
+    Q-  significantly worse, Q+ significantly better (the registered test, Holm over contrasts)
     Q?  anything else
 """
 
@@ -47,6 +47,18 @@ ROWS = table(
         lead=KEEP,
         why="{arm} destabilises training: {events}",
         advice="Do not use the arm in this setting.",
+    ),
+    Row(
+        "2b",
+        "BASELINE",
+        when="the arm diverges in every seed, the baseline in none",
+        holds=lambda e: e.collapse,
+        reason="the arm destabilises training: it diverges in every seed and the baseline in none, "
+        "which so few seeds describe and cannot test",
+        lead=KEEP,
+        why="{arm} destabilises training: {events}; the counts are described, as so few seeds "
+        "cannot test them",
+        advice="Do not use the arm in this setting; nothing of it was left to compare.",
     ),
     Row(
         "3",
@@ -138,13 +150,23 @@ ROWS = table(
     Row(
         "11",
         "BASELINE",
-        when="the instability is cured, quality holds, a cost is over budget or not known",
-        holds=lambda e: e.over_budget,
-        reason="the instability is cured, a cost is over budget or not known",
+        when="the instability is cured, quality holds, a cost is over its budget",
+        holds=lambda e: e.budget == "over",
+        reason="the instability is cured, a cost is over its budget",
         lead=KEEP,
-        why="{arm} cures instability ({events}), but a cost is over its budget or not known",
-        advice="Reduce or measure the cost before the arm is used.",
+        why="{arm} cures instability ({events}), but a cost is over its budget",
+        advice="Reduce the cost before the arm is used.",
         hypothesis="H1b",
+    ),
+    Row(
+        "11b",
+        "INCONCLUSIVE",
+        when="the instability is cured, quality holds, a cost is not shown within its budget",
+        holds=lambda e: e.budget == "not shown",
+        reason="the instability is cured, a cost is not shown to be within its budget",
+        lead=OPEN,
+        why="{arm} cures instability ({events}), but a cost is not shown to be within its budget",
+        advice="Measure the cost with more seeds before the arm is used.",
     ),
     Row(
         "12",

@@ -9,12 +9,17 @@ from typing import Any
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost
 from paribus.decision.evidence import Evidence, cost_of, gather
+from paribus.decision.needed import BY_EVENTS, pairs_needed
 from paribus.decision.rule import Outcome, Row
 from paribus.decision.stability_gate import decide_row
-from paribus.statistics import StatisticsError, mcnemar, required_pairs
 from paribus.study import METRICS, at_rates
 
-MOST_PAIRS = 1000  # more seeds than this are no way out
+# What `Decided.test` is called in a sentence.
+TESTS = {
+    "paired_t": "paired t",
+    "gate": "gate (the larger p of paired t and studentized bootstrap)",
+    "crossed_bootstrap": "crossed bootstrap of seeds and items",
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class Verdict:
         sentence: the verdict in plain words, with its numbers.
         pairs_needed: seed pairs that would resolve an inconclusive verdict, at the registered
             power; None where the verdict is not inconclusive or no number would do.
+        caveats: what a reader of the verdict must know besides, a sentence each; the last part of
+            `sentence`.
         tie_breaks: calibration and throughput, which break ties where quality does not decide.
     """
 
@@ -39,10 +46,14 @@ class Verdict:
     evidence: Evidence
     sentence: str
     pairs_needed: int | None
+    caveats: tuple[str, ...] = ()
     tie_breaks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"tie_breaks": list(self.tie_breaks)}
+        return asdict(self) | {
+            "caveats": list(self.caveats),
+            "tie_breaks": list(self.tie_breaks),
+        }
 
 
 def decide(analysis: Analysis) -> list[Verdict]:
@@ -54,7 +65,10 @@ def _verdict(analysis: Analysis, arm: str, reference: str) -> Verdict:
     contrast = analysis.contrast(arm, analysis.study.primary.metric)
     evidence = gather(analysis, contrast)
     row = decide_row(evidence)
-    needed = _pairs_needed(analysis, contrast, row)
+    needed = None
+    if row.outcome == "INCONCLUSIVE":
+        needed = pairs_needed(analysis, contrast, row.id)
+    notes = tuple(caveats(analysis, contrast)) if row.id != "0" else ()
     return Verdict(
         arm=arm,
         reference=reference,
@@ -63,8 +77,9 @@ def _verdict(analysis: Analysis, arm: str, reference: str) -> Verdict:
         reason=row.reason,
         hypothesis=row.hypothesis,
         evidence=evidence,
-        sentence=_sentence(analysis, row, contrast, evidence, needed) + _caveat(analysis),
+        sentence=" ".join([_sentence(analysis, row, contrast, evidence, needed), *notes]),
         pairs_needed=needed,
+        caveats=notes,
         tie_breaks=_tie_breaks(analysis, arm),
     )
 
@@ -76,56 +91,32 @@ def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
     if cost.calibration is not None:
         low, high = cost.calibration.interval.low, cost.calibration.interval.high
         rise = numbers.delta(cost.calibration.mean, low, high, 4)
-        calibration = f"{rise} expected calibration error"
+        calibration = f"{rise} expected calibration error ({budget_words(cost.calibration)})"
     how = "measured in turn" if cost.in_turn else "as timed while training"
     kinds = {
         f"training ({how})": cost.throughput,
         "reading": cost.prefill,
         "writing": cost.decoding,
     }
-    gains = [f"{kind} {_gain(lost)} per cent" for kind, lost in kinds.items() if lost]
+    gains = [f"{kind} {_gain(lost)}" for kind, lost in kinds.items() if lost]
     throughput = f"tokens per second: {', '.join(gains)}" if gains else "throughput: not measured"
     return (f"calibration: {calibration}", throughput)
 
 
 def _gain(lost: Cost) -> str:
     low, high = lost.interval.low, lost.interval.high
-    return numbers.delta(-100 * lost.mean, -100 * high, -100 * low, 1)
+    gain = numbers.delta(-100 * lost.mean, -100 * high, -100 * low, 1)
+    return f"{gain} per cent" if lost.state is None else f"{gain} per cent ({budget_words(lost)})"
 
 
-def _pairs_needed(analysis: Analysis, contrast: Contrast, row: Row) -> int | None:
-    """Seed pairs that would resolve an inconclusive verdict; None where no number is known."""
-    if row.outcome != "INCONCLUSIVE":
-        return None
-    alpha = analysis.study.inference.alpha / len(analysis.study.contrasts)
-    if row.id == "8":
-        return _pairs_to_show_cure(analysis, contrast.arm, alpha)
-    paired, power = contrast.paired, analysis.study.inference.power
-    if paired is None or paired.margin is None or paired.sd == 0:
-        return None
-    d_z = paired.margin / paired.sd
-    try:
-        detects = required_pairs(d_z, power=power, alpha=alpha)
-        # Two one-sided tests of a true difference of 0 both reject with the power asked for where
-        # each does with probability (1 + power) / 2.
-        excludes = required_pairs(d_z, power=(1 + power) / 2, alpha=2 * paired.alpha)
-    except StatisticsError:
-        return None
-    return max(detects, excludes, paired.n + 1)
-
-
-def _pairs_to_show_cure(analysis: Analysis, arm: str, alpha: float) -> int | None:
-    """Pairs at which the rates of events seen here would be significant by McNemar's test."""
-    rates = next(s.any_event for s in analysis.stabilities if s.arm == arm)
-    if rates.only_baseline <= rates.only_treatment:
-        return None
-    for n in range(rates.n + 1, MOST_PAIRS + 1):
-        cured, caused = (
-            round(n * count / rates.n) for count in (rates.only_baseline, rates.only_treatment)
-        )
-        if mcnemar(cured, caused) <= alpha:
-            return n
-    return None
+def budget_words(cost: Cost) -> str:
+    """What is known of a cost and its budget."""
+    return {
+        "within": "within its budget",
+        "over": "over its budget",
+        "not shown": "not shown to be within its budget",
+        None: "",
+    }[cost.state]
 
 
 def _sentence(
@@ -145,36 +136,81 @@ def _sentence(
     if row.outcome not in ("INVALID", "DESCRIPTIVE ONLY"):
         opening += f" {at_rates(analysis.study, contrast.arm, contrast.reference)}"
     text = f"{opening}: {why}."
-    if contrast.paired is not None and row.id != "0":
-        text += f" {effect_in_words(contrast)}."
-    if needed is not None and row.id == "8":
+    if row.id != "0":
+        text += "".join(f" {part}." for part in _found(analysis, contrast))
+    if needed is not None and row.id == BY_EVENTS:
         text += f" At these rates of events, about {needed} seed pairs would show a cure."
     elif needed is not None:
         text += f" About {needed} seed pairs would detect or exclude a change of the margin's size."
     return text
 
 
-def _caveat(analysis: Analysis) -> str:
-    if not analysis.late_seeds:
+def _found(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Divergence, where there was any, and the effect, where it can be compared."""
+    diverged = divergence_in_words(analysis, contrast.arm)
+    found = [f"{contrast.arm} {diverged}"] if diverged else []
+    return found + ([effect_in_words(contrast)] if contrast.decided else [])
+
+
+def divergence_in_words(analysis: Analysis, arm: str) -> str:
+    """`diverged in 5 of 5 seeds against 0 of 5`; empty where neither arm diverged."""
+    rates = next((s.diverged for s in analysis.stabilities if s.arm == arm), None)
+    if rates is None or rates.both + rates.only_baseline + rates.only_treatment == 0:
         return ""
-    seeds = ", ".join(map(str, analysis.late_seeds))
-    return f" Seeds added after results had been seen ({seeds}): no error rate is guaranteed."
+    ours, theirs = rates.both + rates.only_treatment, rates.both + rates.only_baseline
+    return f"diverged in {ours} of {rates.n} seeds against {theirs} of {rates.n}"
+
+
+def caveats(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """What qualifies a verdict: equal differences, tests that disagree, seeds added late."""
+    found = []
+    says = contrast.decided
+    if says is not None and says.constant and says.mean != 0:
+        found.append(
+            f"All {says.n} differences are equal: this is an effect at the resolution of the "
+            "measurement, and its p the least that this resolution allows."
+        )
+    found += disagreements(contrast)
+    if analysis.late_seeds:
+        seeds = ", ".join(map(str, analysis.late_seeds))
+        found.append(
+            f"Seeds added after results had been seen ({seeds}): no error rate is guaranteed."
+        )
+    return found
+
+
+def disagreements(contrast: Contrast) -> list[str]:
+    """Sensitivity analyses that find what the deciding test does not, or the other way round."""
+    says = contrast.decided
+    if says is None or says.descriptive_only or contrast.holm_p is None:
+        return []
+    decided = f"the {TESTS[says.test]} that decides has {numbers.p_value(contrast.holm_p)}"
+    return [
+        f"Tests disagree: the {check.test} has Holm p = {numbers.p_value(check.holm_p)}, {decided}."
+        for check in contrast.checks
+        if check.disagrees
+    ]
 
 
 def effect_in_words(contrast: Contrast) -> str:
     """The primary effect with its interval, losses as perplexity ratios too."""
-    assert contrast.paired is not None
-    metric, paired = METRICS[contrast.metric], contrast.paired
-    interval = paired.t_interval
+    metric, says = METRICS[contrast.metric], contrast.decided
+    assert says is not None
+    interval = says.interval
     text = (
         f"{metric.label} changes by "
-        f"{numbers.delta(paired.mean, interval.low, interval.high, metric.digits)}"
+        f"{numbers.delta(says.mean, interval.low, interval.high, metric.digits)}"
         + (f" {metric.unit}" if metric.unit else "")
     )
     if metric.unit == "nats/token":
-        low, mean, high = (math.exp(x) for x in (interval.low, paired.mean, interval.high))
+        low, mean, high = (ratio(x) for x in (interval.low, says.mean, interval.high))
         text += f", a perplexity ratio of {mean:.3f} [{low:.3f}, {high:.3f}]"
-    text += f", n = {paired.n}"
-    if contrast.holm_p is not None and not paired.descriptive_only:
+    text += f", n = {says.n}"
+    if contrast.holm_p is not None and not says.descriptive_only:
         text += f", Holm p = {numbers.p_value(contrast.holm_p)}"
     return text[0].upper() + text[1:]
+
+
+def ratio(nats: float) -> float:
+    """A change of loss as a ratio of perplexities; no overflow."""
+    return math.exp(min(nats, 700.0))

@@ -109,9 +109,10 @@ def _forest(analyses: dict[str, Analysis], shared: list[Pair], metric: str) -> F
         margin = analysis.study.primary.margin or 0
         for arm, reference in shared:
             contrast = analysis.contrast(arm, metric)
-            if contrast.paired is None:
+            says = contrast.decided
+            if says is None:
                 continue
-            mean, interval = contrast.paired.mean, contrast.paired.t_interval
+            mean, interval = says.mean, says.interval
             bounded = math.isfinite(interval.low) and math.isfinite(interval.high)
             rows.append(
                 {
@@ -123,7 +124,7 @@ def _forest(analyses: dict[str, Analysis], shared: list[Pair], metric: str) -> F
                     "high": rounded(interval.high if bounded else mean),
                     "from": -margin,
                     "to": margin,
-                    "n": contrast.paired.n,
+                    "n": says.n,
                     "state": state_of(contrast, analysis.study.inference.alpha),
                 }
             )
@@ -219,16 +220,19 @@ def _contrasts(labels: list[str], analyses: list[Analysis], shared: list[Pair]) 
             for i, (label, analysis) in enumerate(zip(labels, analyses, strict=True)):
                 contrast = analysis.contrast(arm, metric)
                 change, n, p = contrast.why_not, str(len(contrast.seeds)), ""
-                if contrast.paired is not None:
-                    low, high = contrast.paired.t_interval.low, contrast.paired.t_interval.high
-                    change = change_text(contrast.paired.mean, low, high, info.digits)
+                if contrast.decided is not None:
+                    interval = contrast.decided.interval
+                    change = change_text(
+                        contrast.decided.mean, interval.low, interval.high, info.digits
+                    )
                     p = numbers.p_value(contrast.holm_p)
                 first = (info.label, called[arm]) if i == 0 else ("", "")
                 rows.append((*first, label, n, change, p))
     return Table(
         "contrasts",
         "Every endpoint that the studies share: changes to the arm's reference at the same seed, "
-        "with t intervals.",
+        "with the intervals of the tests that decide; p is adjusted in the family of the primary "
+        "or of the secondary endpoints.",
         ("endpoint", "arm", "study", "seeds", "change [interval]", "Holm p"),
         tuple(rows),
         frozenset({"endpoint", "arm", "study"}),

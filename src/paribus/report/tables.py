@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Cost
+from paribus.analysis import Analysis, Contrast, Cost, Costs
 from paribus.report.figures import names
 from paribus.report.figures.contrasts import state_of
 from paribus.results import Results
@@ -47,17 +47,17 @@ def primary(analysis: Analysis) -> Table:
         contrast = analysis.contrast(arm, metric.name) if study.reference(arm) else None
         if contrast is None:
             row += [""] * 4
-        elif contrast.paired is None:
+        elif contrast.decided is None:
             row += [contrast.why_not, "", "", ""]
         else:
             ratio = numbers.NONE
             if metric.unit == "nats/token":
-                ratio = f"{math.exp(min(contrast.paired.mean, 700)):.3f}"
+                ratio = f"{math.exp(min(contrast.decided.mean, 700)):.3f}"
             row += [
-                _delta(contrast, metric.digits),
+                change_of(contrast, metric.digits),
                 ratio,
                 # What is only described has no test.
-                "" if contrast.paired.descriptive_only else numbers.p_value(contrast.holm_p),
+                "" if contrast.decided.descriptive_only else numbers.p_value(contrast.holm_p),
                 state_of(contrast, study.inference.alpha),
             ]
         rows.append(tuple(row))
@@ -65,8 +65,8 @@ def primary(analysis: Analysis) -> Table:
     return Table(
         "primary",
         f"The primary endpoint, {metric.label}{unit}: mean and SD over seeds, and the change at "
-        f"the same seed with its {level} t interval. The registered margin is "
-        f"±{study.primary.margin:g}.",
+        f"the same seed with its {level} interval by the test that decides. The registered "
+        f"margin is ±{study.primary.margin:g}.",
         ("arm", "mean (SD)", "seeds", f"change [{level}]", "ratio", "Holm p", "finding"),
         tuple(rows),
         frozenset({"arm", "finding"}),
@@ -89,16 +89,16 @@ def endpoints(analysis: Analysis) -> Table:
             if study.reference(arm):
                 contrast = analysis.contrast(arm, metric.name)
                 change = contrast.why_not
-                if contrast.paired:
-                    change = _delta(contrast, metric.digits)
+                if contrast.decided:
+                    change = change_of(contrast, metric.digits)
             label = f"{metric.label}{unit}" if i == 0 else ""
             mean = numbers.mean_sd(summary.mean, summary.sd, metric.digits)
             rows.append((label, called[arm], mean, str(summary.n), change))
     return Table(
         "endpoints",
         f"Every endpoint: mean and SD over seeds, and the change to the arm's reference at the "
-        f"same seed with its {numbers.level(study.inference.alpha)} t interval."
-        + _not_measured(absent),
+        f"same seed with its {numbers.level(study.inference.alpha)} interval by the test that "
+        "decides." + _not_measured(absent),
         (
             "endpoint",
             "arm",
@@ -200,17 +200,24 @@ def costs(analysis: Analysis) -> Table:
             called[c.reference],
             change(c.calibration, 4),
             *(change(kind, 1, -100) for kind in (c.throughput, c.prefill, c.decoding)),
+            _budget(c),
         )
         for c in analysis.costs
     )
     return Table(
         "costs",
         "Change of the expected calibration error (share), and of tokens per second (per cent) in "
-        f"training, reading and writing, with {level} t intervals over seed pairs.",
-        ("arm", "against", "calibration", "training, %", "reading, %", "writing, %"),
+        f"training, reading and writing (from ratios), with {level} intervals over seed pairs. The "
+        "budget is judged on the one-sided bound of the worse of calibration and training.",
+        ("arm", "against", "calibration", "training, %", "reading, %", "writing, %", "budget"),
         rows,
         wide=True,
     )
+
+
+def _budget(costs: Costs) -> str:
+    states = [cost.state if cost else "not shown" for cost in (costs.calibration, costs.throughput)]
+    return next((str(s) for s in ("over", "not shown") if s in states), "within")
 
 
 def sensitivities(analysis: Analysis) -> Table | None:
@@ -223,9 +230,9 @@ def sensitivities(analysis: Analysis) -> Table | None:
         mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
         change = p = ""
         if s.paired is not None:
-            interval = s.paired.t_interval
+            interval = s.paired.decided.interval
             change = change_text(s.paired.mean, interval.low, interval.high, 4)
-            p = numbers.p_value(s.paired.gate_p)
+            p = numbers.p_value(s.paired.decided.p_value)
         rows.append((s.sweep, s.against or "", mean, str(len(values)), change, p))
     head = (
         "sweep",
@@ -295,32 +302,33 @@ def contrasts(analysis: Analysis) -> tuple[Table, Table]:
     study, called = analysis.study, names(analysis.study)
     estimates, tests = [], []
     for c in analysis.contrasts:
-        metric, paired = METRICS[c.metric], c.paired
+        metric, paired, says = METRICS[c.metric], c.paired, c.decided
         who = (metric.label, called[c.arm], called[c.reference])
-        if paired is None:
+        if paired is None or says is None:
             estimates.append((*who, str(len(c.seeds)), c.why_not, "", "", ""))
             continue
         d, p = metric.digits, numbers.p_value
         estimates.append(
             (
                 *who,
-                str(paired.n),
-                numbers.mean_sd(paired.mean, paired.sd, d),
-                _span(paired.t_interval, d),
-                _span(paired.studentized_interval, d),
-                _span(paired.t_equivalence_interval, d),
+                str(says.n),
+                numbers.mean_sd(says.mean, paired.sd, d),
+                _span(says.interval, d),
+                _span(says.simultaneous_interval, d),
+                _span(says.equivalence_interval, d),
             )
         )
         tests.append(
             (
                 *who,
-                p(paired.gate_p),
+                p(says.p_value),
                 p(c.holm_p),
+                p(paired.studentized_p),
                 f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})",
-                p(paired.tost_p),
+                p(c.equivalence_holm_p),
                 f"{numbers.signed(paired.g_z, 2)} {_span(paired.g_z_interval, 2)}".strip(),
                 numbers.signed(paired.correlation, 2),
-                numbers.fixed(c.detectable, d),
+                numbers.fixed(says.detectable, d),
             )
         )
     level = numbers.level(study.inference.alpha)
@@ -328,10 +336,12 @@ def contrasts(analysis: Analysis) -> tuple[Table, Table]:
     return (
         Table(
             "contrasts",
-            "Every contrast: differences at the same seed, with intervals.",
+            "Every contrast: differences at the same seed, with the intervals of the test that "
+            f"decides. Simultaneous intervals hold together with {level}, by Bonferroni's method, "
+            "in the family of the primary endpoint or of the secondary ones.",
             (
-                *("endpoint", "arm", "against", "n", "mean (SD)", f"{level} t"),
-                *(f"{level} studentized", f"{numbers.level(2 * study.inference.alpha)} t"),
+                *("endpoint", "arm", "against", "n", "mean (SD)", level),
+                *("simultaneous", numbers.level(2 * study.inference.alpha)),
             ),
             tuple(estimates),
             text,
@@ -339,12 +349,13 @@ def contrasts(analysis: Analysis) -> tuple[Table, Table]:
         ),
         Table(
             "tests",
-            "Every contrast: the gate p (the larger of the paired t and the studentized "
-            "bootstrap), Holm's adjustment over the registered family, the exact sign flip with "
-            "its least possible p, two one-sided tests against the margin, Hedges g_z with its "
-            "interval, the correlation between arms, and the least detectable difference.",
+            "Every contrast: p of the test that decides, and by Holm's method in its family; "
+            "beside it p of the studentized bootstrap and of the exact sign flip with its least "
+            "possible value; two one-sided tests against the margin, by Holm's method; Hedges g_z "
+            "with its interval, the correlation between arms, and the difference that the deciding "
+            "test detects at the registered power.",
             (
-                *("endpoint", "arm", "against", "gate p", "Holm p", "sign flip", "TOST p"),
+                *("endpoint", "arm", "against", "p", "Holm p", "bootstrap", "sign flip", "TOST p"),
                 *("g_z", "r", "detectable"),
             ),
             tuple(tests),
@@ -364,10 +375,11 @@ def left_out(analysis: Analysis) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _delta(contrast: Contrast, digits: int) -> str:
-    assert contrast.paired is not None
-    interval = contrast.paired.t_interval
-    return change_text(contrast.paired.mean, interval.low, interval.high, digits)
+def change_of(contrast: Contrast, digits: int) -> str:
+    """The change with its interval, by the test that decides."""
+    says = contrast.decided
+    assert says is not None
+    return change_text(says.mean, says.interval.low, says.interval.high, digits)
 
 
 def change_text(mean: float, low: float, high: float, digits: int) -> str:

@@ -56,7 +56,7 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
     for c in analysis.tasks:
         change = numbers.signed(c.treatment - c.baseline, DIGITS)
         if c.paired is not None:
-            interval = c.paired.t_interval
+            interval = c.paired.decided.interval
             change = numbers.delta(c.paired.mean, interval.low, interval.high, DIGITS)
         tested = c.paired is not None and len(c.seeds) >= FEWEST_TESTED
         rows.append(

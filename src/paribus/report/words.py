@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
 from paribus.analysis.parts import Stabilities
-from paribus.decision import ROWS, Verdict
+from paribus.decision import ROWS, Verdict, divergence_in_words
 from paribus.report.figures import names
 from paribus.study import METRICS, Study, at_rates
 
@@ -54,7 +54,11 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
         "events": events_in_words(analysis, verdict),
         "margin": f"the registered margin of ±{study.primary.margin:g}",
     }
-    why = row.why.format(**words) + _way_out(verdict) + _late(analysis)
+    why = row.why.format(**words)
+    diverged = divergence_in_words(analysis, verdict.arm)
+    if diverged and row.id != "0":
+        why += f"; {words['arm']} {diverged}"
+    why += _way_out(verdict) + _disagreement(contrast) + _late(analysis)
     lead = row.lead.format(**words)
     if row.outcome not in ("INVALID", "DESCRIPTIVE ONLY"):
         lead += f" {at_rates(study, verdict.arm, verdict.reference)}"
@@ -64,32 +68,32 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
 def changed(contrast: Contrast) -> str:
     """`validation loss changed by +0.0123 nats/token (95% interval +0.01 to +0.02)`."""
     metric = METRICS[contrast.metric]
-    if contrast.paired is None:
+    if contrast.decided is None:
         return f"{metric.label} cannot be compared ({contrast.why_not})"
-    change = numbers.signed(contrast.paired.mean, metric.digits)
+    change = numbers.signed(contrast.decided.mean, metric.digits)
     return f"{metric.label} changed by {_with_unit(change, metric.unit)} ({evidence_on(contrast)})"
 
 
 def raised(contrast: Contrast) -> str:
     """`raises validation loss by 0.0952 nats/token (...)`, of a change that was shown."""
     metric = METRICS[contrast.metric]
-    if contrast.paired is None:
+    if contrast.decided is None:
         return f"has no comparable {metric.label}"
-    verb = "raises" if contrast.paired.mean > 0 else "lowers"
-    size = numbers.fixed(abs(contrast.paired.mean), metric.digits)
+    verb = "raises" if contrast.decided.mean > 0 else "lowers"
+    size = numbers.fixed(abs(contrast.decided.mean), metric.digits)
     return f"{verb} {metric.label} by {_with_unit(size, metric.unit)} ({evidence_on(contrast)})"
 
 
 def evidence_on(contrast: Contrast) -> str:
     """`95% interval +0.0899 to +0.1005, n = 5, Holm p <0.001`."""
-    paired, metric = contrast.paired, METRICS[contrast.metric]
-    assert paired is not None
-    low, high = paired.t_interval.low, paired.t_interval.high
-    parts = [f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{paired.n}"]
+    says, metric = contrast.decided, METRICS[contrast.metric]
+    assert says is not None
+    low, high = says.interval.low, says.interval.high
+    parts = [f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{says.n}"]
     if math.isfinite(low) and math.isfinite(high):
         span = f"{numbers.signed(low, metric.digits)} to {numbers.signed(high, metric.digits)}"
-        parts.insert(0, f"{paired.t_interval.level:.0%} interval {span}")
-    if contrast.holm_p is not None and not paired.descriptive_only:
+        parts.insert(0, f"{says.interval.level:.0%} interval {span}")
+    if contrast.holm_p is not None and not says.descriptive_only:
         parts.append(f"Holm\N{NO-BREAK SPACE}p\N{NO-BREAK SPACE}{p_in_words(contrast.holm_p)}")
     return ", ".join(parts)
 
@@ -103,13 +107,13 @@ def p_in_words(p: float) -> str:
 
 def ratio_in_words(contrast: Contrast) -> str:
     """A change of loss as a perplexity ratio; empty for other metrics."""
-    paired = contrast.paired
-    if paired is None or METRICS[contrast.metric].unit != "nats/token":
+    says = contrast.decided
+    if says is None or METRICS[contrast.metric].unit != "nats/token":
         return ""
     low, mean, high = (
-        math.exp(min(x, 700)) for x in (paired.t_interval.low, paired.mean, paired.t_interval.high)
+        math.exp(min(x, 700)) for x in (says.interval.low, says.mean, says.interval.high)
     )
-    if not math.isfinite(paired.t_interval.high):
+    if not math.isfinite(says.interval.high):
         return f"a perplexity ratio of {mean:.3f}"
     return f"a perplexity ratio of {mean:.3f} [{low:.3f}, {high:.3f}]"
 
@@ -156,6 +160,15 @@ def _way_out(verdict: Verdict) -> str:
         return ""
     does = "show a cure at these rates" if verdict.row == "8" else "tell"
     return f"; about {verdict.pairs_needed} seed pairs would {does}"
+
+
+def _disagreement(contrast: Contrast) -> str:
+    """Tests that find something else than the one that decides."""
+    others = [check for check in contrast.checks if check.disagrees]
+    if not others or contrast.decided is None or contrast.decided.descriptive_only:
+        return ""
+    told = " and ".join(f"{c.test} (Holm p {p_in_words(c.holm_p)})" for c in others)
+    return f"; other tests disagree: {told}"
 
 
 def _late(analysis: Analysis) -> str:

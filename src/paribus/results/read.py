@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,20 @@ class Results:
     def __repr__(self) -> str:
         done, total = len(self.finished), len(self.study.trials)
         return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
+
+    def of_seeds(self, seeds: Sequence[int]) -> Results:
+        """The same records of these seeds alone; what was read already is not read again."""
+        kept = set(seeds)
+        part = replace(
+            self,
+            study=self.study.model_copy(update={"seeds": tuple(seeds)}),
+            finished=tuple(f for f in self.finished if f.seed in kept),
+            unfinished=tuple(f for f in self.unfinished if f.seed in kept),
+            trials={key: record for key, record in self.trials.items() if key[1] in kept},
+        )
+        for name in ("controls", "trial_steps", "trial_windows", "trial_items", "timing", "tasks"):
+            part.__dict__[name] = getattr(self, name)
+        return part
 
     @cached_property
     def controls(self) -> list[Control]:

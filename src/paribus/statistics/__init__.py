@@ -7,8 +7,9 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | --- | --- |
 | what does a report say about one contrast? | `paired_contrast` |
 | ... macro-averaged over tasks of many items? | `macro_contrast`, from `crossed_bootstrap` |
-| is there an effect? | `gate_p_value`, from `paired_t` and `paired_bootstrap`; `sign_flip` |
-| is there none worth having? | `two_one_sided_tests` |
+| is there an effect? | `seed_test`: `paired_t` or the gate, its larger p with `paired_bootstrap` |
+| ... by another test? | `sign_flip`, `paired_bootstrap` |
+| is there none worth having? | `equivalence` of any test; `two_one_sided_tests` of the paired t |
 | how large is it, in SDs? | `effect_size` |
 | which of several effects stand? | `holm`; a sensitivity analysis, `max_statistic_sign_flip` |
 | how many seeds? what could they show? | `required_pairs`, `minimum_detectable_effect` |
@@ -19,8 +20,8 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 
 >>> from paribus.statistics import paired_contrast
 >>> result = paired_contrast([3.10, 3.14, 3.09, 3.12, 3.11], [3.06, 3.11, 3.07, 3.08, 3.08], seed=0)
->>> round(result.mean, 3), round(result.gate_p, 4), result.sign_flip_p
-(-0.032, 0.0205, 0.0625)
+>>> round(result.mean, 3), round(result.decided.p_value, 4), result.sign_flip_p
+(-0.032, 0.001, 0.0625)
 
 Randomness is seeded by the caller, always; bad input raises `StatisticsError`; every result has
 `to_dict()`, of JSON types. Differences are treatment minus baseline.
@@ -32,7 +33,6 @@ from .contrast import (
     Pair,
     PairedContrast,
     Target,
-    gate_p_value,
     macro_contrast,
     paired_contrast,
 )
@@ -45,23 +45,34 @@ from .conventions import (
     StatisticsError,
 )
 from .crossed import CrossedBootstrap, crossed_bootstrap, item_deltas, seed_means
+from .deciding import CROSSED, Decided, DecidingTest, SeedTest, decided, seed_test
 from .effect_size import EffectSize, effect_size, hedges_correction
-from .equivalence import Equivalence, two_one_sided_tests
+from .equivalence import Equivalence, equivalence, two_one_sided_tests
 from .learning_rate import learning_rate_sensitivity
 from .multiplicity import holm
 from .noncentral import noncentral_t_cdf
 from .paired import PairedT, correlation, paired_deltas, paired_t
-from .power import minimum_detectable_effect, paired_t_power, required_pairs
+from .power import (
+    TestName,
+    minimum_detectable_effect,
+    paired_t_power,
+    power_error,
+    power_of,
+    required_pairs,
+)
 from .proportions import PairedRates, clopper_pearson, mcnemar, paired_event_rates, wilson
 from .sign_flip import FamilySignFlip, SignFlip, max_statistic_sign_flip, sign_flip
 from .stability import StabilityEvents, StabilityRule, stability_events
 
 __all__ = [
     "ALPHA",
+    "CROSSED",
     "DESCRIPTIVE_BELOW",
     "POWER",
     "RESAMPLES",
     "CrossedBootstrap",
+    "Decided",
+    "DecidingTest",
     "EffectSize",
     "Equivalence",
     "FamilySignFlip",
@@ -72,16 +83,19 @@ __all__ = [
     "PairedContrast",
     "PairedRates",
     "PairedT",
+    "SeedTest",
     "SignFlip",
     "StabilityEvents",
     "StabilityRule",
     "StatisticsError",
     "Target",
+    "TestName",
     "clopper_pearson",
     "correlation",
     "crossed_bootstrap",
+    "decided",
     "effect_size",
-    "gate_p_value",
+    "equivalence",
     "hedges_correction",
     "holm",
     "item_deltas",
@@ -97,8 +111,11 @@ __all__ = [
     "paired_event_rates",
     "paired_t",
     "paired_t_power",
+    "power_error",
+    "power_of",
     "required_pairs",
     "seed_means",
+    "seed_test",
     "sign_flip",
     "stability_events",
     "two_one_sided_tests",

@@ -34,7 +34,7 @@ from .conventions import (
     checked_resamples,
     checked_scores,
 )
-from .paired import constant_interval, constant_p, mean_and_sd
+from .paired import PairedT, paired_t
 
 CANCELS = 1e-3  # of the sample's; a difference of squares this small has lost digits
 PLANS_KEPT = 16  # resampling plans kept in memory: the same seed and n recur across endpoints
@@ -60,7 +60,7 @@ class ResamplePlan:
 def resample_plan(n: int, seed: int, resamples: int = RESAMPLES) -> ResamplePlan:
     """All resamples of n <= 7 pairs, or `resamples` seeded ones of more."""
     resamples = checked_resamples(resamples)
-    return _enumerated(n) if n <= ENUMERATE_BOOTSTRAP_TO else _sampled(n, seed, resamples)
+    return _enumerated(n) if n <= ENUMERATE_BOOTSTRAP_TO else sampled_plan(n, seed, resamples)
 
 
 @lru_cache(maxsize=ENUMERATE_BOOTSTRAP_TO)
@@ -75,7 +75,8 @@ def _enumerated(n: int) -> ResamplePlan:
 
 
 @lru_cache(maxsize=PLANS_KEPT)
-def _sampled(n: int, seed: int, resamples: int) -> ResamplePlan:
+def sampled_plan(n: int, seed: int, resamples: int) -> ResamplePlan:
+    """`resamples` seeded resamples of n pairs."""
     counts = resample_counts(np.random.default_rng(seed), n, resamples)
     return ResamplePlan(counts, np.ones(resamples, dtype=np.int64), observed=1)
 
@@ -126,9 +127,16 @@ class PairedBootstrap:
 
     deltas: Floats  # (S,) sorted, and negated where `sign` is -1
     sign: int
-    mean: float  # of the differences as given
-    sd: float
+    t: PairedT  # of the differences as given
     plan: ResamplePlan
+
+    @property
+    def mean(self) -> float:
+        return self.t.mean
+
+    @property
+    def sd(self) -> float:
+        return self.t.sd
 
     @cached_property
     def _standardized(self) -> Floats:
@@ -169,18 +177,24 @@ class PairedBootstrap:
 
     def p_value(self, null: float = 0.0) -> float:
         """Equal-tailed studentized bootstrap p of "the mean is null" (Hall 1992, 3.10)."""
-        if self.sd == 0:
-            return constant_p(self.deltas.size, self.mean, null)
-        t = (self.mean - null) / (self.sd / math.sqrt(self.deltas.size))
-        return float(min(1.0, 2 * min(self._statistics.tails(t))))
+        if self.t.constant:
+            return self.t.p_value(null)
+        return float(min(1.0, 2 * min(self._statistics.tails(self.t.statistic(null)))))
+
+    def one_sided_p(self, null: float, *, greater: bool) -> float:
+        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
+        if self.t.constant:
+            return self.t.one_sided_p(null, greater=greater)
+        at_most, at_least = self._statistics.tails(self.t.statistic(null))
+        return float(at_least if greater else at_most)
 
     def studentized_interval(self, level: float = 1 - ALPHA) -> Interval:
         """The null means with p above 1 - level (bootstrap-t; Efron and Tibshirani 1993, 12.5)."""
         level = checked_fraction(level, "level")
-        if self.sd == 0:
-            return constant_interval(self.deltas.size, self.mean, level)
+        if self.t.constant:
+            return self.t.interval(level)
         low, high = self._statistics.bounds((1 - level) / 2, (1 - level) / 2)
-        error = self.sd / math.sqrt(self.deltas.size)
+        error = self.t.standard_error
         return Interval(self.mean - high * error, self.mean - low * error, level)
 
     def percentile_interval(self, level: float = 1 - ALPHA) -> Interval:
@@ -203,15 +217,20 @@ class PairedBootstrap:
 
 
 def paired_bootstrap(
-    deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES
+    deltas: ArrayLike,
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+    resolution: float | None = None,
 ) -> PairedBootstrap:
     """Bootstrap of differences of shape (S,), S >= 2; `seed` matters above 7 pairs only.
 
     The pairs are put in a fixed order and orientation (that of the mean) first, so that permuting
     the seeds changes nothing and swapping the arms mirrors the answer, Monte-Carlo error included.
+    Equal differences cannot be resampled: the t at the `resolution` of the measurement stands in.
     """
     deltas = checked_scores(deltas, "deltas")
-    mean, sd = mean_and_sd(deltas)
-    sign = -1 if mean < 0 else 1
+    t = paired_t(deltas, resolution=resolution)
+    sign = -1 if t.mean < 0 else 1
     plan = resample_plan(deltas.size, seed, resamples)
-    return PairedBootstrap(np.sort(sign * deltas), sign, mean, sd, plan)
+    return PairedBootstrap(np.sort(sign * deltas), sign, t, plan)

@@ -8,24 +8,25 @@ from typing import Literal, get_args
 
 from numpy.typing import ArrayLike
 
-from .bootstrap import PairedBootstrap, paired_bootstrap
 from .conventions import (
     ALPHA,
     DESCRIPTIVE_BELOW,
+    POWER,
     RESAMPLES,
     Interval,
     Result,
     StatisticsError,
     checked_fraction,
-    checked_positive,
     checked_scores,
 )
 from .crossed import CrossedBootstrap, crossed_bootstrap, item_deltas, seed_means
+from .deciding import CROSSED, Decided, DecidingTest, SeedTest, decided, seed_test
 from .effect_size import effect_size
-from .equivalence import two_one_sided_tests
-from .paired import PairedT, correlation, paired_deltas, paired_t
+from .paired import correlation, paired_deltas, rounding
+from .power import TestName
 from .sign_flip import sign_flip
 
+SIGN_FLIP_FROM = 6  # pairs; with fewer its least p is above 5%
 Target = Literal["this item set", "new items"]
 
 
@@ -42,24 +43,23 @@ class Pair(Result):
 class PairedContrast(Result):
     """Treatment minus baseline over seeds. None marks a quantity that does not exist.
 
-    Intervals are of level 1 - alpha, those named `equivalence` of level 1 - 2 alpha; those named
-    `descriptive` undercover at few pairs and decide nothing.
+    `decided` is what the registered test says, and what a reader states. All else stands beside it:
+    other tests as sensitivity analyses (`others`), intervals named `descriptive`, which undercover
+    at few pairs and decide nothing.
     """
 
     n: int
     descriptive_only: bool  # fewer than 5 pairs: no claim rests on the p-values
-    constant: bool  # all differences equal (SD 0): p-values are those of the sign flip
+    constant: bool  # all differences are equal, up to the resolution of the measurement
     mean: float
     sd: float
+    decided: Decided
     t: float | None
     df: int
-    gate_p: float
     t_p: float
     studentized_p: float
     t_interval: Interval
-    t_equivalence_interval: Interval
     studentized_interval: Interval
-    studentized_equivalence_interval: Interval
     percentile_interval_descriptive: Interval
     bca_interval_descriptive: Interval
     d_z: float | None
@@ -70,13 +70,33 @@ class PairedContrast(Result):
     sign_flip_floor: float
     correlation: float | None
     margin: float | None
-    tost_p: float | None
-    equivalent: bool | None  # 90% t interval within the margin
     pairs: tuple[Pair, ...]
     alpha: float
     bootstrap_enumerated: bool
     resamples: int  # distinct resamples are enumerated where the bootstrap is
     seed: int
+    resolution: float  # of the measurement
+
+    @property
+    def test(self) -> SeedTest:
+        """The test that decided, for what else is asked of it."""
+        return seed_test(
+            [pair.delta for pair in self.pairs],
+            "gate" if self.decided.test == "gate" else "paired_t",
+            seed=self.seed,
+            resamples=max(self.resamples, RESAMPLES),
+            resolution=self.resolution,
+        )
+
+    @property
+    def others(self) -> dict[str, float]:
+        """p by the tests that did not decide, which a sensitivity analysis looks at."""
+        found = {"paired t": self.t_p, "studentized bootstrap": self.studentized_p}
+        if self.decided.test == "paired_t":
+            del found["paired t"]
+        if self.n >= SIGN_FLIP_FROM:
+            found["exact sign flip"] = self.sign_flip_p
+        return found
 
 
 @dataclass(frozen=True)
@@ -85,30 +105,21 @@ class MacroContrast(Result):
 
     target: Target
     mean: float
-    p_value: float
-    interval: Interval
-    equivalence_interval: Interval
-    equivalent: bool | None
+    decided: Decided
     by_seed: PairedContrast
     crossed: CrossedBootstrap | None  # for new items only
 
+    @property
+    def test(self) -> DecidingTest:
+        """The test that decided, for what else is asked of it."""
+        return self.crossed or self.by_seed.test
 
-def _gate(t: PairedT, bootstrap: PairedBootstrap) -> float:
-    return max(t.p_value(), bootstrap.p_value())
-
-
-def gate_p_value(deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> float:
-    """The larger of the paired t's and the studentized bootstrap's p: both must reject.
-
-    Each alone exceeds its level somewhere (t on skewed differences, the bootstrap on heavy tails).
-    Its own false positives at a nominal 5% lie between 2.9 and 4.0% on normal differences of 5 to
-    20 pairs, which the tests of operating characteristics reproduce. Strongly skewed differences
-    can still exceed the level: no test of five pairs can know their law.
-
-    Args: deltas of shape (S,), S >= 2.
-    """
-    deltas = checked_scores(deltas, "deltas")
-    return _gate(paired_t(deltas), paired_bootstrap(deltas, seed=seed, resamples=resamples))
+    @property
+    def others(self) -> dict[str, float]:
+        """p by the tests that did not decide."""
+        if self.crossed is None:
+            return self.by_seed.others
+        return {"paired t on these items alone": self.by_seed.t_p}
 
 
 def paired_contrast(
@@ -116,42 +127,51 @@ def paired_contrast(
     treatment: ArrayLike,
     *,
     seed: int,
+    test: TestName = "paired_t",
     margin: float | None = None,
     alpha: float = ALPHA,
+    family: int = 1,
+    power: float = POWER,
     resamples: int = RESAMPLES,
+    resolution: float | None = None,
 ) -> PairedContrast:
     """Everything a report states about one contrast of two arms run on the same seeds.
 
     Args:
         baseline, treatment: scores of shape (S,), S >= 2, entry s of both from seed s; same unit.
         seed: of the resampling (above 7 pairs) and of the sign flips (above 20).
+        test: the one that decides.
         margin: half-width of "no effect worth having", in the scores' unit; None for no such test.
+        family: hypotheses that are tested together, this one included; the detectable effect and
+            the simultaneous interval are at level alpha / family.
+        power: of the detectable effect.
+        resolution: smallest difference that the measurement can show, where it is coarser than
+            floating point: a step of 1 / I in a share of I items. It matters where all differences
+            are equal.
     Raises StatisticsError for n = 1, NaN, infinity, unequal lengths or parameters out of range.
     """
     alpha = checked_fraction(alpha, "alpha")
     deltas = paired_deltas(baseline, treatment)
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
-    t = paired_t(deltas)
-    bootstrap = paired_bootstrap(deltas, seed=seed, resamples=resamples)
+    least = max(rounding(first, second), resolution or 0.0)
+    decides = seed_test(deltas, test, seed=seed, resamples=resamples, resolution=least)
+    t, bootstrap = decides.t, decides.bootstrap
     effect = effect_size(deltas, level=1 - alpha)
     flips = sign_flip(deltas, seed=seed, resamples=resamples)
-    tost = None if margin is None else two_one_sided_tests(deltas, margin=margin, alpha=alpha)
     pairs = zip(first.tolist(), second.tolist(), deltas.tolist(), strict=True)
     return PairedContrast(
         n=t.n,
         descriptive_only=t.n < DESCRIPTIVE_BELOW,
-        constant=t.sd == 0,
+        constant=t.constant,
         mean=t.mean,
         sd=t.sd,
-        t=t.statistic(),
+        decided=decided(decides, test, margin=margin, alpha=alpha, family=family, power=power),
+        t=None if t.constant else t.statistic(),
         df=t.df,
-        gate_p=_gate(t, bootstrap),
         t_p=t.p_value(),
         studentized_p=bootstrap.p_value(),
         t_interval=t.interval(1 - alpha),
-        t_equivalence_interval=t.interval(1 - 2 * alpha),
         studentized_interval=bootstrap.studentized_interval(1 - alpha),
-        studentized_equivalence_interval=bootstrap.studentized_interval(1 - 2 * alpha),
         percentile_interval_descriptive=bootstrap.percentile_interval(1 - alpha),
         bca_interval_descriptive=bootstrap.bca_interval(1 - alpha),
         d_z=effect.d_z,
@@ -162,13 +182,12 @@ def paired_contrast(
         sign_flip_floor=flips.floor,
         correlation=correlation(first, second),
         margin=margin,
-        tost_p=tost.p_value if tost else None,
-        equivalent=tost.equivalent if tost else None,
         pairs=tuple(Pair(*pair) for pair in pairs),
         alpha=alpha,
         bootstrap_enumerated=bootstrap.plan.enumerated,
         resamples=bootstrap.plan.total - bootstrap.plan.observed,
         seed=seed,
+        resolution=least,
     )
 
 
@@ -178,16 +197,21 @@ def macro_contrast(
     *,
     target: Target,
     seed: int,
+    test: TestName = "paired_t",
     margin: float | None = None,
     alpha: float = ALPHA,
+    family: int = 1,
+    power: float = POWER,
     resamples: int = RESAMPLES,
+    resolution: float | None = None,
 ) -> MacroContrast:
     """Macro-averaged scores over tasks, paired by seed and by item.
 
     Args:
         baseline, treatment: K tasks of shape (S, I_k), same seeds and items in both arms.
-        target: what the claim is about, as registered. "this item set": the gate on seed means;
-            "new items": the crossed bootstrap, never easier.
+        target: what the claim is about, as registered. "this item set": `test` on seed means;
+            "new items": the crossed bootstrap, never easier than the paired t.
+    Others as `paired_contrast` has them.
     """
     if target not in get_args(Target):
         raise StatisticsError(f"target = {target!r} is not one of {get_args(Target)}: register one")
@@ -196,28 +220,18 @@ def macro_contrast(
         seed_means(baseline),
         seed_means(treatment),
         seed=seed,
+        test=test,
         margin=margin,
         alpha=alpha,
+        family=family,
+        power=power,
         resamples=resamples,
+        resolution=resolution,
     )
     if target == "this item set":
-        crossed = None
-        p_value, interval = by_seed.gate_p, by_seed.t_interval
-        equivalence_interval = by_seed.t_equivalence_interval
-    else:
-        crossed = crossed_bootstrap(deltas, seed=seed, resamples=resamples, alpha=alpha)
-        p_value, interval = crossed.p_value, crossed.interval
-        equivalence_interval = crossed.equivalence_interval
-    equivalent = (
-        None if margin is None else equivalence_interval.inside(checked_positive(margin, "margin"))
+        return MacroContrast(target, by_seed.mean, by_seed.decided, by_seed, None)
+    crossed = crossed_bootstrap(
+        deltas, seed=seed, resamples=resamples, alpha=alpha, resolution=resolution
     )
-    return MacroContrast(
-        target=target,
-        mean=by_seed.mean,
-        p_value=p_value,
-        interval=interval,
-        equivalence_interval=equivalence_interval,
-        equivalent=equivalent,
-        by_seed=by_seed,
-        crossed=crossed,
-    )
+    says = decided(crossed, CROSSED, margin=margin, alpha=alpha, family=family, power=power)
+    return MacroContrast(target, crossed.mean, says, by_seed, crossed)

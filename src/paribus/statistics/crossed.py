@@ -3,7 +3,7 @@
 Seeds and items are both samples, and every seed meets every item. The registered target of a claim
 says which of them vary:
 - *this item set*: items are fixed, a seed's macro score is one number, and the pair of seeds is the
-  unit: `seed_means`, then the gate of `contrast`;
+  unit: `seed_means`, then a test of paired differences;
 - *new items*: items are resampled too, crossed with seeds and not nested within them (nested
   resampling counts the item noise once per seed): `crossed_bootstrap`.
 """
@@ -31,25 +31,82 @@ from .conventions import (
     checked_resamples,
     checked_scores,
 )
-from .paired import constant_interval, constant_p
+from .paired import LEAST, rounding
+from .power import minimum_detectable_effect
 
+MOST_SEEDS = 10**6  # a plan that needs more is no plan
 BLOCK = 1_000  # resamples whose item counts are held in memory at once
 
 
 @dataclass(frozen=True)
 class CrossedBootstrap(Result):
-    """A macro difference under resampling of seeds and items."""
+    """A macro difference under resampling of seeds and items, tested by Student's t on its error.
+
+    Attributes:
+        n_items: per task.
+        standard_error: of the macro difference; where nothing varies, the `resolution`.
+        item_error: the part of it that more seeds cannot reduce.
+    """
 
     n_seeds: int
-    n_items: tuple[int, ...]  # per task
+    n_items: tuple[int, ...]
     mean: float
     standard_error: float
-    p_value: float
-    interval: Interval  # of level 1 - alpha
-    equivalence_interval: Interval  # of level 1 - 2 alpha
+    item_error: float
+    constant: bool  # every item differs by one constant at every seed
     percentile_interval_descriptive: Interval
     resamples: int
     seed: int
+
+    @property
+    def n(self) -> int:
+        return self.n_seeds
+
+    @property
+    def df(self) -> int:
+        return self.n_seeds - 1
+
+    def p_value(self, null: float = 0.0) -> float:
+        """Two-sided p, never 0."""
+        t = abs(self.mean - null) / self.standard_error
+        return float(min(1.0, max(LEAST, 2 * stdtr(self.df, -t))))
+
+    def one_sided_p(self, null: float, *, greater: bool) -> float:
+        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
+        t = (self.mean - null) / self.standard_error
+        return float(max(LEAST, stdtr(self.df, -t if greater else t)))
+
+    def interval(self, level: float = 1 - ALPHA) -> Interval:
+        """Two-sided interval; excludes a null mean exactly when its p is below 1 - level."""
+        half = float(stdtrit(self.df, (1 + checked_fraction(level, "level")) / 2))
+        half *= self.standard_error
+        return Interval(self.mean - half, self.mean + half, level)
+
+    def detectable(self, *, power: float, alpha: float) -> float:
+        """The least macro difference detected with that power, given this error."""
+        return self._detectable(self.n_seeds, power, alpha)
+
+    def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
+        """Seeds that would detect `effect` with these items; None where no number would."""
+        enough = 2
+        while self._detectable(enough, power, alpha) > effect:
+            enough *= 2
+            if enough > MOST_SEEDS:
+                return None
+        too_few = max(1, enough // 2)
+        while enough - too_few > 1:
+            middle = (enough + too_few) // 2
+            if self._detectable(middle, power, alpha) > effect:
+                too_few = middle
+            else:
+                enough = middle
+        return enough
+
+    def _detectable(self, n_seeds: int, power: float, alpha: float) -> float:
+        of_seeds = max(self.standard_error**2 - self.item_error**2, 0.0) * self.n_seeds / n_seeds
+        error = math.sqrt(self.item_error**2 + of_seeds)
+        unit = minimum_detectable_effect(n_seeds, power=power, alpha=alpha) * math.sqrt(n_seeds)
+        return unit * error
 
 
 def seed_means(tasks: Sequence[ArrayLike]) -> Floats:
@@ -76,6 +133,7 @@ def crossed_bootstrap(
     seed: int,
     resamples: int = RESAMPLES,
     alpha: float = ALPHA,
+    resolution: float | None = None,
 ) -> CrossedBootstrap:
     """Pigeonhole bootstrap of the macro mean over tasks (Owen 2007, Annals of Applied Statistics).
 
@@ -86,8 +144,9 @@ def crossed_bootstrap(
     variances a, b, e the resampled variance is a/S + b/I + 3e/(SI) on average (Owen's theorem), so
     the interaction is counted three times: conservative, and never easier than the paired t.
 
-    Args: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, seeds shared.
-    Where every item differs by one constant at every seed, the rule in `paired` applies, n = S.
+    Args: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, seeds shared;
+        `alpha` of the descriptive percentile interval alone.
+    Where every item differs by one constant at every seed, the rule in `paired` applies.
     """
     tasks = _checked_tasks(deltas)
     resamples, alpha = checked_resamples(resamples), checked_fraction(alpha, "alpha")
@@ -98,28 +157,33 @@ def crossed_bootstrap(
     scores = _item_resampled(tasks, rng, resamples)
     shifts = np.einsum("bs,sb->b", seed_counts, scores - mean) / n_seeds
     error = math.sqrt(float((shifts**2).mean()) * n_seeds / (n_seeds - 1))
-    df, constant = n_seeds - 1, error <= TIE * abs(mean)
-
-    def interval(level: float) -> Interval:
-        if constant:
-            return constant_interval(n_seeds, mean, level)
-        half = float(stdtrit(df, (1 + level) / 2)) * error
-        return Interval(mean - half, mean + half, level)
-
-    p_value = constant_p(n_seeds, mean, 0.0) if constant else 2 * stdtr(df, -abs(mean) / error)
+    least = max(rounding(*tasks), resolution or 0.0)
+    constant = error <= max(least, TIE * abs(mean))
     low, high = np.quantile(mean + shifts, [alpha / 2, 1 - alpha / 2])
     return CrossedBootstrap(
         n_seeds=n_seeds,
         n_items=tuple(task.shape[1] for task in tasks),
         mean=mean,
-        standard_error=error,
-        p_value=float(p_value),
-        interval=interval(1 - alpha),
-        equivalence_interval=interval(1 - 2 * alpha),
+        standard_error=least / math.sqrt(n_seeds) if constant else error,
+        item_error=0.0 if constant else min(error, _item_error(tasks)),
+        constant=constant,
         percentile_interval_descriptive=Interval(float(low), float(high), 1 - alpha),
         resamples=resamples,
         seed=seed,
     )
+
+
+def _item_error(tasks: list[Floats]) -> float:
+    """Standard error from the choice of items alone, from the variance components b / I."""
+    total = 0.0
+    for task in tasks:
+        n_seeds, n_items = task.shape
+        if n_items < 2:
+            continue
+        rest = task - task.mean(1, keepdims=True) - task.mean(0) + task.mean()
+        within = float((rest**2).sum()) / ((n_seeds - 1) * (n_items - 1))
+        total += max(0.0, float(task.mean(0).var(ddof=1)) - within / n_seeds) / n_items
+    return math.sqrt(total) / len(tasks)
 
 
 def _item_resampled(tasks: list[Floats], rng: np.random.Generator, resamples: int) -> Floats:

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
-from .conventions import ALPHA, Interval, Result, checked_fraction
+from .conventions import ALPHA, DESCRIPTIVE_BELOW, Interval, Result, checked_fraction
 from .noncentral import noncentrality_interval
 from .paired import paired_t
 
 
 @dataclass(frozen=True)
 class EffectSize(Result):
-    """In SDs of the paired differences; every field is None where that SD is 0."""
+    """In SDs of the paired differences.
+
+    Every field is None where that SD is 0, an interval where there are fewer than 5 pairs.
+    """
 
     d_z: float | None
     d_z_interval: Interval | None
@@ -38,12 +41,13 @@ def effect_size(deltas: ArrayLike, *, level: float = 1 - ALPHA) -> EffectSize:
     """
     level = checked_fraction(level, "level")
     test = paired_t(deltas)
-    t = test.statistic()
-    if t is None:
+    if test.constant:
         return EffectSize(None, None, None, None)
-    root = math.sqrt(test.n)
-    low, high = (ncp / root for ncp in noncentrality_interval(t, test.df, level))
+    t, root = test.statistic(), math.sqrt(test.n)
     correction = hedges_correction(test.df)
+    if test.n < DESCRIPTIVE_BELOW:
+        return EffectSize(t / root, None, correction * t / root, None)
+    low, high = (ncp / root for ncp in noncentrality_interval(t, test.df, level))
     return EffectSize(
         d_z=t / root,
         d_z_interval=Interval(low, high, level),

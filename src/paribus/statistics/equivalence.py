@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from numpy.typing import ArrayLike
 
 from .conventions import ALPHA, Interval, Result, checked_fraction, checked_positive
 from .paired import paired_t
+
+
+class OneSided(Protocol):
+    """A test that has one-sided p-values, and intervals that invert them."""
+
+    def one_sided_p(self, null: float, *, greater: bool) -> float: ...
+
+    def interval(self, level: float) -> Interval: ...
 
 
 @dataclass(frozen=True)
@@ -23,15 +32,20 @@ class Equivalence(Result):
 
 
 def two_one_sided_tests(deltas: ArrayLike, *, margin: float, alpha: float = ALPHA) -> Equivalence:
-    """Two one-sided paired t tests (Schuirmann 1987).
-
-    Equivalent at level alpha exactly when the 1 - 2 alpha interval lies within the margin; that is
-    how it is decided. Constant differences follow the rule in `paired`.
+    """Two one-sided paired t tests (Schuirmann 1987), see `equivalence`.
 
     Args: deltas of shape (S,), S >= 2; margin > 0 in their unit.
     """
+    return equivalence(paired_t(deltas), margin=margin, alpha=alpha)
+
+
+def equivalence(test: OneSided, *, margin: float, alpha: float = ALPHA) -> Equivalence:
+    """Two one-sided tests, both of them `test`.
+
+    Equivalent at level alpha exactly when the test's 1 - 2 alpha interval lies within the margin;
+    that is how it is decided.
+    """
     margin, alpha = checked_positive(margin, "margin"), checked_fraction(alpha, "alpha")
-    test = paired_t(deltas)
     interval = test.interval(1 - 2 * alpha)
     p_low = test.one_sided_p(-margin, greater=True)
     p_high = test.one_sided_p(margin, greater=False)

@@ -1,10 +1,10 @@
 """Paired differences and Student's t on them.
 
-Constant differences (SD 0) have no t: nothing varies, so nothing can be studentized, and the limit
-"t = infinity, p = 0" would certify an effect from no evidence about its variation. The rule here,
-shared by the t and the studentized bootstrap, is to fall back on the exact sign-flip test of the
-same differences: p = 2^(1-n) against any other null value, p = 1 against the constant itself. The
-interval inverts that test: the single point where 2^(1-n) <= alpha, the whole line otherwise.
+Equal differences (SD 0) are an effect at the resolution of the measurement: their spread is not 0
+but smaller than what could be measured. Everywhere in this package their SD is then taken as that
+resolution, the rounding of the subtraction unless the caller knows a coarser one (a step of 1 / I
+in a share of I items). So p is the least that such a measurement allows, never 0, and the interval,
+which inverts the same test, is a point up to that resolution. Identical arms have p = 1.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from scipy.special import stdtr, stdtrit
 
 from .conventions import (
     ALPHA,
+    LARGEST_MAGNITUDE,
     Floats,
     Interval,
     Result,
     StatisticsError,
     checked_fraction,
+    checked_positive,
     checked_scores,
 )
 
 # A subtraction of two scores is exact to half a unit in the last place of the larger, and each
 # score carries half a unit of its own; 4 units bound the spread that this alone can cause.
 ROUNDING_UNITS = 4
+LEAST = float(np.finfo(np.float64).tiny)  # a p-value below it cannot be written
 
 
 def paired_deltas(baseline: ArrayLike, treatment: ArrayLike) -> Floats:
@@ -50,11 +53,11 @@ def paired_deltas(baseline: ArrayLike, treatment: ArrayLike) -> Floats:
             "pairs need one each per seed: drop the unpaired seeds and report them"
         )
     deltas = treatment - baseline
-    unit = np.finfo(np.float64).eps * max(np.abs(baseline).max(), np.abs(treatment).max())
-    if np.ptp(deltas) > ROUNDING_UNITS * unit:
+    unit = rounding(baseline, treatment)
+    if np.ptp(deltas) > unit:
         return deltas
     common = float(np.median(deltas))
-    return np.full_like(deltas, 0.0 if abs(common) <= ROUNDING_UNITS * unit else common)
+    return np.full_like(deltas, 0.0 if abs(common) <= unit else common)
 
 
 def mean_and_sd(deltas: Floats) -> tuple[float, float]:
@@ -65,16 +68,10 @@ def mean_and_sd(deltas: Floats) -> tuple[float, float]:
     return mean, math.sqrt(math.fsum((deltas - mean) ** 2) / (deltas.size - 1))
 
 
-def constant_p(n: int, constant: float, null: float) -> float:
-    """Two-sided sign-flip p of n equal differences (see the head of this file)."""
-    return 1.0 if constant == null else 2.0 ** (1 - n)
-
-
-def constant_interval(n: int, constant: float, level: float) -> Interval:
-    """The interval that inverts `constant_p`."""
-    if 2.0 ** (1 - n) <= 1 - level:
-        return Interval(constant, constant, level)
-    return Interval(-math.inf, math.inf, level)
+def rounding(*scores: Floats) -> float:
+    """The spread that subtracting scores of this magnitude can cause; never 0."""
+    largest = max(float(np.abs(score).max()) for score in scores)
+    return max(ROUNDING_UNITS * float(np.finfo(np.float64).eps) * largest, 1 / LARGEST_MAGNITUDE)
 
 
 @dataclass(frozen=True)
@@ -84,47 +81,51 @@ class PairedT(Result):
     n: int
     mean: float
     sd: float
+    resolution: float  # of the measurement: the SD of differences that are all equal
 
     @property
     def df(self) -> int:
         return self.n - 1
 
     @property
-    def standard_error(self) -> float:
-        return self.sd / math.sqrt(self.n)
+    def constant(self) -> bool:
+        """Whether all differences are equal."""
+        return self.sd == 0
 
-    def statistic(self, null: float = 0.0) -> float | None:
-        """t against a null mean; None where the SD is 0."""
-        return (self.mean - null) / self.standard_error if self.sd > 0 else None
+    @property
+    def standard_error(self) -> float:
+        return (self.sd or self.resolution) / math.sqrt(self.n)
+
+    def statistic(self, null: float = 0.0) -> float:
+        """t against a null mean."""
+        return (self.mean - null) / self.standard_error
 
     def p_value(self, null: float = 0.0) -> float:
-        """Two-sided p."""
-        t = self.statistic(null)
-        if t is None:
-            return constant_p(self.n, self.mean, null)
-        return float(min(1.0, 2 * stdtr(self.df, -abs(t))))
+        """Two-sided p, never 0."""
+        return float(min(1.0, max(LEAST, 2 * stdtr(self.df, -abs(self.statistic(null))))))
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
         """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
         t = self.statistic(null)
-        if t is None:
-            beyond = self.mean > null if greater else self.mean < null
-            return 2.0**-self.n if beyond else 1.0
-        return float(stdtr(self.df, -t if greater else t))
+        return float(max(LEAST, stdtr(self.df, -t if greater else t)))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
         """Two-sided interval; excludes a null mean exactly when its p is below 1 - level."""
         level = checked_fraction(level, "level")
-        if self.sd == 0:
-            return constant_interval(self.n, self.mean, level)
         half = float(stdtrit(self.df, (1 + level) / 2)) * self.standard_error
         return Interval(self.mean - half, self.mean + half, level)
 
 
-def paired_t(deltas: ArrayLike) -> PairedT:
-    """Paired t of differences of shape (S,), S >= 2."""
+def paired_t(deltas: ArrayLike, *, resolution: float | None = None) -> PairedT:
+    """Paired t of differences of shape (S,), S >= 2.
+
+    Args: resolution: of the measurement, where known; by default the differences' own rounding.
+    """
     deltas = checked_scores(deltas, "deltas")
-    return PairedT(deltas.size, *mean_and_sd(deltas))
+    least = rounding(deltas)
+    if resolution is not None:
+        least = max(least, checked_positive(resolution, "resolution"))
+    return PairedT(deltas.size, *mean_and_sd(deltas), least)
 
 
 def correlation(baseline: ArrayLike, treatment: ArrayLike) -> float | None:

@@ -1,12 +1,13 @@
-"""Planning: power, pairs needed and detectable effect of the two-sided paired t.
+"""Planning: power, pairs needed and detectable effect of the test that decides.
 
-Effects are d_z, in SDs of the paired differences. The gate p-value rejects less often than the t
-(by construction), so these are the least numbers of pairs, not generous ones.
+Effects are d_z, in SDs of normal paired differences. Of the paired t all this is exact; of the gate
+it is simulated (see `gate_power`), with a Monte Carlo error of its own.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from scipy.optimize import brentq
 from scipy.special import stdtrit
@@ -19,9 +20,13 @@ from .conventions import (
     checked_fraction,
     checked_positive,
 )
+from .gate_power import STUDIES, gate_detectable, gate_power
 from .noncentral import noncentral_t_cdf
 
+TestName = Literal["paired_t", "gate"]
+
 MOST_PAIRS = 10**7  # a plan that needs more is no plan
+SIMULATE_TO = 100  # pairs; with more, the gate's power is within 1% of the paired t's
 
 
 def paired_t_power(d_z: float, n: int, *, alpha: float = ALPHA) -> float:
@@ -35,32 +40,55 @@ def paired_t_power(d_z: float, n: int, *, alpha: float = ALPHA) -> float:
     return noncentral_t_cdf(-critical, n - 1, ncp) + 1 - noncentral_t_cdf(critical, n - 1, ncp)
 
 
-def required_pairs(d_z: float, *, power: float = POWER, alpha: float = ALPHA) -> int:
-    """The fewest pairs with at least that power (power increases in n)."""
+def power_of(d_z: float, n: int, *, alpha: float = ALPHA, test: TestName = "paired_t") -> float:
+    """Probability that `test` rejects; the gate's to `power_error`."""
+    if test == "gate" and n <= SIMULATE_TO:
+        return gate_power(d_z, n, alpha)
+    return paired_t_power(d_z, n, alpha=alpha)
+
+
+def power_error(test: TestName, power: float = POWER) -> float:
+    """Monte Carlo standard error of a power stated for `test`."""
+    return math.sqrt(power * (1 - power) / STUDIES) if test == "gate" else 0.0
+
+
+def required_pairs(
+    d_z: float, *, power: float = POWER, alpha: float = ALPHA, test: TestName = "paired_t"
+) -> int:
+    """The fewest pairs with which `test` has at least that power (power increases in n)."""
     d_z = checked_positive(abs(d_z), "d_z")
     power = checked_fraction(power, "power")
-    enough = 2
-    while paired_t_power(d_z, enough, alpha=alpha) < power:
-        enough *= 2
+    too_few, enough = 1, 2
+    if test == "gate":  # it never rejects where the t does not
+        enough = required_pairs(d_z, power=power, alpha=alpha)
+        too_few = enough - 1
+    while power_of(d_z, enough, alpha=alpha, test=test) < power:
+        too_few, enough = enough, 2 * enough
         if enough > MOST_PAIRS:
             raise StatisticsError(
                 f"d_z = {d_z:g} needs more than {MOST_PAIRS} pairs: reduce the SD or the claim"
             )
-    too_few = max(1, enough // 2)
     while enough - too_few > 1:
         middle = (enough + too_few) // 2
-        if paired_t_power(d_z, middle, alpha=alpha) < power:
+        if power_of(d_z, middle, alpha=alpha, test=test) < power:
             too_few = middle
         else:
             enough = middle
     return enough
 
 
-def minimum_detectable_effect(n: int, *, power: float = POWER, alpha: float = ALPHA) -> float:
-    """The least d_z that n pairs detect with that power; times the SD, in the endpoint's unit."""
+def minimum_detectable_effect(
+    n: int, *, power: float = POWER, alpha: float = ALPHA, test: TestName = "paired_t"
+) -> float:
+    """The least d_z that n pairs detect with that power; times the SD, in the endpoint's unit.
+
+    Infinite where no effect is large enough: the gate cannot reject with three pairs.
+    """
     power, alpha = checked_fraction(power, "power"), checked_fraction(alpha, "alpha")
     if power <= alpha:
         raise StatisticsError(f"power = {power} is not above alpha = {alpha}: ask for more power")
+    if test == "gate" and n <= SIMULATE_TO:
+        return gate_detectable(n, power, alpha)
     most = 1.0
     while paired_t_power(most, n, alpha=alpha) < power:
         most *= 2

@@ -67,6 +67,9 @@ class Endpoint(Spec):
 class Inference(Spec):
     """How contrasts are tested."""
 
+    test: Literal["paired_t", "gate"] = "paired_t"
+    """What decides on seed means: the paired t, or the larger p of it and the studentized
+    bootstrap, which is conservative. The others stand beside it as sensitivity analyses."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Two-sided level, held by Holm over the family of primary endpoint x contrasts."""
     power: Annotated[float, Field(ge=0.5, lt=1)] = 0.80
@@ -75,7 +78,8 @@ class Inference(Spec):
     seed: Seed = 0
     """Of the resampling."""
     target: Literal["this item set", "new items"] = "new items"
-    """What claims from items (windows, questions) are about: these, or others like them."""
+    """What claims from items (windows, questions) are about: these, by `test` on seed means; or
+    others like them too, by the crossed bootstrap of seeds and items."""
 
 
 class Stability(Spec):

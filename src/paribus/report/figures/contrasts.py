@@ -158,8 +158,8 @@ def forest_of_all(analysis: Analysis) -> Figure | None:
     )
     caption = (
         "Change of every other endpoint, each on its own axis, with "
-        f"{numbers.level(study.inference.alpha)} t intervals. They are outside the registered "
-        "family: their intervals are not adjusted for how many there are."
+        f"{numbers.level(study.inference.alpha)} intervals by the test that decides. They are a "
+        "family of their own: p is adjusted in it, and the tables have simultaneous intervals."
     )
     title = "The other endpoints"
     labels = min(LABEL_PIXELS, max(len(row["arm"]) for row in rows) * CHARACTER_PIXELS)
@@ -179,11 +179,12 @@ def forest_of_all(analysis: Analysis) -> Figure | None:
 def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]:
     called, rows = names(analysis.study), []
     for c in contrasts:
-        if c.paired is None:
+        says = c.decided
+        if says is None:
             continue
-        interval = c.paired.t_interval
+        interval = says.interval
         # A line of no length for an interval that has no ends: the dot stands alone.
-        ends, text = (c.paired.mean, c.paired.mean), "unbounded"
+        ends, text = (says.mean, says.mean), "unbounded"
         if math.isfinite(interval.low) and math.isfinite(interval.high):
             ends, text = (
                 (interval.low, interval.high),
@@ -193,11 +194,11 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
             "arm": called[c.arm],
             "against": called[c.reference],
             "metric": METRICS[c.metric].label,
-            "mean": rounded(c.paired.mean),
+            "mean": rounded(says.mean),
             "low": rounded(ends[0]),
             "high": rounded(ends[1]),
             "interval": text,
-            "n": c.paired.n,
+            "n": says.n,
         }
         if c.primary:
             row["state"] = state_of(c, analysis.study.inference.alpha)
@@ -207,12 +208,12 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
 
 def state_of(contrast: Contrast, alpha: float) -> str:
     """What the test of a primary contrast found: one of STATES."""
-    paired = contrast.paired
-    if paired is None or paired.descriptive_only or contrast.holm_p is None:
+    says = contrast.decided
+    if says is None or says.descriptive_only or contrast.holm_p is None:
         return "described only"
-    if paired.equivalent:
+    if contrast.equivalent(alpha):
         return "within the margin"
-    return "significant" if contrast.holm_p <= alpha else "unresolved"
+    return "significant" if contrast.significant(alpha) else "unresolved"
 
 
 def _intervals(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from paribus import numbers
 from paribus.analysis import Contrast
 from paribus.analysis.parts import Summary
+from paribus.decision import disagreements
 from paribus.report import tables
 from paribus.report.figures.contrasts import state_of
 from paribus.report.paper.document import Block, Grid, Paragraph, Part, Picture, Ref, say
@@ -37,7 +38,7 @@ def results(material: Material) -> Part:
     others = [e.metric for e in study.endpoints if not e.primary]
     if others:
         told = [_secondary(material, m) for m in others if _has_contrast(material, m)]
-        opening = "The other endpoints, outside the registered family, are in the appendix."
+        opening = "The other endpoints, a Holm family of their own, are in the appendix."
         blocks.append(say(" ".join([opening, *told])))
     left = tables.left_out(analysis)
     if left:
@@ -104,6 +105,7 @@ def _told(material: Material, contrast: Contrast) -> Paragraph:
             text += f" [{numbers.signed(low, 2)}, {numbers.signed(high, 2)}]"
         text += f", the exact sign-flip p is {numbers.fixed(paired.sign_flip_p, 4)}"
         text += f" (the least possible is {numbers.fixed(paired.sign_flip_floor, 4)})."
+    text += "".join(f" {line}" for line in disagreements(contrast))
     return say(text)
 
 
@@ -115,10 +117,8 @@ def _has_contrast(material: Material, metric: str) -> bool:
 def _secondary(material: Material, metric: str) -> str:
     info, parts = METRICS[metric], []
     for contrast in material.analysis.contrasts:
-        if contrast.metric == metric and contrast.paired is not None:
-            interval = contrast.paired.t_interval
-            low, high = interval.low, interval.high
-            change = tables.change_text(contrast.paired.mean, low, high, info.digits)
+        if contrast.metric == metric and contrast.decided is not None:
+            change = tables.change_of(contrast, info.digits)
             parts.append(f"{change} in {material.called[contrast.arm]}")
     unit = f", in {info.unit}" if info.unit else ""
     label = info.label[0].upper() + info.label[1:]

@@ -1,0 +1,111 @@
+"""What arms cost besides quality: calibration, and tokens per second.
+
+Throughput is compared as a ratio, on the log scale: no interval then says that more than all of it
+is lost. A cost is judged on the bound of its interval of level 1 - 2 alpha, which a one-sided test
+of level alpha inverts: within its budget where all of the interval is, over it where none is, and
+otherwise not shown to be within. That both costs are within takes both tests, so their number needs
+no adjustment (an intersection-union test; Berger 1982).
+"""
+
+from __future__ import annotations
+
+import math
+
+from paribus.analysis.infer import infer
+from paribus.analysis.parts import BudgetState, Cost, Costs
+from paribus.analysis.table import Table
+from paribus.statistics import Interval
+from paribus.study import Study
+
+AS_TRAINED = "as trained"  # a kind of throughput
+
+# Tokens per second by (kind, arm, seed).
+Speeds = dict[tuple[str, str, int], float]
+
+
+def costs(table: Table) -> list[Costs]:
+    """Of every contrast."""
+    speeds = _speeds(table)
+    return [
+        _costs(table, speeds, arm, reference) for arm, reference in table.results.study.contrasts
+    ]
+
+
+def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
+    study = table.results.study
+    ours, theirs = (table.usable(name, "calibration_error") for name in (arm, reference))
+    shared = [seed for seed in study.seeds if seed in ours and seed in theirs]
+
+    def lost(kind: str, budget: float | None = None) -> Cost | None:
+        return _share_lost(
+            study,
+            [
+                (speeds[kind, reference, seed], speeds[kind, arm, seed])
+                for seed in study.seeds
+                if (kind, arm, seed) in speeds and (kind, reference, seed) in speeds
+            ],
+            budget,
+        )
+
+    in_turn = lost("training", study.decision.throughput_budget)
+    return Costs(
+        arm,
+        reference,
+        calibration=_rise(study, [(theirs[seed], ours[seed]) for seed in shared]),
+        throughput=in_turn or lost(AS_TRAINED, study.decision.throughput_budget),
+        in_turn=in_turn is not None,
+        prefill=lost("prefill"),
+        decoding=lost("decoding"),
+    )
+
+
+def _rise(study: Study, pairs: list[tuple[float, float]]) -> Cost | None:
+    """The rise of a score, over pairs of (reference, arm)."""
+    if len(pairs) < 2:
+        return None
+    says = infer(study, [a for a, _ in pairs], [b for _, b in pairs]).decided
+    return _judged(
+        says.mean, says.interval, says.equivalence_interval, study.decision.calibration_budget
+    )
+
+
+def _share_lost(
+    study: Study, pairs: list[tuple[float, float]], budget: float | None
+) -> Cost | None:
+    """The share of a speed that is lost, 1 - arm / reference, from the mean logarithm of ratios."""
+    if len(pairs) < 2:
+        return None
+    theirs, ours = ([math.log(pair[i]) for pair in pairs] for i in (0, 1))
+    says = infer(study, theirs, ours).decided
+
+    def share(interval: Interval) -> Interval:
+        return Interval(_lost(interval.high), _lost(interval.low), interval.level)
+
+    return _judged(_lost(says.mean), share(says.interval), share(says.equivalence_interval), budget)
+
+
+def _lost(log_ratio: float) -> float:
+    return -math.expm1(min(log_ratio, 700.0))
+
+
+def _judged(mean: float, interval: Interval, bounds: Interval, budget: float | None) -> Cost:
+    state: BudgetState | None = None
+    if budget is not None:
+        state = (
+            "within" if bounds.high <= budget else "over" if bounds.low > budget else "not shown"
+        )
+    return Cost(mean, interval, bounds, state)
+
+
+def _speeds(table: Table) -> Speeds:
+    """Tokens per second by (kind, arm, seed): measured in turn, and as timed while training."""
+    trials = table.results.trials
+    as_trained = {
+        (AS_TRAINED, *trial): record["tokens"] / table.results.timing[trial]["training_seconds"]
+        for trial, record in trials.items()
+    }
+    in_turn = {
+        (row["kind"], row["arm"], row["seed"]): row["tokens"] / row["seconds"]
+        for row in table.results.throughput.to_pylist()
+    }
+    return as_trained | in_turn

@@ -1,0 +1,70 @@
+"""Families of hypotheses, fixed at registration, each adjusted by Holm.
+
+The primary endpoint in every contrast is one family; that it lies inside its margin, another; the
+secondary endpoints x contrasts a third. A contrast that could not be analysed stays in its family
+as p = 1, so that losing one never makes the others easier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paribus.analysis.parts import Check, Contrast
+from paribus.statistics import holm
+
+
+def adjusted(contrasts: list[Contrast], alpha: float) -> list[Contrast]:
+    """The same contrasts with their p adjusted in their families."""
+    found = []
+    for primary in (True, False):
+        family = [c for c in contrasts if c.primary == primary and c.counted]
+        if family:
+            found += _adjusted(family, alpha)
+    by_name = {(c.arm, c.metric): c for c in found}
+    return [by_name.get((c.arm, c.metric), c) for c in contrasts]
+
+
+def _adjusted(family: list[Contrast], alpha: float) -> list[Contrast]:
+    says = [c.decided for c in family]
+    tested = holm([d.p_value if d else 1.0 for d in says])
+    judged = [c.margin is not None for c in family]
+    same = [d.equivalence_p if d and d.equivalence_p is not None else 1.0 for d in says]
+    equal = dict(
+        zip(
+            [c for c, with_margin in zip(family, judged, strict=True) if with_margin],
+            holm([p for p, with_margin in zip(same, judged, strict=True) if with_margin])
+            if any(judged)
+            else [],
+            strict=True,
+        )
+    )
+    checks = _checks(family, [float(p) for p in tested], alpha)
+    return [
+        replace(
+            c,
+            holm_p=float(p),
+            equivalence_holm_p=float(equal[c]) if c in equal else None,
+            checks=checked,
+        )
+        if c.decided
+        else c
+        for c, p, checked in zip(family, tested, checks, strict=True)
+    ]
+
+
+def _checks(family: list[Contrast], decided: list[float], alpha: float) -> list[tuple[Check, ...]]:
+    """What other tests say of each contrast, each adjusted over the family in the same way.
+
+    A test that could not have rejected at this number of pairs is shown, and is no disagreement.
+    """
+    names = dict.fromkeys(name for c in family for name in c.others)
+    found: list[list[Check]] = [[] for _ in family]
+    for name in names:
+        p_values = [c.others.get(name, 1.0) for c in family]
+        for i, p in enumerate(holm(p_values).tolist()):
+            if name not in family[i].others:
+                continue
+            able = family[i].floor(name) * len(family) <= alpha
+            disagrees = able and (p <= alpha) != (decided[i] <= alpha)
+            found[i].append(Check(name, p_values[i], p, disagrees))
+    return [tuple(checks) for checks in found]

@@ -1,0 +1,51 @@
+"""How many seed pairs would resolve what is inconclusive."""
+
+from __future__ import annotations
+
+import math
+
+from paribus.analysis import Analysis, Contrast
+from paribus.statistics import mcnemar
+
+MOST_PAIRS = 1000  # stop searching beyond this
+BY_EVENTS, BY_COST = "8", "11b"  # rows that another effect on quality would not resolve
+
+
+def pairs_needed(analysis: Analysis, contrast: Contrast, row: str) -> int | None:
+    """Seed pairs that would resolve an inconclusive verdict; None where no number is known.
+
+    They would detect or exclude a difference of the margin's size with the registered power, by the
+    test that decided, at the level of Holm's first step, and with the spread seen here. Where
+    trials diverged, so many more are counted in as were lost of the pairs here.
+    """
+    inference, contrasts = analysis.study.inference, len(analysis.study.contrasts)
+    alpha, power = inference.alpha / contrasts, inference.power
+    if row == BY_COST:
+        return None
+    if row == BY_EVENTS:
+        return _pairs_to_show_cure(analysis, contrast.arm, alpha)
+    test, says = contrast.test, contrast.decided
+    if test is None or says is None or says.descriptive_only or contrast.margin is None:
+        return None  # of fewer than 5 pairs the spread is a guess
+    detects = test.pairs_needed(contrast.margin, power=power, alpha=alpha)
+    # Two one-sided tests of a true difference of 0 both reject with the power asked for where
+    # each does with probability (1 + power) / 2.
+    excludes = test.pairs_needed(contrast.margin, power=(1 + power) / 2, alpha=2 * alpha)
+    if detects is None or excludes is None:
+        return None
+    trained = next((s.any_event.n for s in analysis.stabilities if s.arm == contrast.arm), says.n)
+    return max(math.ceil(max(detects, excludes) * trained / says.n), trained + 1)
+
+
+def _pairs_to_show_cure(analysis: Analysis, arm: str, alpha: float) -> int | None:
+    """Pairs at which the rates of events seen here would be significant by McNemar's test."""
+    rates = next(s.any_event for s in analysis.stabilities if s.arm == arm)
+    if rates.only_baseline <= rates.only_treatment:
+        return None
+    for n in range(rates.n + 1, MOST_PAIRS + 1):
+        cured, caused = (
+            round(n * count / rates.n) for count in (rates.only_baseline, rates.only_treatment)
+        )
+        if mcnemar(cured, caused) <= alpha:
+            return n
+    return None

@@ -1,0 +1,40 @@
+"""Before a run: which rows of the decision table a design cannot reach, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paribus.decision.stability_gate import ROWS
+from paribus.statistics import DESCRIPTIVE_BELOW, mcnemar
+from paribus.study import Study
+
+SHOWN_BY_EVENTS = ("2", "9", "10", "11", "11b", "12")  # rows that need McNemar's test to reject
+
+
+@dataclass(frozen=True)
+class OutOfReach:
+    """Rows that cannot fire whatever the records say, and one reason for all of them."""
+
+    rows: tuple[str, ...]
+    why: str
+
+
+def out_of_reach(study: Study) -> list[OutOfReach]:
+    """Rows that `study` cannot reach with its number of seeds and of contrasts."""
+    n, contrasts, alpha = len(study.seeds), len(study.contrasts), study.inference.alpha
+    if not contrasts:
+        return []
+    if n < DESCRIPTIVE_BELOW:
+        rows = tuple(row for row in ROWS if row not in ("0", "1"))
+        why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
+        return [OutOfReach(rows, f"{n} seeds: {why}")]
+    least = mcnemar(0, n)
+    if least * contrasts <= alpha:
+        return []
+    needed = next(k for k in range(n, 1000) if mcnemar(0, k) * contrasts <= alpha)
+    family = "" if contrasts == 1 else f", {least * contrasts:.3g} over {contrasts} contrasts"
+    why = (
+        f"{n} seeds cannot show that an arm cures or causes instability: McNemar's exact p is at "
+        f"least {least:.3g}{family}; {needed} seeds can"
+    )
+    return [OutOfReach(SHOWN_BY_EVENTS, why)]
