@@ -6,8 +6,6 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-import paribus
-
 
 @cache
 def package_digest() -> str:
@@ -15,7 +13,7 @@ def package_digest() -> str:
 
     The version alone says little: a checkout is edited, and keeps it.
     """
-    root = Path(paribus.__file__).parent
+    root = Path(__file__).parents[1]
     total = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):
         name = file.relative_to(root).as_posix()
