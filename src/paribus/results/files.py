@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from paribus import foreign
 from paribus.files import write_bytes
+from paribus.results.expected import require_json
 from paribus.study.canonical import canonical_json
 
 # What begins a formula; no text begins with nothing.
@@ -42,5 +43,8 @@ def csv_cell(value: Any) -> Any:
 
 
 def read_json(path: Path) -> Any:
+    """The value of a JSON file, which holds what its name says. Raises ParibusError."""
     missing = f"{path} is missing; was the results folder moved in part?"
-    return foreign.read_json(path, missing=missing)
+    value = foreign.read_json(path, missing=missing)
+    require_json(path, value)
+    return value

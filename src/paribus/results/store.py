@@ -42,6 +42,7 @@ from filelock import FileLock, Timeout
 from paribus.errors import ParibusError
 from paribus.files import file_digest, sweep, write_bytes
 from paribus.foreign import TABLE_BYTES, WEIGHTS_BYTES, is_regular, open_regular
+from paribus.results.expected import require_columns, require_values
 from paribus.results.files import read_json, write_json, write_table
 from paribus.study import Study, parse_study
 from paribus.study.canonical import changes
@@ -94,8 +95,11 @@ class Folder:
         with open_regular(path, TABLE_BYTES) as handle:
             try:
                 file = pq.ParquetFile(handle)
-                there = set(file.schema_arrow.names)
-                return file.read(columns and [column for column in columns if column in there])
+                there = file.schema_arrow.names
+                require_columns(path, there)
+                found = file.read(columns and [column for column in columns if column in there])
+                require_values(path, found)
+                return found
             except (pa.ArrowException, OSError, MemoryError) as error:
                 raise ParibusError(
                     f"{path} is not the Parquet file that was written ({error}); restore it, or "

@@ -1,0 +1,159 @@
+"""What every file of a results folder must hold, checked wherever one is read.
+
+A seal says that a record is the one that was written; some files have none (registration.json,
+timing.json, throughput.parquet ...), and may have been edited, cut short or put there by somebody
+else. What is read has the shape that its reader relies on, or is refused in one line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from paribus.errors import ParibusError
+
+Check = Callable[[Any], bool]
+
+
+def _is(*kinds: type) -> Check:
+    # JSON's true is no number.
+    return lambda value: (
+        isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
+    )
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _positive(value: Any) -> bool:
+    return _number(value) and value > 0
+
+
+def _list_of(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def _table_of(check: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+
+
+text, whole, table = _is(str), _is(int), _is(dict)
+optional_whole: Check = lambda value: value is None or whole(value)  # noqa: E731
+optional_number: Check = lambda value: value is None or _number(value)  # noqa: E731
+
+# Keys that a reader relies on, with what they must hold, by file name.
+FILES: dict[str, dict[str, Check]] = {
+    "study.json": {},
+    "registration.json": {
+        "study_digest": text,
+        "seeds": _list_of(whole),
+        "number": whole,
+        "own_modules": _table_of(table),
+        "own_probes": table,
+        "data": _table_of(table),
+    },
+    "trial.json": {
+        "arm": text,
+        "seed": whole,
+        "setting": table,
+        "data": table,
+        "tasks": table,
+        "consumed": table,
+        "batch_digest": text,
+        "tokens": whole,
+        "iterations": whole,
+        "own_modules": table,
+        "diverged_at": optional_whole,
+    },
+    "initial.json": {},
+    "environment.json": {"packages": table, "device": text},
+    "evaluation.json": {},
+    "manifest.json": {},
+    "timing.json": {"training_seconds": _positive, "evaluation_seconds": _number},
+    "live.json": {
+        "tokens": _number,
+        "tokens_done": _number,
+        "tokens_per_second": _number,
+        "seconds_left": optional_number,
+        "doing": text,
+        "written_at": _number,
+        "running": table,
+    },
+    "data.json": {},
+    "about.json": {"not_offered": _list_of(_is(list)), "prompts_sha256": text},
+}
+
+# Keys that need not be there, with what they must hold where they are.
+OPTIONAL: dict[str, dict[str, Check]] = {
+    "registration.json": {
+        "seeds_added_after_results": _list_of(whole),
+        "tasks": table,
+        "code": text,
+    },
+    "data.json": dict.fromkeys(("token_classes", "duplicates", "leakage", "rules"), table),
+}
+
+# Columns that a reader relies on, by file name.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "steps.parquet": ("step", "train_loss"),
+    "probes.parquet": ("step",),
+    "evaluation.parquet": ("measure", "part", "value", "total", "count", "unit"),
+    "windows.parquet": ("loss_sum_nats", "correct", "predicted"),
+    "tasks.parquet": ("task", "shots", "accuracy"),
+    "items.parquet": ("task", "shots", "item", "correct"),
+    "throughput.parquet": ("arm", "seed", "kind", "tokens", "seconds"),
+}
+# Of these, numbers that must be there in every row and be greater than zero.
+POSITIVE = {"throughput.parquet": ("tokens", "seconds")}
+
+
+def require_json(path: Path, value: Any) -> None:
+    """Raise ParibusError where a parsed file of a results folder is not what its name says."""
+    wanted = FILES.get(path.name)
+    if wanted is None:
+        return
+    if not isinstance(value, dict):
+        raise _refused(path, f"it holds a {_kind(value)} where a table belongs")
+    for key in wanted:
+        if key not in value:
+            raise _refused(path, f"'{key}' is missing")
+    for key, check in (wanted | OPTIONAL.get(path.name, {})).items():
+        if key in value and not check(value[key]):
+            raise _refused(path, f"'{key}' is {str(value[key])[:60]!r}")
+
+
+def require_columns(path: Path, names: list[str]) -> None:
+    """Raise ParibusError where a Parquet file lacks a column that its readers rely on."""
+    lacking = [name for name in COLUMNS.get(path.name, ()) if name not in names]
+    if lacking:
+        raise _refused(path, f"it has no column {', '.join(lacking)}")
+
+
+def require_values(path: Path, found: pa.Table) -> None:
+    """Raise ParibusError where a column that must be positive is not."""
+    for name in POSITIVE.get(path.name, ()):
+        if name not in found.column_names:
+            continue
+        column = found[name]
+        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        if numeric and not column.null_count:
+            values = column.to_numpy()
+            if np.all(np.isfinite(values) & (values > 0)):
+                continue
+        raise _refused(path, f"'{name}' is not a number above zero in every row")
+
+
+def _kind(value: Any) -> str:
+    return {list: "list", str: "text", type(None): "null"}.get(type(value), "number")
+
+
+def _refused(path: Path, why: str) -> ParibusError:
+    return ParibusError(
+        f"{path} is not what was written there: {why}; restore it, or delete it and run again"
+    )

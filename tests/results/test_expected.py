@@ -1,0 +1,152 @@
+"""Files that have no seal may hold anything: whoever reads them says so in one line."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paribus.cli import main
+from paribus.results import ResultsFolder
+from paribus.results.expected import COLUMNS, FILES
+
+from ..conftest import studies_in, write_results
+
+TRIAL = Path("trials") / "baseline" / "seed-1"
+GOOD_SPEEDS = {"arm": ["baseline"], "seed": [1], "kind": ["training"], "tokens": [8]}
+OTHER_KINDS = ("[]", "null", "3", '"text"', "{}", "", "{", "\x00\xff")
+
+BOTH = ("registration.json", TRIAL / "timing.json")
+JSON = [(name, text) for name in BOTH for text in OTHER_KINDS]
+JSON += [
+    ("registration.json", {"study_digest": 3}),
+    ("registration.json", {"seeds": "12"}),
+    ("registration.json", {"seeds_added_after_results": 4}),
+    ("registration.json", {"number": True}),
+    ("registration.json", {"own_modules": []}),
+    (TRIAL / "timing.json", {"training_seconds": 0}),
+    (TRIAL / "timing.json", {"training_seconds": "long"}),
+    (TRIAL / "timing.json", {"training_seconds": None}),
+    ("study.json", "[]"),
+    ("data.json", "[]"),
+    ("data.json", '{"duplicates": []}'),
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    study = studies_in(folder)(arms={"baseline": {}, "b": {"set": {"model.bias": False}}})
+    return write_results(folder / "r", study, lambda arm, seed: 2 + 0.01 * seed).path
+
+
+@pytest.fixture
+def damaged(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "r")
+
+
+def verb(*arguments: object) -> tuple[int, str]:
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as err:
+        code = main([*map(str, arguments)])
+    return code, err.getvalue()
+
+
+def refused(verbs: tuple[str, ...], folder: Path, file: Path) -> None:
+    for name in verbs:
+        code, error = verb(name, folder)
+        assert code == 2, (name, error)
+        assert error.count("\n") == 1 and error.startswith("paribus: ")
+        assert file.name in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize(("name", "content"), JSON, ids=lambda value: str(value)[:30])
+def test_a_malformed_json_file_is_one_line(
+    damaged: Path, name: str | Path, content: str | dict[str, object]
+) -> None:
+    file = damaged / name
+    if isinstance(content, dict):
+        content = json.dumps(json.loads(file.read_text()) | content)
+    file.write_text(content, encoding="latin-1")
+    refused(("report",) if file.name == "data.json" else ("decide",), damaged, file)
+
+
+def throughput(**columns: object) -> pa.Table:
+    return pa.table({**GOOD_SPEEDS, **columns})
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        None,
+        pa.table({"x": [1]}),
+        throughput(),
+        throughput(seconds=[0.0]),
+        throughput(seconds=[None]),
+        throughput(seconds=["fast"]),
+        throughput(seconds=[1.0], tokens=[-8]),
+        throughput(seconds=[float("nan")]),
+        throughput(seconds=[float("inf")]),
+    ],
+    ids=["empty", "other", "no seconds", "zero", "null", "text", "negative", "nan", "inf"],
+)
+def test_a_malformed_table_is_one_line(damaged: Path, table: pa.Table | None) -> None:
+    file = damaged / "throughput.parquet"
+    if table is None:
+        file.write_bytes(b"")
+    else:
+        trials = ResultsFolder(damaged).read_study().trials
+        full = pa.concat_tables([table] * len(trials))
+        if "arm" in full.column_names:
+            for at, name in enumerate(("arm", "seed")):
+                full = full.set_column(at, name, pa.array([trial[at] for trial in trials]))
+        pq.write_table(full, file)
+    refused(("decide",), damaged, file)
+
+
+def test_watching_a_malformed_live_file_is_one_line(damaged: Path) -> None:
+    for text in ("[]", '{"tokens": "many"}', "{"):
+        (damaged / "live.json").write_text(text)
+        refused(("watch",), damaged, damaged / "live.json")
+
+
+@pytest.mark.parametrize("name", ["analyse", "decide", "report"])
+def test_a_folder_that_cannot_be_written_to_is_one_line(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def read_only(*args: object, **options: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("paribus.files.tempfile.mkstemp", read_only)
+    code, error = verb(name, damaged)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "cannot write" in error and "Read-only file system" in error
+
+
+def test_a_folder_that_goes_away_is_one_line(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted between what is read at once and what is read when it is asked for."""
+    from paribus.analysis import analyse
+
+    def gone(results: object) -> object:
+        shutil.rmtree(damaged)
+        return analyse(results)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("paribus.analysis.analyse", gone)
+    code, error = verb("decide", damaged)
+    assert (code, error.count("\n")) == (2, 1), error
+
+
+def test_what_is_checked_is_what_is_written(made: Path) -> None:
+    """A name in the tables of checks that no file has would check nothing."""
+    there = {path.name for path in made.rglob("*") if path.is_file()}
+    of_runs = {"live.json", "data.json", "about.json", "throughput.parquet"}
+    assert {*FILES, *COLUMNS} - of_runs <= there
+    assert np.isfinite(json.loads((made / TRIAL / "timing.json").read_text())["training_seconds"])
