@@ -25,7 +25,7 @@ from pathlib import Path
 (Path(__file__).parent / "it-ran").write_text("")
 from torch import nn
 class Nothing(nn.Identity):
-    def __init__(self, setting, vocab_size):
+    def __init__(self, model):
         super().__init__()
 """
 SITE = "model.modules.attention"

@@ -37,6 +37,7 @@ class Attention(nn.Module):
         width = (self.n_head + 2 * self.n_kv_head) * model.head_width
         self.qkv = nn.Linear(model.d_model, width, bias=model.bias)
         self.out = nn.Linear(model.d_model, model.d_model, bias=model.bias)
+        self.is_normed = model.attention.qk_norm != "none"
         norm = find_part("norms", model.attention.qk_norm, "model.attention.qk_norm").module
         self.q_norm, self.k_norm = (
             norm(model, model.head_width, model.norm.eps, model.bias) for _ in range(2)
@@ -52,8 +53,9 @@ class Attention(nn.Module):
         start = 0 if cache is None else cache.length
         qkv = self.qkv(x_BTD).view(B, T, H + 2 * G, D // H).transpose(1, 2)
         q_BHTK, k_BGTK, v_BGTK = qkv.split((H, G, G), dim=1)
-        q_BHTK = self.q_norm(q_BHTK).to(v_BGTK.dtype)
-        k_BGTK = self.k_norm(k_BGTK).to(v_BGTK.dtype)
+        if self.is_normed:  # in float32, whatever products come in
+            q_BHTK = self.q_norm(q_BHTK.float()).to(v_BGTK.dtype)
+            k_BGTK = self.k_norm(k_BGTK.float()).to(v_BGTK.dtype)
         if self.turn is not None:
             places_T = torch.arange(start, start + T, device=x_BTD.device)
             q_BHTK, k_BGTK = self.turn(q_BHTK, k_BGTK, places_T)

@@ -1,0 +1,292 @@
+"""Contracts that every part keeps, and known answers of those with options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.model import (
+    GPT,
+    Attention,
+    KeyValueCache,
+    ModelConfig,
+    Part,
+    build_model,
+    count_parameters,
+    initial_parameters,
+    load_parameters,
+    parts,
+    training_flops_per_token,
+)
+from paribus.probes import shipped_probes
+from paribus.study import Data, Model, Setting, Study, Training
+from paribus.training import Trainer
+
+from .variants import VARIANTS
+
+T, V = 16, 29
+LARGE = {"model.init.std": 0.3}  # differences are then not lost in rounding
+each = pytest.mark.parametrize("name", VARIANTS)
+
+
+@pytest.fixture
+def setting_of(small_study: Callable[..., Study]) -> Callable[[str], Setting]:
+    arms = {"baseline": {}}
+    return lambda name: small_study(LARGE | VARIANTS[name], arms=arms).setting("baseline")
+
+
+def with_weights(setting: Setting) -> GPT:
+    model = build_model(setting, V).eval()
+    drawn = initial_parameters(model, setting, seed=3)
+    load_parameters(model, {name: one.value for name, one in drawn.items()})
+    return model
+
+
+def some_tokens(B: int = 3) -> torch.Tensor:
+    return torch.randint(0, V, (B, T), generator=torch.Generator().manual_seed(1))
+
+
+@each
+@torch.no_grad()
+def test_pieces_with_a_cache_give_the_logits_of_the_whole(
+    setting_of: Callable[[str], Setting], name: str
+) -> None:
+    model, tokens = with_weights(setting_of(name)), some_tokens()
+    assert model.can_cache
+    whole = model(tokens)
+    assert whole.std() > 1e-3
+    for pieces in ([5, 1, 1, 9], [8, 8]):
+        cache = KeyValueCache(n_layer=2, room=T)
+        read = [model(piece, cache) for piece in tokens.split(pieces, dim=1)]
+        torch.testing.assert_close(torch.cat(read, dim=1), whole, rtol=1e-4, atol=1e-5)
+
+
+@each
+def test_a_stack_agrees_with_its_replicas_alone(
+    setting_of: Callable[[str], Setting], small_dataset: Dataset, name: str
+) -> None:
+    setting, probes = setting_of(name), [shipped_probes()["attention_logits"]]
+    together = Trainer(setting, [1, 2], small_dataset, probes=probes)
+    together.step()
+    for r, seed in enumerate((1, 2)):
+        alone = Trainer(setting, [seed], small_dataset, probes=probes)
+        alone.step()
+        found, expected = together.state(r).measured[0], alone.state(0).measured[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@each
+def test_pytorch_counts_the_same_products(setting_of: Callable[[str], Setting], name: str) -> None:
+    setting = setting_of(name)
+    B = setting.training.batch_size
+    model = build_model(setting, V, device="meta").train()
+    tokens = torch.zeros(B, T, dtype=torch.int64, device="meta")
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+    assert counter.get_total_flops() == training_flops_per_token(setting, V) * B * T
+
+
+@pytest.mark.parametrize("name", ["mlp swiglu", "grouped", "score cap", "qk_norm rmsnorm", "much"])
+def test_bfloat16_is_close(
+    setting_of: Callable[[str], Setting], small_dataset: Dataset, name: str
+) -> None:
+    exact = setting_of(name)
+    mixed = exact.model_copy(
+        update={"training": exact.training.model_copy(update={"precision": "bfloat16"})}
+    )
+    losses = []
+    for setting in (exact, mixed):
+        stack = Trainer(setting, [1, 2], small_dataset)
+        stack.step()
+        losses.append(stack.state(0).measured[0, 0])
+    assert 0 < abs(losses[0] - losses[1]) < 0.02
+
+
+@pytest.mark.parametrize("kind", ["norms", "positions", "mlps"])
+def test_what_is_declared_can_be_told(kind: str) -> None:
+    for name, part in parts(kind).items():
+        assert isinstance(part, Part)
+        assert part.name == name == part.module.__module__.rpartition(".")[2]
+        assert part.title and part.describe
+        assert part.module.__doc__ or kind == "positions"
+
+
+def config(seq_len: int = T, **model: Any) -> ModelConfig:
+    table = {"n_layer": 1, "n_head": 4, "d_model": 32} | model
+    setting = Setting(
+        data=Data(seq_len=seq_len),
+        model=Model.model_validate(table),
+        training=Training(iterations=1),
+    )
+    return ModelConfig.of(setting, V)
+
+
+def by_hand(layer: Attention, x: torch.Tensor, model: ModelConfig) -> torch.Tensor:
+    """Attention in float64, a query and a key at a time."""
+    H, G, K = model.n_head, model.n_kv_head, model.head_width
+    B, T, _ = x.shape
+    qkv = (x.double() @ layer.qkv.weight.double().T).numpy()
+    q = qkv[..., : H * K].reshape(B, T, H, K)
+    k = qkv[..., H * K : (H + G) * K].reshape(B, T, G, K)
+    v = qkv[..., (H + G) * K :].reshape(B, T, G, K)
+    if model.attention.qk_norm == "rmsnorm":
+        q, k = (z / np.sqrt((z**2).mean(-1, keepdims=True) + 1e-6) for z in (q, k))
+    mixed = np.zeros((B, T, H, K))
+    window, cap = model.attention.window or T, model.attention.softcap
+    for b, t, h in np.ndindex(B, T, H):
+        seen = range(max(0, t - window + 1), t + 1)
+        scores = np.array([q[b, t, h] @ k[b, s, h * G // H] for s in seen]) / math.sqrt(K)
+        scores = scores if cap is None else cap * np.tanh(scores / cap)
+        weights = np.exp(scores - scores.max())
+        values = np.stack([v[b, s, h * G // H] for s in seen])
+        mixed[b, t, h] = weights / weights.sum() @ values
+    return torch.from_numpy(mixed.reshape(B, T, H * K)) @ layer.out.weight.double().T
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_kv_head": 2},
+        {"softcap": 0.5},
+        {"window": 3},
+        {"window": T},
+        {"qk_norm": "rmsnorm"},
+        {"n_kv_head": 1, "softcap": 2.0, "window": 1, "qk_norm": "rmsnorm"},
+    ],
+    ids=str,
+)
+@torch.no_grad()
+def test_attention_is_what_its_options_say(options: dict[str, Any]) -> None:
+    model = config(bias=False, attention=options)
+    layer = Attention(model).eval()
+    generator = torch.Generator().manual_seed(2)
+    for name, parameter in layer.named_parameters():
+        if "norm" not in name:
+            parameter.normal_(0, 0.4, generator=generator)
+    x = torch.randn(2, T, 32, generator=generator)
+    expected = by_hand(layer, x, model)
+    torch.testing.assert_close(layer(x).double(), expected, rtol=0, atol=2e-5)
+
+
+@torch.no_grad()
+def test_rotary_scores_depend_on_distance_alone() -> None:
+    model = config(positions={"kind": "rotary"})
+    turn = parts("positions")["rotary"].module(model)
+    q, k = torch.randn(2, 1, 4, 1, 8, generator=torch.Generator().manual_seed(4))
+
+    def score(at: int, other: int) -> torch.Tensor:
+        turned_q, _ = turn(q, k, torch.tensor([at]))
+        _, turned_k = turn(q, k, torch.tensor([other]))
+        return (turned_q * turned_k).sum(-1)
+
+    torch.testing.assert_close(score(5, 2), score(13, 10), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(score(7, 7), (q * k).sum(-1), rtol=1e-4, atol=1e-5)
+    assert (score(5, 2) - score(5, 3)).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("d_model", "ratio"), [(128, 4), (32, 3), (48, 1)])
+def test_a_matched_gate_has_the_parameters_of_an_ungated_mlp(
+    d_model: int, ratio: int, bias: bool
+) -> None:
+    def size(kind: str, matched: bool = True) -> int:
+        mlp = {"kind": kind, "ratio": ratio, "match_parameters": matched}
+        model = config(d_model=d_model, bias=bias, mlp=mlp)
+        return sum(p.numel() for p in parts("mlps")[kind].module(model).parameters())
+
+    one_channel = 3 * d_model + 2 * bias
+    assert abs(size("swiglu") - size("gelu")) <= one_channel / 2
+    assert size("swiglu", matched=False) == 3 * d_model**2 * ratio + bias * (
+        2 * d_model * ratio + d_model
+    )
+
+
+def test_what_an_untied_head_adds(small_study: Callable[..., Study]) -> None:
+    tied, untied = (
+        count_parameters(small_study({"model.head.tied": on}).setting("baseline"), V)
+        for on in (True, False)
+    )
+    assert untied - tied == V * 16
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"model.positions.kind": "rotry"}, r"did you mean 'rotary'.*paribus/model/positions/"),
+        ({"model.mlp.kind": "swigl"}, r"did you mean 'swiglu'.*paribus/model/mlps/"),
+        ({"model.norm.kind": "rms"}, r"model.norm.kind = 'rms' is unknown"),
+        ({"model.attention.qk_norm": "rmsnrm"}, "did you mean 'rmsnorm'"),
+        ({"model.norm.kind": "fixed_scale"}, "name it in model.embedding.norm"),
+    ],
+)
+def test_an_unknown_part_is_named_with_where_they_are(
+    small_study: Callable[..., Study], overrides: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ParibusError, match=message):
+        build_model(small_study(overrides).setting("baseline"), V)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"model.attention.n_kv_head": 3},
+            "n_head = 2 is not divisible by attention.n_kv_head = 3",
+        ),
+        (
+            {"model.positions.kind": "rotary", "model.d_model": 18},
+            "rotary positions turn pairs of channels, and a head has 9",
+        ),
+        ({"model.attention.window": 0}, "model.attention.window = 0 must be greater than 0"),
+        ({"model.attention.softcap": 0.0}, "softcap = 0.0 must be greater than 0"),
+        ({"model.positions.theta": 500.0}, "no effect on positions.kind = 'learned'"),
+        ({"model.norm.placement": "both"}, "must be 'pre' or 'post'"),
+        ({"model.attention.windo": 3}, "did you mean 'window'"),
+        ({"model.preset": "lama"}, "did you mean 'llama'"),
+    ],
+)
+def test_sizes_that_cannot_work_together_are_refused_at_load(
+    small_study: Callable[..., Study], overrides: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ParibusError, match=message) as caught:
+        small_study(overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_preset_is_printed_key_by_key(small_study: Callable[..., Study]) -> None:
+    """As an arm, with one key stated besides; as the shared model, with an arm that goes back."""
+    arms = {
+        "baseline": {},
+        "llama": {"set": {"model.head.tied": True, "model.preset": "llama"}},
+        "own": {"set": {"model.preset": "llama"}},
+    }
+    study = small_study(arms=arms)
+    assert study.differences("own") == {
+        "model.attention.n_kv_head": (None, 2),
+        "model.bias": (True, False),
+        "model.head.tied": (True, False),
+        "model.mlp.kind": ("gelu", "swiglu"),
+        "model.norm.kind": ("layernorm", "rmsnorm"),
+        "model.positions.kind": ("learned", "rotary"),
+        "model.preset": ("gpt2", "llama"),
+    }
+    assert study.differences("own").keys() - study.differences("llama").keys() == {
+        "model.head.tied"
+    }
+    arms = {"baseline": {}, "gpt2": {"set": {"model.preset": "gpt2"}}}
+    model = {"preset": "llama", "n_layer": 1, "n_head": 2, "d_model": 16, "mlp": {"kind": "gelu"}}
+    other = small_study(model=model, arms=arms)
+    assert other.model.mlp.kind == "gelu" and other.model.norm.kind == "rmsnorm"
+    assert other.setting("gpt2").model.norm.kind == "layernorm"
+    assert not {"model.mlp.kind"} & other.differences("gpt2").keys()
