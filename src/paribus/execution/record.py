@@ -21,7 +21,7 @@ from paribus.execution.environment import environment
 from paribus.model import build_model, describe_parts, load_parameters
 from paribus.results import TrialFolder
 from paribus.results.files import write_table
-from paribus.study import Setting, Study, probe_digests, source_digests
+from paribus.study import Setting, Study, own_digests, probe_digests
 from paribus.tasks import read_suite
 from paribus.training import ReplicaState, Trainer
 
@@ -65,7 +65,7 @@ def record(
         "seed": folder.seed,
         "setting": setting.model_dump(mode="json"),
         "parts": describe_parts(setting.model),
-        "own_modules": source_digests(setting.model.modules, study.folder),
+        "own_modules": own_digests(setting, study.folder),
         "own_probes": probe_digests(study.probes.own, study.folder),
         "probes": {probe.name: {"every": probe.every} for probe in stack.probes},
         "data": dataset.record,

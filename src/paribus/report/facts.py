@@ -96,7 +96,8 @@ OF_OPTIMIZERS = {
     "betas": "β of {}",
     "eps": "ε of {}",
     "weight_decay": "a weight decay of {}",
-    "momentum": "a momentum of {}",
+    "options": "the options {}",
+    "groups": "groups of parameters with settings of their own ({})",
 }
 
 
@@ -321,6 +322,12 @@ class Facts:
         """`AdamW with a learning rate of 3e-4, ... , under a constant schedule`."""
         stated = dict(self.training["optimizer"])
         name, decay = stated.pop("name"), stated.pop("decay", None)
+        # A finished trial records what each optimizer was given, defaults included.
+        used = {one["optimizer"]: one["options"] for one in self.trial.get("optimizer", ())}
+        if used and "adamw" not in used:
+            stated = {key: value for key, value in stated.items() if key not in ("betas", "eps")}
+        if name != "adamw" and name in used:
+            stated["options"] = used[name]
         told = [
             OF_OPTIMIZERS.get(key, f"{key} of {{}}").format(_plain(value))
             for key, value in stated.items()
@@ -435,6 +442,8 @@ def _plain(value: Any) -> str:
         return listed([f"{key} {_plain(inner)}" for key, inner in value.items() if inner != {}])
     if isinstance(value, (list, tuple)):
         return listed([_plain(inner) for inner in value])
+    if isinstance(value, dict):
+        return listed([f"{key} {_plain(inner)}" for key, inner in value.items() if inner])
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f"“{value}”" if isinstance(value, str) else str(value).lower()
     return numbers.compact(value)

@@ -187,8 +187,9 @@ def _settings(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
     ours, theirs = own.trial["own_modules"], other.trial["own_modules"]
     for site in ours.keys() & theirs.keys():
         files = changed_sources({site: ours[site]}, {site: theirs[site]})
-        if f"model.modules.{site}" not in declared and files:
-            return "broken", f"{', '.join(sorted(files))} of the own module '{site}' differs"
+        key = site if "." in site else f"model.modules.{site}"
+        if files and not any(key == d or key.startswith(f"{d}.") for d in declared):
+            return "broken", f"{', '.join(sorted(files))} of the own part '{site}' differs"
     return "held", f"differs in {', '.join(found)}"
 
 

@@ -17,7 +17,7 @@ from paribus.errors import ParibusError
 from paribus.results.code import package_digest
 from paribus.results.files import read_json, write_json
 from paribus.results.store import ResultsFolder
-from paribus.study import Study, changed_sources, probe_digests, source_digests
+from paribus.study import Study, changed_sources, own_digests, probe_digests
 from paribus.study.canonical import changes
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
@@ -53,10 +53,7 @@ def registration(
         "decision": study.decision.model_dump(mode="json"),
         "precision": {arm: study.setting(arm).training.precision for arm in study.arms},
         "data": data,
-        "own_modules": {
-            arm: source_digests(study.setting(arm).model.modules, study.folder)
-            for arm in study.arms
-        },
+        "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
         "own_probes": probe_digests(study.probes.own, study.folder),
         "packages": {name: version(name) for name in PACKAGES},
         "code": package_digest(),

@@ -4,7 +4,7 @@ from paribus.study.explain import explain
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
 from paribus.study.metrics import METRICS, Metric
 from paribus.study.null import null_study
-from paribus.study.own import changed_sources, probe_digests, source_digests
+from paribus.study.own import changed_sources, own_digests, probe_digests, source_digests
 from paribus.study.precision import is_open, with_precision
 from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Spec, Training
 from paribus.study.study import (
@@ -52,6 +52,7 @@ __all__ = [
     "is_open",
     "load_study",
     "null_study",
+    "own_digests",
     "parse_override",
     "parse_study",
     "probe_digests",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from paribus.study.closure import closure
-from paribus.study.spec import Modules
+from paribus.study.spec import Modules, Setting, Training
 
 # {file: SHA-256 of what of it is used}; files as they are named below the study's folder.
 Sources = dict[str, str]
@@ -20,6 +20,21 @@ def source_digests(modules: Modules, folder: Path) -> dict[str, Sources]:
     """
     named = modules.named
     return _digests(named, "model.modules.{}", folder)
+
+
+def training_parts(training: Training) -> dict[str, str]:
+    """The import paths of the user's own optimizers and loss, by key of the study."""
+    optimizer = training.optimizer
+    named = {"training.optimizer.name": optimizer.name, "training.loss.name": training.loss.name}
+    for i, group in enumerate(optimizer.groups):
+        named[f"training.optimizer.groups.{i}"] = group.optimizer or ""
+    return {key: path for key, path in named.items() if ":" in path}
+
+
+def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
+    """The same of all of a setting: own modules by site, own optimizers and loss by key."""
+    of_training = _digests(training_parts(setting.training), "{}", folder)
+    return source_digests(setting.model.modules, folder) | of_training
 
 
 def probe_digests(own: Iterable[str], folder: Path) -> dict[str, Sources]:

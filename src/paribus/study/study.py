@@ -38,7 +38,12 @@ ALTERNATIVES = {"training.iterations": "training.tokens", "training.tokens": "tr
 
 ANY = "*"
 # Tables whose keys are not fields: cadences by probe, and an arm's dotted overrides.
-FREE = (("probes", "every"), ("arms", ANY, "set"))
+FREE = (
+    ("probes", "every"),
+    ("arms", ANY, "set"),
+    ("training", "optimizer", "options"),
+    ("training", "loss", "options"),
+)
 
 LEARNING_RATE = "training.optimizer.learning_rate"
 PRECISION = "training.precision"

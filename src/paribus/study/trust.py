@@ -12,17 +12,20 @@ from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.foreign import CODE_BYTES, read_bytes
+from paribus.study.own import training_parts
 from paribus.study.study import Study
 
 SHOWN = 4  # of the files and modules, in an error
 
 
 def custom_code(study: Study) -> tuple[str, ...]:
-    """Every import path of the user's own parts that `study` names: corpora, modules, probes."""
+    """Every import path of the user's own parts that `study` names: corpora, modules, optimizers,
+    losses and probes."""
     settings = [study.setting(arm) for arm in study.arms]
     corpora = [setting.data.corpus for setting in settings if ":" in setting.data.corpus]
     modules = [path for s in settings for path in s.model.modules.model_dump().values() if path]
-    return tuple(dict.fromkeys([*corpora, *modules, *study.probes.own]))
+    trained = [path for s in settings for path in training_parts(s.training).values()]
+    return tuple(dict.fromkeys([*corpora, *modules, *trained, *study.probes.own]))
 
 
 def require_trust(study: Study) -> None:

@@ -82,7 +82,7 @@ def parameter_groups(
     found.require_read({name for _, name in members})
 
     groups = []
-    for (at, optimizer), names in sorted(members.items(), key=lambda item: item[0][0]):
+    for (at, optimizer), names in sorted(members.items(), key=found.place):
         decayed = [name for name in names if is_decayed(uses[name], spec.decay)]
         others = [name for name in names if name not in decayed]
         own = [s.training.optimizer for s in settings]
@@ -135,6 +135,11 @@ class _Found:
 
     def rest(self, optimizer: Optimizer) -> Optimizer:
         return self._keep(find_optimizer(optimizer.rest, f"rest of '{optimizer.name}'", None))
+
+    def place(self, member: tuple[tuple[int, str], object]) -> tuple[int, bool]:
+        """By number; before what an optimizer leaves to another comes what it takes."""
+        number, name = member[0]
+        return number, name != self._of[number].name
 
     def options(self, number: int, name: str) -> Options:
         """Those of a group's optimizer; of what it leaves to another, that one's own.

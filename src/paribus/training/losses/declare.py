@@ -71,7 +71,13 @@ class TrainingLoss:
 
     def __call__(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
         """[R, B, T]. Raises ParibusError where the loss gives another shape."""
-        values = self.declared.measure(logits_RBTV, targets_RBT, self.options)
+        try:
+            values = self.declared.measure(logits_RBTV, targets_RBT, self.options)
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            raise ParibusError(
+                f"loss '{self.declared.name}' failed: {type(error).__name__}: {error}; it is "
+                "called with logits [R, B, T, V], targets [R, B, T] and its options"
+            ) from error
         if not isinstance(values, Tensor) or values.shape != targets_RBT.shape:
             found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ParibusError(

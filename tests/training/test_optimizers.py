@@ -1,0 +1,213 @@
+"""Optimizers against PyTorch's own, closed forms and a plain reading of the papers.
+
+Each is compared over several steps, alone and for three replicas with learning rates of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from paribus.declared import declared
+from paribus.model import Rows
+from paribus.training.groups import ParameterGroup
+from paribus.training.optimizers import Optimizer, find_optimizer
+from paribus.training.optimizers.adamw import _correction, corrections
+from paribus.training.optimizers.muon import A, B, C, orthogonalised
+from paribus.training.parts import part_options
+from paribus.training.replicas.update import StackedOptimizer
+
+STEPS = 8
+DECAY = 0.3
+# Two decayed matrices of one shape, one of another, and a bias that is not decayed.
+SHAPES = {"a": (6, 4), "b": (6, 4), "c": (3, 8), "bias": (5,)}
+OPTIMIZERS = declared("paribus.training.optimizers", Optimizer)
+alone_and_stacked = pytest.mark.parametrize("R", [1, 3])
+
+
+def numbers(R: int, seed: int, scale: float = 1.0) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: scale * torch.randn(R, *shape, generator=generator) for name, shape in SHAPES.items()
+    }
+
+
+def group(name: str, names: Sequence[str], rates: Sequence[float], **options: Any) -> Any:
+    found = find_optimizer(name, "here", None)
+    return ParameterGroup(
+        found,
+        part_options(found.options, options, "options", name),
+        tuple(names),
+        sum(n != "bias" for n in names),
+        (1.0,) * len(rates),
+        (DECAY,) * len(rates),
+    )
+
+
+def ours(groups: list[ParameterGroup], rates: Sequence[float]) -> tuple[Rows, StackedOptimizer]:
+    """Weights after STEPS steps."""
+    R = len(rates)
+    weights = Rows.of(numbers(R, 0))
+    stacked = StackedOptimizer(groups, weights)
+    for t in range(STEPS):
+        grads = Rows.of(numbers(R, 1 + t)).flat
+        stacked.update(grads, torch.tensor(rates)[:, None], torch.tensor(t))
+    return weights, stacked
+
+
+def theirs(make: Callable[..., torch.optim.Optimizer], rates: Sequence[float]) -> dict[str, Tensor]:
+    """The same by PyTorch, one replica after the other; the bias is not decayed."""
+    trained = []
+    for r, rate in enumerate(rates):
+        named = {n: x[r].clone().requires_grad_() for n, x in numbers(len(rates), 0).items()}
+        bias = named["bias"]
+        matrices = [x for n, x in named.items() if n != "bias"]
+        optimizer = make(
+            [{"params": matrices}, {"params": [bias], "weight_decay": 0.0}],
+            lr=rate,
+            weight_decay=DECAY,
+        )
+        for t in range(STEPS):
+            for name, grad in numbers(len(rates), 1 + t).items():
+                named[name].grad = grad[r].clone()
+            optimizer.step()
+        trained.append(named)
+    return {n: torch.stack([one[n].detach() for one in trained]) for n in SHAPES}
+
+
+RATES = {1: [0.02], 3: [0.01, 0.02, 0.05]}
+
+
+@alone_and_stacked
+def test_adamw_is_pytorch_s(R: int) -> None:
+    options = {"betas": (0.8, 0.95), "eps": 1e-6}
+    found, _ = ours([group("adamw", list(SHAPES), RATES[R], **options)], RATES[R])
+    expected = theirs(lambda *a, **k: torch.optim.AdamW(*a, **k, **options), RATES[R])
+    for name, values in expected.items():
+        torch.testing.assert_close(found[name], values, rtol=1e-6, atol=1e-6)
+
+
+@alone_and_stacked
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
+def test_sgd_is_pytorch_s(R: int, momentum: float, nesterov: bool) -> None:
+    options = {"momentum": momentum, "nesterov": nesterov}
+    found, _ = ours([group("sgd", list(SHAPES), RATES[R], **options)], RATES[R])
+    expected = theirs(lambda *a, **k: torch.optim.SGD(*a, **k, **options), RATES[R])
+    for name, values in expected.items():
+        torch.testing.assert_close(found[name], values, rtol=1e-6, atol=1e-6)
+
+
+@alone_and_stacked
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("adjust_lr", ["original", "match_rms_adamw"])
+def test_muon_is_pytorch_s(R: int, nesterov: bool, adjust_lr: str) -> None:
+    """In bfloat16, in which batched products may round otherwise: by a few units of 2^-8."""
+    names = ["a", "b", "c"]
+    options = {"momentum": 0.9, "nesterov": nesterov, "adjust_lr": adjust_lr}
+    groups = [group("muon", names, RATES[R], **options), group("adamw", ["bias"], RATES[R])]
+    found, stacked = ours(groups, RATES[R])
+    assert {slot: list(rows) for slot, rows in stacked.slots.items()} == {
+        "momentum_buffer": names,
+        "exp_avg": ["bias"],
+        "exp_avg_sq": ["bias"],
+    }
+    expected = []
+    for r, rate in enumerate(RATES[R]):
+        named = {n: numbers(R, 0)[n][r].clone().requires_grad_() for n in names}
+        optimizer = torch.optim.Muon(
+            named.values(),
+            lr=rate,
+            weight_decay=DECAY,
+            momentum=0.9,
+            nesterov=nesterov,
+            adjust_lr_fn=adjust_lr,
+        )
+        for t in range(STEPS):
+            for name, grad in numbers(R, 1 + t).items():
+                if name in named:
+                    named[name].grad = grad[r].clone()
+            optimizer.step()
+        expected.append(named)
+    for name in names:
+        values = torch.stack([one[name].detach() for one in expected])
+        step = max(RATES[R]) * 2
+        torch.testing.assert_close(found[name], values, rtol=0, atol=STEPS * step * 2**-8)
+        assert (found[name] - numbers(R, 0)[name]).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (3, 8), (8, 3)])
+def test_newton_schulz_is_its_polynomial_of_the_singular_values(shape: tuple[int, int]) -> None:
+    """X -> a X + (b XX' + c (XX')^2) X acts on the singular values alone: closed form in float64.
+
+    The rows of a batch do not meet, whatever their number of matrices.
+    """
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(2, 3, *shape, generator=generator)
+    u, s, v = torch.linalg.svd(x.double(), full_matrices=False)
+    s = s / s.square().sum(dim=-1, keepdim=True).sqrt()
+    for _ in range(5):
+        s = A * s + B * s**3 + C * s**5
+    expected = u @ torch.diag_embed(s) @ v
+    torch.testing.assert_close(orthogonalised(x, 5).double(), expected, rtol=0, atol=2e-4)
+    assert s.max() < 1.3
+    assert (orthogonalised(torch.zeros(1, 1, *shape), 5) == 0).all()  # of a frozen replica
+
+
+@alone_and_stacked
+def test_lion_is_the_paper_s_algorithm(R: int) -> None:
+    """Algorithm 2 of Chen et al. 2023, in float64 and NumPy."""
+    beta1, beta2 = 0.9, 0.98
+    found, _ = ours([group("lion", list(SHAPES), RATES[R], betas=(beta1, beta2))], RATES[R])
+    for name, start in numbers(R, 0).items():
+        for r, rate in enumerate(RATES[R]):
+            theta, m = start[r].double().numpy(), np.zeros(SHAPES[name])
+            decay = 0.0 if name == "bias" else DECAY
+            for t in range(STEPS):
+                g = numbers(R, 1 + t)[name][r].double().numpy()
+                c = beta1 * m + (1 - beta1) * g
+                theta = theta - rate * (np.sign(c) + decay * theta)
+                m = beta2 * m + (1 - beta2) * g
+            np.testing.assert_allclose(found[name][r], theta, rtol=1e-5, atol=1e-5)
+
+
+def test_bias_corrections_are_those_that_the_host_computed() -> None:
+    """Before, float64 on the host; now on the device, and the same bits of float32."""
+    steps = [*range(300), 1_000, 9_999, 100_000, 1_234_567]
+    for betas in ((0.9, 0.95), (0.9, 0.999), (0.8, 0.9999)):
+        for t in steps:
+            expected = (1 - np.array(betas) ** (t + 1)).astype(np.float32)
+            found = [_correction(beta, torch.tensor(t)).item() for beta in betas]
+            assert found == expected.tolist()
+    options = part_options(OPTIMIZERS["adamw"].options, {"betas": (0.9, 0.95)}, "", "")
+    assert corrections(options, 1) == {  # type: ignore[arg-type]
+        "exp_avg": pytest.approx(0.19),
+        "exp_avg_sq": pytest.approx(0.0975),
+    }
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_replica_without_a_rate_stays_and_rows_do_not_meet(name: str) -> None:
+    """What is not finite in the slots of one replica changes no bit of its neighbours."""
+    names = ["a", "b", "c"] if OPTIMIZERS[name].matrices else list(SHAPES)
+    rates = [0.0, 0.02, 0.01]
+
+    def trained(wild: bool) -> Rows:
+        weights = Rows.of({n: x for n, x in numbers(3, 0).items() if n in names})
+        stacked = StackedOptimizer([group(name, names, rates)], weights)
+        for t in range(4):
+            grads = Rows.of({n: x for n, x in numbers(3, 1 + t).items() if n in names}).flat
+            grads[0] = 0.0  # as the trainer gives them
+            stacked.update(grads, torch.tensor(rates)[:, None], torch.tensor(t))
+            for rows in stacked.slots.values() if wild else ():
+                rows.flat[0] = torch.nan
+        return weights
+
+    calm, wild = trained(wild=False), trained(wild=True)
+    assert torch.equal(calm.flat[1:], wild.flat[1:])
+    for n, rows in calm.items():
+        assert torch.equal(rows[0], numbers(3, 0)[n][0])

@@ -1,0 +1,413 @@
+"""Optimizers, parameter groups, losses and micro-batches as a study names them, in a trainer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from paribus.data import Dataset, load_dataset
+from paribus.declared import declared
+from paribus.errors import ParibusError
+from paribus.execution.dry_run import dry_run
+from paribus.probes import shipped_probes
+from paribus.study import Study, own_digests
+from paribus.study.spec import Loss as LossSpec
+from paribus.study.trust import custom_code
+from paribus.training import COLUMNS, Loss, Optimizer, Trainer
+from paribus.training.losses import find_loss
+
+Maker = Callable[..., Study]
+OPTIMIZERS = declared("paribus.training.optimizers", Optimizer)
+LOSSES = declared("paribus.training.losses", Loss)
+each_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
+PROBES = list(shipped_probes().values())
+LOSS = list(COLUMNS).index("train_loss")
+OPTIMIZER = "training.optimizer"
+
+OWN = """
+from typing import Annotated
+from pydantic import Field
+import torch
+import torch.nn.functional as F
+from paribus.training import Options, loss, optimizer
+
+class Beta(Options):
+    beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
+
+@optimizer("signum", slots=("momentum_buffer",), options=Beta)
+def signum(update):
+    momentum = update.slots["momentum_buffer"].lerp_(update.gradients, 1 - update.options.beta)
+    update.weights.sub_(update.rates * momentum.sign())
+
+@optimizer("gives")
+def gives(update):
+    return update.weights - update.rates * update.gradients
+
+@optimizer("two")
+def two(weights, gradients):
+    pass
+
+@optimizer("wide", slots=("kept",))
+def wide(update):
+    update.slots["kept"].add_(torch.ones(7))
+
+@optimizer("replaces", slots=("kept",))
+def replaces(update):
+    update.slots["kept"] = update.gradients
+
+class Power(Options):
+    gamma: float = 2.0
+
+@loss("focal", options=Power)
+def focal(logits, targets, options):
+    ce = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
+    return ((1 - (-ce).exp()) ** options.gamma * ce).view(targets.shape)
+
+@loss("summed")
+def summed(logits, targets, options):
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
+
+@loss("upset")
+def upset(logits, targets):
+    return targets.float()
+"""
+
+
+@pytest.fixture
+def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
+    def make(seeds: list[int], overrides: dict[str, Any], **options: Any) -> Trainer:
+        study = small_study({"training.iterations": 40} | overrides)
+        (study.folder / "ideas.py").write_text(OWN)
+        setting = study.setting("layernorm")
+        return Trainer(setting, seeds, small_dataset, folder=study.folder, **options)
+
+    return make
+
+
+def train(trainer: Trainer, steps: int) -> np.ndarray:
+    """[R, steps, C] what was measured."""
+    for _ in range(steps):
+        trainer.step()
+    return np.stack([trainer.state(r).measured for r in range(len(trainer.seeds))])
+
+
+@each_optimizer
+def test_it_declares_what_it_is(name: str) -> None:
+    one = OPTIMIZERS[name]
+    assert one.source and one.step.__doc__ and one.options.__doc__
+    assert one.options()  # every option has a default
+
+
+@each_optimizer
+def test_it_learns_alone_and_in_a_stack(name: str, trainer_of: Callable[..., Trainer]) -> None:
+    rate = {"sgd": 0.3}.get(name, 3e-3)
+    overrides = {f"{OPTIMIZER}.name": name, f"{OPTIMIZER}.learning_rate": rate}
+    together = train(trainer_of([1, 2, 3], overrides), 30)[:, :, LOSS]
+    assert (together[:, -5:].mean(axis=1) < together[:, 0] - 0.25).all()
+    alone = train(trainer_of([2], overrides), 10)[0, :, LOSS]
+    # The sign and the orthogonalisation enlarge what rounds otherwise in batched products.
+    np.testing.assert_allclose(together[1, :10], alone, rtol=0, atol=1e-2)
+
+
+@each_optimizer
+def test_a_replica_that_diverges_changes_no_bit_of_its_neighbours(
+    name: str, trainer_of: Callable[..., Trainer]
+) -> None:
+    overrides = {f"{OPTIMIZER}.name": name}
+    healthy, struck = trainer_of([1, 2, 3], overrides), trainer_of([1, 2, 3], overrides)
+    train(healthy, 5), train(struck, 2)
+    with torch.no_grad():
+        struck.replicas.weights.flat[1, 5] = torch.nan
+    frozen = struck.parameters(1)
+    train(struck, 3)
+    for r in (0, 2):
+        ours, theirs = struck.state(r), healthy.state(r)
+        for array, values in theirs.arrays.items():
+            assert ours.arrays[array].tobytes() == values.tobytes(), array
+    assert struck.state(1).diverged_at == 2
+    for parameter, values in struck.parameters(1).items():
+        np.testing.assert_array_equal(values, frozen[parameter])
+
+
+@each_optimizer
+def test_it_goes_on_from_its_slots_by_name(name: str, trainer_of: Callable[..., Trainer]) -> None:
+    overrides = {f"{OPTIMIZER}.name": name}
+    straight, before, after = (trainer_of([1, 2], overrides) for _ in range(3))
+    train(straight, 6), train(before, 3)
+    states = [before.state(r) for r in range(2)]
+    kinds = {array.partition("/")[0] for array in states[0].arrays}
+    slots = {s for one in before.replicas.optimizer_record for s in one["slots"]}
+    assert kinds == {"weights", "measured"} | slots
+    after.restore(states)
+    train(after, 3)
+    for r in range(2):
+        for array, values in straight.state(r).arrays.items():
+            assert after.state(r).arrays[array].tobytes() == values.tobytes(), array
+
+
+@each_optimizer
+def test_its_steps_ask_for_no_number_on_the_device(
+    name: str, trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the device "meta" no tensor has values."""
+    monkeypatch.setattr("paribus.training.measured.BLOCK", 100)
+    overrides = {f"{OPTIMIZER}.name": name, "training.loss.z_loss": 1e-3, "training.micro_batch": 2}
+    trainer = trainer_of([1, 2], overrides, device="meta", probes=PROBES)
+    for _ in range(3):
+        trainer.step()
+
+
+@each_optimizer
+def test_its_slots_are_probed(name: str, trainer_of: Callable[..., Trainer]) -> None:
+    trainer = trainer_of([1], {f"{OPTIMIZER}.name": name}, probes=PROBES)
+    values = train(trainer, 1)[0, 0, len(COLUMNS) :]
+    seen = {
+        column.part.split(" ")[0]
+        for column, value in zip(trainer.probe_columns, values, strict=True)
+        if column.probe == "optimizer_slots" and value > 0
+    }
+    assert seen == set(trainer.replicas.slots)
+
+
+def test_muon_has_the_matrices_between_embedding_and_head(
+    trainer_of: Callable[..., Trainer],
+) -> None:
+    trainer = trainer_of([1], {f"{OPTIMIZER}.name": "muon"})
+    slots = trainer.replicas.slots
+    matrices = {n for n, x in trainer.parameters(0).items() if x.ndim == 2 and "embedding" not in n}
+    assert set(slots["momentum_buffer"]) == matrices
+    assert len(matrices) == 2 * 4
+    assert set(slots["exp_avg"]) == trainer.parameters(0).keys() - matrices
+    muon, adamw = trainer.replicas.optimizer_record
+    assert muon["options"]["ns_steps"] == 5 and adamw["options"]["eps"] == 1e-8
+    assert muon["parameters"] + adamw["parameters"] == sum(
+        x.size for x in trainer.parameters(0).values()
+    )
+
+
+def test_groups_have_rates_decays_and_optimizers_of_their_own(
+    trainer_of: Callable[..., Trainer],
+) -> None:
+    """Each group trains its parameters as a trainer that gives them to all parameters does.
+
+    One step is compared: in later ones, gradients depend on all parameters.
+    """
+    groups = [
+        {"match": "embedding.positions.*", "learning_rate_factor": 0.0},
+        {"match": "blocks.0.mlp.*", "learning_rate": 0.01, "weight_decay": 0.5},
+        {"match": "blocks.1.attention.*", "optimizer": "lion", "options": {"betas": [0.5, 0.9]}},
+    ]
+    base = {f"{OPTIMIZER}.learning_rate": 0.002}
+    found = trainer_of([1, 2], base | {f"{OPTIMIZER}.groups": groups})
+    start = found.parameters(1)
+    found.step()
+    lion = {f"{OPTIMIZER}.name": "lion", f"{OPTIMIZER}.options": {"betas": [0.5, 0.9]}}
+    others = {
+        "blocks.0.mlp.": {f"{OPTIMIZER}.learning_rate": 0.01, f"{OPTIMIZER}.weight_decay": 0.5},
+        "blocks.1.attention.": lion,
+        "": {},
+    }
+    expected = {}
+    for prefix, overrides in others.items():
+        other = trainer_of([1, 2], base | overrides)
+        other.step()
+        expected[prefix] = other.parameters(1)
+    for name, values in found.parameters(1).items():
+        if name.startswith("embedding.positions."):
+            np.testing.assert_array_equal(values, start[name])
+            continue
+        prefix = next(p for p in others if name.startswith(p))
+        np.testing.assert_allclose(values, expected[prefix][name], rtol=1e-6, atol=1e-8)
+
+
+BAD = [
+    ({"name": "adamv"}, "no optimizer 'adamv': did you mean 'adamw'.*paribus/training/optimizers/"),
+    ({"name": "muon", "options": {"ns_step": 3}}, "'ns_step': did you mean 'ns_steps'"),
+    ({"name": "muon", "options": {"ns_steps": 0}}, "ns_steps = 0 must be greater than"),
+    ({"name": "sgd", "options": {"momentum": 0.0, "nesterov": True}}, "needs a momentum above 0"),
+    ({"name": "lion", "betas": [0.9, 0.98]}, "betas is AdamW's"),
+    ({"groups": [{"match": "blocks.*.mpl.*", "learning_rate_factor": 2.0}]}, "is left for"),
+    ({"groups": [{"match": "*.bias", "optimizer": "muon"}]}, "'muon' is not for '.*bias'"),
+    ({"groups": [{"match": "*", "optimizer": "lyon"}]}, r"groups\[0\].optimizer.*mean 'lion'"),
+    ({"groups": [{"match": "*", "options": {"beta": 1}}]}, r"groups\[0\].options of 'adamw'"),
+    ({"name": "ideas.py:signun"}, "no optimizer of that name: did you mean 'signum'"),
+    ({"name": "ideas.py:signum", "options": {"bete": 0.5}}, "did you mean 'beta'"),
+    ({"name": "ideas.py:gives"}, "'gives' gave Tensor; it writes to update.weights"),
+    ({"name": "ideas.py:two"}, "'two' failed on weights of shape .*TypeError"),
+    ({"name": "ideas.py:wide"}, "'wide' failed on weights of shape .*size of tensor"),
+    ({"name": "ideas.py:replaces"}, "'replaces' failed .*does not support item assignment"),
+]
+
+
+def tried(study: Study) -> str:
+    """What the dry run, which goes before every run, says of the study."""
+    (study.folder / "ideas.py").write_text(OWN)
+    dataset = load_dataset(study.data, study.folder)
+    with pytest.raises(ParibusError) as caught:
+        dry_run(study, "baseline", dataset, torch.device("cpu"), 1)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("options", "words"), BAD)
+def test_a_bad_optimizer_is_named_by_the_dry_run(
+    options: dict[str, Any], words: str, small_study: Maker
+) -> None:
+    said = tried(small_study({f"{OPTIMIZER}.{key}": value for key, value in options.items()}))
+    assert re.search(words, said), said
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": "cross_entrop"}, "no loss 'cross_entrop': did you mean 'cross_entropy'"),
+        ({"name": "ideas.py:vocal"}, "no loss of that name: did you mean 'focal'"),
+        ({"name": "ideas.py:focal", "z_loss": 0.1}, "training.loss.z_loss is not read by"),
+        ({"name": "ideas.py:focal", "options": {"gama": 1.0}}, "did you mean 'gamma'"),
+        ({"options": {"smoothing": 0.1}}, "'smoothing': did you mean 'label_smoothing'"),
+        ({"name": "ideas.py:summed"}, r"loss 'summed' gave \(\), and must give .*\(1, \d, 16\)"),
+        ({"name": "ideas.py:upset"}, "loss 'upset' failed: TypeError"),
+    ],
+)
+def test_a_bad_loss_is_named_by_the_dry_run(
+    options: dict[str, Any], words: str, small_study: Maker
+) -> None:
+    said = tried(small_study({f"training.loss.{key}": value for key, value in options.items()}))
+    assert re.search(words, said), said
+
+
+def test_options_may_be_set_one_by_one(small_study: Maker) -> None:
+    study = small_study({f"{OPTIMIZER}.name": "muon", f"{OPTIMIZER}.options.ns_steps": 3})
+    assert study.training.optimizer.options == {"ns_steps": 3}
+    with pytest.raises(ParibusError, match="learning_rat"):
+        small_study({f"{OPTIMIZER}.learning_rat": 1.0})
+    with pytest.raises(ParibusError, match="micro_batch = 3 does not divide batch_size = 4"):
+        small_study({"training.micro_batch": 3})
+
+
+def test_an_own_optimizer_trains(trainer_of: Callable[..., Trainer]) -> None:
+    """Signum with beta = 0 is Lion without momentum: the sign of the gradient."""
+    own = {f"{OPTIMIZER}.name": "ideas.py:signum", f"{OPTIMIZER}.options": {"beta": 0.0}}
+    lion = {f"{OPTIMIZER}.name": "lion", f"{OPTIMIZER}.options": {"betas": [0.0, 0.0]}}
+    first, second = trainer_of([1, 2], own), trainer_of([1, 2], lion)
+    np.testing.assert_array_equal(train(first, 4), train(second, 4))
+    assert "momentum_buffer/final_norm.weight" in first.state(0).arrays
+
+
+@pytest.mark.parametrize("R", [1, 3])
+def test_parts_of_a_batch_are_the_batch(R: int, trainer_of: Callable[..., Trainer]) -> None:
+    """With dropout, every probe, and in parts of one, two and all windows.
+
+    Sums of float32 in another order: 1e-5 relative after 6 steps.
+    """
+    seeds = list(range(1, R + 1))
+    overrides = {"training.dropout": 0.2, "training.loss.z_loss": 1e-3}
+    probes = [probe.at(1) for probe in PROBES]
+    whole = trainer_of(seeds, overrides, probes=probes)
+    expected = train(whole, 6)
+    for size in (1, 2, 4):
+        parts = trainer_of(seeds, overrides | {"training.micro_batch": size}, probes=probes)
+        np.testing.assert_allclose(train(parts, 6), expected, rtol=1e-4, atol=1e-6)
+        assert parts.batch_digests == whole.batch_digests
+        if size == 4:
+            np.testing.assert_array_equal(train(parts, 0), expected)
+        for name, values in parts.parameters(0).items():
+            np.testing.assert_allclose(values, whole.parameters(0)[name], rtol=0, atol=1e-5)
+
+
+def logits_and_targets() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    logits = 3 * torch.randn(2, 3, 4, 7, generator=generator)
+    return logits, torch.randint(0, 7, (2, 3, 4), generator=generator)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("z_loss", [0.0, 1e-2])
+def test_cross_entropy_is_its_definition(label_smoothing: float, z_loss: float) -> None:
+    logits, targets = logits_and_targets()
+    found = find_loss(LossSpec(label_smoothing=label_smoothing, z_loss=z_loss), None)
+    assert found.is_plain == (not label_smoothing and not z_loss)
+    z = logits.double().numpy()
+    log_partition = np.log(np.exp(z).sum(axis=-1))
+    log_p = z - log_partition[..., None]
+    smoothed = (1 - label_smoothing) * np.eye(7)[targets.numpy()] + label_smoothing / 7
+    expected = -(smoothed * log_p).sum(axis=-1) + z_loss * log_partition**2
+    np.testing.assert_allclose(found(logits, targets), expected, rtol=2e-6)
+    theirs = F.cross_entropy(
+        logits.flatten(0, 2), targets.flatten(), label_smoothing=label_smoothing
+    )
+    assert found(logits, targets).mean() - z_loss * np.mean(log_partition**2) == pytest.approx(
+        theirs.item(), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"training.loss.label_smoothing": 0.1},
+        {"training.loss.z_loss": 0.01},
+        {"training.loss.name": "ideas.py:focal", "training.loss.options": {"gamma": 1.0}},
+    ],
+)
+@pytest.mark.parametrize("R", [1, 2])
+def test_the_objective_is_learned_from_and_cross_entropy_recorded_beside_it(
+    overrides: dict[str, Any], R: int, trainer_of: Callable[..., Trainer]
+) -> None:
+    seeds = list(range(1, R + 1))
+    plain, other = trainer_of(seeds, {}), trainer_of(seeds, overrides)
+    assert list(plain.columns) == list(COLUMNS)
+    assert list(other.columns) == [*COLUMNS, "train_objective"]
+    expected, found = train(plain, 4), train(other, 4)
+    objective = found[:, :, list(other.columns).index("train_objective")]
+    # The first step is from equal weights: the same cross-entropy, another objective.
+    np.testing.assert_array_equal(found[:, 0, LOSS], expected[:, 0, LOSS])
+    assert (objective[:, 0] != found[:, 0, LOSS]).all()
+    assert (found[:, 3, LOSS] != expected[:, 3, LOSS]).all()
+
+
+def test_the_gradient_is_that_of_the_objective(trainer_of: Callable[..., Trainer]) -> None:
+    """Gradient norm of the first step by PyTorch alone."""
+    trainer = trainer_of([1], {"training.loss.label_smoothing": 0.3, "training.loss.z_loss": 0.1})
+    inputs = trainer._feed.at(0)
+    windows = inputs.windows[0].long()
+    model = trainer.replicas.model
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(trainer.replicas.weights[name][0])
+    logits = model(windows[:, :-1]).flatten(0, 1)
+    objective = F.cross_entropy(logits, windows[:, 1:].flatten(), label_smoothing=0.3)
+    objective = objective + 0.1 * logits.logsumexp(dim=-1).square().mean()
+    objective.backward()
+    squares = [p.grad.square().sum() for p in model.parameters() if p.grad is not None]
+    found = train(trainer, 1)[0, 0]
+    assert found[list(COLUMNS).index("grad_norm")] == pytest.approx(
+        torch.stack(squares).sum().sqrt().item(), rel=1e-4
+    )
+    assert found[list(trainer.columns).index("train_objective")] == pytest.approx(
+        objective.item(), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_declares_what_it_is(name: str) -> None:
+    assert LOSSES[name].source and LOSSES[name].measure.__doc__
+
+
+def test_the_source_of_own_parts_is_recorded_and_needs_trust(small_study: Maker) -> None:
+    groups = [{"match": "embedding.*", "optimizer": "ideas.py:signum"}]
+    own = {"training.loss.name": "ideas.py:focal", f"{OPTIMIZER}.groups": groups}
+    study = small_study(own)
+    (study.folder / "ideas.py").write_text(OWN)
+    assert custom_code(study) == ("ideas.py:focal", "ideas.py:signum")
+    keys = {"training.loss.name", f"{OPTIMIZER}.groups.0"}
+    before = own_digests(study.setting("baseline"), study.folder)
+    assert before.keys() == keys
+    (study.folder / "ideas.py").write_text(OWN.replace("gamma: float = 2.0", "gamma: float = 3.0"))
+    after = own_digests(study.setting("baseline"), study.folder)
+    differing = {key for key in keys if before[key] != after[key]}
+    assert "training.loss.name" in differing
