@@ -10,28 +10,26 @@ import hashlib
 
 import numpy as np
 
+from paribus.data.order import Windows
 from paribus.data.tokens import Tokens, windows
-from paribus.streams import stream
 
 FIRST_DIGEST = hashlib.sha256(b"paribus batches").hexdigest()
 
 
-def window_starts(n_tokens: int, seed: int, t: int, batch_size: int, seq_len: int) -> np.ndarray:
-    """Where the windows of batch `t` of `seed` start: [batch_size] positions, int64.
-
-    Uniformly and with replacement among all starts that leave room for a window of
-    seq_len + 1 tokens (as in nanoGPT).
-    """
-    return stream(seed, "batches", position=t).integers(n_tokens - seq_len, size=batch_size)
-
-
-def batch(tokens: Tokens, seed: int, t: int, batch_size: int, seq_len: int) -> np.ndarray:
+def batch(
+    tokens: Tokens,
+    seed: int,
+    t: int,
+    batch_size: int,
+    seq_len: int,
+    order: Windows | None = None,
+) -> np.ndarray:
     """Batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
 
-    Windows start anywhere in `tokens`, as `window_starts` draws them. Inputs are `[:, :-1]` and
-    targets `[:, 1:]`.
+    Windows start as `order` has it: by default uniformly and with replacement anywhere in `tokens`
+    (as in nanoGPT). Inputs are `[:, :-1]` and targets `[:, 1:]`.
     """
-    starts = window_starts(len(tokens), seed, t, batch_size, seq_len)
+    starts = (order or Windows(len(tokens), seq_len)).starts(seed, t, batch_size)
     return windows(tokens, starts, seq_len + 1).astype(np.int64)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paribus.data.batches import window_starts
+from paribus.data.order import Windows
 from paribus.data.token_classes import TOKEN_CLASSES
 from paribus.data.tokens import CHUNK_TOKENS, Tokens, chunks
 
@@ -45,16 +45,18 @@ def consumption(
     iterations: int,
     batch_size: int,
     seq_len: int,
+    windows: Windows | None = None,
 ) -> Consumption:
     """What `iterations` batches of `seed` take from the training `tokens` [n_train].
 
-    `classes` [V] is the class of every token id, from `token_classes`. A pure function of its
+    `classes` [V] is the class of every token id, from `token_classes`; `windows` are those of the
+    dataset, by default drawn from anywhere. A pure function of its
     arguments, equal for every arm of a seed. A trial that diverged consumed all its batches too.
     Memory grows with the windows that were drawn, not with the text; text that no window touches is
     not read.
     """
-    n, steps = len(tokens), range(iterations)
-    drawn = [window_starts(n, seed, t, batch_size, seq_len) for t in steps]
+    n, order = len(tokens), windows or Windows(len(tokens), seq_len)
+    drawn = [order.starts(seed, t, batch_size) for t in range(iterations)]
     starts = np.sort(np.concatenate(drawn)) if drawn else np.zeros(0, np.int64)
     by_token = np.zeros(len(classes), np.int64)
     times_seen = np.zeros(1, np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from paribus.data import cache
-from paribus.data.shards import whole_digest
+from paribus.data.order import Windows, document_places
+from paribus.data.shards import sharded, whole_digest
 from paribus.data.source import Source, tokenized
 from paribus.data.token_classes import token_classes
 from paribus.data.tokenizer import Tokenizer, tokenizer_of
@@ -29,6 +30,7 @@ class Dataset:
         train: [n_train] token ids, the first part of the text: an array, or shards of the cache.
         validation: [n_validation] token ids, the rest; the same.
         tokenizer: what made them.
+        windows: where training windows begin, and in which order they come.
         n_documents: documents in the corpus.
         digests: SHA-256 of corpus, vocabulary (or the tokenizer's file), train and validation, in
             this order.
@@ -37,6 +39,7 @@ class Dataset:
     train: Tokens
     validation: Tokens
     tokenizer: Tokenizer
+    windows: Windows
     n_documents: int
     digests: dict[str, str]
 
@@ -87,7 +90,24 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
         "train": part_digest(train),
         "validation": part_digest(validation),
     }
-    return Dataset(train, validation, tokenizer, found.n_documents, digests)
+    windows = windows_of(train, tokenizer.end_of_document, data, digests["train"])
+    return Dataset(train, validation, tokenizer, windows, found.n_documents, digests)
+
+
+def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) -> Windows:
+    """The windows of the training text `train`, whose digest is `train_digest`."""
+    places: Tokens | None = None
+    if data.pack == "documents":
+
+        def make() -> Iterator[np.ndarray]:
+            return document_places(train, end, data.seq_len)
+
+        if isinstance(train, ShardedTokens):
+            about = {"places in": train_digest, "seq_len": data.seq_len, "end": end}
+            places = sharded(about, make, np.dtype("<u8"))
+        else:
+            places = np.concatenate(list(make()))
+    return Windows(len(train), data.seq_len, data.order, places)
 
 
 def corpus_digest(documents: Sequence[str]) -> str:

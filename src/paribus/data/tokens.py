@@ -129,8 +129,8 @@ def part(tokens: Tokens, start: int, stop: int) -> Tokens:
 
 
 def hash_ids(ids: np.ndarray) -> str:
-    """SHA-256 of token ids as 32-bit little-endian numbers, whatever type they are stored in."""
-    return hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest()
+    """SHA-256 of token ids as 32-bit little-endian numbers, in whatever narrower type they are."""
+    return hashlib.sha256(ids.astype("<u8" if ids.itemsize > 4 else "<u4").tobytes()).hexdigest()
 
 
 def combined(hashes: Sequence[str]) -> str:

@@ -55,7 +55,8 @@ def require_causal_training(
     """
     setting, R = stack.setting, len(stack.seeds)
     size, seq_len = setting.training.batch_size, setting.data.seq_len
-    windows = [batch(dataset.train, seed, stack.t, size, seq_len) for seed in stack.seeds]
+    order = dataset.windows
+    windows = [batch(dataset.train, seed, stack.t, size, seq_len, order) for seed in stack.seeds]
     tokens_BT = torch.from_numpy(np.concatenate(windows)[:, :-1].copy()).to(stack.device)
     calls = count()
 

@@ -201,6 +201,7 @@ def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:
         setting.iterations,
         setting.training.batch_size,
         setting.data.seq_len,
+        dataset.windows,
     )
     return {
         "token_classes": dict(zip(TOKEN_CLASSES, consumed.targets.tolist(), strict=True)),

@@ -187,8 +187,17 @@ class Facts:
         return (
             f": {data['train_tokens']:,} tokens for training and {of_text}, "
             f"{data['validation_tokens']:,} tokens, for validation{documents}, with a vocabulary "
-            f"of {data['vocab_size']:,}; the corpus has the digest {data['digests']['corpus'][:12]}"
+            f"of {data['vocab_size']:,}; training windows {self.windows}; the corpus has the "
+            f"digest {data['digests']['corpus'][:12]}"
         )
+
+    @property
+    def windows(self) -> str:
+        """Where training windows begin, and in which order they come."""
+        order, pack = self.data.get("order", "sampled"), self.data.get("pack", "stream")
+        orders = {"sampled": "are drawn with replacement", "epoch": "come once in every epoch"}
+        packs = {"stream": "anywhere in the text", "documents": "with a document where it fits"}
+        return f"{orders.get(order, f'“{order}”')} and begin {packs.get(pack, f'“{pack}”')}"
 
     @property
     def iterations(self) -> int:

@@ -52,6 +52,12 @@ class Data(Spec):
     """`character`, or the path of a byte-level BPE `tokenizer.json`, relative to the study file."""
     seq_len: SeqLen = 128
     """Tokens in a window, which is the context the model is trained with."""
+    order: Literal["sampled", "epoch"] = "sampled"
+    """`sampled` draws windows with replacement, as nanoGPT does; `epoch` takes each once before any
+    is taken again."""
+    pack: Literal["stream", "documents"] = "stream"
+    """`stream` lets windows begin anywhere; with `documents` they begin with a document, and one
+    that fits into a window is whole in some. Windows are full either way, so budgets are equal."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """The last part of the text, kept for validation."""
 

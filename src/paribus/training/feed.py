@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.data import FIRST_DIGEST, Tokens, batch, extend_digest
+from paribus.data import FIRST_DIGEST, Tokens, Windows, batch, extend_digest
 from paribus.streams import key
 from paribus.study import Setting
 from paribus.training.schedule import learning_rate
@@ -45,6 +45,7 @@ class Feed:
         seeds: one per replica.
         tokens: [n] the training text.
         dropouts: names of the dropout modules in use.
+        windows: which of its windows a step takes; by default any.
     """
 
     def __init__(
@@ -54,10 +55,12 @@ class Feed:
         tokens: Tokens,
         dropouts: Sequence[str],
         device: torch.device,
+        windows: Windows | None = None,
     ) -> None:
         self._settings = settings
         self._seeds = seeds
         self._tokens = tokens
+        self._windows = windows
         self._dropouts = dropouts
         self._device = device
         self.restart(0, [FIRST_DIGEST] * len(seeds))
@@ -87,7 +90,8 @@ class Feed:
         """The fields of `Inputs` for step t."""
         setting = self._settings[0]
         size, seq_len = setting.training.batch_size, setting.data.seq_len
-        windows = [batch(self._tokens, seed, t, size, seq_len) for seed in self._seeds]
+        order = self._windows
+        windows = [batch(self._tokens, seed, t, size, seq_len, order) for seed in self._seeds]
         pairs = zip(self._digests[-1], windows, strict=True)
         self._digests.append([extend_digest(digest, rows) for digest, rows in pairs])
         keys = [

@@ -123,7 +123,9 @@ class Trainer:
         self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
         dropouts = self.replicas.dropouts
-        self._feed = Feed(self.settings, self.seeds, dataset.train, dropouts, self.device)
+        self._feed = Feed(
+            self.settings, self.seeds, dataset.train, dropouts, self.device, dataset.windows
+        )
         self._graphs = Graphs(cuda_recorder() if self.device.type == "cuda" and graphs else None)
 
     def step(self) -> None:

@@ -1,0 +1,174 @@
+"""The order of windows: an epoch is a permutation, packing keeps the budget, nothing leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paribus.data import batch, consumption, load_dataset, source
+from paribus.data.order import Windows, document_places, permuted
+from paribus.errors import ParibusError
+from paribus.study import Data, Study
+from paribus.training import Trainer
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 16, 17, 100, 1000, 65_537])
+def test_an_epoch_visits_every_window_once(n: int) -> None:
+    for seed, epoch in ((0, 0), (1, 0), (1, 1)):
+        assert np.sort(permuted(np.arange(n), n, seed, epoch)).tolist() == list(range(n))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(1, 10**12), st.integers(0, 2**40), st.integers(0, 5))
+def test_no_two_places_of_a_vast_text_meet(n: int, seed: int, epoch: int) -> None:
+    places = np.unique(np.linspace(0, n - 1, 50).astype(np.int64))
+    found = permuted(places, n, seed, epoch)
+    assert len(np.unique(found)) == len(places)
+    assert found.min() >= 0 and found.max() < n
+    assert (permuted(places[::-1].copy(), n, seed, epoch) == found[::-1]).all()
+
+
+def test_epochs_are_not_one_another() -> None:
+    orders = [permuted(np.arange(500), 500, seed, e) for seed in range(10) for e in range(10)]
+    fixed = [(a == b).sum() for a in orders for b in orders if a is not b]
+    assert 0.5 < np.mean(fixed) < 1.5  # permutations that are independent agree in one place
+
+
+def test_places_are_taken_evenly() -> None:
+    """Where the first of 10 windows goes, over 2,000 seeds."""
+    found = np.array([permuted(np.array([0]), 10, seed, 0)[0] for seed in range(2000)])
+    chi_square = ((np.bincount(found, minlength=10) - 200) ** 2 / 200).sum()
+    assert chi_square < 27.9  # the 0.1% point of 9 degrees of freedom
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.integers(1, 20), st.integers(1, 300), st.integers(1, 7), st.integers(0, 9))
+def test_every_target_is_met_once_an_epoch(seq_len: int, more: int, size: int, seed: int) -> None:
+    n = seq_len + more
+    windows = Windows(n, seq_len, "epoch")
+    steps = -(-2 * len(windows) // size)
+    starts = np.concatenate([windows.starts(seed, t, size) for t in range(steps)])
+    for epoch in range(2):
+        of_epoch = starts[epoch * len(windows) : (epoch + 1) * len(windows)]
+        targets = (of_epoch[:, None] + 1 + np.arange(seq_len)).ravel()
+        assert np.sort(targets).tolist() == list(range(1, len(windows) * seq_len + 1))
+    assert windows.starts(seed, 3, size).tolist() == starts[3 * size : 4 * size].tolist() or (
+        steps < 4
+    )
+
+
+def test_sampled_windows_are_what_they_were() -> None:
+    tokens = np.arange(1000, dtype=np.uint16)
+    windows = Windows(1000, 16)
+    for t in range(20):
+        plain = batch(tokens, 3, t, 4, 16)
+        assert (plain == batch(tokens, 3, t, 4, 16, windows)).all()
+    assert windows.starts(3, 19, 4).tolist() == [160, 768, 724, 485]
+
+
+END = 0
+
+
+def text_of(lengths: list[int]) -> np.ndarray:
+    """Documents of so many tokens each, their ends included."""
+    return np.concatenate([[*range(1, n), END] for n in lengths]).astype(np.uint16)
+
+
+def test_documents_by_hand() -> None:
+    # At 0, 3, 5, 15, 18; 23 tokens.
+    tokens = text_of([3, 2, 10, 3, 5])
+    found = np.concatenate(list(document_places(tokens, END, 5)))
+    # From 0: the first two are whole. From 5: ten tokens, continued at 10. From 10: the end of the
+    # long one at 15. The fourth is whole in the window that begins with it, the last one ends it.
+    assert found.tolist() == [0, 5, 10, 15, 17]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.lists(st.integers(1, 30), min_size=2, max_size=30), st.integers(1, 12))
+def test_short_documents_are_whole_in_a_window(lengths: list[int], seq_len: int) -> None:
+    tokens = text_of(lengths)
+    if len(tokens) < seq_len + 1:
+        return
+    found = np.concatenate(list(document_places(tokens, END, seq_len))).astype(np.int64)
+    assert (np.diff(found) > 0).all()
+    assert found[-1] <= len(tokens) - seq_len - 1
+    edges = np.cumsum([0, *lengths])
+    for start, end in pairwise(edges.tolist()):
+        if end - start <= seq_len + 1:
+            whole = (found <= start) & (found + seq_len + 1 >= end)
+            assert whole.any(), (start, end, found)
+    covered = np.zeros(len(tokens), bool)
+    for start in found:
+        covered[start : start + seq_len + 1] = True
+    assert covered.all()
+    # No window but the last begins inside a document that would fit.
+    for start in found[:-1]:
+        document = np.searchsorted(edges, start, "right") - 1
+        assert start == edges[document] or lengths[document] > seq_len + 1
+
+
+@pytest.mark.parametrize("order", ["sampled", "epoch"])
+@pytest.mark.parametrize("pack", ["stream", "documents"])
+def test_the_budget_is_met_exactly(order: str, pack: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for i in range(40):
+        text = "".join(rng.choice(list("abc 12.\n"), size=int(rng.integers(3, 200))))
+        (tmp_path / f"{i:02}.txt").write_text(text)
+    data = Data(corpus="text", path=".", seq_len=16, order=order, pack=pack)
+    dataset = load_dataset(data, tmp_path)
+    used = consumption(dataset.train, dataset.token_classes, 5, 37, 3, 16, windows=dataset.windows)
+    assert used.targets.sum() == 37 * 3 * 16
+    assert (used.times_seen * np.arange(len(used.times_seen))).sum() == 37 * 3 * 16
+    seen = np.zeros(len(dataset.train), np.int64)
+    for t in range(37):
+        for start in dataset.windows.starts(5, t, 3):
+            seen[start + 1 : start + 17] += 1
+    assert used.times_seen.tolist() == np.bincount(seen).tolist()
+
+
+def test_places_of_a_large_text_lie_in_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(20):
+        (tmp_path / f"{i:02}.txt").write_text("abc " * (3 + 7 * i % 40))
+    data = Data(corpus="text", path=".", seq_len=16, order="epoch", pack="documents")
+    small = load_dataset(data, tmp_path)
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache"))
+    monkeypatch.setattr(source, "SMALL_BYTES", 0)
+    large = load_dataset(data, tmp_path)
+    assert large.windows.places is not None
+    assert not isinstance(large.windows.places, np.ndarray)
+    for t in range(9):
+        assert (small.windows.starts(1, t, 4) == large.windows.starts(1, t, 4)).all()
+    again = load_dataset(data, tmp_path).windows.places
+    assert again is not None and again[:].tolist() == large.windows.places[:].tolist()
+
+
+def test_one_document_cannot_be_packed_by_documents(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("abc " * 100)
+    data = Data(corpus="text", path="t", seq_len=16, pack="documents")
+    with pytest.raises(ParibusError, match="needs several documents, and the text is a single"):
+        load_dataset(data, tmp_path)
+
+
+def test_a_stack_trains_in_epochs(small_study: Callable[..., Study]) -> None:
+    study = small_study({"data.order": "epoch"})
+    dataset = load_dataset(study.data, study.folder)
+    digests = []
+    for _ in range(2):
+        stack = Trainer(study.setting("baseline"), [1, 2], dataset)
+        for _ in range(3):
+            stack.step()
+        digests.append([stack.state(r).batch_digest for r in range(2)])
+    assert digests[0] == digests[1]
+    sampled = load_dataset(study.data.model_copy(update={"order": "sampled"}), study.folder)
+    other = Trainer(small_study().setting("baseline"), [1], sampled)
+    for _ in range(3):
+        other.step()
+    assert other.state(0).batch_digest != digests[0][0]
