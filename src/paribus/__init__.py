@@ -14,8 +14,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paribus.analysis import analyse, calibrate, detectable
-    from paribus.decision import decide
+    from paribus.analysis import analyse, detectable
+    from paribus.decision import calibrate, decide
     from paribus.errors import ParibusError
     from paribus.execution import bench, estimate, evaluate, register, run
     from paribus.export import export_trial
@@ -31,7 +31,7 @@ _HOMES = {
     "Study": "paribus.study",
     "analyse": "paribus.analysis",
     "bench": "paribus.execution",
-    "calibrate": "paribus.analysis",
+    "calibrate": "paribus.decision",
     "decide": "paribus.decision",
     "detectable": "paribus.analysis",
     "estimate": "paribus.execution",

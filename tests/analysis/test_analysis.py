@@ -9,11 +9,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from paribus.analysis import analyse, calibrate, detectable
+from paribus.analysis import analyse, detectable
 from paribus.errors import ParibusError
 from paribus.results import Results
 from paribus.statistics import holm, minimum_detectable_effect, paired_contrast
-from paribus.study import Study, null_study
+from paribus.study import Study
 
 Study_, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5]
@@ -211,45 +211,6 @@ def test_a_plan_takes_its_spread_from_a_pilot(small_study: Study_, fabricate: Fa
             detectable(study, sd=nonsense)
     with pytest.raises(ParibusError, match="1 seed"):
         detectable(small_study(seeds=[1]), sd=0.1)
-
-
-def test_a_null_study_differs_in_luck_alone(small_study: Study_, fabricate: Fabricate) -> None:
-    study = small_study(seeds=SEEDS)
-    nulls = null_study(study, 40)
-    assert nulls.differences("again") == {"model.init.salt": (0, 1)}
-    assert len(nulls.seeds) == 200
-    rng = np.random.default_rng(0)
-    noise = {key: rng.normal(2.5, 0.02) for key in nulls.trials}
-    calibration = calibrate(fabricate(nulls, lambda arm, seed: noise[arm, seed]), pairs=5)
-    rates = {rate.name: rate for rate in calibration.rates}
-    assert len(calibration.p_values) == 40
-    assert rates["false positives, as registered"].count == sum(
-        p <= 0.05 for p in calibration.p_values
-    )
-    assert rates["false positives, as registered"].interval.low <= 0.05
-    assert rates["coverage, t interval"].rate == 1 - rates["false positives, paired t"].rate
-    with pytest.raises(ParibusError, match="replicates = 0"):
-        null_study(study, 0)
-
-
-def test_a_null_study_of_an_odd_one(small_study: Study_) -> None:
-    hot = {"training.optimizer.learning_rate": 1e-2}
-    study = small_study(
-        baseline="again",
-        arms={"again": {"set": hot}, "cold": {"set": {"training.optimizer.learning_rate": 1e-4}}},
-        sweeps={"s": {"arms": ["again", "cold"]}},
-    )
-    nulls = null_study(study, 2)
-    assert list(nulls.arms) == ["baseline", "again"]
-    assert nulls.setting("baseline") == study.setting("again")
-
-
-def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: Fabricate) -> None:
-    nulls = null_study(small_study(), 3)
-    results = fabricate(nulls, lambda arm, seed: 2.0 + seed / 7, skip=[("again", 4)])
-    calibration = calibrate(results, pairs=2)
-    assert calibration.skipped == 1
-    assert len(calibration.p_values) == 2
 
 
 def test_sensitivity_to_the_learning_rate_is_paired_by_seed(

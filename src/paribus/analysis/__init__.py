@@ -1,7 +1,6 @@
 """From records to inference, as the study registered it. No torch."""
 
 from paribus.analysis.analyse import analyse, analyse_table
-from paribus.analysis.calibration import Calibration, Rate, calibrate
 from paribus.analysis.detectable import Detectable, detectable
 from paribus.analysis.parts import (
     Analysis,
@@ -16,24 +15,23 @@ from paribus.analysis.parts import (
     Summary,
     TaskContrast,
 )
+from paribus.analysis.table import Table
 
 __all__ = [
     "Analysis",
     "BudgetState",
-    "Calibration",
     "Check",
     "Contrast",
     "Cost",
     "Costs",
     "Detectable",
     "LeftOut",
-    "Rate",
     "Sensitivity",
     "Stabilities",
     "Summary",
+    "Table",
     "TaskContrast",
     "analyse",
     "analyse_table",
-    "calibrate",
     "detectable",
 ]

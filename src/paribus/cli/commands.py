@@ -274,7 +274,7 @@ def null(
     trust: Trust = False,
 ) -> None:
     """Run the baseline against itself through the whole pipeline, and count what is found."""
-    from paribus.analysis import calibrate
+    from paribus.decision import calibrate
     from paribus.results.files import write_json
     from paribus.study import null_study
 
@@ -283,7 +283,8 @@ def null(
     done = _train(nulls, results, workers, device, None)
     calibration = calibrate(done, pairs=len(loaded.seeds))
     write_json(done.path / "null.json", calibration.to_dict())
-    console.print(tables.calibration(calibration))
+    for part in tables.calibration(calibration):
+        console.print(part)
     console.print(f"null: {done.path / 'null.json'}", soft_wrap=True)
 
 

@@ -12,12 +12,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from paribus import numbers
-from paribus.analysis import Analysis, Calibration, Contrast, Detectable
-from paribus.decision import ROWS, TESTS, Verdict, out_of_reach
+from paribus.analysis import Analysis, Contrast, Detectable
+from paribus.decision import ROWS, TESTS, Calibration, Verdict, out_of_reach
 from paribus.execution import Estimate
 from paribus.results import Results
 from paribus.results.checkpoints import begun_stacks
-from paribus.statistics import Interval, PairedRates, minimum_detectable_effect, power_error
+from paribus.statistics import (
+    DESCRIPTIVE_BELOW,
+    Interval,
+    PairedRates,
+    minimum_detectable_effect,
+    power_error,
+)
 from paribus.study import METRICS, Study, is_open
 from paribus.study.canonical import flatten
 
@@ -455,18 +461,25 @@ def decision_rows(fired: list[Verdict]) -> Table:
     return table
 
 
-def calibration(calibration: Calibration) -> Table:
+def calibration(calibration: Calibration) -> Iterator[RenderableType]:
+    """What was measured of the whole pipeline, and on how many trials' worth of replicates."""
     columns = ("nominal", "measured", "95% interval")
-    title = f"A/A: {calibration.rates[0].n} replicates of {calibration.pairs} seed pairs"
-    table = table_of("", *columns, title=title, right=columns)
-    for rate in calibration.rates:
+    c = calibration
+    title = f"A/A: {c.replicates} replicates of {c.contrasts} contrasts x {c.pairs} seed pairs"
+    table = table_of("how often", *columns, title=title, right=columns)
+    for rate in c.rates:
         low, high = rate.interval.low, rate.interval.high
         table.add_row(
-            rate.name,
-            f"{rate.nominal:.1%}",
-            f"{rate.rate:.1%} ({rate.count}/{rate.n})",
-            f"{low:.1%} to {high:.1%}",
+            rate.name, f"{rate.nominal:.1%}", f"{rate.rate:.1%}", f"{low:.1%} to {high:.1%}"
         )
-    if calibration.skipped:
-        table.add_row(f"{calibration.skipped} replicates were left out: a trial diverged")
-    return table
+    yield table
+    yield (
+        f"Measured: the whole pipeline (analysis, Holm, verdict) on {METRICS[c.metric].label} by "
+        f"the {TESTS[c.test]}; rates are means over {c.analyses} analyses of the same trials, "
+        f"regrouped by seed; intervals are those of the {c.replicates} replicates that share no "
+        "trial."
+    )
+    if c.pairs < DESCRIPTIVE_BELOW:
+        yield "With so few pairs no verdict claims an effect; the tests are counted all the same."
+    if c.skipped:
+        yield f"{c.skipped} replicates were left out: a trial is not finished."

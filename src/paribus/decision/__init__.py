@@ -1,6 +1,7 @@
 """When is a change adopted? A registered rule, one file each: its rows, conditions and words."""
 
 from paribus.decision.evidence import Budget, Evidence, Fix, Quality, gather
+from paribus.decision.null import Calibration, Rate, calibrate
 from paribus.decision.reach import OutOfReach, out_of_reach
 from paribus.decision.rule import Outcome, Row
 from paribus.decision.stability_gate import ROWS, decide_row
@@ -17,13 +18,16 @@ __all__ = [
     "ROWS",
     "TESTS",
     "Budget",
+    "Calibration",
     "Evidence",
     "Fix",
     "OutOfReach",
     "Outcome",
     "Quality",
+    "Rate",
     "Row",
     "Verdict",
+    "calibrate",
     "decide",
     "decide_row",
     "disagreements",

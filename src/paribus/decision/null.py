@@ -1,0 +1,173 @@
+"""What the whole pipeline claims where there is nothing to find: its error rates, on A/A studies.
+
+A replicate is a study of its own: every contrast analysed as registered, adjusted by Holm in its
+family, and decided. All arms are the baseline with other initial values, so seeds are exchangeable
+and any grouping of them into replicates is as good as the one they were run in. The same trials are
+grouped anew several times and rates averaged, which keeps their mean and can only lower their
+variance; the interval is still that of so many replicates as share no trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from paribus.analysis import Analysis, Table, analyse_table
+from paribus.decision.verdict import Verdict, decide
+from paribus.errors import ParibusError
+from paribus.results import Results, ResultsFolder, why_unregistered
+from paribus.statistics import Interval, clopper_pearson
+from paribus.streams import stream
+
+ANALYSES = 100  # replicates that are analysed, regrouped ones included, unless there are more
+NO_EFFECT = ("4", "6", "8")  # rows of valid verdicts that claim no effect of the arm
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How often something happened, of `n` replicates that share no trial.
+
+    Attributes:
+        nominal: what it should be, or at most be.
+        rate: the mean over all groupings.
+        interval: a 95% Clopper-Pearson interval for `n` replicates.
+    """
+
+    name: str
+    nominal: float
+    rate: float
+    n: int
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Measured error rates of the whole pipeline.
+
+    Attributes:
+        metric: the primary endpoint, and `test` what decides on it.
+        pairs: seed pairs of each replicate; `contrasts` are its family.
+        replicates: that share no trial; `analyses` is how many were analysed, regrouped ones
+            included.
+        skipped: replicates, as they were run, with a trial that is not finished.
+        p_values: of the deciding test, of every contrast of every replicate as it was run.
+    """
+
+    metric: str
+    test: str
+    pairs: int
+    contrasts: int
+    replicates: int
+    analyses: int
+    rates: tuple[Rate, ...]
+    skipped: int
+    p_values: tuple[float, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {
+            "rates": [asdict(rate) for rate in self.rates],
+            "p_values": list(self.p_values),
+        }
+
+
+def calibrate(results: Results, pairs: int, analyses: int = ANALYSES) -> Calibration:
+    """Error rates over the replicates of a `null_study`, each of `pairs` seeds.
+
+    Raises ParibusError where no replicate is complete, or a control is broken.
+    """
+    study = results.study
+    broken = [control.name for control in results.controls if control.state == "broken"]
+    if broken:
+        raise ParibusError(f"controls of {results.path} are broken: {', '.join(broken)}")
+    if why := why_unregistered(ResultsFolder(results.path), study, results.trials):
+        raise ParibusError(f"{results.path}: {why}")
+    unfinished = {folder.seed for folder in results.unfinished}
+    as_run = [study.seeds[i : i + pairs] for i in range(0, len(study.seeds), pairs)]
+    groups = [group for group in as_run if not unfinished & set(group)]
+    if not groups:
+        raise ParibusError(f"no replicate of {results.path} is complete; run `paribus null` again")
+    table, happened, p_values = Table.of(results), [], []
+    for number, group in enumerate(_groupings(groups, pairs, analyses)):
+        part = replace(table, results=results.of_seeds(sorted(group)))
+        analysis = analyse_table(part)
+        happened.append(_happened(analysis, decide(analysis)))
+        if number < len(groups):
+            primary = [c.decided for c in analysis.contrasts if c.primary]
+            p_values += [says.p_value for says in primary if says]
+    alpha = study.inference.alpha
+    nominal = {
+        "any primary contrast significant (Holm)": alpha,
+        "any secondary contrast significant (Holm)": alpha,
+        "any verdict of an effect (quality or events)": 2 * alpha,
+        "one primary contrast significant, unadjusted": alpha,
+        "coverage of one primary interval": 1 - alpha,
+    }
+    rates = [
+        _rate(name, nominal[name], [h[name] for h in happened], len(groups)) for name in nominal
+    ]
+    return Calibration(
+        metric=study.primary.metric,
+        test=study.inference.test,
+        pairs=pairs,
+        contrasts=len(study.contrasts),
+        replicates=len(groups),
+        analyses=len(happened),
+        rates=tuple(rates),
+        skipped=len(as_run) - len(groups),
+        p_values=tuple(p_values),
+    )
+
+
+def _groupings(
+    groups: list[tuple[int, ...]], pairs: int, analyses: int
+) -> Iterator[tuple[int, ...]]:
+    """The groups as they were run, then whole groupings of the same seeds drawn at random."""
+    yield from groups
+    seeds = np.array([seed for group in groups for seed in group])
+    if len(groups) == 1:
+        return  # there is one way to group them
+    for again in range(analyses // len(groups) - 1):
+        drawn = stream(again, "regroup").permutation(seeds)
+        for start in range(0, len(drawn), pairs):
+            yield tuple(drawn[start : start + pairs].tolist())
+
+
+def _happened(analysis: Analysis, verdicts: list[Verdict]) -> dict[str, float]:
+    """What one replicate claims: 1 or 0, or a share of its contrasts."""
+    alpha = analysis.study.inference.alpha
+    primary = [c for c in analysis.contrasts if c.primary]
+    says = [c.decided for c in primary if c.decided is not None]
+    # Of fewer than 5 pairs nothing is claimed; what the test would have said is counted here.
+    found = {
+        kind: any(
+            c.holm_p is not None and c.holm_p <= alpha
+            for c in analysis.contrasts
+            if c.primary == (kind == "primary")
+        )
+        for kind in ("primary", "secondary")
+    }
+    claims = [v for v in verdicts if v.row not in (*NO_EFFECT, "0", "1")]
+    return {
+        "any primary contrast significant (Holm)": float(found["primary"]),
+        "any secondary contrast significant (Holm)": float(found["secondary"]),
+        "any verdict of an effect (quality or events)": float(bool(claims)),
+        "one primary contrast significant, unadjusted": _share(
+            [s.p_value <= alpha for s in says], 0.0
+        ),
+        "coverage of one primary interval": _share([0.0 in s.interval for s in says], 1.0),
+    }
+
+
+def _share(hits: list[bool], otherwise: float) -> float:
+    return float(np.mean(hits)) if hits else otherwise
+
+
+def _rate(name: str, nominal: float, happened: list[float], n: int) -> Rate:
+    """The mean over all groupings, with the outer bounds of an interval for `n` replicates."""
+    rate = float(np.mean(happened))
+    few, many = int(np.floor(rate * n + 1e-9)), int(np.ceil(rate * n - 1e-9))
+    low, high = clopper_pearson(few, n), clopper_pearson(many, n)
+    return Rate(name, nominal, rate, n, Interval(low.low, high.high, low.level))

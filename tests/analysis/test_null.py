@@ -1,0 +1,125 @@
+"""Error rates of the whole pipeline: on A/A studies, and by simulation of what it is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from paribus.analysis import Contrast
+from paribus.analysis.families import adjusted
+from paribus.decision import calibrate
+from paribus.errors import ParibusError
+from paribus.results import Results
+from paribus.statistics import paired_contrast
+from paribus.study import Study, null_study
+
+Study_, Fabricate = Callable[..., Study], Callable[..., Results]
+SEEDS = [1, 2, 3, 4, 5]
+
+
+def test_a_null_study_has_the_contrasts_of_the_study(small_study: Study_) -> None:
+    study = small_study(seeds=SEEDS)
+    nulls = null_study(study, 40)
+    assert nulls.differences("again") == {"model.init.salt": (0, 1)}
+    assert nulls.differences("again-2") == {"model.init.salt": (0, 2)}
+    assert nulls.contrasts == [("again", "baseline"), ("again-2", "baseline")]
+    assert len(nulls.seeds) == 200
+    chained = {
+        "baseline": {},
+        "layernorm": {"set": {"model.embedding.norm": "layernorm"}},
+        "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}, "against": "layernorm"},
+    }
+    nulls = null_study(small_study(arms=chained), 1)
+    assert nulls.contrasts == [("again", "baseline"), ("again-2", "again")]
+    with pytest.raises(ParibusError, match="replicates = 0"):
+        null_study(study, 0)
+
+
+def test_a_null_study_of_an_odd_one(small_study: Study_) -> None:
+    hot = {"training.optimizer.learning_rate": 1e-2}
+    study = small_study(
+        baseline="again",
+        arms={"again": {"set": hot}, "cold": {"set": {"training.optimizer.learning_rate": 1e-4}}},
+        sweeps={"s": {"arms": ["again", "cold"]}},
+    )
+    nulls = null_study(study, 2)
+    assert list(nulls.arms) == ["baseline", "again"]
+    assert nulls.setting("baseline") == study.setting("again")
+
+
+ENDPOINTS = [
+    {"metric": "validation_loss", "primary": True, "margin": 0.02},
+    {"metric": "brier_score"},
+]
+
+
+def test_the_whole_pipeline_is_counted(small_study: Study_, fabricate: Fabricate) -> None:
+    nulls = null_study(small_study(seeds=SEEDS, endpoints=ENDPOINTS), 8)
+    rng = np.random.default_rng(0)
+    noise = {key: rng.normal(2.5, 0.02) for key in nulls.trials}
+    results = fabricate(nulls, lambda arm, seed: noise[arm, seed])
+    found = calibrate(results, pairs=5, analyses=24)
+    assert (found.replicates, found.analyses, found.contrasts) == (8, 24, 2)
+    rates = {rate.name: rate for rate in found.rates}
+    # As they were run, with no regrouping: the same counted by hand.
+    alone = {rate.name: rate.rate for rate in calibrate(results, pairs=5, analyses=8).rates}
+    p_values = np.array(found.p_values).reshape(8, 2)
+    one = "one primary contrast significant, unadjusted"
+    assert alone[one] == pytest.approx((p_values <= 0.05).mean())
+    family = "any primary contrast significant (Holm)"
+    assert alone[family] == pytest.approx((p_values.min(axis=1) <= 0.025).mean())
+    assert rates["coverage of one primary interval"].rate == pytest.approx(1 - rates[one].rate)
+    assert rates[family].interval.low <= 0.05 <= rates[family].interval.high
+    assert rates["any verdict of an effect (quality or events)"].rate >= rates[family].rate - 1e-12
+    assert all(rate.n == 8 for rate in found.rates)
+
+
+def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: Fabricate) -> None:
+    nulls = null_study(small_study(endpoints=ENDPOINTS), 3)
+    results = fabricate(nulls, lambda arm, seed: 2.0 + seed / 7, skip=[("again", 4)])
+    found = calibrate(results, pairs=2, analyses=2)
+    assert (found.skipped, found.replicates) == (1, 2)
+    assert len(found.p_values) == 2 * 2
+
+
+def family_of(rng: np.random.Generator, arms: int, n: int) -> list[Contrast]:
+    """Primary contrasts of `arms` arms against one baseline, with a true difference of 0."""
+    baseline = rng.normal(2.5, 0.02, n)
+    made = []
+    for arm in range(arms):
+        scores = rng.normal(2.5, 0.02, n)
+        paired = paired_contrast(baseline, scores, seed=0, margin=0.03, family=arms)
+        made.append(
+            Contrast(f"arm-{arm}", "b", "validation_loss", True, (), paired, "", margin=0.03)
+        )
+    return adjusted(made, 0.05)
+
+
+@pytest.mark.parametrize("studies", [300, pytest.param(4_000, marks=pytest.mark.slow)])
+def test_the_family_of_a_study_is_held_at_its_level(studies: int) -> None:
+    """Three arms, five pairs: any false positive of the family in at most 5% of null studies."""
+    rng = np.random.default_rng(12)
+    found = [any(c.significant(0.05) for c in family_of(rng, arms=3, n=5)) for _ in range(studies)]
+    assert np.mean(found) <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / studies)
+    # The contrasts share a baseline; Holm is then a little conservative, and no more than that.
+    assert np.mean(found) >= 0.04 - 4 * math.sqrt(0.04 * 0.96 / studies)
+
+
+@pytest.mark.parametrize("studies", [300, pytest.param(4_000, marks=pytest.mark.slow)])
+def test_equivalence_is_held_over_the_family(studies: int) -> None:
+    """Two arms whose true difference is the margin: claimed equal of any in at most 5%."""
+    rng, claimed = np.random.default_rng(13), 0
+    for _ in range(studies):
+        arms = []
+        for arm in range(2):
+            baseline = rng.normal(2.5, 0.01, 5)
+            scores = baseline + 0.03 + rng.normal(0, 0.01, 5)
+            paired = paired_contrast(baseline, scores, seed=0, margin=0.03, family=2)
+            arms.append(
+                Contrast(f"{arm}", "b", "validation_loss", True, (), paired, "", margin=0.03)
+            )
+        claimed += any(c.equivalent(0.05) for c in adjusted(arms, 0.05))
+    assert claimed / studies <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / studies)
