@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from paribus.report import write_report
     from paribus.results import load_results
     from paribus.study import Study, load_study, null_study, shipped_studies
+    from paribus.verification import verify
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ _HOMES = {
     "register": "paribus.execution",
     "run": "paribus.execution",
     "shipped_studies": "paribus.study",
+    "verify": "paribus.verification",
     "write_report": "paribus.report",
 }
 
@@ -63,6 +65,7 @@ __all__ = [
     "register",
     "run",
     "shipped_studies",
+    "verify",
     "write_report",
 ]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
+import numpy as np
 import pyarrow.compute as pc
 
 import paribus
-from paribus.results import Results
-from paribus.results.files import write_table
+from paribus.execution.throughput import UNITS
+from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 
 from .conftest import Trained
@@ -56,8 +56,8 @@ def test_a_costly_arm_is_seen_to_cost(
         for arm, seed in study.trials
         for kind, seconds in {"training": 1.25 if arm == "layernorm" else 1.0}.items()
     ]
-    table = pa.Table.from_pylist(rows)
-    write_table(results.path / "throughput.parquet", table)
+    columns = {name: np.array([row[name] for row in rows]) for name in UNITS}
+    ResultsFolder(results.path).write_throughput(columns, UNITS)
     costs = {cost.arm: cost for cost in paribus.analyse(paribus.load_results(results.path)).costs}
     assert costs["layernorm"].throughput is not None
     assert abs(costs["layernorm"].throughput.mean - 0.2) < 1e-12

@@ -10,9 +10,10 @@ import pytest
 
 from paribus.analysis import analyse
 from paribus.decision import decide
-from paribus.report import render, write_report
+from paribus.report import render, write_paper, write_report
 from paribus.report.figures import ARM_COLOURS, colours, trend
 from paribus.results import Results, load_results
+from paribus.results.root import root_digest
 from paribus.study import Study
 
 from ..conftest import studies_in, write_results
@@ -147,3 +148,15 @@ def test_curves_have_one_legend_that_names_the_arms(
     assert len(channels) == 4
     assert all(channel.get("legend", "shown") is not None for channel in channels)
     assert all(channel["title"] is None for channel in channels)
+
+
+def test_page_and_paper_quote_the_root_digest(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    results = fabricate(small_study(), lambda arm, seed: 3.0)
+    root, analysis = root_digest(results.path), analyse(results)
+    verdicts = decide(analysis)
+    assert root in render(results, analysis, verdicts, [])
+    write_paper(results, analysis, verdicts, [])
+    text = (results.path / "paper" / "document.json").read_text(encoding="utf-8")
+    assert root in text.replace("\u200b", "")  # where a long word may break

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paribus.cli import main
+from paribus.files import file_digest
 from paribus.results import ResultsFolder
 from paribus.results.expected import COLUMNS, FILES
 
@@ -107,6 +108,8 @@ def test_a_malformed_table_is_one_line(damaged: Path, table: pa.Table | None) ->
             for at, name in enumerate(("arm", "seed")):
                 full = full.set_column(at, name, pa.array([trial[at] for trial in trials]))
         pq.write_table(full, file)
+    # Sealed as it is: a seal is no promise of sense.
+    (damaged / "manifest.json").write_text(json.dumps({file.name: file_digest(file)}))
     refused(("decide",), damaged, file)
 
 

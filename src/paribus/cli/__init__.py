@@ -39,6 +39,7 @@ VERBS = {
     "compare": "Put several studies of the same arms on one page.",
     "bench": "Time training here: against the machine's ceiling, and where the time goes.",
     "report": "Draw page and paper of a results folder again, from its records alone.",
+    "verify": "Check a results folder: seals, registration, and all that can be computed again.",
     "export": "Write a trained model as a Hugging Face folder.",
 }
 for _verb, _help in VERBS.items():

@@ -331,6 +331,35 @@ def report(folder: Folder) -> int:
     return _finish(load_results(folder))
 
 
+def verify(
+    results: Folder,
+    *,
+    trials: Annotated[
+        bool,
+        Parameter(negative=(), help="Evaluate every trial's weights again, and redraw its start."),
+    ] = False,
+    folder: Annotated[
+        Path | None,
+        Parameter(help="Where the study file lies, if its text is named by a relative path."),
+    ] = None,
+    workers: Workers = None,
+    device: Where = "auto",
+    trust: Trust = False,
+) -> int:
+    """Check a results folder against itself; 3 where something does not agree."""
+    from paribus.verification import verify as verify_folder
+
+    found = verify_folder(
+        results, trials=trials, folder=folder, trust=trust, workers=workers, device=device
+    )
+    for line in found.checked:
+        console.print(f"checked: {line}", soft_wrap=True, markup=False)
+    for line in found.findings:
+        console.print(f"does not agree: {line}", soft_wrap=True, markup=False)
+    console.print(f"root: {found.root}", soft_wrap=True)
+    return 3 if found.findings else 0
+
+
 def compare(
     *folders: Folder,
     output: Annotated[Path, Parameter(help="The page to write.")] = Path("compare.html"),

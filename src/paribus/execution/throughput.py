@@ -77,7 +77,7 @@ def time_arms(
     columns = dict(
         zip(UNITS, (np.array(column) for column in zip(*rows, strict=True)), strict=True)
     )
-    results.write_columns("throughput.parquet", columns, UNITS)
+    results.write_throughput(columns, UNITS)
 
 
 def _trainers(

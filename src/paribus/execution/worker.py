@@ -32,6 +32,7 @@ from paribus.execution.environment import (
 from paribus.execution.failures import machine_failure
 from paribus.execution.leaving import Leaving, Left
 from paribus.execution.record import finite
+from paribus.execution.repeat import repeat
 from paribus.execution.throughput import time_arms
 from paribus.execution.trial import StackTask, run_stack
 from paribus.execution.warm_up import bench_stack, measure, model_size
@@ -107,6 +108,10 @@ def _work(tell: Any, leaving: Leaving) -> None:
         if task["do"] == "answer":
             answer(study, results, dataset, device, task)
             tell("finished")
+            continue
+        if task["do"] == "repeat":
+            found = repeat(study, results, dataset, device, arm, task["seed"])
+            tell("finished", findings=found)
             continue
         if task["do"] == "check":
             warnings = dry_run(study, arm, dataset, device, task["stack"], graphs=graphs)

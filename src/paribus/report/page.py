@@ -22,6 +22,7 @@ from paribus.report.tables import Table
 from paribus.report.tasks import task_contrast_table, task_table
 from paribus.report.words import headline, missing_in_words, plural
 from paribus.results import Results
+from paribus.results.root import root_digest
 from paribus.study.canonical import flatten
 
 MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
@@ -82,6 +83,7 @@ def render(
         trials=tables.trials(results, analysis),
         specification=flatten(study.model_dump(mode="json")),
         environment=_environment(results),
+        root=root_digest(results.path),
         open_seeds=len(study.seeds) <= MOST_OPEN_SEEDS,
     )
 

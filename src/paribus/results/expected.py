@@ -105,7 +105,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "probes.parquet": ("step",),
     "evaluation.parquet": ("measure", "part", "value", "total", "count", "unit"),
     "windows.parquet": ("loss_sum_nats", "correct", "predicted"),
-    "tasks.parquet": ("task", "shots", "accuracy"),
+    "tasks.parquet": ("task", "shots", "items", "correct", "accuracy"),
     "items.parquet": ("task", "shots", "item", "correct"),
     "throughput.parquet": ("arm", "seed", "kind", "tokens", "seconds"),
 }

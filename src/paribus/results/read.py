@@ -16,7 +16,7 @@ from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.files import csv_cell, read_json, write_table
-from paribus.results.store import ResultsFolder, TrialFolder
+from paribus.results.store import THROUGHPUT, ResultsFolder, TrialFolder
 from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
 from paribus.study import METRICS, Study, changed_sources
 from paribus.study.own import Sources
@@ -211,7 +211,7 @@ class Results:
         folder = ResultsFolder(self.path)
         if not folder.has_throughput:
             return of_no_trial("kind", "tokens", "seconds")
-        return folder.read_columns("throughput.parquet")
+        return folder.read_columns(THROUGHPUT)
 
     @cached_property
     def timing(self) -> dict[tuple[str, int], dict[str, float]]:

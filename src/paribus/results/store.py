@@ -7,6 +7,7 @@
   live.json                     only while a run is under way: what `paribus watch` shows
   data.json                     token classes, duplicates and leakage of the corpus
   throughput.parquet            speed of the arms, measured in turn; differs between equal runs
+  manifest.json                 its SHA-256
   checkpoints/                  only while trials are unfinished; see `paribus.results.checkpoints`
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
@@ -48,6 +49,7 @@ from paribus.study import Study, parse_study
 from paribus.study.canonical import changes
 from paribus.study.study import substance
 
+THROUGHPUT = "throughput.parquet"
 CANONICAL = (
     "trial.json",
     "initial.json",
@@ -181,12 +183,23 @@ class ResultsFolder(Folder):
 
     @property
     def has_throughput(self) -> bool:
-        """Whether all trials of the study have been timed in turn."""
-        if not is_regular(self.path / "throughput.parquet"):
+        """Whether all trials of the study have been timed in turn.
+
+        Raises ParibusError where the table is not the sealed one.
+        """
+        path = self.path / THROUGHPUT
+        if not is_regular(path) or not is_regular(self.path / "manifest.json"):
             return False
-        table = self.read_columns("throughput.parquet", ["arm", "seed"])
+        if read_json(self.path / "manifest.json") != {THROUGHPUT: file_digest(path)}:
+            raise ParibusError(f"{path} was changed after it was written; delete it and run again")
+        table = self.read_columns(THROUGHPUT, ["arm", "seed"])
         timed = set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
         return set(self.read_study().trials) <= timed
+
+    def write_throughput(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
+        """Write and seal throughput.parquet, a row per arm, seed and kind."""
+        self.write_columns(THROUGHPUT, columns, units)
+        write_json(self.path / "manifest.json", {THROUGHPUT: file_digest(self.path / THROUGHPUT)})
 
     def read_study(self, *, trust: bool = False) -> Study:
         """The study whose results these are. Raises ParibusError where there is none."""

@@ -8,6 +8,7 @@ from paribus.report.figures import names
 from paribus.report.paper.document import Block, Cite, Grid, Paragraph, Part, Ref, Run, say
 from paribus.report.paper.material import Material
 from paribus.report.words import plural
+from paribus.results.root import root_digest
 from paribus.study import METRICS
 
 # How p-values come about, by the registered `inference.test`.
@@ -102,6 +103,10 @@ def _registration(material: Material) -> Paragraph:
         if unregistered
         else "Before the first run the study was registered: its digest, endpoints, margins, "
         "families and thresholds. "
+    )
+    text += (
+        "The root digest over registration and sealed records, which paribus verify computes "
+        f"again, is {root_digest(material.results.path)}. "
     )
     text += (
         f"The primary endpoint is {primary.label}, with a margin of "

@@ -1,0 +1,88 @@
+"""Scores of a trial, computed again from its windows and questions.
+
+Written anew and not called: a mistake in what computed them first would be made here as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from paribus.results.store import TrialFolder
+
+# Sums of the same numbers in another order; the records keep float64.
+ROUNDING = 1e-9
+
+
+def score_findings(trial: TrialFolder) -> Iterator[str]:
+    """What evaluation.json, evaluation.parquet and tasks.parquet say otherwise than their parts."""
+    scores: dict[str, Any] = trial.read_json("evaluation.json")
+    for name, value in _expected(trial).items():
+        if name in scores and not _close(scores[name], value):
+            yield (
+                f"trial {trial.label}: {name} is {scores[name]} in evaluation.json, and its parts "
+                f"give {value}"
+            )
+    yield from _cells(trial)
+
+
+def _expected(trial: TrialFolder) -> dict[str, Any]:
+    """Scores by name, as far as they follow from other records."""
+    windows = trial.read_columns("windows.parquet")
+    loss_sum = math.fsum(_numbers(windows["loss_sum_nats"].to_pylist()))
+    correct, predicted = (sum(windows[name].to_pylist()) for name in ("correct", "predicted"))
+    loss = loss_sum / predicted if predicted else math.nan
+    measures = trial.read_columns("evaluation.parquet")
+    rows = zip(*(measures[name].to_pylist() for name in ("measure", "part", "value")), strict=True)
+    found = {measure: value for measure, part, value in rows if part == "all"}
+    found |= {
+        "loss_sum_nats": loss_sum,
+        "correct": correct,
+        "predicted": predicted,
+        "validation_loss": loss,
+        "validation_perplexity": math.exp(loss) if loss < 700 else math.inf,
+        "validation_accuracy": correct / predicted if predicted else math.nan,
+    }
+    by_task: dict[str, list[float]] = defaultdict(list)
+    for row in trial.read_columns("tasks.parquet").to_pylist():
+        by_task[row["task"].partition(":")[0]].append(row["accuracy"])
+    if by_task:
+        means = [math.fsum(cells) / len(cells) for cells in by_task.values()]
+        found["macro_accuracy"] = math.fsum(means) / len(means)
+    return found
+
+
+def _cells(trial: TrialFolder) -> Iterator[str]:
+    """tasks.parquet against items.parquet: how many questions, and how many right."""
+    counts: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+    items = trial.read_columns("items.parquet", ["task", "shots", "correct"])
+    for row in items.to_pylist():
+        cell = counts[row["task"], row["shots"]]
+        cell[0] += 1
+        cell[1] += bool(row["correct"])
+    for row in trial.read_columns("tasks.parquet").to_pylist():
+        n, right = counts.pop((row["task"], row["shots"]), (0, 0))
+        accuracy = right / n if n else math.nan
+        stated = (row["items"], row["correct"])
+        if stated != (n, right) or not _close(row["accuracy"], accuracy):
+            yield (
+                f"trial {trial.label}: task {row['task']} with {row['shots']} shots has "
+                f"{stated[1]} of {stated[0]} right, and items.parquet gives {right} of {n}"
+            )
+    for task, shots in counts:
+        yield f"trial {trial.label}: answers to {task} with {shots} shots are in no task"
+
+
+def _numbers(values: list[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
+
+
+def _close(stated: Any, expected: Any) -> bool:
+    """Equal up to rounding; what is not finite is written as null."""
+    if stated is None:
+        return expected is None or not math.isfinite(expected)
+    if expected is None:
+        return False
+    return math.isclose(stated, expected, rel_tol=ROUNDING, abs_tol=ROUNDING)

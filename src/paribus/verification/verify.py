@@ -1,0 +1,210 @@
+"""`paribus verify`: seals, registration, layout; scores, analysis and verdict computed again.
+
+Everything that can be derived is derived once more from what it was derived from: scores from
+windows and questions, analysis and verdict from scores, and, where asked, the records of a trial
+from its weights, its seed and the text. What does not agree is a finding, one line each.
+
+All of this is about integrity: a folder that agrees with itself may have been made up. See
+docs/security.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paribus.analysis import analyse
+from paribus.decision import decide
+from paribus.errors import ParibusError
+from paribus.foreign import is_regular
+from paribus.results import Results, ResultsFolder, load_results, read_registration
+from paribus.results.files import read_json
+from paribus.results.root import root_digest
+from paribus.results.store import CANONICAL, TrialFolder
+from paribus.study import parse_study, require_trust
+from paribus.study.canonical import canonical_json, changes
+from paribus.verification.scores import score_findings
+
+if TYPE_CHECKING:
+    from paribus.execution import Device
+
+SHOWN = 5  # of the keys in which a file differs
+# Beside the sealed records, what a trial's folder may hold.
+BESIDE = frozenset({"manifest.json", "timing.json", "checkpoint.safetensors"})
+# What a registration says that follows from the study.
+FROM_STUDY = ("endpoints", "inference", "stability", "decision")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was checked, and what does not agree.
+
+    Attributes:
+        root: the digest over registrations and manifests (`paribus.results.root`).
+        checked: what was looked at, in words, with counts.
+        findings: a line for each thing that does not agree; empty where all does.
+    """
+
+    root: str
+    checked: tuple[str, ...]
+    findings: tuple[str, ...]
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    trials: bool = False,
+    folder: str | os.PathLike[str] | None = None,
+    trust: bool = False,
+    workers: int | None = None,
+    device: Device = "auto",
+) -> Verification:
+    """Check the results folder at `path`; nothing is written.
+
+    Args:
+        trials: build every trial's model, evaluate its weights again, and draw its initial values
+            and batches again from its seed.
+        folder: where a relative `data.path` of the study starts, for `trials`; by default `path`.
+        trust: run the custom code that the folder names, for `trials`.
+        workers, device: as for `run`, for `trials`.
+
+    Raises ParibusError where there is no results folder to check, or custom code is not trusted.
+    """
+    results_folder = ResultsFolder(Path(path))
+    study = results_folder.read_study(trust=trust)
+    if trials:
+        require_trust(study)
+    root = root_digest(results_folder.path)
+    folders = [results_folder.trial(arm, seed) for arm, seed in study.trials]
+    finished = [trial for trial in folders if trial.is_finished]
+    checked = [f"seals of {len(finished)} of {len(folders)} trials"]
+    findings = [*_layout(results_folder, folders), *_seals(results_folder, finished)]
+    try:
+        results = load_results(path, trust=trust)
+    except ParibusError as error:
+        # What is computed again would be computed from records that are not the sealed ones.
+        return Verification(root, tuple(checked), tuple(dict.fromkeys([*findings, str(error)])))
+    checked.append("registration")
+    findings += _told("registration", lambda: _registration(results))
+    for trial in results.finished:
+        findings += _told(trial.label, lambda trial=trial: score_findings(trial))
+    checked.append(f"scores of {len(finished)} trials from windows and questions")
+    if results.finished:
+        findings += _told("analysis", lambda: _derived(results))
+        checked.append("analysis and verdict from the scores")
+    if trials and results.finished:
+        if folder is not None:
+            dump = results.study.model_dump()
+            study = parse_study(dump, folder=Path(folder), foreign=study.is_foreign)
+        from paribus.execution.repeat import repeat_trials
+
+        findings += repeat_trials(study, results, workers=workers, device=device)
+        checked.append(f"weights, initial values and batches of {len(finished)} trials, repeated")
+    return Verification(root, tuple(checked), tuple(dict.fromkeys(findings)))
+
+
+def _told(label: str, check: Any) -> list[str]:
+    """The findings of a check; that it cannot be made is one."""
+    try:
+        return list(check())
+    except ParibusError as error:
+        return [f"{label}: {error}"]
+
+
+def _layout(results: ResultsFolder, trials: list[TrialFolder]) -> Iterator[str]:
+    """What lies where no record of this study belongs."""
+    known = {trial.path for trial in trials}
+    for found in sorted(results.path.glob("trials/*/*")):
+        if found not in known:
+            yield f"{found.relative_to(results.path)} is no trial of the study"
+    for trial in trials:
+        if not trial.path.is_dir():
+            continue
+        for found in sorted(trial.path.iterdir()):
+            if found.name[0] != "." and found.name not in BESIDE.union(CANONICAL):
+                yield f"trial {trial.label}: {found.name} is no record"
+
+
+def _seals(results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]:
+    for trial in finished:
+        try:
+            trial.verify()
+        except ParibusError as error:
+            yield str(error)
+    try:
+        _ = results.has_throughput
+    except ParibusError as error:
+        yield str(error)
+
+
+def _registration(results: Results) -> Iterator[str]:
+    """What the registration in force says otherwise than the study."""
+    registered: Any = read_registration(ResultsFolder(results.path))
+    if registered is None:
+        yield "registration.json is missing; nothing shows what was fixed before the runs"
+        return
+    study = results.study
+    if registered.get("seeds") != list(study.seeds):
+        yield f"seeds: {registered.get('seeds')} registered, {list(study.seeds)} in the study"
+    dump = study.model_dump(mode="json")
+    for name in FROM_STUDY:
+        if registered.get(name) != dump[name]:
+            yield f"{name}: not what was registered"
+    number = registered.get("number")
+    earlier = range(1, number) if isinstance(number, int) and number <= 1000 else ()
+    for before in earlier:
+        if not is_regular(results.path / f"registration-{before}.json"):
+            yield f"registration-{before}.json is missing, which was superseded"
+    suite = (registered.get("tasks") or {}).get("suite_sha256")
+    if suite is not None:
+        from paribus.tasks import read_suite
+
+        try:
+            there = read_suite(results.path / "tasks").digest
+        except ParibusError as error:
+            yield str(error)
+        else:
+            if there != suite:
+                yield "tasks: not the suite that was registered"
+
+
+def _derived(results: Results) -> Iterator[str]:
+    """analysis.json and verdict.json against the ones that the records give now."""
+    analysis = analyse(results)
+    if analysis.unregistered:
+        yield analysis.unregistered
+    for control in analysis.controls:
+        if control.state == "broken":
+            yield f"control '{control.name}' of {control.arm} is broken: {control.detail}"
+    fresh = {
+        "analysis.json": analysis.to_dict(),
+        "verdict.json": [verdict.to_dict() for verdict in decide(analysis)],
+    }
+    for name, value in fresh.items():
+        if not is_regular(results.path / name):
+            continue  # it is written by `analyse` and `decide`, whenever one likes
+        there = {"": _indexed(read_json(results.path / name))}
+        now = {"": _indexed(_plain(value))}
+        differing = [key.lstrip(".") or name for key in changes(there, now)]
+        if differing:
+            more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+            yield f"{name} is not what the records give: {', '.join(differing[:SHOWN])}{more}"
+
+
+def _plain(value: Any) -> Any:
+    """`value` as it is read back from the JSON that it is written as."""
+    import json
+
+    return json.loads(canonical_json(value))
+
+
+def _indexed(value: Any) -> Any:
+    """Lists as tables by index, so that a difference can be named."""
+    if isinstance(value, dict):
+        return {str(key): _indexed(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return {str(i): _indexed(inner) for i, inner in enumerate(value)}
+    return value

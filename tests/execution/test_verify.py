@@ -1,0 +1,246 @@
+"""`paribus verify`: what agrees passes, and each thing that does not is found and named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import paribus
+from paribus.cli import main
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder, TrialFolder
+from paribus.results.files import write_json, write_table
+from paribus.results.root import root_digest
+from paribus.verification.scores import score_findings
+
+from .conftest import Trained
+
+TRIAL = Path("trials", "baseline", "seed-1")
+
+
+@pytest.fixture
+def decided(copy: Path) -> Path:
+    """A copy with analysis.json and verdict.json, to be written to."""
+    main(["decide", str(copy)])
+    return copy
+
+
+def trial_of(path: Path) -> TrialFolder:
+    return ResultsFolder(path).trial("baseline", 1)
+
+
+def seal(path: Path) -> None:
+    """Write the manifest anew, as somebody with intent would."""
+    trial_of(path).finish()
+
+
+def test_a_folder_that_agrees_passes(trained: Trained, decided: Path) -> None:
+    found = paribus.verify(decided)
+    assert found.findings == ()
+    assert found.root == paribus.verify(trained.results.path).root == root_digest(decided)
+    before = {p: p.stat().st_mtime_ns for p in decided.rglob("*")}
+    assert main(["verify", str(decided)]) == 0
+    assert {p: p.stat().st_mtime_ns for p in decided.rglob("*")} == before
+
+
+def test_a_shell_computes_the_same_root(copy: Path) -> None:
+    (copy / "registration-1.json").write_text("{}")
+    command = (
+        "sha256sum registration*.json manifest.json trials/*/*/manifest.json "
+        "| LC_ALL=C sort -k 2 | sha256sum"
+    )
+    said = subprocess.run(
+        ["bash", "-c", command], cwd=copy, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split()[0] == root_digest(copy)
+    lines = (copy / "registration.json").read_bytes()
+    assert hashlib.sha256(lines).hexdigest() != root_digest(copy)
+
+
+@pytest.mark.parametrize(
+    "name", ["registration.json", "manifest.json", TRIAL / "manifest.json"], ids=str
+)
+def test_the_root_depends_on_every_registration_and_manifest(name: Path, copy: Path) -> None:
+    before = root_digest(copy)
+    (copy / name).write_bytes((copy / name).read_bytes() + b" ")
+    assert root_digest(copy) != before
+
+
+def drop_a_byte(path: Path) -> None:
+    file = path / TRIAL / "weights.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def change_a_speed(path: Path) -> None:
+    table = pq.read_table(path / "throughput.parquet")
+    faster = pa.array(np.array(table["seconds"]) / 2)
+    write_table(path / "throughput.parquet", table.set_column(4, "seconds", faster))
+
+
+def state_another_loss(path: Path) -> None:
+    scores = trial_of(path).read_json("evaluation.json")
+    trial_of(path).write_json("evaluation.json", scores | {"validation_loss": 1.0})
+    seal(path)
+
+
+def change_windows(path: Path) -> None:
+    table = trial_of(path).read_columns("windows.parquet")
+    hits = pa.array(np.array(table["correct"]) + 1)
+    write_table(path / TRIAL / "windows.parquet", table.set_column(1, "correct", hits))
+    seal(path)
+
+
+def edit(name: str, change: Callable[[dict], None]) -> Callable[[Path], None]:
+    def act(path: Path) -> None:
+        value = json.loads((path / name).read_text())
+        change(value)
+        write_json(path / name, value)
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (drop_a_byte, "weights.safetensors was changed after it was written"),
+        (change_a_speed, "throughput.parquet was changed after it was written"),
+        (state_another_loss, "validation_loss is 1.0 in evaluation.json, and its parts give"),
+        (change_windows, "baseline/seed-1: correct is "),
+        (lambda path: (path / TRIAL / "more.json").write_text("{}"), "more.json is no record"),
+        (lambda path: (path / "trials" / "x" / "y").mkdir(parents=True), "x/y is no trial"),
+        (lambda path: (path / "registration.json").unlink(), "registration.json is missing"),
+        (
+            lambda path: (path / "registration.json").write_text("[]"),
+            "json is not what was written",
+        ),
+        (edit("registration.json", lambda r: r.update(seeds=[1])), r"seeds: \[1\] registered"),
+        (edit("registration.json", lambda r: r.update(study_digest="x")), "the study was changed"),
+        (edit("registration.json", lambda r: r.update(number=2)), "registration-1.json is missing"),
+        (
+            edit("registration.json", lambda r: r["inference"].update(alpha=0.4)),
+            "inference: not what was registered",
+        ),
+        (
+            edit("analysis.json", lambda a: a["contrasts"][0].update(holm_p=0.5)),
+            r"analysis.json is not what the records give: contrasts\.0\.holm_p",
+        ),
+        (
+            edit("verdict.json", lambda v: v[0].update(row="12")),
+            r"verdict.json is not what the records give: 0\.row",
+        ),
+        (lambda path: (path / "verdict.json").write_text("x"), "verdict.json is not valid JSON"),
+    ],
+)
+def test_each_contradiction_is_a_finding(
+    damage: Callable[[Path], object],
+    words: str,
+    decided: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    damage(decided)
+    capsys.readouterr()
+    assert main(["verify", str(decided)]) == 3
+    said = capsys.readouterr().out
+    findings = [line for line in said.splitlines() if line.startswith("does not agree: ")]
+    assert findings
+    with pytest.raises(AssertionError, match=words):
+        raise AssertionError(said)
+
+
+def test_a_changed_speed_is_refused_wherever_it_counts(copy: Path) -> None:
+    change_a_speed(copy)
+    with pytest.raises(ParibusError, match=r"throughput\.parquet was changed after it was written"):
+        _ = paribus.load_results(copy).throughput
+    (copy / "manifest.json").unlink()  # as an interruption between the two leaves it
+    assert len(paribus.load_results(copy).throughput) == 0
+
+
+def test_what_is_no_results_folder_is_bad_input(tmp_path: Path) -> None:
+    assert main(["verify", str(tmp_path)]) == 2
+    (tmp_path / "study.json").write_text("[]")
+    assert main(["verify", str(tmp_path)]) == 2
+
+
+def test_questions_are_counted_again(tmp_path: Path) -> None:
+    """Against numbers by hand: two of three right, a macro accuracy of (2/3 + 1/2) / 2."""
+    trial = TrialFolder(tmp_path, "a", 1)
+    units = {"loss_sum_nats": "nats", "correct": "1", "predicted": "1"}
+    windows = {"loss_sum_nats": [3.0], "correct": [1], "predicted": [2]}
+    trial.write_columns("windows.parquet", {k: np.array(v) for k, v in windows.items()}, units)
+    measure = {"measure": "calibration_error", "part": "all", "value": 0.25, "total": 0.0}
+    columns = {k: np.array([v]) for k, v in {**measure, "count": 2.0, "unit": "share"}.items()}
+    trial.write_columns("evaluation.parquet", columns, dict.fromkeys(columns, "1"))
+    answers = [("x", 0, True), ("x", 0, True), ("x", 0, False), ("y", 1, True), ("y", 1, False)]
+    names = ("task", "shots", "correct")
+    items = [dict(zip(names, a, strict=True), item=i) for i, a in enumerate(answers)]
+    write_table(tmp_path / "items.parquet", pa.Table.from_pylist(items))
+    cells = [
+        {"task": "x", "shots": 0, "items": 3, "correct": 2, "accuracy": 2 / 3},
+        {"task": "y", "shots": 1, "items": 2, "correct": 1, "accuracy": 1 / 2},
+    ]
+    write_table(tmp_path / "tasks.parquet", pa.Table.from_pylist(cells))
+    right = {
+        "validation_loss": 1.5,
+        "validation_perplexity": math.exp(1.5),
+        "validation_accuracy": 0.5,
+        "calibration_error": 0.25,
+        "macro_accuracy": (2 / 3 + 1 / 2) / 2,
+    }
+    trial.write_json("evaluation.json", right)
+    assert list(score_findings(trial)) == []
+    for name in right:
+        trial.write_json("evaluation.json", right | {name: 0.9})
+        (finding,) = score_findings(trial)
+        assert f"{name} is 0.9 in evaluation.json" in finding
+    trial.write_json("evaluation.json", right | {"validation_loss": None})
+    assert len(list(score_findings(trial))) == 1
+    trial.write_json("evaluation.json", right)
+    cells[0]["correct"] = 3
+    write_table(tmp_path / "tasks.parquet", pa.Table.from_pylist(cells[:1]))
+    said = " ".join(score_findings(trial))
+    assert "task x with 0 shots has 3 of 3 right, and items.parquet gives 2 of 3" in said
+    assert "answers to y with 1 shots are in no task" in said
+
+
+def test_weights_batches_and_initial_values_are_repeated(
+    trained: Trained, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One worker repeats all; three trials are not what their seeds and weights give."""
+    text = trained.study.folder
+
+    def at(arm: str) -> TrialFolder:
+        return ResultsFolder(copy).trial(arm, 1)
+
+    weights = at("baseline").read_weights()
+    at("baseline").write_weights({k: v + np.float32(1e-3) for k, v in weights.items()})
+    initial = at("layernorm").read_json("initial.json")
+    next(iter(initial.values()))["sha256"] = "0" * 64
+    at("layernorm").write_json("initial.json", initial)
+    record = at("rmsnorm").read_json("trial.json")
+    at("rmsnorm").write_json("trial.json", record | {"batch_digest": "1" * 64})
+    for arm in trained.study.arms:
+        at(arm).finish()
+    command = ["verify", str(copy), "--trials", "--folder", str(text), "--workers", "1"]
+    assert main(command) == 3
+    said = capsys.readouterr().out
+    assert "baseline/seed-1: its weights give another evaluation on the same kind of mach" in said
+    assert "layernorm/seed-1: initial values are not those of its seed" in said
+    assert "rmsnorm/seed-1: batches are not those of its seed" in said
+    repeated = [line for line in said.splitlines() if "seed-2" in line or "seed-3" in line]
+    assert repeated == []  # the others agree bit by bit
+
+
+def test_another_text_is_told(trained: Trained, copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("another text altogether, " * 500)
+    found = paribus.verify(copy, trials=True, folder=tmp_path, workers=1).findings
+    assert len(found) == len(trained.study.trials)
+    assert all("the text here is not the one it was trained on" in line for line in found)
