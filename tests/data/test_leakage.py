@@ -64,7 +64,6 @@ def test_hashes_are_the_polynomial(length: int) -> None:
 def test_runs_across_the_chunks_that_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     text = np.random.default_rng(1).integers(60_000, size=5000).astype(np.uint16)
     whole = in_training(text, text[1000:2000])
-    monkeypatch.setattr("paribus.data.tokens.CHUNK_TOKENS", 60)
-    monkeypatch.setattr("paribus.data.tokens.chunks.__defaults__", (60, 0))
+    monkeypatch.setattr("paribus.data.leakage.CHUNK_TOKENS", 60)
     assert (in_training(text, text[1000:2000]) == whole).all()
     assert whole.all()

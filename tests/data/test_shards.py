@@ -159,7 +159,7 @@ def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(source, "encoded", never)
     same(first, load_dataset(DATA.model_copy(update={"seq_len": 8}), tmp_path))
     monkeypatch.setattr(source, "scan", never)
-    monkeypatch.setattr("paribus.data.dataset.tokens_digest", never)
+    monkeypatch.setattr("paribus.data.split.tokens_digest", never)
     same(first, load_dataset(DATA, tmp_path))
     # Another process, as a worker is one.
     code = (

@@ -8,6 +8,7 @@ from paribus.data.describe import describe_data
 from paribus.data.duplicates import Duplicates, count_duplicates, near_duplicate_pairs, passages
 from paribus.data.leakage import in_training
 from paribus.data.order import Windows
+from paribus.data.sealed import SealedPart, open_test
 from paribus.data.token_classes import TOKEN_CLASSES, token_classes
 from paribus.data.tokenizer import STAND_INS, CharacterTokenizer, Tokenizer, tokenizer_of
 from paribus.data.tokens import Tokens
@@ -20,6 +21,7 @@ __all__ = [
     "Consumption",
     "Dataset",
     "Duplicates",
+    "SealedPart",
     "Tokenizer",
     "Tokens",
     "Windows",
@@ -33,6 +35,7 @@ __all__ = [
     "in_training",
     "load_dataset",
     "near_duplicate_pairs",
+    "open_test",
     "passages",
     "read_corpus",
     "token_classes",

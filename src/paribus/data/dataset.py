@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from paribus.data import cache
 from paribus.data.order import Windows, document_places
-from paribus.data.shards import sharded, whole_digest
-from paribus.data.source import Source, tokenized
+from paribus.data.sealed import SealedPart
+from paribus.data.shards import sharded
+from paribus.data.split import Texts, part_digest
 from paribus.data.token_classes import token_classes
-from paribus.data.tokenizer import Tokenizer, tokenizer_of
-from paribus.data.tokens import ShardedTokens, Tokens, part, tokens_digest
+from paribus.data.tokenizer import Tokenizer
+from paribus.data.tokens import ShardedTokens, Tokens, part
 from paribus.errors import ParibusError
 from paribus.study import Data
 from paribus.study.canonical import digest
@@ -32,8 +32,11 @@ class Dataset:
         tokenizer: what made them.
         windows: where training windows begin, and in which order they come.
         n_documents: documents in the corpus.
-        digests: SHA-256 of corpus, vocabulary (or the tokenizer's file), train and validation, in
-            this order.
+        digests: SHA-256 of corpus, vocabulary (or the tokenizer's file), train, validation and,
+            where there is one, the test part, in this order.
+        test: the sealed part, where the study has one.
+        deduplicated: what was taken out; empty where nothing was looked for.
+        is_one_text: whether validation goes on where train ends.
     """
 
     train: Tokens
@@ -42,6 +45,9 @@ class Dataset:
     windows: Windows
     n_documents: int
     digests: dict[str, str]
+    test: SealedPart | None = None
+    deduplicated: dict[str, int] = field(default_factory=dict)
+    is_one_text: bool = True
 
     @property
     def vocab_size(self) -> int:
@@ -55,29 +61,28 @@ class Dataset:
     @property
     def record(self) -> dict[str, object]:
         """What the records say of the data."""
-        return {
+        found: dict[str, object] = {
             "n_documents": self.n_documents,
             "train_tokens": len(self.train),
             "validation_tokens": len(self.validation),
             "vocab_size": self.vocab_size,
             "digests": self.digests,
         }
+        return found | ({"deduplicated": self.deduplicated} if self.deduplicated else {})
 
 
 def load_dataset(data: Data, folder: Path) -> Dataset:
-    """Read, tokenize and split the corpus that `data` names, contiguously.
+    """Read, tokenize and split the corpus that `data` names.
 
+    Training, validation and test text follow one another in the corpus, or are files of their own.
     `folder` is where relative paths start. Raises ParibusError where the text is missing, empty,
     not UTF-8, or too short for one window on each side of the split, and where the tokenizer cannot
     be read or loses text.
     """
-    source = Source(data, folder)
-    found = source.scan()
-    ends = found.n_documents > 1
-    tokenizer = tokenizer_of(data, found.characters, ends, folder)
-    tokens = tokenized(source, found, tokenizer, ends)
-    split = int(len(tokens) * (1 - data.validation_fraction))
-    train, validation = part(tokens, 0, split), part(tokens, split, len(tokens))
+    texts = Texts.read(data, folder)
+    train, validation, test, rates = texts.split()
+    if data.validation_tokens is not None:
+        validation = part(validation, 0, min(data.validation_tokens, len(validation)))
     for name, ids in (("training", train), ("validation", validation)):
         if len(ids) < data.seq_len + 1:
             raise ParibusError(
@@ -85,13 +90,25 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
                 f"seq_len + 1 = {data.seq_len + 1}; use more text or a shorter data.seq_len"
             )
     digests = {
-        "corpus": found.digest,
-        "vocabulary": tokenizer.digest,
+        "corpus": texts.found["corpus"].digest,
+        "vocabulary": texts.tokenizer.digest,
         "train": part_digest(train),
         "validation": part_digest(validation),
     }
-    windows = windows_of(train, tokenizer.end_of_document, data, digests["train"])
-    return Dataset(train, validation, tokenizer, windows, found.n_documents, digests)
+    if test is not None:
+        digests["test"] = test.digest
+    windows = windows_of(train, texts.tokenizer.end_of_document, data, digests["train"])
+    return Dataset(
+        train,
+        validation,
+        texts.tokenizer,
+        windows,
+        texts.found["corpus"].n_documents,
+        digests,
+        test,
+        rates,
+        is_one_text=data.validation_path is None and data.deduplicate == "none",
+    )
 
 
 def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) -> Windows:
@@ -114,16 +131,3 @@ def corpus_digest(documents: Sequence[str]) -> str:
     """Of one document, the digest of its bytes; of several, of the list of their digests."""
     each = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in documents]
     return each[0] if len(each) == 1 else digest(each)
-
-
-def part_digest(tokens: Tokens) -> str:
-    """`tokens_digest`, found once for each part of what is in the cache."""
-    if not isinstance(tokens, ShardedTokens):
-        return tokens_digest(tokens)
-    about = {"part of": whole_digest(tokens), "from": tokens.start, "to": tokens.stop}
-    key = digest(about)
-    if found := cache.recall(key):
-        return str(found["digest"])
-    found = tokens_digest(tokens)
-    cache.keep(key, about | {"digest": found})
-    return found

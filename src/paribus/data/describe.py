@@ -81,9 +81,14 @@ Units = dict[str, tuple[list[str], list[bool]]]
 
 def _all_units(dataset: Dataset) -> Units:
     """Every document and passage."""
-    ids = np.concatenate([dataset.train[:], dataset.validation[:]])
-    documents = _documents(dataset, ids)
-    cut = _first_of_validation(dataset)
+    train, validation = dataset.train[:], dataset.validation[:]
+    if dataset.is_one_text:
+        documents = _documents(dataset, np.concatenate([train, validation]))
+        cut = _first_of_validation(dataset)
+    else:
+        documents = _documents(dataset, train)
+        cut = len(documents), 0
+        documents += _documents(dataset, validation)
     whole = [((d, 0), text) for d, text in enumerate(documents)]
     parts = [((d, c), passage) for d, text in enumerate(documents) for c, passage in passages(text)]
     return {

@@ -67,11 +67,22 @@ def passages(document: str) -> Iterator[tuple[int, str]]:
     Passages shorter than MIN_PASSAGE_CHARACTERS are left out, and so is whitespace around one.
     """
     start = 0
+    for text, is_passage in segments(document):
+        if is_passage:
+            yield start + len(text) - len(text.lstrip()), text.strip()
+        start += len(text)
+
+
+def segments(document: str) -> Iterator[tuple[str, bool]]:
+    """All of `document` between blank lines, each with the one after it; whether it is a passage.
+
+    Joined again they are the document.
+    """
+    start = 0
     for end, resume in [*(m.span() for m in _BLANK_LINE.finditer(document)), (len(document),) * 2]:
-        passage = document[start:end]
-        text = passage.strip()
-        if len(text) >= MIN_PASSAGE_CHARACTERS:
-            yield start + len(passage) - len(passage.lstrip()), text
+        is_passage = len(document[start:end].strip()) >= MIN_PASSAGE_CHARACTERS
+        if resume > start:
+            yield document[start:resume], is_passage
         start = resume
 
 
@@ -87,22 +98,22 @@ def count_duplicates(units: Sequence[str], in_validation: Sequence[bool]) -> Dup
     validation = [unit for unit, held in zip(units, in_validation, strict=True) if held]
 
     # Equal texts are one from here on, so that a text repeated n times makes no n^2 pairs.
-    normalized = {unit: _normalized(unit) for unit in dict.fromkeys(units)}
-    texts = list(dict.fromkeys(normalized.values()))
+    plain = {unit: normalized(unit) for unit in dict.fromkeys(units)}
+    texts = list(dict.fromkeys(plain.values()))
     pairs = near_duplicate_pairs(texts)
     index = {text: i for i, text in enumerate(texts)}
     trained = np.zeros(len(texts), bool)
-    trained[[index[normalized[unit]] for unit in training]] = True
+    trained[[index[plain[unit]] for unit in training]] = True
     leaks = trained.copy()
     leaks[pairs[trained[pairs[:, 1]], 0]] = True
     leaks[pairs[trained[pairs[:, 0]], 1]] = True
     return Duplicates(
         units=len(units),
-        exact=len(units) - len(normalized),
+        exact=len(units) - len(plain),
         near=len(units) - _n_clusters(len(texts), pairs),
         validation_units=len(validation),
         leaked_exact=sum(unit in training for unit in validation),
-        leaked_near=sum(bool(leaks[index[normalized[unit]]]) for unit in validation),
+        leaked_near=sum(bool(leaks[index[plain[unit]]]) for unit in validation),
     )
 
 
@@ -149,7 +160,8 @@ def _shingles(text: str) -> list[str]:
     return [text[i : i + SHINGLE_CHARACTERS] for i in range(last + 1)]
 
 
-def _normalized(text: str) -> str:
+def normalized(text: str) -> str:
+    """`text` as near duplicates are compared: without case, white space as single spaces."""
     # Lone surrogates, which a text read leniently may hold, have no UTF-8 for rensa to hash.
     return " ".join(text.split()).casefold().encode("utf-8", "replace").decode("utf-8")
 

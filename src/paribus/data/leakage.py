@@ -6,12 +6,14 @@ Similarity of whole documents misses a short document inside a long one; runs of
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
 from paribus.data.shards import in_order
-from paribus.data.tokens import Tokens, chunks
+from paribus.data.tokens import CHUNK_TOKENS, Tokens, chunks
 
 RUN_TOKENS = 50
 """As in Lee et al. 2022 (Deduplicating Training Data Makes Language Models Better). Of characters,
@@ -29,37 +31,85 @@ def in_training(train: Tokens, validation: np.ndarray, length: int = RUN_TOKENS)
     as n_train x n_validation in 2^64, 1 in 10^8 for a text of 1 MB. The training text is streamed:
     memory grows with the validation text alone.
     """
-    leaked = np.zeros(len(validation) + 1, np.int64)
-    if min(len(train), len(validation)) >= length:
-        runs = run_hashes(validation, length)
-        opens = known_runs(train, runs, length).astype(np.int64)
-        leaked[: len(runs)] += opens
-        leaked[length : length + len(runs)] -= opens
-    return np.cumsum(leaked[:-1]) > 0
+    if min(len(train), len(validation)) < length:
+        return np.zeros(len(validation), bool)
+    runs = Runs.of(validation, length)
+    return covered(runs.found_in(train)[runs.place], length)
 
 
-def known_runs(text: Tokens, runs: np.ndarray, length: int) -> np.ndarray:
-    """[n] whether each of the hashes `runs` [n] is that of a run of `length` tokens of `text`."""
-    wanted = np.sort(runs)
-    there = np.zeros(len(wanted), bool)
-    # Nearly all runs of the text are none of these: a table of the first bits of those that are
-    # wanted tells so at a fraction of the cost of a search.
-    bits = min(max(len(wanted).bit_length() + 6, 16), MOST_BITS)
-    shift = np.uint64(64 - bits)
-    table = np.zeros(2**bits, bool)
-    table[wanted >> shift] = True
+def covered(opens: np.ndarray, length: int) -> np.ndarray:
+    """[n + length - 1] what lies in a run of `length` that begins where `opens` [n] says."""
+    change = np.zeros(len(opens) + length, np.int64)
+    change[: len(opens)] += opens
+    change[length:] -= opens
+    return np.cumsum(change[:-1]) > 0
 
-    def candidates(ids: np.ndarray) -> np.ndarray:
-        hashes = run_hashes(ids, length)
-        return hashes[table[hashes >> shift]]
 
-    cores = os.cpu_count() or 1
-    with ThreadPoolExecutor(cores) as pool:
-        parts = ((ids,) for ids in chunks(text, overlap=length - 1) if len(ids) >= length)
-        for hashes in in_order(pool, candidates, parts, ahead=cores):
-            place = np.searchsorted(wanted, hashes).clip(max=len(wanted) - 1)
-            there[place[wanted[place] == hashes]] = True
-    return there[np.searchsorted(wanted, runs)]
+@dataclass(frozen=True)
+class Runs:
+    """Every run of `length` ids of a text, to be found in others.
+
+    Attributes:
+        hashes: [m] of the distinct runs, in order.
+        place: [n] which of them begins at each id of the text.
+        length: ids of a run.
+        table: [2^bits] whether any hash starts with these bits. Nearly no run of another text is
+            one of these, and this tells so at a fraction of the cost of a search.
+    """
+
+    hashes: np.ndarray
+    place: np.ndarray
+    length: int
+    table: np.ndarray
+
+    @classmethod
+    def of(cls, ids: np.ndarray, length: int) -> Runs:
+        found = run_hashes(ids, length) if len(ids) >= length else np.zeros(0, np.uint64)
+        hashes, place = np.unique(found, return_inverse=True)
+        bits = min(max(len(hashes).bit_length() + 6, 16), MOST_BITS)
+        table = np.zeros(2**bits, bool)
+        table[hashes >> np.uint64(64 - bits)] = True
+        return cls(hashes, place, length, table)
+
+    def found_in(self, text: Tokens) -> np.ndarray:
+        """[m] whether `text` has each of the distinct runs, bool."""
+        there = np.zeros(len(self.hashes), bool)
+        for _, which in self._matches(text):
+            there[which] = True
+        return there
+
+    def covered(self, text: Tokens) -> np.ndarray:
+        """[n] whether each id of `text` lies in one of the runs, bool."""
+        if len(text) < self.length:
+            return np.zeros(len(text), bool)
+        opens = np.zeros(len(text) - self.length + 1, bool)
+        for places, _ in self._matches(text):
+            opens[places] = True
+        return covered(opens, self.length)
+
+    def _matches(self, text: Tokens) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(where runs of `text` begin that are among these, which they are), chunk by chunk."""
+        shift = np.uint64(65 - len(self.table).bit_length())
+
+        def look(start: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            hashes = run_hashes(ids, self.length)
+            places = np.flatnonzero(self.table[hashes >> shift])
+            hashes = hashes[places]
+            which = np.searchsorted(self.hashes, hashes).clip(max=len(self.hashes) - 1)
+            same = self.hashes[which] == hashes
+            return places[same] + start, which[same]
+
+        def parts() -> Iterator[tuple[int, np.ndarray]]:
+            start = 0
+            for ids in chunks(text, CHUNK_TOKENS, overlap=self.length - 1):
+                if len(ids) >= self.length:
+                    yield start, ids
+                start += CHUNK_TOKENS
+
+        cores = os.cpu_count() or 1
+        if len(self.hashes):
+            with ThreadPoolExecutor(cores) as pool:
+                yield from in_order(pool, look, parts(), ahead=cores)
 
 
 def run_hashes(ids: np.ndarray, length: int) -> np.ndarray:

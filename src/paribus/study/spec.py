@@ -59,7 +59,35 @@ class Data(Spec):
     """`stream` lets windows begin anywhere; with `documents` they begin with a document, and one
     that fits into a window is whole in some. Windows are full either way, so budgets are equal."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """The last part of the text, kept for validation."""
+    """The last part of the text, kept for validation; not used with `validation_path`."""
+    validation_path: str | None = None
+    """A file or folder of its own for validation, in the form of `path`."""
+    validation_tokens: Tokens | None = None
+    """How much of the validation text is evaluated at most; the rest of it is not trained on."""
+    test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The part of the text after the validation text, sealed until the verdict asks for it."""
+    test_path: str | None = None
+    """A file or folder of its own that is sealed, in the form of `path`."""
+    deduplicate: Literal["none", "exact", "near"] = "none"
+    """Takes out documents and passages that repeat an earlier one, exactly or nearly, and from the
+    training text whatever the held-out text has too."""
+
+    @model_validator(mode="after")
+    def _parts_leave_text_to_train_on(self) -> Self:
+        if self.test_path is not None and self.test_fraction:
+            raise ValueError(
+                f"test_fraction = {self.test_fraction} and test_path = '{self.test_path}' both "
+                "seal a test part; state one of them"
+            )
+        held_out = self.test_fraction + (
+            0 if self.validation_path is not None else self.validation_fraction
+        )
+        if held_out >= 1:
+            raise ValueError(
+                f"validation_fraction = {self.validation_fraction} and test_fraction = "
+                f"{self.test_fraction} leave no text to train on; their sum must be below 1"
+            )
+        return self
 
     @property
     def text_column(self) -> str:

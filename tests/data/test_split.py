@@ -1,0 +1,268 @@
+"""The parts of a text: where they begin, that nothing is in two of them, and the seal of one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from paribus.data import in_training, load_dataset, open_test, source
+from paribus.data.deduplicate import deduplicated
+from paribus.data.leakage import RUN_TOKENS
+from paribus.data.tokens import tokens_digest
+from paribus.errors import ParibusError
+from paribus.study import Data
+
+
+def letters(seed: int, n: int) -> str:
+    return "".join(np.random.default_rng(seed).choice(list("abcdefghijklmnop .\n"), size=n))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for i in range(6):
+        (tmp_path / f"t{i}").write_text(letters(i, 1000))
+    (tmp_path / "all").mkdir()
+    for i in range(6):
+        (tmp_path / "all" / f"{i}.txt").write_text(letters(i, 1000))
+    return tmp_path
+
+
+def data(**keys: object) -> Data:
+    return Data(**({"corpus": "text", "path": "t0", "seq_len": 16} | keys))
+
+
+@pytest.mark.parametrize("validation", [0.1, 0.25])
+@pytest.mark.parametrize("test", [0.0, 0.1, 0.5])
+def test_three_parts_follow_one_another(validation: float, test: float, folder: Path) -> None:
+    """No token is in two of them, and so no training window shares one with the others."""
+    found = load_dataset(data(validation_fraction=validation, test_fraction=test), folder)
+    parts = [found.train, found.validation]
+    if test:
+        parts.append(open_test(found.test, folder / "opened.json", "a test"))
+    else:
+        assert found.test is None
+    text = found.tokenizer.decode(np.concatenate([part[:] for part in parts]))
+    assert text == (folder / "t0").read_text()
+    assert abs(len(found.validation) - 1000 * validation) <= 1
+    assert len(found.train) == int(1000 * (1 - test - validation))
+    ends = [found.windows.starts(1, t, 8).max() + 17 for t in range(50)]
+    assert max(ends) <= len(found.train)
+
+
+def test_parts_may_be_files_of_their_own(folder: Path) -> None:
+    found = load_dataset(data(validation_path="t1", test_path="t2"), folder)
+    assert found.tokenizer.decode(found.train) == (folder / "t0").read_text()
+    assert found.tokenizer.decode(found.validation) == (folder / "t1").read_text()
+    sealed = open_test(found.test, folder / "opened.json", "a test")
+    assert found.tokenizer.decode(sealed[:]) == (folder / "t2").read_text()
+    both = load_dataset(data(path="all", validation_path="t1", test_fraction=0.2), folder)
+    assert len(both.train) == int(6006 * 0.8)
+    assert len(both.validation) == 1001  # every text is closed, since one has several
+
+
+def test_what_is_evaluated_is_capped(folder: Path) -> None:
+    whole, capped = (load_dataset(data(validation_tokens=n), folder) for n in (None, 30))
+    assert capped.validation.tolist() == whole.validation[:30].tolist()
+    assert capped.digests["train"] == whole.digests["train"]
+    assert load_dataset(data(validation_tokens=10**9), folder).digests == whole.digests
+    with pytest.raises(ParibusError, match="leaves 16 validation tokens, fewer than one window"):
+        load_dataset(data(validation_tokens=16), folder)
+
+
+@pytest.mark.parametrize("keys", [{"test_fraction": 0.2}, {"test_path": "t2"}])
+def test_the_sealed_part_is_read_once_and_on_the_record(
+    keys: dict[str, object], folder: Path
+) -> None:
+    found = load_dataset(data(**keys), folder)
+    assert found.test is not None
+    assert found.digests["test"] == found.test.digest
+    record = folder / "test.json"
+    for early in (lambda: found.test[0], lambda: found.test[:], lambda: len(found.test),
+                  lambda: np.asarray(found.test), lambda: list(found.test)):  # fmt: skip
+        with pytest.raises(ParibusError, match="is sealed until the verdict asks for it"):
+            early()
+    assert "_open" not in repr(found.test)
+    assert not record.exists()
+
+    tokens = open_test(found.test, record, "verdict of abc")
+    written = json.loads(record.read_text())
+    assert written["purpose"] == "verdict of abc" and written["digest"] == found.test.digest
+    # Gone on with after an interruption, and nothing else.
+    again = open_test(found.test, record, "verdict of abc")
+    assert again[:].tolist() == tokens[:].tolist()
+    assert json.loads(record.read_text()) == written
+    with pytest.raises(ParibusError, match="opened already, for 'verdict of abc'"):
+        open_test(found.test, record, "another look")
+    other = load_dataset(data(test_fraction=0.3), folder)
+    with pytest.raises(ParibusError, match="is of a test part with SHA-256"):
+        open_test(other.test, record, "verdict of abc")
+    record.write_text("{")
+    with pytest.raises(ParibusError, match="whether the test part was opened is not known"):
+        open_test(found.test, record, "verdict of abc")
+
+
+def test_a_study_without_a_test_part_has_none_to_open(folder: Path) -> None:
+    with pytest.raises(ParibusError, match=r"seal one with data.test_fraction or data.test_path"):
+        open_test(load_dataset(data(), folder).test, folder / "x.json", "a test")
+    assert not (folder / "x.json").exists()
+
+
+def test_a_test_text_of_its_own_gives_the_vocabulary_nothing(folder: Path) -> None:
+    (folder / "t2").write_text("abc é " * 100)
+    with pytest.raises(ParibusError, match="the test text has the character 'é'"):
+        load_dataset(data(test_path="t2"), folder)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"test_fraction": 0.2, "test_path": "t2"}, "both seal a test part; state one"),
+        ({"test_fraction": 0.5, "validation_fraction": 0.5}, "leave no text to train on"),
+    ],
+)
+def test_parts_that_contradict_are_refused(keys: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        data(**keys)
+
+
+@pytest.mark.parametrize("key", ["validation_path", "test_path"])
+def test_a_corpus_without_files_has_no_other_files(key: str, folder: Path) -> None:
+    with pytest.raises(ParibusError, match=f"data.{key} = 't1' .* 'pydoc' has none"):
+        load_dataset(Data(corpus="pydoc", **{key: "t1"}), folder)
+    with pytest.raises(ParibusError, match="does not exist"):
+        load_dataset(data(**{key: "missing"}), folder)
+
+
+def overlapping(seed: int) -> list[str]:
+    """Documents that copy one another: whole, in passages, in lines, and in parts of lines."""
+    rng = np.random.default_rng(seed)
+    pool = [letters(100 + i, int(rng.integers(20, 400))) for i in range(6)]
+    long = letters(99, 3000).replace("\n", "")
+    documents = []
+    for _ in range(int(rng.integers(1, 12))):
+        parts = []
+        for _ in range(int(rng.integers(1, 6))):
+            kind, text = rng.integers(5), pool[rng.integers(len(pool))]
+            if kind == 0:
+                parts.append(letters(int(rng.integers(10**6)), int(rng.integers(1, 200))))
+            elif kind == 1:
+                at = int(rng.integers(2500))
+                parts.append(long[at : at + int(rng.integers(30, 500))])
+            elif kind == 2:
+                parts.append(text[int(rng.integers(20)) :])
+            else:
+                parts.append(text)
+        documents.append(str(rng.choice(["\n\n", "\n", " ", "é"])).join(parts))
+    return [text for text in documents if text]
+
+
+@pytest.mark.parametrize("mode", ["exact", "near"])
+@pytest.mark.parametrize("seed", range(25))
+def test_no_held_out_text_stands_in_the_training_text(mode: str, seed: int, tmp_path: Path) -> None:
+    documents = overlapping(seed)
+    (tmp_path / "all").mkdir()
+    for i, text in enumerate(documents):
+        (tmp_path / "all" / f"{i:02}").write_text(text, encoding="utf-8")
+    (tmp_path / "own").write_text(letters(100, 150) + letters(5, 300))
+    keys: dict[str, object] = {"path": "all", "seq_len": 1, "deduplicate": mode}
+    keys |= [{"test_fraction": 0.2}, {"validation_path": "own"}, {}][seed % 3]
+    try:
+        found = load_dataset(data(**keys), tmp_path)
+    except ParibusError as error:
+        if "fewer than one window" in str(error):
+            return
+        raise
+    held = [found.validation]
+    if found.test is not None:
+        held.append(open_test(found.test, tmp_path / "opened.json", "a test"))
+    for part in held:
+        assert not in_training(found.train, part[:], RUN_TOKENS).any()
+    rates = found.record["deduplicated"]
+    assert isinstance(rates, dict)
+    assert rates["documents"] == len(documents)
+    assert rates["bytes"] == sum(len(text.encode()) for text in documents)
+    text = found.tokenizer.decode(found.train)
+    end = "<|endofdocument|>"
+    assert len(text.replace(end, "").encode()) == rates["train_bytes"] - rates["train_bytes_cut"]
+
+
+def test_the_test_above_can_fail() -> None:
+    failing = 0
+    for seed in range(25):
+        documents = overlapping(seed)
+        text = np.frombuffer("".join(documents).encode(), np.uint8)
+        failing += in_training(text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]).any()
+    assert failing > 10
+
+
+def test_repetitions_by_hand() -> None:
+    a, b, c = ("".join(chr(97 + (i * k) % 23) for i in range(120)) for k in (3, 5, 7))
+    documents = [f"{a}\n\n{b}", a, f"{a}\n\n{b}", f"{c}\n\nshort\n\n{b}", f"{c}\n\nshort"]
+    found = deduplicated(documents, "exact", 0.0, 0.0)
+    assert ["".join(p.text for p in found.train if p.document == d) for d in range(2)] == [
+        f"{a}\n\n{b}", f"{c}\n\nshort\n\n",
+    ]  # fmt: skip
+    assert found.rates == {
+        "documents": 5, "documents_dropped": 2, "passages": 6, "passages_dropped": 3,
+        "bytes": 120 * 8 + 2 * 5 + 5 * 2 - 2, "bytes_dropped": 0,
+        "train_bytes": 0, "train_bytes_cut": 0,
+    } | {key: found.rates[key] for key in ("bytes", "bytes_dropped", "train_bytes")}  # fmt: skip
+    assert found.rates["bytes"] - found.rates["bytes_dropped"] == found.rates["train_bytes"]
+
+
+def test_near_repetitions_go_only_where_asked() -> None:
+    text = letters(7, 400).replace("\n", " ").strip()
+    changed = text[:200] + ("x" if text[200] != "x" else "y") + text[201:]
+    for mode, documents in (("exact", 2), ("near", 1)):
+        found = deduplicated([text, changed], mode, 0.0, 0.0)
+        assert len({piece.document for piece in found.train}) == documents
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.text("ab \né", min_size=1), min_size=1), st.floats(0, 0.9), st.floats(0, 0.9))
+def test_nothing_but_repetitions_is_lost(
+    documents: list[str], validation: float, test: float
+) -> None:
+    if validation + test >= 1:
+        return
+    found = deduplicated(documents, "exact", validation, test)
+    texts = ["".join(p.text for p in part) for part in (found.train, found.validation, found.test)]
+    kept = [text for text in dict.fromkeys(documents) if text.strip()]
+    # Documents this short have no passages, and runs of 50 bytes are few.
+    if not found.rates["train_bytes_cut"]:
+        assert "".join(texts) == "".join(kept)
+    total = sum(map(len, kept))
+    longest = max((len(line) for text in kept for line in text.split("\n")), default=0) + 1
+    assert abs(len(texts[2]) - total * test) <= longest + 1
+
+
+def test_pydoc_is_clean_afterwards() -> None:
+    """Of validation, a fifth stands in training; afterwards nothing, for some of the training."""
+    clean = load_dataset(Data(corpus="pydoc", deduplicate="exact"), Path())
+    assert not in_training(clean.train, clean.validation[:]).any()
+    rates = clean.deduplicated
+    assert rates["train_bytes_cut"] < 0.2 * rates["train_bytes"]
+    assert rates["bytes_dropped"] < 0.3 * rates["bytes"]
+
+
+def test_deduplicated_shards_are_the_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i, text in enumerate(overlapping(3)):
+        (tmp_path / f"{i:02}").write_text(text, encoding="utf-8")
+    keys = data(path=".", seq_len=1, deduplicate="exact", test_fraction=0.1)
+    small = load_dataset(keys, tmp_path)
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache"))
+    monkeypatch.setattr(source, "SMALL_BYTES", 0)
+    for _ in range(2):
+        large = load_dataset(keys, tmp_path)
+        assert not isinstance(large.train, np.ndarray)
+        assert large.record == small.record
+        assert tokens_digest(large.train) == small.digests["train"]
+        monkeypatch.setattr("paribus.data.split.deduplicated", None)  # it is done once
