@@ -146,6 +146,16 @@ def test_importing_paribus_and_reading_results_loads_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_the_decision_table_needs_no_results(folder: Path) -> None:
+    shown = verb("decide", "--rows", cwd=folder)
+    assert shown.returncode == 0, shown.stderr
+    for words in ("2b", "11b", "BASELINE (H1a)", "the arm diverges in every seed"):
+        assert words in " ".join(shown.stdout.split())
+    bare = verb("decide", cwd=folder)
+    assert bare.returncode == 2
+    assert "takes a results folder, or --rows" in " ".join(bare.stderr.split())
+
+
 def test_registering_comes_before_everything_else(way: Way) -> None:
     assert way.registered.returncode == 0, way.registered.stderr
     assert "registration.json" in way.there

@@ -45,6 +45,12 @@ def registration(
         "contrasts": contrasts,
         "families": {
             "primary": [f"{endpoint.metric}: {contrast}" for contrast in contrasts],
+            "secondary": [
+                f"{e.metric}: {contrast}"
+                for e in study.endpoints
+                if not e.primary
+                for contrast in contrasts
+            ],
             "tasks": [f"{task}: {c}" for task in tasks.get("names", ()) for c in contrasts],
         },
         "tasks": tasks,

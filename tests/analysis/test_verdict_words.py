@@ -1,0 +1,212 @@
+"""A verdict follows from its test: counts of events, caveats, budgets, the target that decides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paribus.analysis import analyse
+from paribus.analysis.costs import _judged, _share_lost
+from paribus.decision import ROWS, Verdict, decide, out_of_reach
+from paribus.evaluation.harness import CELLS, ITEMS
+from paribus.report.words import headline
+from paribus.results import Results, load_results
+from paribus.results.files import write_table
+from paribus.results.store import TrialFolder
+from paribus.statistics import Interval
+from paribus.streams import stream
+from paribus.study import Study
+
+Study_, Fabricate = Callable[..., Study], Callable[..., Results]
+SEEDS = [1, 2, 3, 4, 5]
+TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
+LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.02}
+NOISE = dict(zip(SEEDS, [0.010, -0.013, 0.004, 0.021, -0.009], strict=True))
+
+
+def verdicts_of(
+    small_study: Study_, fabricate: Fabricate, deltas: list[float], **options: object
+) -> tuple[list[Verdict], str]:
+    study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=options.pop("arms", TWO_ARMS))
+
+    def loss(arm: str, seed: int) -> float:
+        return 2.5 + NOISE[seed] + (0.0 if arm == "baseline" else deltas[seed - 1])
+
+    analysis = analyse(fabricate(study, loss, **options))
+    verdicts = decide(analysis)
+    return verdicts, headline(analysis, verdicts).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_divergence_in_every_seed_is_a_verdict_with_its_counts(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """At five pairs exact McNemar cannot go below .0625, and over two contrasts not below .125."""
+    arms = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
+    gone = [("arm", seed) for seed in SEEDS]
+    (arm, other), words = verdicts_of(small_study, fabricate, [0.0] * 5, arms=arms, diverged=gone)
+    assert (arm.row, arm.outcome) == ("2b", "BASELINE")
+    assert "diverged in 5 of 5 seeds against 0 of 5" in arm.sentence
+    assert "diverged in 5 of 5 seeds against 0 of 5" in words
+    assert "cannot test" in arm.sentence
+    assert "diverged" not in other.sentence
+
+
+def test_some_divergence_is_counted_in_every_sentence(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    gone = [("arm", seed) for seed in (1, 2)]
+    (verdict,), words = verdicts_of(
+        small_study, fabricate, [0.1, 0.2, 0.1, 0.3, 0.1], diverged=gone
+    )
+    assert verdict.outcome == "INCONCLUSIVE"
+    for text in (verdict.sentence, words):
+        assert "diverged in 2 of 5 seeds against 0 of 5" in text
+
+
+def test_a_lost_pair_does_not_make_the_same_number_of_seeds_enough(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """One seed of five not finite: four pairs describe, and their spread plans nothing."""
+    deltas = [0.001, -0.012, 0.020, 0.011, -0.014]
+    (lost,), words = verdicts_of(small_study, fabricate, deltas, diverged=[("arm", 5)])
+    assert (lost.outcome, lost.pairs_needed) == ("INCONCLUSIVE", None)
+    assert "seed pairs would" not in lost.sentence + words
+
+
+def test_near_ties_are_decided_by_the_registered_test_and_the_disagreement_is_said(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    (verdict,), words = verdicts_of(small_study, fabricate, [1.08, 1.09, 1.12, 1.1201, 1.1202])
+    assert verdict.row == "3"
+    caveat = "Tests disagree: the studentized bootstrap has Holm p = 0.156"
+    assert caveat in verdict.sentence
+    assert any(caveat in line for line in verdict.caveats)
+    assert "other tests disagree: studentized bootstrap (Holm p = 0.156)" in words
+
+
+def test_equal_differences_are_an_effect_and_said_so(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    (verdict,), words = verdicts_of(small_study, fabricate, [0.5] * 5)
+    assert verdict.row == "3"
+    assert "All 5 differences are equal" in verdict.sentence
+    assert "resolution of the measurement" in verdict.sentence
+    assert "+0.5000 [+0.5000, +0.5000]" in verdict.sentence
+    assert "unbounded" not in words
+
+
+def test_equivalence_is_adjusted_over_contrasts(small_study: Study_, fabricate: Fabricate) -> None:
+    """One arm's 90% interval lies inside the margin; with a second arm in doubt Holm asks more."""
+    deltas = [0.005, 0.019, -0.006, 0.018, 0.0]
+    (alone,), _ = verdicts_of(small_study, fabricate, deltas, folder="one")
+    assert alone.row == "4"
+    arms = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
+    study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=arms)
+    results = fabricate(
+        study,
+        lambda arm, seed: (
+            2.5
+            + NOISE[seed]
+            + (deltas[seed - 1] if arm == "arm" else 30 * NOISE[seed] if arm == "other" else 0)
+        ),
+        folder="two",
+    )
+    contrast = analyse(results).contrast("arm", "validation_loss")
+    assert contrast.decided is not None
+    assert contrast.decided.equivalence_p is not None
+    assert contrast.equivalence_holm_p == pytest.approx(2 * contrast.decided.equivalence_p)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "state"),
+    [(-0.02, 0.04, "within"), (0.06, 0.09, "over"), (-0.079, 0.114, "not shown")],
+)
+def test_a_budget_is_judged_on_the_bound_of_its_interval(
+    low: float, high: float, state: str
+) -> None:
+    bounds = Interval(low, high, 0.9)
+    assert _judged((low + high) / 2, bounds, bounds, 0.05).state == state
+    assert _judged(0.0, bounds, bounds, None).state is None
+
+
+def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Study_) -> None:
+    """Ratios on the log scale; two pairs of 1000 against 100 and 900 tokens per second."""
+    cost = _share_lost(small_study(), [(1000.0, 100.0), (1000.0, 900.0)], 0.05)
+    assert cost is not None
+    assert cost.mean == pytest.approx(1 - math.sqrt(0.1 * 0.9))  # one less the geometric mean
+    assert cost.interval.high <= 1
+    assert cost.state == "not shown"
+
+
+def test_rows_out_of_reach_are_told_before_a_run(small_study: Study_) -> None:
+    (both,) = out_of_reach(small_study(seeds=SEEDS))
+    assert both.rows == ("2", "9", "10", "11", "11b", "12")
+    assert "at least 0.0625, 0.125 over 2 contrasts; 7 seeds can" in both.why
+    (one,) = out_of_reach(small_study(seeds=SEEDS, arms=TWO_ARMS))
+    assert "6 seeds can" in one.why
+    assert out_of_reach(small_study(seeds=list(range(1, 8)))) == []
+    (few,) = out_of_reach(small_study(seeds=[1, 2, 3]))
+    assert set(few.rows) == set(ROWS) - {"0", "1"}
+
+
+def answer(trial: TrialFolder, effect: float) -> None:
+    """Two tasks of 40 questions: some are far easier than others, so that new items vary."""
+    rows, cells = [], []
+    for task in ("one", "two"):
+        easy = stream(0, task).random(40)
+        p = np.clip(easy + effect * (trial.arm != "baseline") * (easy > 0.5), 0, 1)
+        hits = stream(trial.seed, trial.arm, task).random(40) < p
+        cells.append({"task": task, "shots": 0, "chance": 0.5, "accuracy": hits.mean()})
+        rows += [
+            {"task": task, "shots": 0, "item": i, "correct": bool(h)} for i, h in enumerate(hits)
+        ]
+    write_table(trial.path / "items.parquet", pa.Table.from_pylist(rows, schema=ITEMS))
+    write_table(trial.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
+    macro = float(np.mean([cell["accuracy"] for cell in cells]))
+    trial.write_json(
+        "evaluation.json", trial.read_json("evaluation.json") | {"macro_accuracy": macro}
+    )
+    trial.finish()
+
+
+@pytest.mark.parametrize("target", ["new items", "this item set"])
+def test_the_registered_target_decides(
+    small_study: Study_, fabricate: Fabricate, target: str
+) -> None:
+    endpoints = [{"metric": "macro_accuracy", "primary": True, "margin": 0.05}]
+    study = small_study(
+        seeds=[1, 2, 3, 4, 5, 6],
+        arms=TWO_ARMS,
+        endpoints=endpoints,
+        inference={"target": target},
+    )
+    made = fabricate(study, lambda arm, seed: 2.0)
+    for trial in made.finished:
+        answer(trial, -0.15)
+    analysis = analyse(load_results(made.path))
+    contrast = analysis.contrast("arm", "macro_accuracy")
+    says, paired = contrast.decided, contrast.paired
+    assert says is not None
+    assert paired is not None
+    if target == "this item set":
+        assert says == paired.decided
+        assert says.test == "paired_t"
+    else:
+        assert says.test == "crossed_bootstrap"
+        assert contrast.items is not None
+        assert says == contrast.items.decided
+        assert says.interval.high - says.interval.low > (
+            paired.t_interval.high - paired.t_interval.low
+        )
+    # p, Holm, the row's evidence and the sentence are all of what decides.
+    assert contrast.holm_p == pytest.approx(says.p_value)
+    assert contrast.equivalence_holm_p == pytest.approx(says.equivalence_p)
+    (verdict,) = decide(analysis)
+    words = f"{says.mean:+.4f} [{says.interval.low:+.4f}, {says.interval.high:+.4f}]"
+    assert words in verdict.sentence
+    significant = says.p_value <= 0.05 and not contrast.equivalent(0.05)
+    assert (verdict.evidence.quality == "Q-") == significant
