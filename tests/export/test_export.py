@@ -121,7 +121,7 @@ def test_another_text_and_changed_records_are_refused(trained: Trained, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_unfinished_trials_and_own_modules_are_refused(
+def test_unfinished_trials_and_other_sources_are_refused(
     small_study: Callable[..., Study], tmp_path: Path
 ) -> None:
     (tmp_path / "ideas.py").write_text("from torch.nn import Identity as RMS")
@@ -132,8 +132,9 @@ def test_unfinished_trials_and_own_modules_are_refused(
     )
     with pytest.raises(ParibusError, match=r"baseline/seed-2 of .* is not finished"):
         paribus.export_trial(results.path, "baseline", 2, tmp_path / "out", folder=tmp_path)
-    with pytest.raises(ParibusError, match=r"model\.modules\.block_norm = 'ideas\.py:RMS'"):
-        paribus.export_trial(results.path, "own", 1, tmp_path / "out", folder=tmp_path)
+    with pytest.raises(ParibusError, match=r"block_norm = 'ideas\.py:RMS' is not the code that"):
+        paribus.export_trial(results.path, "own", 1, tmp_path / "out", folder=tmp_path, trust=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_one_document_has_no_special_tokens(

@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 
-from paribus.export.gpt2 import EMBEDDING_NORMS
+from paribus.export.remote import KNOWN
 from paribus.model import parts
 
 from .conftest import ARMS, Trained
@@ -27,8 +27,9 @@ def load(folder: Path, arm: str) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(folder, **remote).eval()
 
 
-def test_every_norm_that_ships_can_be_exported() -> None:
-    assert {"none", *EMBEDDING_NORMS} == set(parts("norms"))
+def test_every_part_that_ships_can_be_exported() -> None:
+    for kind, known in KNOWN.items():
+        assert set(known) == set(parts(kind))
 
 
 @pytest.mark.parametrize("arm", ARMS)
@@ -95,7 +96,7 @@ def test_it_can_be_trained_on_and_saved_again(
     arm: str, exported: Callable[[str], Path], tokens: torch.Tensor, tmp_path: Path
 ) -> None:
     model = load(exported(arm), arm)
-    assert model.lm_head.weight is model.transformer.wte.weight
+    assert model.head is None  # tied: the token matrix, and no parameter of its own
     with torch.enable_grad():
         model(tokens, labels=tokens).loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())

@@ -1,7 +1,7 @@
 """The way out: a trained trial as a Hugging Face folder that anybody's tools load.
 
-A baseline becomes a plain GPT-2. An arm with an embedding norm brings the few lines that GPT-2
-lacks (`modeling_paribus.py`), for `trust_remote_code`. Nothing here needs transformers.
+A GPT-2 or Llama becomes a plain one. Any other brings its code (`modeling_paribus.py`, and the
+user's own parts), for `trust_remote_code`. Nothing here needs transformers.
 """
 
 from paribus.export.trial import export_trial

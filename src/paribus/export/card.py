@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from paribus.data import Dataset
-from paribus.export.gpt2 import is_plain
+from paribus.export.gpt2 import is_gpt2
+from paribus.export.llama import is_llama
 from paribus.export.tokenizer import vocabulary_notes
 from paribus.numbers import fixed
 from paribus.results import Results, TrialFolder
@@ -41,12 +42,14 @@ tokenizer = AutoTokenizer.from_pretrained({arguments})
 def card(results: Results, trial: TrialFolder, dataset: Dataset) -> str:
     """Markdown: which trial this is, how it scored, how it is loaded, and what to mind."""
     study = results.study
-    plain = is_plain(study.setting(trial.arm))
-    code = (
-        "The model is a plain GPT-2."
-        if plain
-        else "The model is GPT-2 with the embedding stage in `modeling_paribus.py`."
-    )
+    setting = study.setting(trial.arm)
+    kind = "GPT-2" if is_gpt2(setting) else "Llama" if is_llama(setting) else ""
+    plain = bool(kind)
+    code = f"The model is a plain {kind}."
+    if not plain:
+        own = ", ".join(f"`{path}`" for path in setting.model.modules.named.values())
+        code = "The model is a Transformer whose code is in `modeling_paribus.py`"
+        code += f", with parts of its author's own ({own})." if own else "."
     return CARD.format(
         label=trial.label,
         study=study.name,

@@ -7,13 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paribus.errors import ParibusError
-from paribus.model import build_model
 from paribus.study import Setting
-
-# What `modeling_paribus.py` can build.
-EMBEDDING_NORMS = ("layernorm", "rmsnorm", "rms_free", "center", "fixed_scale")
-MODEL_CODE = "modeling_paribus.py"
 
 NAMES = {
     "embedding.tokens": "wte",
@@ -27,34 +21,30 @@ NAMES = {
     "mlp.down": "mlp.c_proj",
     "final_norm": "ln_f",
 }
+# Hugging Face's names; their "gelu_new" is GPT-2's own.
+ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu2": "relu2"}
+LAYERNORM_EPS = 1e-5
 
 
-def require_exportable(setting: Setting, label: str) -> None:
-    """Raise ParibusError where the model has parts that the exported code does not know."""
-    own = setting.model.modules.named
-    if own:
-        site, path = next(iter(own.items()))
-        raise ParibusError(
-            f"trial {label} has a module of your own, model.modules.{site} = '{path}', which the "
-            "exported model code cannot contain; load its weights.safetensors with paribus instead"
-        )
-    norm = setting.model.embedding.norm
-    if norm not in (*EMBEDDING_NORMS, "none"):
-        raise ParibusError(
-            f"trial {label} has model.embedding.norm = '{norm}', which {MODEL_CODE} does not know; "
-            f"it knows none, {', '.join(EMBEDDING_NORMS)}"
-        )
-
-
-def is_plain(setting: Setting) -> bool:
+def is_gpt2(setting: Setting) -> bool:
     """Whether the model is a GPT-2 as it stands."""
-    return setting.model.embedding.norm == "none"
+    model, attention = setting.model, setting.model.attention
+    return (
+        not model.modules.named
+        and model.embedding.norm == "none"
+        and model.positions.kind == "learned"
+        and (model.norm.kind, model.norm.placement) == ("layernorm", "pre")
+        and model.mlp.kind in ACTIVATIONS
+        and model.n_kv_head == model.n_head
+        and (attention.qk_norm, attention.softcap, attention.window) == ("none", None, None)
+        and model.head.softcap is None
+    )
 
 
-def gpt2_config(setting: Setting, vocab_size: int, end_of_document: int | None) -> dict[str, Any]:
-    """The content of config.json."""
+def gpt2_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
+    """The content of config.json, but for the special tokens."""
     model, dropout = setting.model, setting.training.dropout
-    config: dict[str, Any] = {
+    return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
         "dtype": "float32",
@@ -64,38 +54,13 @@ def gpt2_config(setting: Setting, vocab_size: int, end_of_document: int | None) 
         "n_layer": model.n_layer,
         "n_head": model.n_head,
         "n_inner": model.mlp.ratio * model.d_model,
-        "activation_function": "gelu",  # the exact one; GPT-2's own is the tanh approximation
-        "layer_norm_epsilon": model.norm.eps or 1e-5,
+        "activation_function": ACTIVATIONS[model.mlp.kind],
+        "layer_norm_epsilon": model.norm.eps or LAYERNORM_EPS,
         "initializer_range": model.init.std,
         "resid_pdrop": dropout,
         "embd_pdrop": dropout,
         "attn_pdrop": dropout,
-        "tie_word_embeddings": True,
-        # Stated also where there is none: the default is a token of GPT-2's own vocabulary.
-        "bos_token_id": end_of_document,
-        "eos_token_id": end_of_document,
-        "pad_token_id": end_of_document,
-    }
-    return config if is_plain(setting) else config | _with_norm(setting)
-
-
-def _with_norm(setting: Setting) -> dict[str, Any]:
-    module = MODEL_CODE.removesuffix(".py")
-    # The constants of a norm are the module's own business, so they are asked of the module.
-    norm = build_model(setting, 1).embedding.norm
-    scale = getattr(norm, "scale", None)
-    return {
-        "model_type": "paribus",
-        "architectures": ["ParibusForCausalLM"],
-        "auto_map": {
-            "AutoConfig": f"{module}.ParibusConfig",
-            "AutoModel": f"{module}.ParibusModel",
-            "AutoModelForCausalLM": f"{module}.ParibusForCausalLM",
-        },
-        "embedding_norm": setting.model.embedding.norm,
-        "embedding_norm_at": setting.model.embedding.norm_at,
-        "embedding_eps": getattr(norm, "eps", None),
-        "embedding_scale": None if scale is None else float(scale),
+        "tie_word_embeddings": model.head.tied,
     }
 
 
@@ -103,24 +68,25 @@ def gpt2_weights(setting: Setting, weights: Mapping[str, np.ndarray]) -> dict[st
     """`weights` by GPT-2's names and in its layout.
 
     Its linear layers are stored transposed, [in, out], and have a bias always: ours without one get
-    a bias of zeros. The head is tied to `wte` and not stored twice.
+    a bias of zeros. A tied head is `wte` and not stored twice.
     """
     renamed = {}
     for name, value in weights.items():
+        if name == "head.weight":
+            renamed["lm_head.weight"] = value
+            continue
         in_block = name.startswith("blocks.")
         if in_block and value.ndim == 2:
             value = np.ascontiguousarray(value.T)
-        renamed[gpt2_name(setting, name)] = value
+        renamed[_name(name)] = value
         stem, _, kind = name.rpartition(".")
         wants_bias = kind == "weight" and (in_block or stem == "final_norm")
         if wants_bias and f"{stem}.bias" not in weights:
-            renamed[gpt2_name(setting, f"{stem}.bias")] = np.zeros(value.shape[-1], value.dtype)
+            renamed[_name(f"{stem}.bias")] = np.zeros(value.shape[-1], value.dtype)
     return renamed
 
 
-def gpt2_name(setting: Setting, name: str) -> str:
-    """Hugging Face's name of our parameter `name`."""
-    home = "wte" if setting.model.embedding.norm_at == "tokens" else "drop"
-    for ours, theirs in ({"embedding.norm": f"{home}.norm"} | NAMES).items():
+def _name(name: str) -> str:
+    for ours, theirs in NAMES.items():
         name = name.replace(ours, theirs)
     return f"transformer.{name}"

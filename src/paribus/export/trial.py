@@ -1,30 +1,27 @@
 """One trained trial as a Hugging Face folder, written whole or not at all.
 
 <out>/
-  config.json  generation_config.json  model.safetensors    GPT-2's names and layout
+  config.json  generation_config.json  model.safetensors
   tokenizer.json  tokenizer_config.json
-  modeling_paribus.py     only where the model is no plain GPT-2
+  modeling_paribus.py  own_*.py     only where the model is no plain GPT-2 or Llama
   README.md               which trial this is, and how to load it
 """
 
 from __future__ import annotations
 
 import os
-from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import safetensors.numpy
 
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError, nearest
 from paribus.export.card import card
-from paribus.export.gpt2 import (
-    MODEL_CODE,
-    gpt2_config,
-    gpt2_weights,
-    is_plain,
-    require_exportable,
-)
+from paribus.export.gpt2 import gpt2_config, gpt2_weights, is_gpt2
+from paribus.export.llama import is_llama, llama_config, llama_weights
+from paribus.export.remote import remote_code, remote_config, remote_weights
 from paribus.export.tokenizer import tokenizer_config, tokenizer_json
 from paribus.files import whole_folder, write_bytes
 from paribus.results import Results, TrialFolder, load_results
@@ -47,25 +44,30 @@ def export_trial(
 
     Args:
         results: the results folder of the study.
-        folder: where a relative `data.path` of the study starts, which is the folder of its file;
-            by default the current one. The text is read for its vocabulary, and its digests must be
-            those in the records.
+        folder: where relative paths of the study start, which is the folder of its file; by
+            default the current one. The text is read for its vocabulary, the user's own parts are
+            copied; the digests of both must be those in the records.
 
         trust: run the custom code that the results folder names, if it names any.
 
     Returns `out`. Logits are those of our own model up to float32 rounding. Raises ParibusError for
-    an unknown or unfinished trial, changed records, another text, a module of the user's own, and
-    an `out` that holds something.
+    an unknown or unfinished trial, changed records, another text or source, and an `out` that
+    holds something.
     """
     loaded, out = load_results(results, trust=trust), Path(out)
     trial = _find(loaded, arm, seed)
     setting = loaded.study.setting(arm)
-    require_exportable(setting, trial.label)
     require_trust(loaded.study)  # a corpus may be custom code
     _require_free(out)
-    dataset = _dataset(loaded, trial, setting, Path(folder or Path.cwd()))
+    home = Path(folder or Path.cwd())
+    dataset = _dataset(loaded, trial, setting, home)
+    record = loaded.trials[trial.arm, trial.seed]
+    plain = is_gpt2(setting) or is_llama(setting)
+    code = {} if plain else remote_code(setting, home, trial.label, record)
     with whole_folder(out) as partial:
         _write_model(partial, trial, setting, dataset)
+        for name, content in code.items():
+            write_bytes(partial / name, content)
         _write_tokenizer(partial, setting, dataset)
         write_bytes(partial / "README.md", card(loaded, trial, dataset).encode())
     return out
@@ -108,16 +110,25 @@ def _dataset(results: Results, trial: TrialFolder, setting: Setting, folder: Pat
 
 
 def _write_model(out: Path, trial: TrialFolder, setting: Setting, dataset: Dataset) -> None:
-    config = gpt2_config(setting, dataset.vocab_size, dataset.tokenizer.end_of_document)
-    weights = gpt2_weights(setting, trial.read_weights())
-    special = ("bos_token_id", "eos_token_id", "pad_token_id")
-    write_json(out / "config.json", config)
-    write_json(out / "generation_config.json", {name: config[name] for name in special})
+    config, weights = _in_their_words(setting, dataset.vocab_size, trial.read_weights())
+    # Stated also where there is none: the default may be a token of another vocabulary.
+    end = dataset.tokenizer.end_of_document
+    special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), end)
+    write_json(out / "config.json", config | special)
+    write_json(out / "generation_config.json", special)
     content = safetensors.numpy.save(weights, metadata={"format": "pt"})
     write_bytes(out / "model.safetensors", content)
-    if not is_plain(setting):
-        code = resources.files("paribus.export").joinpath(MODEL_CODE).read_bytes()
-        write_bytes(out / MODEL_CODE, code)
+
+
+def _in_their_words(
+    setting: Setting, vocab_size: int, weights: dict[str, np.ndarray]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """(config, weights): of GPT-2 or Llama where the model is one, else of its own kind."""
+    if is_gpt2(setting):
+        return gpt2_config(setting, vocab_size), gpt2_weights(setting, weights)
+    if is_llama(setting):
+        return llama_config(setting, vocab_size, weights), llama_weights(setting, weights)
+    return remote_config(setting, vocab_size), remote_weights(weights)
 
 
 def _write_tokenizer(out: Path, setting: Setting, dataset: Dataset) -> None:
