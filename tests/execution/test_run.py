@@ -19,7 +19,10 @@ from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution import estimate
 from paribus.execution.dry_run import dry_run
-from paribus.results import Results
+from paribus.execution.estimate import _together
+from paribus.execution.leaving import Leaving
+from paribus.execution.trial import StackTask, run_stack
+from paribus.results import Results, ResultsFolder
 from paribus.results.store import CANONICAL
 from paribus.study import Study
 
@@ -222,6 +225,37 @@ def test_an_estimate_counts_what_it_says(small_study: Maker) -> None:
     assert cost.measured
     assert 0 < cost.step_seconds < 5
     assert 50 * 2**20 < cost.memory_bytes < 2**30
+
+
+def test_an_estimate_is_of_the_run_that_it_is_asked_for(small_study: Maker) -> None:
+    """Two stacks of three on one worker: half as many steps as one by one, each of three."""
+    study = small_study(seeds=[1, 2, 3], arms={"baseline": {}, "b": {"set": {"model.bias": False}}})
+    cost = estimate(study, workers=4, stack=3)
+    assert (cost.stack, cost.workers) == (3, 2), "no more workers than stacks"
+    steps = study.iterations * cost.step_seconds
+    assert cost.seconds == pytest.approx(steps + 3 * cost.evaluation_seconds)
+    with pytest.raises(ParibusError, match="stack = 0 must be at least 1"):
+        estimate(study, stack=0)
+
+
+def test_the_last_worker_ends_the_study() -> None:
+    assert _together([4.0, 4.0, 4.0], 2) == 8.0
+    assert _together([4.0, 1.0, 1.0, 1.0], 2) == 4.0
+
+
+def test_training_seconds_wait_for_the_device(
+    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU works on after its last step was handed to it: here a device that takes half a second
+    more."""
+    study = small_study(seeds=[1], arms={"baseline": {}}, tasks={"names": []})
+    folder = ResultsFolder(tmp_path / "r")
+    monkeypatch.setattr("paribus.execution.trial.wait", lambda device: time.sleep(0.5))
+    dataset = load_dataset(study.data, study.folder)
+    task = StackTask(study, (("baseline", 1),), folder, torch.device("cpu"), 60)
+    nothing: Callable[..., None] = lambda *about: None  # noqa: E731
+    assert run_stack(task, dataset, on_progress=nothing, on_resume=nothing, leaving=Leaving())
+    assert folder.trial("baseline", 1).read_json("timing.json")["training_seconds"] >= 0.5
 
 
 def _wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:

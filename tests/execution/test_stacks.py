@@ -60,6 +60,16 @@ def test_other_models_are_other_stacks() -> None:
     assert [len(stack) for stack in stacks] == [3, 3, 3]
 
 
+def test_own_probes_see_the_setting_of_their_own_arm() -> None:
+    """A stack shows its probes one setting; an own one may read what arms of a sweep differ in."""
+    study = study_of(SWEEP | INITS, [1, 2])
+    table = study.model_dump() | {"probes": {"own": ["ideas.py:mine"]}}
+    own = parse_study(table, folder=Path())
+    assert sharing_arms(own) == [[arm] for arm in own.arms]
+    for stack in plan_stacks(own, default_size(own, "cuda")):
+        assert len({own.setting(arm) for arm, _ in stack}) == 1
+
+
 def test_a_cpu_trains_them_one_by_one_in_their_order() -> None:
     study = study_of(NORMS | SWEEP, [1, 2])
     stacks = plan_stacks(study, default_size(study, "cpu"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -195,3 +196,15 @@ def test_documents_are_those_of_the_corpus(dataset: Dataset) -> None:
     last = [topics[name] for name in sorted(topics)][-len(documents) + 1 :]
     assert list(documents[1:]) == last
     assert topics[sorted(topics)[-len(documents)]].endswith(documents[0])
+
+
+def test_a_task_needs_no_more_items_than_are_asked(dataset: Dataset) -> None:
+    """With a text that has some, but not 500: as many as it has, from the least on."""
+    short = replace(dataset, validation=dataset.validation[:5_000])
+    few = build_suite(short, 0, 128, names=["typo", "next_word"], least=8).tasks
+    sizes = {name: len(made.items) for name, made in few.items()}
+    assert all(8 <= n <= 500 for n in sizes.values()) and min(sizes.values()) < 500
+    lacking = min(sizes, key=lambda name: sizes[name])
+    n = sizes[lacking]
+    assert "of 500 items" in build_suite(short, 0, 128).left_out[lacking]
+    assert f"{n} of {n + 1} items" in build_suite(short, 0, 128, least=n + 1).left_out[lacking]

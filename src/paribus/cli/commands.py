@@ -34,6 +34,10 @@ ResultsPath = Annotated[
 Workers = Annotated[
     int | None, Parameter(help="Worker processes; by default one per core, or one per GPU.")
 ]
+StackSize = Annotated[
+    int | None,
+    Parameter(help="Trials side by side in a worker; by default 1, on a GPU all that fit."),
+]
 Where = Annotated[Device, Parameter(help="Where to train.")]
 Eager = Annotated[
     bool,
@@ -66,6 +70,7 @@ def show(
     set_: Overrides = None,
     workers: Workers = None,
     device: Where = "auto",
+    stack: StackSize = None,
     trust: Trust = False,
 ) -> None:
     """Show what a study would do: its arms, its cost on this machine, its whole specification."""
@@ -79,7 +84,7 @@ def show(
     else:
         from paribus.execution import estimate
 
-        parts = tables.study(loaded, estimate(loaded, workers=workers, device=device))
+        parts = tables.study(loaded, estimate(loaded, workers=workers, device=device, stack=stack))
     for part in parts:
         console.print(part)
 
@@ -96,6 +101,7 @@ def plan(
     ] = None,
     workers: Workers = None,
     device: Where = "auto",
+    stack: StackSize = None,
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
@@ -108,7 +114,7 @@ def plan(
     loaded = _load(study, set_, trust)
     earlier = analyse_results(load_results(pilot)) if pilot else None
     rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
-    cost = estimate(loaded, workers=workers, device=device)
+    cost = estimate(loaded, workers=workers, device=device, stack=stack)
     for part in (tables.cost(loaded, cost), *tables.detectable(loaded, rows)):
         console.print(part)
 
@@ -138,10 +144,7 @@ def run(
     results: ResultsPath = None,
     workers: Workers = None,
     device: Where = "auto",
-    stack: Annotated[
-        int | None,
-        Parameter(help="Trials side by side in a worker; by default 1, on a GPU all that fit."),
-    ] = None,
+    stack: StackSize = None,
     eager: Eager = False,
     log: Annotated[
         list[str] | None,

@@ -56,9 +56,11 @@ def cost(study: Study, estimated: Estimate) -> Table:
     table.add_row("tokens in all", f"{tokens:,}")
     table.add_row("FLOPs per trial", f"{estimated.flops[study.baseline]:.3g}")
     table.add_row("FLOPs in all", f"{flops:.3g}")
-    table.add_row(f"one step ({how})", f"{estimated.step_seconds * 1e3:,.0f} ms")
+    side = f" of {estimated.stack} side by side" if estimated.stack > 1 else ""
+    table.add_row(f"one step{side} ({how})", f"{estimated.step_seconds * 1e3:,.0f} ms")
     table.add_row(*_precision(study, estimated))
-    where = f"{estimated.workers} workers on {estimated.device}"
+    many = "s" if estimated.workers > 1 else ""
+    where = f"{estimated.workers} worker{many} on {estimated.device}"
     table.add_row(f"expected time, {where}", numbers.duration(estimated.seconds))
     table.add_row("memory of a worker", f"{estimated.memory_bytes / 2**20:,.0f} MiB")
     return table

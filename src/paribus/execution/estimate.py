@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from paribus.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.pool import Device, Pool, default_workers
 from paribus.execution.precision import is_emulated, settle_precision
+from paribus.execution.stacks import default_size, plan_stacks
 from paribus.study import Study, require_trust
 
 
@@ -20,12 +23,13 @@ class Estimate:
         parameters: trainable parameters by arm.
         flops: floating-point operations of one trial's training, by arm.
         tokens: training tokens of one trial, by arm.
-        step_seconds: one step of the baseline with all workers busy.
+        step_seconds: one step of a stack of the baseline with all workers busy.
         evaluation_seconds: held-out evaluation of one trial.
         memory_bytes: the largest resident memory of one worker.
         measured: False where the model is too large to try; `step_seconds` is then the least it can
             take, by the measured speed of matrix products, and `memory_bytes` that of weights,
             gradients and optimizer.
+        stack: trials side by side in a worker.
         workers: worker processes.
         device: where it would run.
         precision: what the shared setting is trained with there; "auto" is settled.
@@ -40,6 +44,7 @@ class Estimate:
     evaluation_seconds: float
     memory_bytes: int
     measured: bool
+    stack: int
     workers: int
     device: str
     precision: str
@@ -47,10 +52,21 @@ class Estimate:
     seconds: float
 
 
-def estimate(study: Study, *, workers: int | None = None, device: Device = "auto") -> Estimate:
-    """Time a few steps on all workers at once, and add up. Nothing is written."""
-    if workers is not None and workers < 1:
-        raise ParibusError(f"workers = {workers} must be at least 1")
+def estimate(
+    study: Study,
+    *,
+    workers: int | None = None,
+    device: Device = "auto",
+    stack: int | None = None,
+) -> Estimate:
+    """Time a few steps on all workers at once, and add up. Nothing is written.
+
+    `workers`, `device` and `stack` are those of `run`, with its defaults: as many workers as there
+    are cores or GPUs, and on a GPU all trials side by side that its memory holds.
+    """
+    for name, value in (("workers", workers), ("stack", stack)):
+        if value is not None and value < 1:
+            raise ParibusError(f"{name} = {value} must be at least 1")
     require_trust(study)  # a corpus may be custom code
     settings = {arm: study.setting(arm) for arm in study.arms}
     for data in dict.fromkeys(setting.data for setting in settings.values()):
@@ -59,25 +75,34 @@ def estimate(study: Study, *, workers: int | None = None, device: Device = "auto
         ready = pool.answer(pool.start())
         kind = ready["device"]
         study = settle_precision(study, ready, pool)
-        n_workers = min(workers or default_workers(kind), len(study.trials))
-        for _ in range(n_workers - 1):
-            pool.answer(pool.start())
         checked = {}
         for arm in study.arms:
             pool.workers[0].send({"do": "size", "arm": arm})
             checked[arm] = pool.answer(pool.workers[0])
+        n_workers = workers or default_workers(kind, ready["devices"])
+        size = stack or default_size(study, kind, ready["devices"])
+        size = max(map(len, plan_stacks(study, size)))
+        if not any(of["too_large"] for of in checked.values()):
+            size = _fitting(pool, study, size, math.ceil(n_workers / ready["devices"]))
+        stacks = plan_stacks(study, size)
+        size, n_workers = max(map(len, stacks)), min(n_workers, len(stacks))
+        for _ in range(n_workers - 1):
+            pool.answer(pool.start())
         # All at once: cores share caches and memory, and a study will use them all.
         for worker in pool.workers:
-            worker.send({"do": "measure", "arm": study.baseline})
+            worker.send({"do": "measure", "arm": study.baseline, "stack": size})
         measured = [message for _, message in (pool.receive() for _ in pool.workers) if message]
     if len(measured) < n_workers:
         raise ParibusError("a worker died while it was timed; state fewer --workers")
 
     step_seconds = max(message["step_seconds"] for message in measured)
     evaluation_seconds = max(message["evaluation_seconds"] for message in measured)
-    seconds = sum(
-        settings[arm].iterations * step_seconds + evaluation_seconds for arm, _ in study.trials
-    )
+    each = [
+        # Of a smaller stack a step takes less.
+        settings[trials[0][0]].iterations * step_seconds * len(trials) / size
+        + evaluation_seconds * len(trials)
+        for trials in stacks
+    ]
     return Estimate(
         parameters={arm: checked[arm]["parameters"] for arm in study.arms},
         flops={arm: checked[arm]["flops_per_token"] * settings[arm].tokens for arm in study.arms},
@@ -86,9 +111,27 @@ def estimate(study: Study, *, workers: int | None = None, device: Device = "auto
         evaluation_seconds=evaluation_seconds,
         memory_bytes=max(message["memory_bytes"] for message in measured),
         measured=all(message["measured"] for message in measured),
+        stack=size,
         workers=n_workers,
         device=kind,
         precision=study.training.precision,
         emulated=is_emulated(study, ready),
-        seconds=seconds / n_workers,
+        seconds=_together(each, n_workers),
     )
+
+
+def _fitting(pool: Pool, study: Study, size: int, sharing: int) -> int:
+    """`size`, or as many replicas as the memory of a device holds that `sharing` workers share."""
+    if size == 1:
+        return 1
+    worker = pool.workers[0]
+    worker.send({"do": "fit", "arm": study.baseline, "stack": size, "workers": sharing})
+    return pool.answer(worker)["stack"]
+
+
+def _together(seconds: list[float], n_workers: int) -> float:
+    """When the last of the tasks is done, each taken by the first of the workers that is free."""
+    free_at = [0.0] * n_workers
+    for task in seconds:
+        heapq.heapreplace(free_at, free_at[0] + task)
+    return max(free_at)

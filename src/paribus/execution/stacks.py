@@ -97,10 +97,15 @@ def plan_stacks(study: Study, size: int, recorded: Iterable[Stack] = ()) -> list
 
 
 def sharing_arms(study: Study) -> list[list[str]]:
-    """The arms of one model each."""
+    """The arms of one model each.
+
+    The user's own probes may read any key of the setting that they see, of which a stack shows one:
+    with them, arms that differ in a learning rate are not side by side.
+    """
     groups: dict[Setting, list[str]] = {}
     for arm in study.arms:
-        groups.setdefault(study.setting(arm).common, []).append(arm)
+        setting = study.setting(arm)
+        groups.setdefault(setting if study.probes.own else setting.common, []).append(arm)
     # The order of replicas does not follow that of a study file, which may be edited.
     return [sorted(arms) for arms in groups.values()]
 

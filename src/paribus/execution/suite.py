@@ -50,8 +50,13 @@ def drafted_suite(
 
 
 def make_suite(study: Study, dataset: Dataset, at: Path) -> WrittenSuite:
-    """Draw the questions of `study` and write them to the folder `at`."""
-    return write_suite(at, build_suite(dataset, study.tasks.seed, _window(study)))
+    """Draw the questions of `study` and write them to the folder `at`.
+
+    There are as many as the text has, for whoever wants more later, and at least those that are
+    asked.
+    """
+    window, asked = _window(study), study.tasks.items
+    return write_suite(at, build_suite(dataset, study.tasks.seed, window, least=asked))
 
 
 def _window(study: Study) -> int:

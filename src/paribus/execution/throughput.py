@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from paribus.data import Dataset, batch
+from paribus.execution.dry_run import GRAPHED_STEPS
 from paribus.execution.memory import BYTES_PER_PARAMETER
 from paribus.execution.meters import timed
 from paribus.execution.warm_up import LARGEST_STATE_BYTES
@@ -69,7 +70,7 @@ def time_arms(
         for kind in dict.fromkeys(kind for of_arm in actions.values() for kind in of_arm):
             able = [arm for arm in arms if kind in actions[arm]]
             for arm in able if turn == 0 else ():
-                actions[arm][kind]()  # the first time of anything is slow
+                _warm_up(actions[arm][kind], device)
             order = able[turn % len(able) :] + able[: turn % len(able)]
             rounds = [[timed(actions[arm][kind], device) for arm in order] for _ in range(turns)]
             for arm, times in zip(order, zip(*rounds, strict=True), strict=True):
@@ -78,6 +79,12 @@ def time_arms(
         zip(UNITS, (np.array(column) for column in zip(*rows, strict=True)), strict=True)
     )
     results.write_throughput(columns, UNITS)
+
+
+def _warm_up(action: Action, device: torch.device) -> None:
+    """The first time of anything is slow; on a GPU, training is then recorded, and replayed."""
+    for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
+        action()
 
 
 def _trainers(

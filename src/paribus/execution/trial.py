@@ -15,6 +15,7 @@ import torch
 from paribus.data import Dataset
 from paribus.execution.causality import require_causal_training
 from paribus.execution.leaving import Leaving, Left
+from paribus.execution.meters import wait
 from paribus.execution.record import record
 from paribus.execution.resuming import identity, restore, save
 from paribus.execution.suite import suite_folder
@@ -82,6 +83,7 @@ def run_stack(
     with leaving.held():
         if not _train(stack, task.checkpoint_seconds, checkpoint, on_progress, leaving):
             return False
+    wait(task.device)  # a GPU works on after the last step was handed to it
     seconds = earlier + time.monotonic() - began
     if len(stack.seeds) > 1:
         # What is left when recording is killed goes on as the stack that it was trained in.

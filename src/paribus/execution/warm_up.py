@@ -27,16 +27,20 @@ LARGEST_STATE_BYTES = 4 * 2**30
 MOST_ROWS = 256  # of the products that say whether to try
 
 
-def measure(study: Study, arm: str, dataset: Dataset, device: torch.device) -> dict[str, Any]:
-    """Seconds of a step (the median) and of an evaluation, and memory in bytes, of one replica.
+def measure(
+    study: Study, arm: str, dataset: Dataset, device: torch.device, R: int = 1
+) -> dict[str, Any]:
+    """Seconds of a step (the median) and memory in bytes of R replicas side by side.
+
+    And seconds of the evaluation of one.
 
     A model that is too large to try gets `measured` = False and lower bounds.
     """
     setting = study.setting(arm)
     size = model_size(study, arm, dataset)
     flops_per_second = ceiling(study, setting, dataset, device, most_rows=MOST_ROWS)
-    least_seconds = size["flops_per_token"] * setting.tokens_per_step / flops_per_second
-    state_bytes = BYTES_PER_PARAMETER * size["parameters"]
+    least_seconds = R * size["flops_per_token"] * setting.tokens_per_step / flops_per_second
+    state_bytes = R * BYTES_PER_PARAMETER * size["parameters"]
     if least_seconds > LONGEST_STEP_SECONDS or state_bytes > LARGEST_STATE_BYTES:
         # Evaluation is a forward pass: a third of the operations of training.
         forward = size["flops_per_token"] / 3
@@ -46,7 +50,7 @@ def measure(study: Study, arm: str, dataset: Dataset, device: torch.device) -> d
             "evaluation_seconds": forward * len(dataset.validation) / flops_per_second,
             "memory_bytes": state_bytes,
         }
-    stack = build_stack(study, setting, study.seeds[:1], dataset, device)
+    stack = build_stack(study, setting, range(R), dataset, device)
     for _ in range(WARM_UP_STEPS if device.type == "cuda" else 1):
         stack.step()
     steps = [timed(stack.step, device)[1] for _ in range(STEPS)]
@@ -102,10 +106,15 @@ def bench_stack(
 
 
 def model_size(study: Study, arm: str, dataset: Dataset) -> dict[str, int]:
-    """`parameters` and training `flops_per_token`; allocates no weights."""
+    """`parameters` and training `flops_per_token`; allocates no weights.
+
+    `too_large` is whether not even one replica is tried out.
+    """
     setting = study.setting(arm)
+    parameters = count_parameters(setting, dataset.vocab_size, study.folder)
     return {
-        "parameters": count_parameters(setting, dataset.vocab_size, study.folder),
+        "parameters": parameters,
+        "too_large": BYTES_PER_PARAMETER * parameters > LARGEST_STATE_BYTES,
         "flops_per_token": training_flops_per_token(setting, dataset.vocab_size, study.folder),
     }
 

@@ -127,7 +127,7 @@ def _work(tell: Any, leaving: Leaving) -> None:
             tell("sized", **model_size(study, arm, dataset))
             continue
         if task["do"] == "measure":
-            tell("measured", **measure(study, arm, dataset, device))
+            tell("measured", **measure(study, arm, dataset, device, task["stack"]))
             continue
         if task["do"] == "bench":
             found = bench_stack(study, arm, dataset, device, task["stack"], task["steps"])

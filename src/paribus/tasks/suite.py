@@ -67,13 +67,17 @@ def build_suite(
     *,
     names: Sequence[str] | None = None,
     n_items: int = N_ITEMS,
+    least: int | None = None,
 ) -> Suite:
     """The suite of `dataset`'s validation split, for models that see `window` tokens.
 
-    `names` None is every task that the text and the window allow; what they do not allow is in
-    `left_out`. Raises ParibusError for an unknown task, and for a named one that is left out.
+    A task has `n_items` items, or as many as the text has where these are at least `least`; by
+    default all must be there. `names` None is every task that the text and the window allow; what
+    they do not allow is in `left_out`. Raises ParibusError for an unknown task, and for a named one
+    that is left out.
     """
     held_out = HeldOut.of(dataset)
+    least = n_items if least is None else least
     lines, words = DELIMITERS
     delimiter = lines if any(lines in text for text in held_out.documents) else words
     tasks: dict[str, TaskItems] = {}
@@ -89,8 +93,8 @@ def build_suite(
                 ("examples", "items"), held_out.divide(), (max(SHOTS), n_items), strict=True
             )
         )
-        if len(items) < n_items:
-            left_out[task.name] = f"the held-out text has {len(items)} of {n_items} items"
+        if len(items) < least:
+            left_out[task.name] = f"the held-out text has {len(items)} of {least} items"
         elif len(examples) < max(SHOTS):
             left_out[task.name] = f"the held-out text has {len(examples)} of {max(SHOTS)} examples"
         elif shots := fitting_shots(items, examples, delimiter, window, dataset.tokenizer.encode):
