@@ -143,8 +143,20 @@ def test_the_table_says_how_every_parameter_starts(study_of: Callable[[str], Stu
 def test_show_prints_the_table_and_the_warning(
     study_of: Callable[[str], Study], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "study.json").write_text(study_of("Silent").model_dump_json())
-    assert main(["show", str(tmp_path / "study.json"), "--parameters"]) == 0
+    study_of("Silent")
+    (tmp_path / "study.toml").write_text(
+        """
+        name = "small"
+        seeds = [1]
+        data = {corpus = "text", path = "text.txt", seq_len = 16}
+        model = {n_layer = 2, n_head = 2, d_model = 16}
+        training = {iterations = 30}
+        [arms.baseline]
+        [arms.own]
+        set."model.modules.mlp" = "ideas.py:Silent"
+        """
+    )
+    assert main(["show", str(tmp_path / "study.toml"), "--parameters"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "parameters of own, where not those of baseline" in said
     assert "blocks.*.attention.out" in said

@@ -24,6 +24,7 @@ from paribus.model import (
     build_model,
     load_parameters,
     require_initializers,
+    require_parts,
     undeclared_projections,
 )
 from paribus.study import Setting, Study
@@ -57,7 +58,7 @@ def dry_run(
             for seed in (0, 1)
         )
         require_initializers(model, again, setting)
-        model.to(device)
+        require_parts(model.to(device), setting, dataset.vocab_size)
         where, lively = f"arm '{arm}'", list(opened(model, setting))
         # One replica goes a way of its own; two go the way of all other stacks.
         for R in {1, min(stack_size, 2)}:

@@ -10,8 +10,9 @@ from paribus.model.build import (
 )
 from paribus.model.cache import KeyValueCache
 from paribus.model.config import ModelConfig
+from paribus.model.contract import require_parts
 from paribus.model.dropout import Dropout
-from paribus.model.gpt import GPT, positions
+from paribus.model.gpt import GPT, study_positions
 from paribus.model.initialization import (
     InitialParameter,
     InitialRule,
@@ -52,9 +53,10 @@ __all__ = [
     "parameter_uses",
     "part",
     "parts",
-    "positions",
     "require_initializers",
+    "require_parts",
     "role",
+    "study_positions",
     "training_flops_per_token",
     "undeclared_projections",
     "visible",

@@ -38,7 +38,9 @@ class Block(nn.Module):
         self.is_pre = model.norm.placement == "pre"
         self.attention_norm = _norm(model, "block_norm", folder)
         attention = own_part(model, "attention", folder)
-        self.attention: Any = attention or Attention(model, positions(model, "attention", folder))
+        self.attention: Any = attention or Attention(
+            model, study_positions(model, "attention", folder)
+        )
         self.attention_dropout = Dropout(model.dropout)
         self.mlp_norm = _norm(model, "block_norm", folder)
         mlp = find_part("mlps", model.mlp.kind, "model.mlp.kind").module
@@ -70,7 +72,9 @@ class GPT(nn.Module):
         super().__init__()
         folder = folder or Path.cwd()
         embedding = own_part(model, "embedding", folder)
-        self.embedding: Any = embedding or Embedding(model, positions(model, "embedding", folder))
+        self.embedding: Any = embedding or Embedding(
+            model, study_positions(model, "embedding", folder)
+        )
         if not isinstance(getattr(self.embedding, "tokens", None), nn.Embedding):
             raise ParibusError(
                 f"model.modules.embedding = '{model.modules.embedding}' has no `tokens`, an "
@@ -114,7 +118,7 @@ class GPT(nn.Module):
         return type(self) is GPT and not self._uncached
 
 
-def positions(model: ModelConfig, place: str, folder: Path | None = None) -> nn.Module | None:
+def study_positions(model: ModelConfig, place: str, folder: Path | None = None) -> nn.Module | None:
     """The study's positions, if they stand at `place`, "embedding" or "attention".
 
     What an attention or embedding of the user's own builds to have the positions of the study.

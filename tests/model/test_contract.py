@@ -1,0 +1,114 @@
+"""A part of the user's own that cannot work is named before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.execution.dry_run import dry_run
+from paribus.model import KeyValueCache, build_model, initial_parameters, load_parameters
+from paribus.study import Study
+
+PARTS = '''
+from torch import nn
+from paribus.model import Attention, study_positions
+
+class Part(nn.Identity):
+    def __init__(self, model):
+        super().__init__()
+
+class Old(nn.Identity):
+    def __init__(self, setting, vocab_size):
+        super().__init__()
+
+class Wide(Part):
+    def forward(self, x, *more):
+        return x.repeat(1, 1, 2)
+
+class Pair(Part):
+    def forward(self, x, *more):
+        return x, x
+
+class Breaks(Part):
+    def __init__(self, model):
+        super().__init__(model)
+        self.inner = nn.Linear(7, 7)
+    def forward(self, x, *more):
+        return self.inner(x)
+
+class NoTokens(Part):
+    pass
+
+class Nowhere(Part):
+    """Positions that do not say where they stand."""
+
+class Turned(Attention):
+    """An attention of one's own has what ours has: positions, a cache, the number of its block."""
+    cached = True
+    def __init__(self, model):
+        super().__init__(model, study_positions(model, "attention"))
+        assert model.layer in (0, 1)
+'''
+
+
+@pytest.fixture
+def study_of(small_study: Callable[..., Study], tmp_path: Path) -> Callable[..., Study]:
+    (tmp_path / "ideas.py").write_text(PARTS)
+
+    def make(site: str, name: str, **more: object) -> Study:
+        own = {f"model.modules.{site}": f"ideas.py:{name}"}
+        return small_study(
+            own | {k.replace("__", "."): v for k, v in more.items()}, arms={"a": {}}, baseline="a"
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("site", "name", "message"),
+    [
+        ("mlp", "Wide", r"model.modules.mlp = 'ideas.py:Wide' gives \[2, 16, 32\] and must give"),
+        ("block_norm", "Wide", "model.modules.block_norm = 'ideas.py:Wide' gives"),
+        ("final_norm", "Pair", "model.modules.final_norm = 'ideas.py:Pair' gives tuple"),
+        (
+            "attention",
+            "Breaks",
+            r"'ideas.py:Breaks' fails where it is given \[2, 16, 16\]: R",
+        ),
+        ("head", "Part", r"modules.head = 'ideas.py:Part' fails where|gives \[2, 16, 16\]"),
+        ("mlp", "Old", r"cannot be built as Old\(model\).*missing 1 required positional argument"),
+        ("embedding", "NoTokens", "has no `tokens`"),
+        ("positions", "Nowhere", "does not say where it stands"),
+    ],
+)
+def test_a_part_that_cannot_work_is_named(
+    study_of: Callable[..., Study], small_dataset: Dataset, site: str, name: str, message: str
+) -> None:
+    with pytest.raises(ParibusError, match=message) as caught:
+        dry_run(study_of(site, name), "a", small_dataset, torch.device("cpu"), 2)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_attention_of_one_s_own_has_what_ours_has(
+    study_of: Callable[..., Study], small_dataset: Dataset
+) -> None:
+    study = study_of("attention", "Turned", model__positions__kind="rotary")
+    assert dry_run(study, "a", small_dataset, torch.device("cpu"), 2) == []
+    setting = study.setting("a")
+    model = build_model(setting, 29, study.folder).eval()
+    assert model.can_cache
+    drawn = initial_parameters(model, setting, seed=3)
+    load_parameters(model, {name: 10 * one.value for name, one in drawn.items()})
+    tokens = torch.randint(0, 29, (2, 16), generator=torch.Generator().manual_seed(1))
+    cache = KeyValueCache(n_layer=2, room=16)
+    with torch.no_grad():
+        pieces = [model(piece, cache) for piece in tokens.split([7, 1, 8], dim=1)]
+        torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-4, atol=1e-5)
+    plain = study_of("attention", "Turned")  # learned positions are not turned too
+    built = build_model(plain.setting("a"), 29, plain.folder)
+    assert built.blocks[0].attention.turn is None
