@@ -167,24 +167,17 @@ def _measure(
 ) -> list[Message]:
     """What every worker measured with stacks of `size`, all at once."""
     with Pool(study, Path(), device=device, checkpoint_seconds=0) as pool:
-        first = pool.start()
-        ready = pool.answer(first)
+        ready = pool.answer(pool.start())
         kind, study = ready["device"], settle_precision(study, ready, pool)
         size = size or min(default_size(study, kind), len(study.seeds))
-        others = [pool.start() for _ in range((workers or default_workers(kind)) - 1)]
-        first.send({"do": "check", "arm": arm, "stack": size})
-        for worker in (first, *others):
-            pool.answer(worker)
+        n_workers = workers or default_workers(kind)
+        for _ in range(n_workers - 1):
+            pool.start()
+        pool.work([{"do": "check", "arm": arm, "stack": size}], lambda task: "in its dry run")
         # All at once: cores share caches and memory, and a study will use them all.
-        for worker in pool.workers:
-            worker.send({"do": "bench", "arm": arm, "stack": size, "steps": steps})
-        measured = [message for _, message in (pool.receive() for _ in pool.workers) if message]
-    if len(measured) < len(pool.workers):
-        raise ParibusError(
-            f"a worker died while stacks of {size} were timed (out of memory?); state fewer "
-            "--workers or a smaller --stack"
-        )
-    return measured
+        task = {"do": "bench", "arm": arm, "stack": size, "steps": steps}
+        doing = f"while stacks of {size} were timed; state fewer --workers or a smaller --stack"
+        return pool.ask_at_once(study.setting(arm), task, "measured", n_workers, doing)
 
 
 def _speed(measured: list[Message], tokens_per_step: int) -> StackSpeed:

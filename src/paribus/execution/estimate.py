@@ -77,8 +77,8 @@ def estimate(
         study = settle_precision(study, ready, pool)
         checked = {}
         for arm in study.arms:
-            pool.workers[0].send({"do": "size", "arm": arm})
-            checked[arm] = pool.answer(pool.workers[0])
+            worker, task = pool.worker_for(study.setting(arm)), {"do": "size", "arm": arm}
+            checked[arm] = pool.ask(worker, task, "sized", "while its model was counted")
         n_workers = workers or default_workers(kind, ready["devices"])
         size = stack or default_size(study, kind, ready["devices"])
         size = max(map(len, plan_stacks(study, size)))
@@ -86,14 +86,12 @@ def estimate(
             size = _fitting(pool, study, size, math.ceil(n_workers / ready["devices"]))
         stacks = plan_stacks(study, size)
         size, n_workers = max(map(len, stacks)), min(n_workers, len(stacks))
-        for _ in range(n_workers - 1):
+        for _ in range(n_workers - pool.at_once):
             pool.answer(pool.start())
         # All at once: cores share caches and memory, and a study will use them all.
-        for worker in pool.workers:
-            worker.send({"do": "measure", "arm": study.baseline, "stack": size})
-        measured = [message for _, message in (pool.receive() for _ in pool.workers) if message]
-    if len(measured) < n_workers:
-        raise ParibusError("a worker died while it was timed; state fewer --workers")
+        task = {"do": "measure", "arm": study.baseline, "stack": size}
+        baseline, doing = study.setting(study.baseline), "while it was timed; state fewer --workers"
+        measured = pool.ask_at_once(baseline, task, "measured", n_workers, doing)
 
     step_seconds = max(message["step_seconds"] for message in measured)
     evaluation_seconds = max(message["evaluation_seconds"] for message in measured)
@@ -124,9 +122,9 @@ def _fitting(pool: Pool, study: Study, size: int, sharing: int) -> int:
     """`size`, or as many replicas as the memory of a device holds that `sharing` workers share."""
     if size == 1:
         return 1
-    worker = pool.workers[0]
-    worker.send({"do": "fit", "arm": study.baseline, "stack": size, "workers": sharing})
-    return pool.answer(worker)["stack"]
+    worker = pool.worker_for(study.setting(study.baseline))
+    task = {"do": "fit", "arm": study.baseline, "stack": size, "workers": sharing}
+    return pool.ask(worker, task, "fits", "while its memory was measured")["stack"]
 
 
 def _together(seconds: list[float], n_workers: int) -> float:

@@ -7,7 +7,7 @@ Answers are kept in `evaluations/<digest of what was asked>/`, and asked for onc
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -140,15 +140,15 @@ def _ask(
     """Let worker processes answer for the trials `todo`, each in its own."""
     if not todo:
         return
-    tasks: Iterator[Message] = (
+    tasks: list[Message] = [
         {"do": "answer", "arm": trial.arm, "seed": trial.seed, "request": request, "out": str(out)}
         for trial in todo
-    )
+    ]
     with Pool(results.study, results.path, device=device, checkpoint_seconds=0, run=run) as pool:
         kind = pool.answer(pool.start())["device"]
         for _ in range(min(workers or default_workers(kind), len(todo)) - 1):
             pool.start()
-        pool.work(lambda: next(tasks, None), lambda task: f"on {task['arm']}/seed-{task['seed']}")
+        pool.work(tasks, lambda task: f"on {task['arm']}/seed-{task['seed']}")
 
 
 def _collect(results: Results, out: Path) -> Answers:

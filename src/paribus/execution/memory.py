@@ -52,6 +52,12 @@ def free_memory(device: torch.device) -> int | None:
     return min(limits, default=None)
 
 
+def free_unused(device: torch.device) -> None:
+    """Give a GPU back what PyTorch has reserved and does not use."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def memory_in_use(device: torch.device) -> int | None:
     """Bytes in use now, from where `most_memory` counts; None where the system does not tell."""
     if device.type == "cuda":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -10,13 +11,13 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from queue import Queue
 from typing import Any, Literal, Self
 
 from paribus.errors import ParibusError
-from paribus.study import Study, require_trust
+from paribus.study import Setting, Study, require_trust
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Message = dict[str, Any]
@@ -28,9 +29,12 @@ class Worker:
     """One worker process and the thread that listens to it.
 
     Its messages arrive in `inbox` as (worker, message); the message None says that it has left.
+    `code` is what custom modules it has loaded (see `code_of`); from then on it serves these alone.
     """
 
     def __init__(self, hello: Message, inbox: Queue[tuple[Worker, Message | None]]) -> None:
+        self.number: int = hello["number"]
+        self.code = ""
         # Its own words (warnings, a crash of the interpreter) are kept for the case of a failure.
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self.process = subprocess.Popen(
@@ -120,7 +124,9 @@ class Pool:
     ) -> None:
         require_trust(study)  # all code of a study runs in workers
         self.device = device
+        self.study = study
         self.workers: list[Worker] = []
+        self._gone: list[Worker] = []
         self._inbox: Queue[tuple[Worker, Message | None]] = Queue()
         self._unread: deque[tuple[Worker, Message | None]] = deque()
         self._hello = {
@@ -139,17 +145,39 @@ class Pool:
     def __exit__(self, *exception: object) -> None:
         for worker in self.workers:
             worker.stop()
-        for worker in self.workers:
+        for worker in (*self.workers, *self._gone):
             worker.close()
 
-    def start(self) -> Worker:
-        """One more worker; its first message will be "ready"."""
-        worker = Worker(self._hello | {"number": len(self.workers)}, self._inbox)
+    def start(self, number: int | None = None) -> Worker:
+        """One more worker; its first message will be "ready". `number` says which GPU it takes."""
+        number = len(self.workers) if number is None else number
+        worker = Worker(self._hello | {"number": number}, self._inbox)
         self.workers.append(worker)
         return worker
 
+    def worker_for(self, setting: Setting, busy: Collection[Worker] = ()) -> Worker:
+        """An idle worker that has loaded the custom modules of `setting`, or none at all.
+
+        One is started where there is none: an arm's own code never shares a process with an arm
+        that does not declare it. GPUs that a busy worker has are left to it.
+        """
+        code, taken = code_of(setting), {worker.number for worker in busy}
+        idle = [w for w in self.workers if w not in busy and w.number not in taken]
+        found = next((w for w in idle if w.code == code), None)
+        found = found or next((w for w in idle if not w.code), None)
+        if found is None:
+            found = self.start(next(n for n in itertools.count() if n not in taken))
+        found.code = code
+        return found
+
+    def ask(self, worker: Worker, message: Message, event: str, doing: str) -> Message:
+        """Send `message`, and return the answer of the kind `event`; others are passed."""
+        worker.send(message)
+        return self._await(worker, event, doing)
+
     def work_on(self, study: Study) -> None:
         """Let every worker, present and future, work on `study` from its next task on."""
+        self.study = study
         self._hello["study"] = study.model_dump(mode="json")
         for worker in self.workers:
             worker.send({"do": "adopt", "study": self._hello["study"]})
@@ -161,7 +189,18 @@ class Pool:
         """
         return self._unread.popleft() if self._unread else self._arriving()
 
-    def answer(self, worker: Worker) -> Message:
+    def ask_at_once(
+        self, setting: Setting, message: Message, event: str, n_workers: int, doing: str
+    ) -> list[Message]:
+        """The answers of so many workers that are asked at the same time."""
+        asked: list[Worker] = []
+        for _ in range(n_workers):
+            asked.append(self.worker_for(setting, asked))
+        for worker in asked:
+            worker.send(message)
+        return [self._await(worker, event, doing) for worker in asked]
+
+    def answer(self, worker: Worker, doing: str = "at the start") -> Message:
         """The next message of this worker; those of others stay unread."""
         unread = next((one for one in self._unread if one[0] is worker), None)
         if unread is not None:
@@ -169,7 +208,7 @@ class Pool:
         while unread is None:
             sender, message = self._arriving()
             if message is None:
-                raise sender.died("at the start")
+                raise sender.died(doing)
             if sender is worker:
                 unread = (sender, message)
             else:
@@ -179,42 +218,46 @@ class Pool:
 
     def work(
         self,
-        next_task: Callable[[], Message | None],
+        tasks: Iterable[Message],
         doing: Callable[[Message], str],
         hear: Callable[[Message, Message], None] = lambda task, message: None,
     ) -> None:
-        """Give every worker one task after another until there are none, then let it leave.
+        """Do `tasks` in their order, as many at once as there are workers; then all are idle.
 
         Args:
-            next_task: what to do next; None lets the worker that asks leave.
+            tasks: each of one arm, or of "trials" of one model: the first's setting says which
+                custom modules it needs, and so which worker may do it.
             doing: words for a task, should its worker die ("on baseline/seed-1").
             hear: hears of the task and each message on it, "finished" before the next is given.
 
         Raises ParibusError where a worker dies in the middle of a task or says that something is
         wrong.
         """
-        busy: dict[Worker, Message] = {}
-
-        def give(worker: Worker) -> None:
-            task = next_task()
-            if task is not None:
+        waiting, busy = deque(tasks), dict[Worker, Message]()
+        at_once = len(self.workers)
+        while waiting or busy:
+            while waiting and len(busy) < at_once:
+                task = waiting.popleft()
+                arm = task["arm"] if "arm" in task else task["trials"][0][0]
+                worker = self.worker_for(self.study.setting(arm), busy)
                 busy[worker] = task
-            worker.send(task or {"do": "leave"})
-
-        at_work = set(self.workers)
-        for worker in self.workers:
-            give(worker)
-        while at_work:
+                worker.send(task)
             worker, message = self.receive()
             if message is None:
-                at_work.discard(worker)
+                if worker in self.workers:
+                    self._gone.append(worker)
+                    self.workers.remove(worker)
                 if worker in busy:
                     raise worker.died(doing(busy[worker]))
             elif message["event"] != "ready":
                 hear(busy[worker], message)
                 if message["event"] == "finished":
                     del busy[worker]
-                    give(worker)
+
+    def _await(self, worker: Worker, event: str, doing: str) -> Message:
+        while (answer := self.answer(worker, doing))["event"] != event:
+            pass
+        return answer
 
     def _arriving(self) -> tuple[Worker, Message | None]:
         sender, message = self._inbox.get()
@@ -229,6 +272,11 @@ class Pool:
                 error.add_note(message["trace"])
             raise error
         return sender, message
+
+
+def code_of(setting: Setting) -> str:
+    """The custom modules of a setting, as what tells processes apart; empty where it has none."""
+    return " ".join(sorted({path for path in setting.model.modules.model_dump().values() if path}))
 
 
 def default_workers(device: str, devices: int = 1) -> int:

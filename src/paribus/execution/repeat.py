@@ -29,9 +29,9 @@ def repeat_trials(
     study: Study, results: Results, *, workers: int | None, device: Device
 ) -> list[str]:
     """Repeat every finished trial of `results` but for its training; what does not agree."""
-    tasks: Iterator[Message] = (
+    tasks: list[Message] = [
         {"do": "repeat", "arm": trial.arm, "seed": trial.seed} for trial in results.finished
-    )
+    ]
     findings: dict[str, list[str]] = {}
 
     def hear(task: Message, message: Message) -> None:
@@ -41,9 +41,7 @@ def repeat_trials(
         kind = pool.answer(pool.start())["device"]
         for _ in range(min(workers or default_workers(kind), len(results.finished)) - 1):
             pool.start()
-        pool.work(
-            lambda: next(tasks, None), lambda task: f"on {task['arm']}/seed-{task['seed']}", hear
-        )
+        pool.work(tasks, lambda task: f"on {task['arm']}/seed-{task['seed']}", hear)
     return [f for trial in results.finished for f in findings.get(trial.label, [])]
 
 

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from paribus.execution.precision import as_registered
 from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import Trial
 from paribus.execution.start import read_data, start
+from paribus.execution.turns import time_in_turn
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results
 from paribus.results.checkpoints import begun_stacks, keep_stacks
 from paribus.results.files import write_json
@@ -208,27 +208,21 @@ class _Run:
         self.todo = todo
         self.pool = pool
         self.followers = followers
-        self.waiting: deque[Message] = deque()
         begun = begun_stacks(folder.path)
         done = {trial: t for stack, t in begun.items() for trial in stack}
         self.steps_done = {trial: done.get(trial, 0) for trial in todo}
         self.progress = self._start_of_progress()
 
     def train(self, stacks: list[list[Trial]]) -> None:
-        """Train the stacks of which some trial is not finished."""
+        """Train the stacks of which some trial is not finished, then time all arms in turn."""
         left = [trials for trials in stacks if not self.steps_done.keys().isdisjoint(trials)]
         keep_stacks(self.folder.path, left)
-        self.waiting.extend({"do": "train", "trials": trials} for trials in left)
-        self.pool.work(self._next_task, self._doing, self._hear)
-
-    def _next_task(self) -> Message | None:
-        if self.waiting:
-            return self.waiting.popleft()
-        if not self._is_untimed():
-            return None
-        # The one that is done last has the machine to itself.
-        self._say("timing the arms in turn")
-        return {"do": "time"}
+        tasks = [{"do": "train", "trials": trials} for trials in left]
+        self.pool.work(tasks, self._doing, self._hear)
+        if not self.folder.has_throughput:
+            # Nothing else of ours runs now.
+            self._say("timing the arms in turn")
+            time_in_turn(self.pool, self.study, self.folder)
 
     def _say(self, doing: str) -> None:
         self.progress.doing = self.progress.news = doing
@@ -239,11 +233,8 @@ class _Run:
             self._note_start(message)
         elif message["event"] == "progress":
             self._note_progress(message)
-        elif task["do"] == "train":
+        else:
             self._note_finished(task)
-
-    def _is_untimed(self) -> bool:
-        return self.progress.n_finished == self.progress.n_trials and not self.folder.has_throughput
 
     def _start_of_progress(self) -> Progress:
         tokens = {trial: self.study.setting(trial[0]).tokens for trial in self.study.trials}
@@ -309,7 +300,5 @@ class _Run:
             self.followers.finished(trial)
 
     def _doing(self, task: Message) -> str:
-        if task["do"] == "time":
-            return "while the arms were timed in turn"
         labels = (self.folder.trial(arm, seed).label for arm, seed in task["trials"])
         return f"on {', '.join(labels)}"

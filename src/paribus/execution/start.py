@@ -11,7 +11,7 @@ from typing import Any
 
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
-from paribus.execution.pool import Message, Pool, Worker, default_workers
+from paribus.execution.pool import Pool, default_workers
 from paribus.execution.precision import settle_precision, warn_of_emulation
 from paribus.execution.stacks import (
     Recorded,
@@ -66,9 +66,9 @@ def start(
             _start_more(
                 pool, workers or default_workers(ready["device"], ready["devices"]), n_trials
             )
-            _check(pool, study, max(map(len, stacks)))
             sharing = math.ceil(len(pool.workers) / ready["devices"])
-            stacks = _fitting(pool, first, study, size, sharing, recorded)
+            _check(pool, study, max(map(len, stacks)))
+            stacks = _fitting(pool, study, size, sharing, recorded)
         data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
         settle(folder, study, registration(study, data, ready["device"], _chosen(study, suite)))
         adopt_suite(folder)
@@ -89,25 +89,19 @@ def _start_more(pool: Pool, n_workers: int, n_trials: int) -> None:
 
 
 def _check(pool: Pool, study: Study, size: int) -> None:
-    """Try one step of every arm, the workers sharing the arms."""
-    asked: list[Worker] = []
-    for i, arm in enumerate(study.arms):
-        asked.append(pool.workers[i % len(pool.workers)])
-        asked[-1].send({"do": "check", "arm": arm, "stack": size})
-    warnings = [line for worker in asked for line in _await(pool, worker, "checked")["warnings"]]
+    """Try some steps of every arm, the workers sharing the arms."""
+    warnings: list[str] = []
+    pool.work(
+        [{"do": "check", "arm": arm, "stack": size} for arm in study.arms],
+        lambda task: f"in the dry run of arm '{task['arm']}'",
+        lambda task, message: warnings.extend(message["warnings"]),
+    )
     for line in dict.fromkeys(warnings):
         logging.getLogger("paribus").warning("%s", line)
 
 
-def _await(pool: Pool, worker: Worker, event: str) -> Message:
-    """The next message of `worker` of this kind; those before it (that it is ready) are passed."""
-    while (message := pool.answer(worker))["event"] != event:
-        pass
-    return message
-
-
 def _fitting(
-    pool: Pool, worker: Worker, study: Study, size: int, sharing: int, recorded: Recorded
+    pool: Pool, study: Study, size: int, sharing: int, recorded: Recorded
 ) -> list[list[Trial]]:
     """All trials as stacks of `size`, or of as many replicas as the memory of a device holds.
 
@@ -120,8 +114,9 @@ def _fitting(
         wanted = recorded.largest(stacks, arms)
         if wanted == 1:
             continue
-        worker.send({"do": "fit", "arm": arms[0], "stack": wanted, "workers": sharing})
-        found = pool.answer(worker)
+        worker = pool.worker_for(study.setting(arms[0]))
+        message = {"do": "fit", "arm": arms[0], "stack": wanted, "workers": sharing}
+        found = pool.ask(worker, message, "fits", "while its memory was measured")
         size = found["stack"]
         if size >= wanted:
             continue

@@ -1,24 +1,15 @@
-"""How fast each arm is, measured in turn so that the comparison is paired.
-
-Trials are trained at different times, and what else the machine does is in their clock. Here one
-worker alone lets all arms take turns within seconds: reading a batch of full windows (prefill),
-writing token by token with a key-value cache (decoding), and a training step without probes.
-"""
+"""One process's part in timing the arms in turn (see `turns.py`): what an arm does in a turn."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from paribus.data import Dataset, batch
 from paribus.execution.dry_run import GRAPHED_STEPS
-from paribus.execution.memory import BYTES_PER_PARAMETER
 from paribus.execution.meters import timed
-from paribus.execution.warm_up import LARGEST_STATE_BYTES
 from paribus.model import GPT, KeyValueCache, build_model, load_parameters
 from paribus.results import ResultsFolder
 from paribus.study import Data, Study
@@ -27,96 +18,72 @@ from paribus.training import Trainer
 PROMPT_SHARE = 0.5  # of the window is read before decoding begins
 DECODED_SHARE = 0.25  # of the window is then written token by token
 MOST_DECODED = 64
-# Of each arm and kind, over all seeds. Where a seed has several the fastest counts: what else the
-# machine does only ever slows down.
-LEAST_TURNS = 5
-UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s"}
-
 Action = Callable[[], int]  # does something, and says how many tokens it was
 
 
-def time_arms(
-    study: Study,
-    results: ResultsFolder,
-    dataset_of: Callable[[Data], Dataset],
-    device: torch.device,
-    *,
-    graphs: bool = True,
-) -> None:
-    """Time every arm with the weights of every seed, and write `throughput.parquet`.
+class Turns:
+    """The arms that this process times; each is built when it is first asked for."""
 
-    One row per (arm, seed, kind): tokens and seconds, of the fastest of its turns. Arms go in
-    another order for every seed. A kind that an arm cannot do (decoding, with a module of one's
-    own) has no row; nor has training where the optimizer states of all arms do not fit into
-    LARGEST_STATE_BYTES.
-    """
-    arms = list(study.arms)
-    datasets = {arm: dataset_of(study.setting(arm).data) for arm in arms}
-    models = {
-        arm: build_model(study.setting(arm), datasets[arm].vocab_size, study.folder).to(device)
-        for arm in arms
-    }
-    trainers = _trainers(study, datasets, models, device, graphs)
-    turns = math.ceil(LEAST_TURNS / len(study.seeds))
-    rows: list[tuple[str, int, str, int, float]] = []
-    for turn, seed in enumerate(study.seeds):
-        for arm in arms:
-            load_parameters(models[arm], results.trial(arm, seed).read_weights())
-        actions = {
-            arm: _actions(models[arm].eval(), study, arm, seed, datasets[arm], device)
-            | trainers[arm]
-            for arm in arms
-        }
-        for kind in dict.fromkeys(kind for of_arm in actions.values() for kind in of_arm):
-            able = [arm for arm in arms if kind in actions[arm]]
-            for arm in able if turn == 0 else ():
-                _warm_up(actions[arm][kind], device)
-            order = able[turn % len(able) :] + able[: turn % len(able)]
-            rounds = [[timed(actions[arm][kind], device) for arm in order] for _ in range(turns)]
-            for arm, times in zip(order, zip(*rounds, strict=True), strict=True):
-                rows.append((arm, seed, kind, *min(times, key=lambda turn: turn[1])))
-    columns = dict(
-        zip(UNITS, (np.array(column) for column in zip(*rows, strict=True)), strict=True)
-    )
-    results.write_throughput(columns, UNITS)
+    def __init__(
+        self,
+        results: ResultsFolder,
+        dataset_of: Callable[[Data], Dataset],
+        device: torch.device,
+        *,
+        graphs: bool,
+    ) -> None:
+        self._results, self._dataset_of = results, dataset_of
+        self._device, self._graphs = device, graphs
+        self._models: dict[str, GPT] = {}
+        self._trainers: dict[str, Action] = {}
+        self._actions: dict[str, dict[str, Action]] = {}
 
+    def prepare(self, study: Study, arm: str, seed: int, trains: bool) -> list[str]:
+        """Load the weights of (arm, seed); returns the kinds of turns that the arm can take."""
+        setting = study.setting(arm)
+        dataset = self._dataset_of(setting.data)
+        is_new = arm not in self._models
+        if is_new:
+            model = build_model(setting, dataset.vocab_size, study.folder)
+            self._models[arm] = model.to(self._device).eval()
+            if trains:
+                self._trainers[arm] = self._trainer(study, arm, dataset)
+        model = self._models[arm]
+        load_parameters(model, self._results.trial(arm, seed).read_weights())
+        self._actions[arm] = _actions(model, study, arm, seed, dataset, self._device)
+        if arm in self._trainers:
+            self._actions[arm]["training"] = self._trainers[arm]
+        for action in self._actions[arm].values() if is_new else ():
+            _warm_up(action, self._device)
+        return list(self._actions[arm])
 
-def _warm_up(action: Action, device: torch.device) -> None:
-    """The first time of anything is slow; on a GPU, training is then recorded, and replayed."""
-    for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
-        action()
+    def take(self, arm: str, kind: str) -> dict[str, float]:
+        """One turn: `tokens` and `seconds`."""
+        tokens, seconds = timed(self._actions[arm][kind], self._device)
+        return {"tokens": tokens, "seconds": seconds}
 
-
-def _trainers(
-    study: Study,
-    datasets: dict[str, Dataset],
-    models: dict[str, GPT],
-    device: torch.device,
-    graphs: bool,
-) -> dict[str, dict[str, Action]]:
-    """By arm, the action "training", where there is room for it."""
-    parameters = sum(p.numel() for model in models.values() for p in model.parameters())
-    if BYTES_PER_PARAMETER * parameters > LARGEST_STATE_BYTES:
-        return {arm: {} for arm in models}
-
-    def trainer(arm: str) -> dict[str, Action]:
+    def _trainer(self, study: Study, arm: str, dataset: Dataset) -> Action:
         setting = study.setting(arm)
         stack = Trainer(
             setting,
             study.seeds[:1],
-            datasets[arm],
+            dataset,
             folder=study.folder,
-            device=device,
-            graphs=graphs,
+            device=self._device,
+            graphs=self._graphs,
         )
 
         def train() -> int:
             stack.step()
             return setting.tokens_per_step
 
-        return {"training": train}
+        return train
 
-    return {arm: trainer(arm) for arm in models}
+
+def _warm_up(action: Action, device: torch.device) -> None:
+    """The first time of anything is slow; on a GPU, training is then recorded, and replayed."""
+    for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
+        action()
 
 
 def _actions(

@@ -17,13 +17,13 @@ from paribus.execution.memory import BYTES_PER_PARAMETER, device_memory, host_me
 from paribus.execution.meters import PhaseClock, timed
 from paribus.execution.record import evaluate_on
 from paribus.execution.trial import build_stack
+from paribus.execution.turns import LARGEST_STATE_BYTES
 from paribus.model import build_model, count_parameters, training_flops_per_token, weight_shapes
 from paribus.study import Setting, Study
 from paribus.training import OTHER, Trainer
 
 STEPS = 3
 LONGEST_STEP_SECONDS = 20.0  # a model whose step takes longer is not tried out
-LARGEST_STATE_BYTES = 4 * 2**30
 MOST_ROWS = 256  # of the products that say whether to try
 
 
@@ -40,7 +40,7 @@ def measure(
     size = model_size(study, arm, dataset)
     flops_per_second = ceiling(study, setting, dataset, device, most_rows=MOST_ROWS)
     least_seconds = R * size["flops_per_token"] * setting.tokens_per_step / flops_per_second
-    state_bytes = R * BYTES_PER_PARAMETER * size["parameters"]
+    state_bytes = R * size["state_bytes"]
     if least_seconds > LONGEST_STEP_SECONDS or state_bytes > LARGEST_STATE_BYTES:
         # Evaluation is a forward pass: a third of the operations of training.
         forward = size["flops_per_token"] / 3
@@ -106,7 +106,7 @@ def bench_stack(
 
 
 def model_size(study: Study, arm: str, dataset: Dataset) -> dict[str, int]:
-    """`parameters` and training `flops_per_token`; allocates no weights.
+    """`parameters`, `state_bytes` of training them, `flops_per_token`; allocates no weights.
 
     `too_large` is whether not even one replica is tried out.
     """
@@ -114,6 +114,7 @@ def model_size(study: Study, arm: str, dataset: Dataset) -> dict[str, int]:
     parameters = count_parameters(setting, dataset.vocab_size, study.folder)
     return {
         "parameters": parameters,
+        "state_bytes": BYTES_PER_PARAMETER * parameters,
         "too_large": BYTES_PER_PARAMETER * parameters > LARGEST_STATE_BYTES,
         "flops_per_token": training_flops_per_token(setting, dataset.vocab_size, study.folder),
     }

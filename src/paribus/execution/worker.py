@@ -31,9 +31,10 @@ from paribus.execution.environment import (
 )
 from paribus.execution.failures import machine_failure
 from paribus.execution.leaving import Leaving, Left
+from paribus.execution.memory import free_unused
 from paribus.execution.record import finite
 from paribus.execution.repeat import repeat
-from paribus.execution.throughput import time_arms
+from paribus.execution.throughput import Turns
 from paribus.execution.trial import StackTask, run_stack
 from paribus.execution.warm_up import bench_stack, measure, model_size
 from paribus.files import fence
@@ -95,16 +96,21 @@ def _work(tell: Any, leaving: Leaving) -> None:
             datasets[data] = load_dataset(data, study.folder)
         return datasets[data]
 
+    turns = Turns(results, dataset_of, device, graphs=graphs)
     while (task := tasks.get()) is not None:
+        free_unused(device)  # other processes may need what the last task has left
         if task["do"] == "adopt":
             study = parse_study(task["study"], folder=study.folder)
             continue
-        if task["do"] == "time":
-            time_arms(study, results, dataset_of, device, graphs=graphs)
-            tell("finished")
-            continue
         arm = task["arm"] if "arm" in task else task["trials"][0][0]
         dataset = dataset_of(study.setting(arm).data)
+        if task["do"] == "prepare":
+            kinds = turns.prepare(study, arm, task["seed"], task["trains"])
+            tell("prepared", kinds=kinds)
+            continue
+        if task["do"] == "turn":
+            tell("timed", **turns.take(arm, task["kind"]))
+            continue
         if task["do"] == "answer":
             answer(study, results, dataset, device, task)
             tell("finished")
@@ -115,7 +121,7 @@ def _work(tell: Any, leaving: Leaving) -> None:
             continue
         if task["do"] == "check":
             warnings = dry_run(study, arm, dataset, device, task["stack"], graphs=graphs)
-            tell("checked", arm=arm, warnings=warnings)
+            tell("finished", warnings=warnings)
             continue
         if task["do"] == "fit":
             fit, why = largest_stack(

@@ -1,0 +1,61 @@
+"""How fast each arm is, measured in turn so that the comparison is paired.
+
+Trials are trained at different times, and what else the machine does is in their clock. Here all
+arms take turns within seconds: reading a batch of full windows (prefill), writing token by token
+with a key-value cache (decoding), and a training step without probes. An arm with custom modules
+takes its turns in a process of its own, as its code could slow down whoever shares one; one process
+computes at a time, and the others wait for their turn.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from paribus.execution.pool import Message, Pool
+from paribus.results import ResultsFolder
+from paribus.study import Study
+
+# Of each arm and kind, over all seeds. Where a seed has several the fastest counts: what else the
+# machine does only ever slows down.
+LEAST_TURNS = 5
+LARGEST_STATE_BYTES = 4 * 2**30  # of all arms together
+UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s"}
+DOING = "while the arms were timed in turn"
+
+
+def time_in_turn(pool: Pool, study: Study, results: ResultsFolder) -> None:
+    """Time every arm with the weights of every seed, and write `throughput.parquet`.
+
+    One row per (arm, seed, kind): tokens and seconds, of the fastest of its turns. Arms go in
+    another order for every seed. A kind that an arm cannot do (decoding, with a module of one's
+    own) has no row; nor has training where the optimizer states of all arms do not fit into
+    LARGEST_STATE_BYTES.
+    """
+    arms = list(study.arms)
+    workers = {arm: pool.worker_for(study.setting(arm)) for arm in arms}
+
+    def ask(arm: str, event: str, **message: object) -> Message:
+        return pool.ask(workers[arm], {"arm": arm, **message}, event, DOING)
+
+    state_bytes = sum(ask(arm, "sized", do="size")["state_bytes"] for arm in arms)
+    trains = state_bytes <= LARGEST_STATE_BYTES
+    turns = math.ceil(LEAST_TURNS / len(study.seeds))
+    rows: list[tuple[str, int, str, int, float]] = []
+    for turn, seed in enumerate(study.seeds):
+        kinds = {
+            arm: ask(arm, "prepared", do="prepare", seed=seed, trains=trains)["kinds"]
+            for arm in arms
+        }
+        for kind in dict.fromkeys(kind for of_arm in kinds.values() for kind in of_arm):
+            able = [arm for arm in arms if kind in kinds[arm]]
+            order = able[turn % len(able) :] + able[: turn % len(able)]
+            rounds = [
+                [ask(arm, "timed", do="turn", kind=kind) for arm in order] for _ in range(turns)
+            ]
+            for arm, times in zip(order, zip(*rounds, strict=True), strict=True):
+                best = min(times, key=lambda timed: timed["seconds"])
+                rows.append((arm, seed, kind, best["tokens"], best["seconds"]))
+    columns = (np.array(column) for column in zip(*rows, strict=True))
+    results.write_throughput(dict(zip(UNITS, columns, strict=True)), UNITS)
