@@ -13,16 +13,16 @@ Maker = Callable[..., Study]
 
 # It changes the code inside a function that all arms share, whose identity stays the same.
 MEDDLES = """
-import paribus.model.gpt
+from paribus.model.mlps.gelu import GELU
 from torch import nn
 
-class Mine(paribus.model.gpt.MLP):
+class Mine(GELU):
     pass
 
 def forward(self, x):
     return self.down(self.up(x).relu())
 
-paribus.model.gpt.MLP.forward.__code__ = forward.__code__
+GELU.forward.__code__ = forward.__code__
 """
 
 

@@ -126,6 +126,7 @@ class Pool:
         self.device = device
         self.study = study
         self.workers: list[Worker] = []
+        self.at_once = 0  # so many work at the same time; others are idle
         self._gone: list[Worker] = []
         self._inbox: Queue[tuple[Worker, Message | None]] = Queue()
         self._unread: deque[tuple[Worker, Message | None]] = deque()
@@ -149,8 +150,13 @@ class Pool:
             worker.close()
 
     def start(self, number: int | None = None) -> Worker:
-        """One more worker; its first message will be "ready". `number` says which GPU it takes."""
-        number = len(self.workers) if number is None else number
+        """One more worker; its first message will be "ready".
+
+        `number` says which GPU it takes, in the place of an idle one; without it one more works at
+        the same time.
+        """
+        if number is None:
+            number, self.at_once = self.at_once, self.at_once + 1
         worker = Worker(self._hello | {"number": number}, self._inbox)
         self.workers.append(worker)
         return worker
@@ -222,7 +228,7 @@ class Pool:
         doing: Callable[[Message], str],
         hear: Callable[[Message, Message], None] = lambda task, message: None,
     ) -> None:
-        """Do `tasks` in their order, as many at once as there are workers; then all are idle.
+        """Do `tasks` in their order, `at_once` of them at the same time; then all are idle.
 
         Args:
             tasks: each of one arm, or of "trials" of one model: the first's setting says which
@@ -234,9 +240,8 @@ class Pool:
         wrong.
         """
         waiting, busy = deque(tasks), dict[Worker, Message]()
-        at_once = len(self.workers)
         while waiting or busy:
-            while waiting and len(busy) < at_once:
+            while waiting and len(busy) < self.at_once:
                 task = waiting.popleft()
                 arm = task["arm"] if "arm" in task else task["trials"][0][0]
                 worker = self.worker_for(self.study.setting(arm), busy)

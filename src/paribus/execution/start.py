@@ -66,7 +66,7 @@ def start(
             _start_more(
                 pool, workers or default_workers(ready["device"], ready["devices"]), n_trials
             )
-            sharing = math.ceil(len(pool.workers) / ready["devices"])
+            sharing = math.ceil(pool.at_once / ready["devices"])
             _check(pool, study, max(map(len, stacks)))
             stacks = _fitting(pool, study, size, sharing, recorded)
         data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
@@ -84,7 +84,7 @@ def _is_surely_cpu(device: str) -> bool:
 
 
 def _start_more(pool: Pool, n_workers: int, n_trials: int) -> None:
-    while len(pool.workers) < min(n_workers, n_trials):
+    while pool.at_once < min(n_workers, n_trials):
         pool.start()
 
 
