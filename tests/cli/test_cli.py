@@ -158,6 +158,8 @@ def test_the_decision_table_needs_no_results(folder: Path) -> None:
 
 def test_registering_comes_before_everything_else(way: Way) -> None:
     assert way.registered.returncode == 0, way.registered.stderr
+    said = " ".join(way.registered.stdout.split())
+    assert "fewer than 5 seeds are described, not tested. Out of reach: rows 2, 2b" in said
     assert "registration.json" in way.there
     assert "trials" not in way.there
     assert (way.early.returncode, way.early.stderr.count("\n")) == (2, 1)

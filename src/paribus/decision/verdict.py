@@ -68,7 +68,7 @@ def _verdict(analysis: Analysis, arm: str, reference: str) -> Verdict:
     needed = None
     if row.outcome == "INCONCLUSIVE":
         needed = pairs_needed(analysis, contrast, row.id)
-    notes = tuple(caveats(analysis, contrast)) if row.id != "0" else ()
+    notes = tuple(caveats(analysis, contrast, judged=row.id != "0"))
     return Verdict(
         arm=arm,
         reference=reference,
@@ -161,16 +161,17 @@ def divergence_in_words(analysis: Analysis, arm: str) -> str:
     return f"diverged in {ours} of {rates.n} seeds against {theirs} of {rates.n}"
 
 
-def caveats(analysis: Analysis, contrast: Contrast) -> list[str]:
+def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str]:
     """What qualifies a verdict: equal differences, tests that disagree, seeds added late."""
     found = []
     says = contrast.decided
-    if says is not None and says.constant and says.mean != 0:
+    if judged and says is not None and says.constant and says.mean != 0:
         found.append(
             f"All {says.n} differences are equal: this is an effect at the resolution of the "
             "measurement, and its p the least that this resolution allows."
         )
-    found += disagreements(contrast)
+    if judged:
+        found += disagreements(contrast)
     if analysis.late_seeds:
         seeds = ", ".join(map(str, analysis.late_seeds))
         found.append(

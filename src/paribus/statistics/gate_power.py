@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import stdtrit
 
-from .bootstrap import resample_plan, sampled_plan
+from .bootstrap import ResamplePlan, resample_plan, sampled_plan
 from .conventions import (
     ENUMERATE_BOOTSTRAP_TO,
     TIE,
@@ -69,15 +69,22 @@ def _studentized(deltas: Floats, alpha: float) -> Floats:
     varies = variances > TIE
     errors = np.sqrt(np.where(varies, variances, 1.0) / (n - 1))
     statistics = np.where(varies, shifts / errors, np.copysign(np.inf, shifts))
+    return _outermost(statistics, plan, alpha / 2)
+
+
+def _outermost(statistics: Floats, plan: ResamplePlan, tail: float) -> Floats:
+    """Of each row the first and the last value with a tail mass above `tail`, (2, B)."""
+    if plan.observed / plan.total > tail:  # the observed sample alone is more than the tail
+        return np.array([[-np.inf], [np.inf]]).repeat(len(statistics), axis=1)
+    if not plan.enumerated:  # every resample counts once
+        mass = (np.arange(statistics.shape[1]) + 1 + plan.observed) / plan.total
+        first = int(np.argmax(mass > tail))
+        ends = [first, statistics.shape[1] - 1 - first]
+        return np.partition(statistics, ends, axis=1)[:, ends].T
     order = np.argsort(statistics, axis=1)
     statistics = np.take_along_axis(statistics, order, axis=1)
     mass = plan.multiplicity[order]
-    below = (np.cumsum(mass, axis=1) + plan.observed) / plan.total
-    above = (np.cumsum(mass[:, ::-1], axis=1) + plan.observed)[:, ::-1] / plan.total
-    rows = np.arange(len(deltas))
-    first = np.argmax(below > alpha / 2, axis=1)
-    last = mass.shape[1] - 1 - np.argmax(above[:, ::-1] > alpha / 2, axis=1)
-    low, high = statistics[rows, first], statistics[rows, last]
-    if plan.observed / plan.total > alpha / 2:  # the observed sample alone is more than the tail
-        low, high = np.full_like(low, -np.inf), np.full_like(high, np.inf)
-    return np.stack([low, high])
+    first = np.argmax(np.cumsum(mass, axis=1) > tail * plan.total, axis=1)
+    from_top = np.argmax(np.cumsum(mass[:, ::-1], axis=1) > tail * plan.total, axis=1)
+    rows, last = np.arange(len(statistics)), statistics.shape[1] - 1 - from_top
+    return np.stack([statistics[rows, first], statistics[rows, last]])

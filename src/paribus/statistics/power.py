@@ -58,12 +58,12 @@ def required_pairs(
     """The fewest pairs with which `test` has at least that power (power increases in n)."""
     d_z = checked_positive(abs(d_z), "d_z")
     power = checked_fraction(power, "power")
-    too_few, enough = 1, 2
-    if test == "gate":  # it never rejects where the t does not
+    too_few, enough, step = 1, 2, 2
+    if test == "gate":  # it never rejects where the t does not, and needs a few pairs more
         enough = required_pairs(d_z, power=power, alpha=alpha)
-        too_few = enough - 1
+        too_few, step = enough - 1, 1
     while power_of(d_z, enough, alpha=alpha, test=test) < power:
-        too_few, enough = enough, 2 * enough
+        too_few, enough, step = enough, enough + step, 2 * step
         if enough > MOST_PAIRS:
             raise StatisticsError(
                 f"d_z = {d_z:g} needs more than {MOST_PAIRS} pairs: reduce the SD or the claim"
