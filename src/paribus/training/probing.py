@@ -59,10 +59,10 @@ class Probing:
         self, due: Sequence[Probe], view: Callable[[], StepView], device: torch.device
     ) -> list[Tensor]:
         """[R, P S] of every probe, NaN for those that are not due."""
-        seen = view() if due else None
+        seen, names = view() if due else None, {probe.name for probe in due}
         blocks = []
         for probe, n_columns, shape in self._layout:
-            values = self._one(probe, seen, shape) if seen and probe in due else None
+            values = self._one(probe, seen, shape) if seen and probe.name in names else None
             if values is None:
                 values = torch.full((self._R, n_columns), math.nan, device=device)
             blocks.append(values.to(torch.float32).reshape(self._R, n_columns))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,16 +48,24 @@ class StackedOptimizer:
             part.update(grads_RN, rates_R1, t)
 
 
+class _Run(NamedTuple):
+    """Parameters that an optimizer is given at once: where they lie in a row, as [R, *shape]."""
+
+    place: slice
+    shape: tuple[int, ...]
+    weights: Tensor
+    slots: Mapping[str, Tensor]
+
+
 class _Part:
     """A group of parameters, and where they lie."""
 
     def __init__(self, group: ParameterGroup, weights: Rows, slots: Mapping[str, Rows]) -> None:
         self._group = group
-        place = weights.place(group.names)
-        self._weights = weights.flat[:, place]
-        self._place = place
         sizes = [weights[name][0].numel() for name in group.names]
-        self._n_decayed = sum(sizes[: group.n_decayed])
+        start = weights.place(group.names).start
+        self._decayed = slice(start, start + sum(sizes[: group.n_decayed]))
+        self._decayed_weights = weights.flat[:, self._decayed]
 
         def column(values: Sequence[float]) -> Tensor:
             return torch.tensor(values, dtype=torch.float32, device=weights.flat.device)[:, None]
@@ -64,41 +73,40 @@ class _Part:
         self._decays_R1 = column(group.decays)
         self._factors_R1 = None if set(group.factors) == {1.0} else column(group.factors)
         own = {slot: slots[slot] for slot in group.optimizer.slots}
-        kept = {slot: rows.flat[:, rows.place(group.names)] for slot, rows in own.items()}
-        if not group.optimizer.matrices:
-            self._runs = [(slice(0, sum(sizes)), (sum(sizes),), kept)]
-            return
-        self._runs, start = [], 0
-        shapes = [tuple(weights[name].shape[1:]) for name in group.names]
-        for shape, equal in groupby(shapes):
-            K = len(list(equal))
-            run = slice(start, start + K * shape[0] * shape[1])
-            views = {slot: _matrices(x[:, run], (K, *shape)) for slot, x in kept.items()}
-            self._runs.append((run, (K, *shape), views))
-            start = run.stop
+        self._runs = []
+        for names in _together(group, weights):
+            one = weights[names[0]].shape[1:]
+            shape = (len(names), *one) if group.optimizer.matrices else (-1,)
+            place = weights.place(names)
+            kept = {slot: _seen(x.flat[:, x.place(names)], shape) for slot, x in own.items()}
+            seen = _seen(weights.flat[:, place], shape)
+            self._runs.append(_Run(place, shape, seen, MappingProxyType(kept)))
 
     def update(self, grads_RN: Tensor, rates_R1: Tensor, t: Tensor) -> None:
         group = self._group
-        grads, weights = grads_RN[:, self._place], self._weights
         if self._factors_R1 is not None:
             rates_R1 = rates_R1 * self._factors_R1
-        if self._n_decayed:
-            decayed = weights[:, : self._n_decayed]
-            if group.optimizer.decay == "coupled":
-                grads[:, : self._n_decayed].addcmul_(decayed, self._decays_R1)
-            else:
-                decayed.mul_(1 - rates_R1 * self._decays_R1)
-        for run, shape, slots in self._runs:
-            rates = rates_R1.view(-1, *(1 for _ in shape))
-            update = Update(
-                _matrices(weights[:, run], shape),
-                _matrices(grads[:, run], shape),
-                MappingProxyType(slots),
-                rates,
-                t,
-                group.options,
-            )
-            _step(group, update)
+        if group.n_decayed and group.optimizer.decay == "coupled":
+            grads_RN[:, self._decayed].addcmul_(self._decayed_weights, self._decays_R1)
+        elif group.n_decayed:
+            self._decayed_weights.mul_(1 - rates_R1 * self._decays_R1)
+        for run in self._runs:
+            grads = _seen(grads_RN[:, run.place], run.shape)
+            rates = rates_R1 if len(run.shape) == 1 else rates_R1[..., None, None]
+            _step(group, Update(run.weights, grads, run.slots, rates, t, group.options))
+
+
+def _together(group: ParameterGroup, weights: Rows) -> list[tuple[str, ...]]:
+    """All of a group at once; or for an optimizer of matrices, neighbours of one shape."""
+    if not group.optimizer.matrices:
+        return [group.names]
+    by_shape = groupby(group.names, key=lambda name: weights[name].shape)
+    return [tuple(names) for _, names in by_shape]
+
+
+def _seen(x_RN: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """[R, N] as an optimizer is given it: as it is, or as matrices."""
+    return x_RN if len(shape) == 1 else x_RN.view(-1, *shape)
 
 
 def _step(group: ParameterGroup, update: Update) -> None:
@@ -121,10 +129,6 @@ def _step(group: ParameterGroup, update: Update) -> None:
             f"optimizer '{name}' gave {type(given).__name__}; it writes to update.weights and "
             "update.slots in place, and gives nothing"
         )
-
-
-def _matrices(x_RN: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return x_RN if len(shape) == 1 else x_RN.view(-1, *shape)
 
 
 def _zeros(weights: Rows, names: Sequence[str]) -> Rows:
