@@ -123,8 +123,23 @@ CLAIMS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "corpus": ({"setting.data.corpus": "web"}, "the corpus “web”", "the user's own text"),
     "vocabulary": ({"data.vocab_size": 50257}, "a vocabulary of 50,257", NOTHING),
-    "documents": ({"data.n_documents": 7}, "in 7 documents", NOTHING),
-    "split": ({"data.validation_tokens": 4321}, "4,321 tokens, for validation", NOTHING),
+    "documents": ({"data.n_documents": 7}, "It has 7 documents.", NOTHING),
+    "split": ({"data.validation_tokens": 4321}, "of it, 4,321 tokens, for validation", NOTHING),
+    "validation text of its own": (
+        {"setting.data.validation_path": "held.txt"},
+        "of “held.txt” for validation",
+        "comes from the same corpus",
+    ),
+    "a sealed part": (
+        {"setting.data.test_fraction": 0.25},
+        "the last 0.25 of it is sealed until the verdict",
+        "the last 0.1 of it",
+    ),
+    "repeats": (
+        {"setting.data.deduplicate": "exact"},
+        "repeat an earlier one exactly were taken out",
+        "Repeated text was left in",
+    ),
     "size": ({"parameters": 987654}, "987,654 parameters", NOTHING),
     "own MLP": (
         {"setting.model.modules.mlp": "ideas.py:Mine"},
@@ -257,7 +272,7 @@ def test_what_is_no_longer_so_is_no_longer_said(recorded: Material, name: str) -
 # Facts of the study beside its setting, and words of theirs in the prose.
 OF_THE_STUDY: dict[str, tuple[dict[str, Any], str]] = {
     "seeds": ({"seeds": (1, 2, 3, 4, 6)}, "(1, 2, 3, 4, 6)"),
-    "alpha": ({"inference": {"alpha": 0.01}}, "family at 0.01"),
+    "alpha": ({"inference": {"alpha": 0.01}}, "primary endpoint at 0.01"),
     "test": ({"inference": {"test": "gate"}}, "larger of the paired t"),
     "threshold": ({"stability": {"unstable_above": 0.4}}, "more than 0.4 of its trials"),
     "spikes": ({"stability": {"mad_multiplier": 5.0}}, "more than 5 median"),

@@ -57,8 +57,8 @@ WORDS: dict[str, dict[str, str]] = {
         "auto": "not settled yet",
     },
     "decay": {
-        "matrices": "of all matrices, embeddings included",
-        "linear": "of all matrices but embeddings",
+        "matrices": "on all matrices, embeddings included",
+        "linear": "on all matrices but embeddings",
     },
 }
 
@@ -88,8 +88,14 @@ SITES = {
     "final_norm": "the norm after the last block",
 }
 
-# Keys of `data` that say more than where the text is from.
-OF_DATA = frozenset({"corpus", "path", "tokenizer", "seq_len", "validation_fraction"})
+# Keys of `data` that say more than where the text is from: other sentences are about them.
+OF_DATA = frozenset(
+    {
+        *("corpus", "path", "tokenizer", "seq_len", "order", "pack", "deduplicate"),
+        *("validation_fraction", "validation_path", "validation_tokens"),
+        *("test_fraction", "test_path"),
+    }
+)
 
 OF_OPTIMIZERS = {
     "learning_rate": "a learning rate of {}",
@@ -179,17 +185,47 @@ class Facts:
     @property
     def split(self) -> str:
         """How the text is split, with its sizes; empty before a trial is finished."""
-        data = self.trial.get("data")
-        if not data:
+        record, data = self.trial.get("data"), self.data
+        if not record:
             return ""
-        of_text = f"the last {self.data['validation_fraction']:g} of the text"
-        documents = f" in {data['n_documents']:,} documents" if data["n_documents"] > 1 else ""
-        return (
-            f": {data['train_tokens']:,} tokens for training and {of_text}, "
-            f"{data['validation_tokens']:,} tokens, for validation{documents}, with a vocabulary "
-            f"of {data['vocab_size']:,}; training windows {self.windows}; the corpus has the "
-            f"digest {data['digests']['corpus'][:12]}"
+        n = f"{record['validation_tokens']:,} tokens"
+        sealed = data.get("test_path") or data.get("test_fraction")
+        if data.get("validation_path"):
+            held = f"{n} of “{data['validation_path']}” for validation"
+        else:
+            place = "the next" if data.get("test_fraction") else "the last"
+            held = f"{place} {data['validation_fraction']:g} of it, {n}, for validation"
+        if data.get("validation_tokens"):
+            held += f" (at most {data['validation_tokens']:,} are evaluated)"
+        if sealed:
+            part = f"the last {sealed:g} of it" if not isinstance(sealed, str) else f"“{sealed}”"
+            held += f", while {part} is sealed until the verdict"
+        documents = (
+            f" It has {record['n_documents']:,} documents." if record["n_documents"] > 1 else ""
         )
+        return (
+            f": {record['train_tokens']:,} tokens of it for training and {held}, with a vocabulary "
+            f"of {record['vocab_size']:,}.{documents} Training windows {self.windows}. "
+            f"{self.repeats} The corpus has the digest {record['digests']['corpus'][:12]}"
+        )
+
+    @property
+    def repeats(self) -> str:
+        """What became of repeated text."""
+        how = self.data.get("deduplicate", "none")
+        taken = {
+            "none": "Repeated text was left in.",
+            "exact": "Documents and passages that repeat an earlier one exactly were taken out.",
+            "near": "Documents and passages that repeat an earlier one, nearly, were taken out.",
+        }
+        return taken.get(how, f"Repeated text was treated by “{how}”.")
+
+    @property
+    def held_out(self) -> str:
+        """Where validation text is from."""
+        path = self.data.get("validation_path")
+        where = f"is “{path}”" if path else "comes from the same corpus, after the training text,"
+        return f"Validation text {where} and is read in windows"
 
     @property
     def windows(self) -> str:
@@ -337,13 +373,17 @@ class Facts:
             stated = {key: value for key, value in stated.items() if key not in ("betas", "eps")}
         if name != "adamw" and name in used:
             stated["options"] = used[name]
+        if decay and stated.get("weight_decay") is not None:
+            size = _plain(stated["weight_decay"])
+            stated["weight_decay"] = Worded(f"{size} {called('decay', decay)}")
+        # Words in their order; keys without any after them.
+        order = [*OF_OPTIMIZERS, *stated]
         told = [
             OF_OPTIMIZERS.get(key, f"{key} of {{}}").format(_plain(value))
-            for key, value in stated.items()
+            for key, value in sorted(stated.items(), key=lambda item: order.index(item[0]))
             if value not in (None, {}, [])
         ]
-        text = f"{called('optimizer', name)} with {listed(told)}"
-        return f"{text} {called('decay', decay)}" if decay else text
+        return f"{called('optimizer', name)} with {listed(told)}"
 
     @property
     def loss(self) -> str:
@@ -445,8 +485,14 @@ def _capped(limit: float | None, what: str) -> str:
     return "" if limit is None else f", {what} softly capped at {_plain(limit)}"
 
 
+class Worded(str):
+    """Words of ours, which are not quoted."""
+
+
 def _plain(value: Any) -> str:
     """A value of a setting as a reader writes it."""
+    if isinstance(value, Worded):
+        return value
     if isinstance(value, dict):
         return listed([f"{key} {_plain(inner)}" for key, inner in value.items() if inner != {}])
     if isinstance(value, (list, tuple)):

@@ -160,8 +160,8 @@ def _limits(material: Material) -> Part:
     if material.analysis.left_out:
         limits.append("Seeds were left out of comparisons; they are named in the results.")
     limits.append(
-        "Validation text comes from the end of the same corpus and is read in windows; "
-        "next-token accuracy and loss are no measure of what a model can be used for."
+        f"{facts.held_out}; next-token accuracy and loss are no measure of what a model can be "
+        "used for."
     )
     return Part("Limits", [say(" ".join(limits))])
 
