@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import paribus
 import paribus.results
 from paribus.cli import VERBS
 from paribus.data import CharacterTokenizer, load_dataset
+from paribus.execution.dry_run import dry_run
 from paribus.model import count_parameters
 from paribus.probes import study_probes
 from paribus.study import shipped_studies
@@ -26,21 +28,27 @@ def block(language: str, containing: str) -> str:
 
 
 def test_the_own_idea_of_the_readme_can_be_run(tmp_path: Path) -> None:
-    (tmp_path / "study.toml").write_text(block("toml", "no-centring"))
-    (tmp_path / "ideas.py").write_text(block("python", "class RMS"))
+    (tmp_path / "study.toml").write_text(block("toml", "averages"))
+    (tmp_path / "ideas.py").write_text(block("python", "class CausalAverage"))
     (tmp_path / "my-text.txt").write_text("all else equal " * 200)
     study = paribus.load_study(tmp_path / "study.toml")
     vocab_size = CharacterTokenizer.of(["all else equal "]).vocab_size
     parameters = {
         arm: count_parameters(study.setting(arm), vocab_size, study.folder) for arm in study.arms
     }
-    assert parameters["baseline"] == parameters["hot"] == parameters["rms"] + 16 * 128
+    assert parameters["baseline"] == parameters["hot"] == parameters["rotary"] + 128 * 128
+    assert parameters["baseline"] == parameters["average"] + 8 * 2 * (128 * 128 + 128)
+    assert (
+        dry_run(study, "average", load_dataset(study.data, tmp_path), torch.device("cpu"), 1) == []
+    )
 
 
 def test_the_own_probe_of_the_readme_measures(tmp_path: Path) -> None:
     tables = block("toml", "[probes]")
-    (tmp_path / "study.toml").write_text(block("toml", "no-centring") + tables)
-    (tmp_path / "ideas.py").write_text(block("python", "class RMS") + block("python", "def quiet"))
+    (tmp_path / "study.toml").write_text(block("toml", "averages") + tables)
+    (tmp_path / "ideas.py").write_text(
+        block("python", "class CausalAverage") + block("python", "def quiet")
+    )
     (tmp_path / "my-text.txt").write_text("all else equal " * 200)
     study = paribus.load_study(tmp_path / "study.toml")
     probes = {probe.name: probe for probe in study_probes(study)}

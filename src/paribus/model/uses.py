@@ -22,6 +22,7 @@ from paribus.study import Setting
 
 RESIDUAL = "residual_projections"
 UNDECAYED = "undecayed"
+HEAD = "head."  # the site, whatever stands there
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,13 @@ class ParameterUse:
     Attributes:
         residual: whether it is a projection into the residual stream.
         table: whether rows of it are looked up, as embeddings are.
+        head: whether it belongs to the head, and a matrix gives logits.
         decays: whether weight decay may touch it: a matrix, no bias, and not declared `undecayed`.
     """
 
     residual: bool
     table: bool
+    head: bool
     decays: bool
 
 
@@ -55,6 +58,7 @@ def parameter_uses(model: nn.Module) -> dict[str, ParameterUse]:
         name: ParameterUse(
             residual=name in residual,
             table=name in tables,
+            head=name.startswith(HEAD),
             decays=parameter.ndim >= 2 and not name.endswith("bias") and name not in undecayed,
         )
         for name, parameter in model.named_parameters()

@@ -40,7 +40,7 @@ class MuonOptions(Options):
 
 def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
     """Whether a parameter is a matrix that maps hidden states to hidden states."""
-    return len(shape) == 2 and not use.table
+    return len(shape) == 2 and not (use.table or use.head)
 
 
 @optimizer(
