@@ -208,6 +208,11 @@ CLAIMS: dict[str, tuple[dict[str, Any], str, str]] = {
         "rotary positions",
         "learned absolute",
     ),
+    "no positions": (
+        {"setting.model.positions": {"kind": "none"}},
+        "no positions",
+        "and positions 0.02",
+    ),
     "head": ({"setting.model.head": {"tied": False}}, "separate matrices", "one matrix for input"),
     "post-norm": (
         {"setting.model.norm": {"kind": "layernorm", "placement": "post"}},

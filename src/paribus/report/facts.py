@@ -350,9 +350,9 @@ class Facts:
             f"Weights start from normal distributions with standard deviation {_plain(init['std'])}"
         )
         if "embedding" not in self.own:
-            text += (
-                f", tokens {_plain(init['token_std'])} and positions {_plain(init['position_std'])}"
-            )
+            text += f", token embeddings {_plain(init['token_std'])}"
+            if self._model["positions.kind"] == "learned" and "positions" not in self.own:
+                text += f" and positions {_plain(init['position_std'])}"
         if init["scale_residual"]:
             text += (
                 "; projections into the residual stream are scaled down by the square root of "
