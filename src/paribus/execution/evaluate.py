@@ -20,6 +20,7 @@ from paribus.execution.pool import Device, Message, Pool, default_workers
 from paribus.execution.suite import FOLDER, make_suite
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.files import write_json, write_table
+from paribus.results.sources import require_same_sources
 from paribus.results.store import TrialFolder
 from paribus.results.tidy import of_trial
 from paribus.study import require_trust
@@ -92,6 +93,7 @@ def evaluate(
     }
     if kind == "standard":
         request["data"] = os.fspath(Path(data).absolute()) if data else None
+    require_same_sources(loaded.study, loaded.trials)
     with folder.lock() as held:
         if kind == "own":
             suite = _suite(loaded, folder)

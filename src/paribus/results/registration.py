@@ -16,6 +16,7 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.results.code import package_digest
 from paribus.results.files import read_json, write_json
+from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
 from paribus.study import Study, changed_sources, own_digests, probe_digests
 from paribus.study.canonical import changes
@@ -83,7 +84,8 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
         )
     if not path.is_file():
         folder.create(study)
-        write_json(path, wanted | {"number": 1, "registered_at": now})
+        about = {"number": 1, "registered_at": now, "sources": keep_sources(study, folder.path)}
+        write_json(path, wanted | about)
         return
     there = read_json(path)
     known = {key: there[key] for key in wanted if key in there}
@@ -107,6 +109,7 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
         wanted
         | {
             "number": there["number"] + 1,
+            "sources": there["sources"],
             "registered_at": now,
             "seeds_added_after_results": late,
             "results_when_registered": finished,

@@ -3,6 +3,7 @@
 <results>/
   registration.json             what was fixed before the first run
   study.json                    the study as resolved
+  sources/                      what it names: custom code, tokenizer, a small text
   tasks/                        the questions, as anybody's lm_eval runs them
   live.json                     only while a run is under way: what `paribus watch` shows
   data.json                     token classes, duplicates and leakage of the corpus
@@ -47,6 +48,7 @@ from paribus.results.expected import require_columns, require_values
 from paribus.results.files import read_json, write_json, write_table
 from paribus.study import Study, parse_study
 from paribus.study.canonical import changes
+from paribus.study.own import sources_folder
 from paribus.study.study import substance
 
 THROUGHPUT = "throughput.parquet"
@@ -207,7 +209,7 @@ class ResultsFolder(Folder):
             raise ParibusError(f"{self.path} is no results folder: it has no study.json")
         return parse_study(
             read_json(self.path / "study.json"),
-            folder=self.path,
+            folder=sources_folder(self.path),
             label="study.json",
             foreign=not trust,
         )

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from paribus.errors import ParibusError, nearest
 from paribus.foreign import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 from paribus.study.explain import explain
+from paribus.study.own import sources_folder
 from paribus.study.study import Study, override
 
 _SHIPPED = resources.files("paribus.study") / "shipped"
@@ -42,6 +43,8 @@ def load_study(
     is_json = os.fspath(source).endswith(".json")  # the study.json of a results folder
     table = parse_json(text, label) if is_json else parse_toml(text, label)
     foreign = is_json and not trust
+    if is_json:
+        folder = sources_folder(folder)
     study = parse_study(table, folder=folder, label=label, foreign=foreign)
     if not overrides:
         return study

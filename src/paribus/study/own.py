@@ -8,6 +8,7 @@ from pathlib import Path
 from paribus.study.closure import closure
 from paribus.study.spec import Modules, Setting, Training
 
+SOURCES = "sources"  # in a results folder: the files that its study names
 # {file: SHA-256 of what of it is used}; files as they are named below the study's folder.
 Sources = dict[str, str]
 
@@ -70,3 +71,8 @@ def changed_sources(there: Mapping[str, Sources], now: Mapping[str, Sources]) ->
         for file in there.get(key, {}).keys() | now.get(key, {}).keys()
         if there.get(key, {}).get(file) != now.get(key, {}).get(file)
     }
+
+
+def sources_folder(results: Path) -> Path:
+    """Where relative paths of a study start that is read from its results folder."""
+    return results / SOURCES if (results / SOURCES).is_dir() else results

@@ -1,0 +1,69 @@
+"""A results folder is complete: what its study names is in it, and found there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paribus.data import load_dataset
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder, registration, settle
+from paribus.results.sources import require_same_sources
+from paribus.study import Study, load_study, source_digests
+
+Maker = Callable[..., Study]
+
+
+@pytest.fixture
+def settled(small_study: Maker, tmp_path: Path) -> ResultsFolder:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "ideas.py").write_text("from parts.helper import C\nA = C\nB = 1\n")
+    (tmp_path / "parts" / "helper.py").write_text("C = 1\n")
+    (tmp_path / "unrelated.py").write_text("D = 1\n")
+    arms = {"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:A"}}}
+    study, folder = small_study(arms=arms), ResultsFolder(tmp_path / "r")
+    settle(folder, study, registration(study, {}, "cpu"))
+    return folder
+
+
+def test_what_a_study_names_is_kept(settled: ResultsFolder) -> None:
+    kept = settled.path / "sources"
+    names = {"ideas.py", "parts/helper.py", "text.txt"}
+    assert {f.relative_to(kept).as_posix() for f in kept.rglob("*") if f.is_file()} == names
+    assert json.loads((settled.path / "registration.json").read_text())["sources"].keys() == names
+    for name in names:
+        assert (kept / name).read_bytes() == (settled.path.parent / name).read_bytes()
+
+
+def test_a_study_is_read_from_its_folder_alone(settled: ResultsFolder, tmp_path: Path) -> None:
+    moved = settled.path.rename(tmp_path / "elsewhere")
+    for name in ("ideas.py", "parts/helper.py", "text.txt"):
+        (tmp_path / name).unlink()
+    for study in (ResultsFolder(moved).read_study(), load_study(moved / "study.json")):
+        assert study.folder == moved / "sources"
+        assert load_dataset(study.data, study.folder).train.size
+        sources = source_digests(study.setting("own").model.modules, study.folder)
+        assert sources["mlp"].keys() == {"ideas.py", "parts/helper.py"}
+
+
+def test_other_sources_than_a_trial_was_trained_with_are_refused(settled: ResultsFolder) -> None:
+    study = settled.read_study()
+    own = source_digests(study.setting("own").model.modules, study.folder)
+    trials = {("own", 1): {"own_modules": own}, ("baseline", 1): {"own_modules": {}}}
+    require_same_sources(study, trials)
+    (study.folder / "parts" / "helper.py").write_text("C = 2\n")
+    with pytest.raises(ParibusError, match=r"parts/helper.py in .* not what trial own/seed-1 was"):
+        require_same_sources(study, trials)
+
+
+def test_later_seeds_keep_what_was_registered_first(
+    settled: ResultsFolder, small_study: Maker
+) -> None:
+    before = json.loads((settled.path / "registration.json").read_text())["sources"]
+    arms = {"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:A"}}}
+    more = small_study(arms=arms, seeds=[1, 2, 3])
+    settle(settled, more, registration(more, {}, "cpu"))
+    assert json.loads((settled.path / "registration.json").read_text())["sources"] == before
