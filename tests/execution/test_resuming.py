@@ -8,10 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from paribus.data import Dataset
+from paribus.errors import ParibusError
 from paribus.execution import resuming, trial
 from paribus.execution.leaving import Leaving, Left
 from paribus.execution.stacks import plan_stacks, read_recorded
@@ -245,3 +247,64 @@ def flip(path: Path, at: int) -> None:
     content = bytearray(path.read_bytes())
     content[at] ^= 1
     path.write_bytes(content)
+
+
+def test_weights_are_kept_on_the_way_whatever_happens_to_the_run(
+    small_study: Callable[..., Study],
+    small_dataset: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those after step t are the weights of a run that stopped there; each is sealed."""
+    monkeypatch.setattr(trial, "PROGRESS_SECONDS", 0)
+    plain = {"tasks.names": [], "seeds": [1, 2, 3]}
+    study = small_study(plain | {"training.keep": [2, 6], "training.keep_every": 4})
+    case = Case(study, small_dataset, tmp_path / "kept")
+    assert not case.train(leave_at=3)
+    flip(case.newest[0] / "about.json", 99)
+    assert case.train()
+    one = case.folder.trial("baseline", 2)
+    assert one.kept_steps == [2, 4, 6]
+    one.verify()
+
+    until = Case(small_study(plain), small_dataset, tmp_path / "until")
+    assert not until.train(leave_at=3)  # finishes step 4
+    found = next(StackCheckpoints(until.folder.path, TRIALS).newest_first())
+    assert not isinstance(found, Exception)
+    after_four = found.states()[1]
+    for name, values in one.read_weights(4).items():
+        np.testing.assert_array_equal(values, after_four[f"weights/{name}"])
+
+    sets = [one.read_weights(4), one.read_weights(6), one.read_weights()]
+    mean = one.read_weights(average_last=3)
+    for name, values in mean.items():
+        exact = np.mean([np.float64(one_set[name]) for one_set in sets], axis=0)
+        assert values.dtype == np.float32
+        np.testing.assert_array_equal(values, exact.astype(np.float32))
+    assert_equal(one.read_weights(6), sets[1])
+    assert_equal(one.read_weights(8), sets[2])  # the last step
+    with pytest.raises(ParibusError, match=r"no weights of step 5; kept before the last: 2, 4, 6"):
+        one.read_weights(5)
+    with pytest.raises(ParibusError, match="has 2 sets of weights up to there, not 3"):
+        one.read_weights(4, average_last=3)
+
+    flip(one.path / "weights-4.safetensors", -1)
+    with pytest.raises(ParibusError, match=r"weights-4.safetensors was changed"):
+        one.verify()
+    (one.path / "weights-4.safetensors").unlink()
+    with pytest.raises(ParibusError, match="does not seal every record"):
+        one.verify()
+
+
+def assert_equal(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_what_is_kept_is_bounded_and_of_the_run(small_study: Callable[..., Study]) -> None:
+    assert small_study({"training.keep": [8, 3]}).setting("baseline").kept_steps == (3,)
+    with pytest.raises(ParibusError, match=r"training.keep = 9 is after the last of 8 steps"):
+        small_study({"training.keep": [9]})
+    with pytest.raises(ParibusError, match="1,000 are the most: keep fewer"):
+        small_study({"training.iterations": 10**6, "training.keep_every": 1})

@@ -39,6 +39,13 @@ StackSize = Annotated[
     Parameter(help="Trials side by side in a worker; by default 1, on a GPU all that fit."),
 ]
 Where = Annotated[Device, Parameter(help="Where to train.")]
+Step = Annotated[
+    int | None,
+    Parameter(help="Weights kept after this step (training.keep), instead of the last."),
+]
+AverageLast = Annotated[
+    int, Parameter(help="Take the mean of so many kept sets of weights, up to that one.")
+]
 Eager = Annotated[
     bool,
     Parameter(
@@ -241,6 +248,8 @@ def evaluate(
     data: Annotated[
         Path | None, Parameter(help="Where copies of the standard tasks' data sets lie.")
     ] = None,
+    step: Step = None,
+    average_last: AverageLast = 1,
     workers: Workers = None,
     device: Where = "auto",
     trust: Trust = False,
@@ -257,6 +266,8 @@ def evaluate(
         items=items,
         kind="standard" if standard else "own",
         data=data,
+        step=step,
+        average_last=average_last,
         workers=workers,
         device=device,
         trust=trust,
@@ -384,6 +395,8 @@ def export(
         Path | None,
         Parameter(help="Where the study file lies, if its text is named by a relative path."),
     ] = None,
+    step: Step = None,
+    average_last: AverageLast = 1,
     trust: Trust = False,
 ) -> None:
     """Write a trained model as a Hugging Face folder; its logits are ours."""
@@ -392,7 +405,16 @@ def export(
     arm, _, seed = trial.rpartition("/seed-")
     if not arm or not seed.isdecimal():
         raise ParibusError(f"--trial '{trial}' must be ARM/seed-N, such as layernorm/seed-1")
-    written = export_trial(results, arm, int(seed), out, folder=folder, trust=trust)
+    written = export_trial(
+        results,
+        arm,
+        int(seed),
+        out,
+        folder=folder,
+        step=step,
+        average_last=average_last,
+        trust=trust,
+    )
     console.print(f"exported: {written}", soft_wrap=True)
 
 

@@ -28,7 +28,7 @@ def answer(
     trial = results.trial(task["arm"], task["seed"])
     setting = study.setting(trial.arm)
     model = build_model(setting, dataset.vocab_size, study.folder)
-    load_parameters(model, trial.read_weights())
+    load_parameters(model, trial.read_weights(**task["request"].get("weights", {})))
     outcome = _outcome(study, results, dataset, model.to(device), setting.data.seq_len, task)
     folder = answers_folder(Path(task["out"]), trial.arm, trial.seed)
     write_tasks(folder, outcome)

@@ -57,6 +57,8 @@ def evaluate(
     items: int | None = None,
     kind: Kind = "own",
     data: str | os.PathLike[str] | None = None,
+    step: int | None = None,
+    average_last: int = 1,
     workers: int | None = None,
     device: Device = "auto",
     trust: bool = False,
@@ -71,6 +73,8 @@ def evaluate(
         kind: "own" tasks are made from the validation text, "standard" ones are the harness's.
         data: where copies of the standard tasks' data sets lie (see
             `paribus.evaluation.harness.evaluate_standard`); None fetches them from the hub.
+        step, average_last: which weights answer, as for `TrialFolder.read_weights`; by default the
+            trained ones.
         workers, device: as for `run`.
         trust: run the custom code that the folder names, if it names any.
 
@@ -91,6 +95,10 @@ def evaluate(
         "shots": list(shots),
         "items": items,
     }
+    if step is not None or average_last != 1:
+        request["weights"] = {"step": step, "average_last": average_last}
+        for trial in loaded.finished:
+            trial.require_weights(step, average_last)
     if kind == "standard":
         request["data"] = os.fspath(Path(data).absolute()) if data else None
     require_same_sources(loaded.study, loaded.trials)

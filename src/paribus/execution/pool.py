@@ -22,6 +22,8 @@ from paribus.study import Setting, Study, require_trust
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Message = dict[str, Any]
 
+# -P: the current folder may be somebody else's; it is searched only where ours has it.
+COMMAND = (sys.executable, "-P", "-m", "paribus.execution.launch")
 LEAVE_SECONDS = 30  # a worker that was asked to stop finishes its step and writes a checkpoint
 
 
@@ -38,8 +40,7 @@ class Worker:
         # Its own words (warnings, a crash of the interpreter) are kept for the case of a failure.
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self.process = subprocess.Popen(
-            # -P: the current folder may be somebody else's; it is searched only where ours has it.
-            [sys.executable, "-P", "-m", "paribus.execution.launch", str(os.getpid())],
+            [*COMMAND, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

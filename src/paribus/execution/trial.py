@@ -77,11 +77,15 @@ def run_stack(
 
     began = time.monotonic()
 
+    def keep() -> None:
+        for replica, folder in todo:
+            folder.write_weights(stack.parameters(replica), stack.t)
+
     def checkpoint() -> None:
         save(stack, checkpoints, same, earlier + time.monotonic() - began)
 
     with leaving.held():
-        if not _train(stack, task.checkpoint_seconds, checkpoint, on_progress, leaving):
+        if not _train(stack, task.checkpoint_seconds, checkpoint, keep, on_progress, leaving):
             return False
     wait(task.device)  # a GPU works on after the last step was handed to it
     seconds = earlier + time.monotonic() - began
@@ -107,13 +111,17 @@ def _train(
     stack: Trainer,
     checkpoint_seconds: float,
     checkpoint: Callable[[], None],
+    keep: Callable[[], None],
     on_progress: Callable[[int, list[float]], None],
     leaving: Leaving,
 ) -> bool:
     """Train to the end; False, with a checkpoint, where it is asked to leave before."""
     last_checkpoint = last_progress = time.monotonic()
+    kept_steps = frozenset(stack.setting.kept_steps)
     while stack.t < stack.setting.iterations:
         stack.step()
+        if stack.t in kept_steps:
+            keep()  # before a checkpoint, which a run would go on from without
         now = time.monotonic()
         if leaving.asked or now - last_checkpoint >= checkpoint_seconds:
             checkpoint()

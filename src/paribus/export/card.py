@@ -39,7 +39,13 @@ tokenizer = AutoTokenizer.from_pretrained({arguments})
 """
 
 
-def card(results: Results, trial: TrialFolder, dataset: Dataset) -> str:
+def card(
+    results: Results,
+    trial: TrialFolder,
+    dataset: Dataset,
+    step: int | None = None,
+    average_last: int = 1,
+) -> str:
     """Markdown: which trial this is, how it scored, how it is loaded, and what to mind."""
     study = results.study
     setting = study.setting(trial.arm)
@@ -50,13 +56,19 @@ def card(results: Results, trial: TrialFolder, dataset: Dataset) -> str:
         own = ", ".join(f"`{path}`" for path in setting.model.modules.named.values())
         code = "The model is a Transformer whose code is in `modeling_paribus.py`"
         code += f", with parts of its author's own ({own})." if own else "."
+    facts = _facts(results, trial)
+    if step is not None or average_last != 1:
+        steps = [one or facts["steps"] for one in trial.require_weights(step, average_last)]
+        mean = "the mean of the weights" if average_last > 1 else "the weights"
+        facts["these weights"] = (
+            f"{mean} after step {', '.join(map(str, steps))} of {facts['steps']}; what is said of "
+            "the trial is of the last step"
+        )
     return CARD.format(
         label=trial.label,
         study=study.name,
         title=study.question or study.title or "",
-        rows="\n".join(
-            f"| {_cell(name)} | {_cell(value)} |" for name, value in _facts(results, trial).items()
-        ),
+        rows="\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in facts.items()),
         arguments='"THIS_FOLDER"' if plain else '"THIS_FOLDER", trust_remote_code=True',
         notes="\n".join(f"- {note}" for note in (code, *vocabulary_notes(dataset.tokenizer))),
     )
@@ -72,6 +84,7 @@ def _facts(results: Results, trial: TrialFolder) -> dict[str, str]:
         "arm": trial.arm,
         f"differs from `{study.reference(trial.arm)}` in": differs,
         "seed": str(trial.seed),
+        "steps": str(record["iterations"]),
         "training tokens": f"{record['tokens']:,}",
         "window": f"{record['setting']['data']['seq_len']} tokens",
         "diverged at step": "" if record["diverged_at"] is None else str(record["diverged_at"]),

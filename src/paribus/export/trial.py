@@ -38,6 +38,8 @@ def export_trial(
     out: Where,
     *,
     folder: Where | None = None,
+    step: int | None = None,
+    average_last: int = 1,
     trust: bool = False,
 ) -> Path:
     """Write the trained model of (arm, seed) to the new folder `out`, in Hugging Face's format.
@@ -47,7 +49,8 @@ def export_trial(
         folder: where relative paths of the study start, which is the folder of its file; by
             default the current one. The text is read for its vocabulary, the user's own parts are
             copied; the digests of both must be those in the records.
-
+        step, average_last: which weights, as for `TrialFolder.read_weights`; by default the trained
+            ones. The folder's README says which.
         trust: run the custom code that the results folder names, if it names any.
 
     Returns `out`. Logits are those of our own model up to float32 rounding. Raises ParibusError for
@@ -64,12 +67,14 @@ def export_trial(
     record = loaded.trials[trial.arm, trial.seed]
     plain = is_gpt2(setting) or is_llama(setting)
     code = {} if plain else remote_code(setting, home, trial.label, record)
+    weights = trial.read_weights(step, average_last=average_last)
     with whole_folder(out) as partial:
-        _write_model(partial, trial, setting, dataset)
+        _write_model(partial, weights, setting, dataset)
         for name, content in code.items():
             write_bytes(partial / name, content)
         _write_tokenizer(partial, setting, dataset)
-        write_bytes(partial / "README.md", card(loaded, trial, dataset).encode())
+        about = card(loaded, trial, dataset, step, average_last)
+        write_bytes(partial / "README.md", about.encode())
     return out
 
 
@@ -109,8 +114,10 @@ def _dataset(results: Results, trial: TrialFolder, setting: Setting, folder: Pat
     return dataset
 
 
-def _write_model(out: Path, trial: TrialFolder, setting: Setting, dataset: Dataset) -> None:
-    config, weights = _in_their_words(setting, dataset.vocab_size, trial.read_weights())
+def _write_model(
+    out: Path, trained: dict[str, np.ndarray], setting: Setting, dataset: Dataset
+) -> None:
+    config, weights = _in_their_words(setting, dataset.vocab_size, trained)
     # Stated also where there is none: the default may be a token of another vocabulary.
     end = dataset.tokenizer.end_of_document
     special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), end)

@@ -23,8 +23,8 @@ import safetensors.numpy
 
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, whole_folder, write_bytes
-from paribus.foreign import WEIGHTS_BYTES, open_regular
-from paribus.results.files import read_json, write_json
+from paribus.foreign import WEIGHTS_BYTES, open_regular, read_json
+from paribus.results.files import write_json
 from paribus.study.canonical import changes, digest
 
 FOLDER, ABOUT = "checkpoints", "about.json"
@@ -172,7 +172,7 @@ def _step(path: Path) -> int:
 def _read(path: Path) -> Checkpoint:
     """Raises UnusableError where its about.json is not what was written."""
     try:
-        record = read_json(path / ABOUT)
+        record = read_json(path / ABOUT, missing="it is missing")
         written = record.pop("sha256")
         if digest(record) != written or record["t"] != _step(path):
             raise UnusableError("about.json was changed after it was written")

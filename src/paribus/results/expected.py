@@ -96,6 +96,7 @@ OPTIONAL: dict[str, dict[str, Check]] = {
         "tasks": table,
         "code": text,
     },
+    "trial.json": {"stack": _list_of(_is(list))},
     "data.json": dict.fromkeys(("token_classes", "duplicates", "leakage", "rules"), table),
 }
 

@@ -253,6 +253,11 @@ def _require_own(study: Study, folder: TrialFolder, trial: dict[str, Any]) -> No
                 f"trial {folder.label}: its records are of another {name}; "
                 f"delete {folder.path} and run again"
             )
+    if folder.kept_steps != list(study.setting(folder.arm).kept_steps):
+        raise ParibusError(
+            f"trial {folder.label}: it has weights of other steps than training.keep names; "
+            f"delete {folder.path} and run again"
+        )
 
 
 def _require_distinct(

@@ -19,7 +19,7 @@
     tasks.parquet, items.parquet  zero- and few-shot tasks: accuracy, and every question's answer
     windows.parquet             loss and hits of every window of the validation split
     evaluation.json             those of the whole validation split: what endpoints are read from
-    weights.safetensors         the trained weights
+    weights.safetensors         the trained weights; weights-<step>.safetensors those kept before
     environment.json            software and machine
     manifest.json               SHA-256 of the eleven above; written last: the trial is finished
     timing.json                 seconds; differs between equal runs
@@ -28,6 +28,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -66,7 +67,13 @@ CANONICAL = (
     "environment.json",
 )
 
+KEPT = re.compile(r"weights-([1-9][0-9]{0,11})\.safetensors")
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
+
+
+def weights_file(step: int | None = None) -> str:
+    """Where a trial's weights are: the trained ones, or those after an earlier step."""
+    return "weights.safetensors" if step is None else f"weights-{step}.safetensors"
 
 
 @dataclass(frozen=True)
@@ -132,12 +139,60 @@ class TrialFolder(Folder):
     def read_json(self, name: str) -> Any:
         return read_json(self.path / name)
 
-    def write_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+    def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
+        """The trained weights by parameter name; or those after `step`, which are kept beside."""
         content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})
-        write_bytes(self.path / "weights.safetensors", content)
+        write_bytes(self.path / weights_file(step), content)
 
-    def read_weights(self) -> dict[str, np.ndarray]:
-        path = self.path / "weights.safetensors"
+    def read_weights(
+        self, step: int | None = None, *, average_last: int = 1
+    ) -> dict[str, np.ndarray]:
+        """The trained weights by parameter name.
+
+        Args:
+            step: those after this step instead, if it was kept (`training.keep`, `keep_every`).
+            average_last: the mean of so many sets: that one, and the kept ones before it. It is
+                taken in float64 and rounded once to the type of the weights.
+
+        Raises ParibusError where a step was not kept, or fewer than `average_last` were.
+        """
+        chosen = self.require_weights(step, average_last)
+        if len(chosen) == 1:
+            return self._read_weights(chosen[0])
+        total: dict[str, np.ndarray] = {}
+        for one in chosen:  # one at a time is in memory, besides the sum
+            for name, values in self._read_weights(one).items():
+                total[name] = total.get(name, 0.0) + values.astype(np.float64)
+        like = self._read_weights(chosen[-1])
+        return {name: (total[name] / len(chosen)).astype(like[name].dtype) for name in like}
+
+    def require_weights(self, step: int | None, average_last: int) -> list[int | None]:
+        """The steps whose weights `read_weights` takes, None for the last; raises as it does."""
+        kept = [*self.kept_steps, None]
+        if step is not None and step == self.read_json("trial.json").get("iterations"):
+            step = None
+        if step is not None and step not in kept:
+            known = ", ".join(map(str, kept[:-1])) or "none"
+            raise ParibusError(
+                f"trial {self.label} has no weights of step {step}; kept before the last: {known}. "
+                "Name steps in training.keep before the study is run"
+            )
+        sets = kept[: kept.index(step) + 1]
+        if not 1 <= average_last <= len(sets):
+            raise ParibusError(
+                f"trial {self.label} has {len(sets)} sets of weights up to there, not "
+                f"{average_last}, to average; state a number from 1 to {len(sets)}"
+            )
+        return sets[-average_last:]
+
+    @property
+    def kept_steps(self) -> list[int]:
+        """Steps before the last whose weights are in the folder."""
+        found = (KEPT.fullmatch(path.name) for path in self.path.glob("weights-*.safetensors"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def _read_weights(self, step: int | None) -> dict[str, np.ndarray]:
+        path = self.path / weights_file(step)
         try:
             open_regular(path, WEIGHTS_BYTES).close()  # the library opens it by its path
             return safetensors.numpy.load_file(path)
@@ -148,13 +203,15 @@ class TrialFolder(Folder):
 
     def finish(self) -> None:
         """Seal the records: from here on the trial is kept, and checked whenever it is read."""
-        digests = {name: file_digest(self.path / name) for name in CANONICAL}
+        names = (*CANONICAL, *map(weights_file, self.kept_steps))
+        digests = {name: file_digest(self.path / name) for name in names}
         write_json(self.path / "manifest.json", digests)
 
     def verify(self) -> None:
         """Raise ParibusError where a record is missing or differs from what was sealed."""
         sealed = self.read_json("manifest.json")
-        if not isinstance(sealed, dict) or sealed.keys() != set(CANONICAL):
+        kept = set(map(weights_file, self.kept_steps))
+        if not isinstance(sealed, dict) or sealed.keys() != set(CANONICAL) | kept:
             raise ParibusError(
                 f"trial {self.label}: manifest.json does not seal every record; "
                 f"delete {self.path} and run again"

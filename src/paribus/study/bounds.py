@@ -19,6 +19,7 @@ MOST_MLP_RATIO = 64
 MOST_SEQ_LEN = 2**20
 MOST_BATCH = 2**20
 MOST_TOKENS_PER_STEP = 2**26
+MOST_KEPT = 1000  # sets of weights that one trial keeps on the way
 MOST_STEPS = 10**7
 MOST_TOKENS = 10**15
 # Weights alone are 400 GB in float32. Without the head and what is not a matrix.

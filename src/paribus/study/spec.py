@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from paribus.study.bounds import (
+    MOST_KEPT,
     MOST_MLP_RATIO,
     MOST_STEPS,
     Batch,
@@ -364,6 +365,10 @@ class Training(Spec):
     float32 either way. `auto` is bfloat16 where the device has it, else float32: settled when the
     study is registered, and kept."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    keep: Annotated[tuple[Steps, ...], Field(strict=False)] = ()
+    """Steps after which the weights are kept, besides those of the last step."""
+    keep_every: Steps | None = None
+    """The same after every so many steps."""
 
     @model_validator(mode="after")
     def _batch_is_whole_micro_batches(self) -> Self:
@@ -402,6 +407,23 @@ class Setting(Spec):
         return self
 
     @model_validator(mode="after")
+    def _kept_steps_are_made(self) -> Self:
+        late = [step for step in self.training.keep if step > self.iterations]
+        if late:
+            raise ValueError(
+                f"training.keep = {late[0]} is after the last of {self.iterations} steps; name "
+                "steps of the run"
+            )
+        every = self.training.keep_every
+        wanted = len(self.training.keep) + (self.iterations // every if every else 0)
+        if wanted > MOST_KEPT:
+            raise ValueError(
+                f"training.keep and keep_every would keep the weights of {wanted:,} steps; "
+                f"{MOST_KEPT:,} are the most: keep fewer"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _somebody_could_train_it(self) -> Self:
         if why := why_too_large(self):
             raise ValueError(why)
@@ -411,6 +433,13 @@ class Setting(Spec):
                 f"{MOST_STEPS:,} are the most: use a larger training.batch_size"
             )
         return self
+
+    @property
+    def kept_steps(self) -> tuple[int, ...]:
+        """Steps after which the weights are kept, in their order, without the last."""
+        every = self.training.keep_every
+        regular = range(every, self.iterations, every) if every else ()
+        return tuple(sorted({*self.training.keep, *regular} - {self.iterations}))
 
     @property
     def common(self) -> Setting:

@@ -1,0 +1,221 @@
+"""Commands that are killed or meet faults of the disk, and what they must leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from pydoc_data.topics import topics
+
+from paribus.results.checkpoints import begun_stacks
+
+CHARACTERS = 150_000  # of English, so that tasks can be made of it
+COMMANDS = Path(__file__).with_name("commands.py")
+STUDY = """
+name = "small"
+seeds = [1, 2]
+data = {corpus = "text", path = TEXT, seq_len = 64}
+model = {n_layer = 1, n_head = 2, d_model = 16}
+training = {iterations = 24, batch_size = 4, dropout = 0.1}
+stability = {smoothing_steps = 2, median_steps = 3, spike_steps = 2}
+tasks = {names = []}
+[arms.baseline]
+[arms.layernorm]
+set."model.embedding.norm" = "layernorm"
+"""
+ORPHAN_SECONDS = 10  # a busy machine takes its time to reap
+
+# What each verb writes that is the same whenever it is written from the same records.
+RECORDS = ("trials/", "tasks/", "study.json", "data.json", "registration.json")
+WRITES = {
+    "run": RECORDS,
+    "train": RECORDS,
+    "register": RECORDS,
+    "evaluate": ("evaluations/",),
+    "report": ("report.html", "paper.pdf", "paper/", "tables/", "analysis.json", "verdict.json"),
+    "export": ("out/",),
+}
+ARGUMENTS = {
+    "run": ("run", "study.toml", "--results", "r", "--workers", "1", "--device", "cpu"),
+    "train": ("train", "study.toml"),
+    "register": ("register", "study.toml", "--results", "r", "--device", "cpu"),
+    "evaluate": ("evaluate", "r", "--fewshot", "0", "--items", "4"),
+    "report": ("report", "r"),
+    "export": ("export", "r", "out", "--trial", "layernorm/seed-2"),
+}
+# How these two are told to train two replicas side by side.
+SIZES = {"run": ("--stack", "2"), "train": ("2",)}
+
+
+def new_study(folder: Path, text: Path) -> Path:
+    """A folder with the study and nothing else; its text lies elsewhere, once for all."""
+    if not text.exists():
+        text.write_text("\n\n".join(topics.values())[:CHARACTERS], encoding="utf-8")
+    folder.mkdir(parents=True)
+    (folder / "study.toml").write_text(STUDY.replace("TEXT", json.dumps(str(text))))
+    return folder
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """The command line in `folder`, in a session of its own so that orphans can be told."""
+    return subprocess.Popen(
+        [sys.executable, str(COMMANDS), *arguments],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(folder: Path, *arguments: str) -> tuple[int, str]:
+    """(exit code, what it said on standard error) of a command that nobody disturbs."""
+    process = start(folder, *arguments)
+    _, said = process.communicate(timeout=600)
+    return process.returncode, said
+
+
+def written(folder: Path, verb: str) -> dict[str, bytes]:
+    """{path: content} of what must be the same as in an undisturbed run."""
+    found = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = path.relative_to(folder).as_posix().removeprefix("r/")
+        if name.startswith(WRITES[verb]) and path.name != "timing.json":
+            found[name] = path.read_bytes()
+    if content := found.get("registration.json"):
+        known = json.loads(content)
+        del known["registered_at"]
+        found["registration.json"] = json.dumps(known).encode()
+    return found
+
+
+def litter(folder: Path) -> list[str]:
+    """Files that are there only while something is under way."""
+    return [
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if (path.name.startswith(".") and path.name != ".lock")
+        or path.name in ("live.json", "checkpoints")
+    ]
+
+
+def alive(session: int) -> list[int]:
+    """Processes of a session that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, of = stat.read_text().rpartition(")")[2].split()[:4]
+        except (OSError, ValueError):
+            continue
+        if int(of) == session and state not in "ZX":
+            found.append(int(stat.parent.name))
+    return found
+
+
+@dataclass
+class Counts:
+    """What happened, for docs/reliability.md."""
+
+    kills: dict[str, int] = field(default_factory=dict)
+    finished_first: int = 0
+    other_stack: int = 0
+    folders: int = 0
+
+
+def kill_and_go_on(
+    folder: Path, verb: str, longest: float, kills: int, rng: random.Random, counts: Counts
+) -> None:
+    """Kill `verb` in `folder` at random moments, `kills` times; then let it end.
+
+    Only the command is killed, by SIGKILL; its workers have to notice.
+    """
+    for _ in range(kills):
+        process = start(folder, *ARGUMENTS[verb], *_stack(folder, verb, rng, counts))
+        try:
+            _, said = process.communicate(timeout=rng.uniform(0.02, longest))
+            counts.finished_first += 1
+        except subprocess.TimeoutExpired:
+            process.kill()
+            _, said = process.communicate()
+            counts.kills[verb] = counts.kills.get(verb, 0) + 1
+        else:
+            assert process.returncode == 0, said
+        _require_quiet(said)
+        deadline = time.monotonic() + ORPHAN_SECONDS
+        while left := alive(process.pid):
+            assert time.monotonic() < deadline, f"orphans after a killed {verb}: {left}"
+            time.sleep(0.05)
+    code, said = finish(folder, *ARGUMENTS[verb], *_stack(folder, verb, rng, counts))
+    assert code == 0, said
+    _require_quiet(said)
+
+
+def _require_quiet(said: str) -> None:
+    """No kill damages a checkpoint: what was begun is gone on with, not started again."""
+    assert "cannot be used" not in said and "Traceback" not in said, said
+
+
+def _stack(folder: Path, verb: str, rng: random.Random, counts: Counts) -> Sequence[str]:
+    """Two side by side; where something is begun, any other number must not matter."""
+    if verb not in SIZES:
+        return ()
+    results = folder / "r"
+    begun = bool(begun_stacks(results)) or any(results.glob("trials/*/*/manifest.json"))
+    if begun and rng.random() < 0.5:
+        counts.other_stack += 1
+        return (*SIZES[verb][:-1], rng.choice(["1", "3"]))
+    return SIZES[verb]
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What every verb leaves when nothing happens to it, and how long it takes."""
+
+    folder: Path
+    text: Path
+    writes: dict[str, dict[str, bytes]]
+    seconds: dict[str, float]
+
+    def copy_for(self, verb: str, folder: Path) -> Path:
+        """A folder in which `verb` has its work still to do."""
+        if verb in ("run", "train", "register"):
+            return new_study(folder, self.text)
+        shutil.copytree(self.folder, folder)
+        for path in _paths(folder, verb):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        return folder
+
+
+def _paths(folder: Path, verb: str) -> Iterator[Path]:
+    for name in WRITES[verb]:
+        path = folder / name if verb == "export" else folder / "r" / name
+        if path.exists():
+            yield path
+
+
+def undisturbed(folder: Path, verbs: Sequence[str]) -> Undisturbed:
+    """Every verb once, in one folder; what finds its work done there in one of its own."""
+    text = folder.with_name("text.txt")
+    new_study(folder, text)
+    writes, seconds = {}, {}
+    for verb in verbs:
+        alone = verb == "register" or (verb == "train" and "run" in verbs)
+        at = new_study(folder.with_name(f"{verb} alone"), text) if alone else folder
+        began = time.monotonic()
+        code, said = finish(at, *ARGUMENTS[verb], *SIZES.get(verb, ()))
+        assert code == 0, said
+        seconds[verb] = time.monotonic() - began
+        writes[verb] = written(at, verb)
+        assert writes[verb] and not litter(at), litter(at)
+    return Undisturbed(folder, text, writes, seconds)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
