@@ -26,7 +26,9 @@ from .noncentral import noncentral_t_cdf
 TestName = Literal["paired_t", "gate"]
 
 MOST_PAIRS = 10**7  # a plan that needs more is no plan
-SIMULATE_TO = 100  # pairs; with more, the gate's power is within 1% of the paired t's
+# Pairs; with more, the paired t's power stands for the gate's. At 100 pairs, where the t has 80%,
+# the gate had 79.7% in simulation (alpha .05) and 77.2% (alpha .05 / 18), with an error of 0.9.
+SIMULATE_TO = 100
 
 
 def paired_t_power(d_z: float, n: int, *, alpha: float = ALPHA) -> float:
