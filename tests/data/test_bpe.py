@@ -101,7 +101,10 @@ def test_a_text_that_spells_the_end_is_text(ours: BpeTokenizer, text: str) -> No
     assert ours.decode(ours.encode_documents([text])) == text
 
 
-@pytest.mark.parametrize("text", [TEXT, "a b\nc  d\n\ne _f _ g 1 2 it's  'tis ", "\n a\tb c"])
+@pytest.mark.parametrize(
+    "text",
+    [TEXT, "a b\nc  d\n\ne _f _ g 1 2 it's  'tis ", "\n a\tb c", "!\x1c!\u00a0x\x85 y\r\n\r\nz"],
+)
 def test_words_are_tokenized_apart_only_where_that_is_the_same(
     ours: BpeTokenizer, theirs: HuggingFaceTokenizer, text: str, tmp_path: Path
 ) -> None:

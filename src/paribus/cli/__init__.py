@@ -45,6 +45,12 @@ VERBS = {
 for _verb, _help in VERBS.items():
     app.command(f"paribus.cli.commands:{_verb}", name=_verb, help=_help)
 
+tokenizer = App(name="tokenizer", help="Make a tokenizer for studies to use.")
+tokenizer.command(
+    "paribus.cli.tokenizer:train", name="train", help="Make a byte-level BPE tokenizer of a corpus."
+)
+app.command(tokenizer)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.

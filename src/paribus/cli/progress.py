@@ -14,6 +14,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from paribus import numbers
+from paribus.cli.reading import reading
+from paribus.data.progress import Listener, listening
 from paribus.execution import Progress
 from paribus.execution.run import Watch
 
@@ -25,10 +27,14 @@ MOST_TRIALS_SHOWN = 12
 def watching(console: Console) -> Iterator[Watch]:
     """A function to hand to `paribus.run` as `watch`."""
     if not console.is_terminal:
-        yield _plain(console)
+        with listening(_plain_reading(console)):
+            yield _plain(console)
         return
     starting = Spinner("dots", "starting workers, trying one step of every arm")
-    with Live(starting, console=console, refresh_per_second=4, transient=True) as live:
+    with (
+        Live(starting, console=console, refresh_per_second=4, transient=True) as live,
+        listening(lambda what, n: live.update(Spinner("dots", reading(what, n)))),
+    ):
         yield lambda progress: live.update(_picture(progress))
 
 
@@ -55,6 +61,18 @@ def _plain(console: Console) -> Watch:
             console.print(escape(f"{news}{_summary(progress)}"), soft_wrap=True)
 
     return watch
+
+
+def _plain_reading(console: Console) -> Listener:
+    last = time.monotonic()
+
+    def listen(what: str, n_bytes: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PLAIN_SECONDS:
+            last = time.monotonic()
+            console.print(reading(what, n_bytes))
+
+    return listen
 
 
 def _summary(progress: Progress) -> str:

@@ -24,10 +24,10 @@ from paribus.data.leakage import RUN_TOKENS, in_training
 from paribus.data.token_classes import TOKEN_CLASSES, token_classes
 from paribus.data.tokens import Tokens
 
-ALL_TOKENS = 2**22
+ALL_TOKENS = 2**21
 """A text of no more is described whole; of a longer one, a sample."""
 
-SAMPLE_BLOCKS, BLOCK_TOKENS = 64, 2**14  # of either split, at even distances
+SAMPLE_BLOCKS, BLOCK_TOKENS = 32, 2**13  # of either split, at even distances
 
 # (which document, which character of it)
 Place = tuple[int, int]

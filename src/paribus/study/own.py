@@ -33,9 +33,11 @@ def training_parts(training: Training) -> dict[str, str]:
 
 
 def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
-    """The same of all of a setting: own modules by site, own optimizers and loss by key."""
-    of_training = _digests(training_parts(setting.training), "{}", folder)
-    return source_digests(setting.model.modules, folder) | of_training
+    """The same of all of a setting: own modules by site, own optimizers, loss and corpus by key."""
+    named = training_parts(setting.training)
+    if ":" in setting.data.corpus:
+        named["data.corpus"] = setting.data.corpus
+    return source_digests(setting.model.modules, folder) | _digests(named, "{}", folder)
 
 
 def probe_digests(own: Iterable[str], folder: Path) -> dict[str, Sources]:
