@@ -118,6 +118,14 @@ def test_words_are_tokenized_apart_only_where_that_is_the_same(
     assert any(b" " in piece[1:-1] for piece in across.pieces)
 
 
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.text("ab1 \n\t\r.,'s!_é東\x1c\x85\u00a0\u2028\u3000(<|>"))
+def test_words_apart_have_the_ids_of_the_library(
+    ours: BpeTokenizer, theirs: HuggingFaceTokenizer, text: str
+) -> None:
+    assert ours.encode(text).tolist() == theirs.encode(text).ids
+
+
 def test_a_character_is_counted_with_its_first_byte(ours: BpeTokenizer) -> None:
     first, *others = ours.encode("𝄞")  # four bytes that the training text did not join
     assert len(others) > 0

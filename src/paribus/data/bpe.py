@@ -27,8 +27,8 @@ from paribus.foreign import TOKENIZER_BYTES, parse_json, read_bytes
 ENDS_OF_DOCUMENT = ("<|endoftext|>", "<|endofdocument|>", "</s>")
 # Bytes that no UTF-8 text has.
 NEVER_IN_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
-# Where the pre-tokenizer of GPT-2 begins a piece, whatever else it does: at white space after what is
-# none. What stands between such places is tokenized by itself.
+# Where the pre-tokenizer of GPT-2 begins a piece, whatever else it does: at white space after what
+# is none. What stands between such places is tokenized by itself.
 WORDS = re.compile(r"(?<=\S)(?=[ \t\r\n])")
 MOST_KNOWN = 2**18  # words whose ids are kept
 # How much of a text an error shows.
