@@ -5,6 +5,7 @@ from __future__ import annotations
 from paribus.errors import ParibusError
 from paribus.study.load import parse_study
 from paribus.study.study import Study
+from paribus.study.text import MOST_NAME, MOST_NAME_BYTES
 
 BASELINE, AGAIN = "baseline", "again"
 SALT = "model.init.salt"
@@ -36,7 +37,14 @@ def null_study(study: Study, replicates: int) -> Study:
             "set": baseline["set"] | {SALT: salt + i},
             "against": called[against] if against else None,
         }
-    table["name"] = f"{study.name}-null"[:80]
+    table["name"] = _shortened(study.name, "-null")
     table["title"] = f"A/A calibration of {study.name}"
     table["seeds"] = list(range(1, replicates * len(study.seeds) + 1))
     return parse_study(table, folder=study.folder)
+
+
+def _shortened(name: str, suffix: str) -> str:
+    """`name` with `suffix`, as long as a name may be."""
+    while len(name) + len(suffix) > MOST_NAME or len((name + suffix).encode()) > MOST_NAME_BYTES:
+        name = name[:-1]
+    return name + suffix
