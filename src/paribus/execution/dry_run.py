@@ -28,6 +28,7 @@ from paribus.model import (
     undeclared_projections,
 )
 from paribus.study import Setting, Study
+from paribus.study.guard import require_unchanged, watched
 from paribus.training import MEASURED, ReplicaState, Trainer
 
 GRAPHED_STEPS = 3  # the first of a kind of steps runs as it is written, the second is recorded
@@ -48,7 +49,7 @@ def dry_run(
     On a GPU further steps follow, of which one is recorded and replayed. Returns what the user is
     to be warned of, a line each. Raises ParibusError.
     """
-    setting = study.setting(arm)
+    setting, before = study.setting(arm), watched()
     require_room(setting, dataset.vocab_size, device, arm)
     small = setting.training.model_copy(update={"batch_size": FEW_ROWS})
     tiny = setting.model_copy(update={"training": small})
@@ -82,6 +83,7 @@ def dry_run(
         # A full window and a shorter one, which the end of a text and short questions are.
         window = dataset.validation[: setting.data.seq_len + setting.data.seq_len // 2 + 1]
         predict_on(model, dataset, window, setting.data.seq_len)
+        require_unchanged(before, f"a step of arm '{arm}'")
         return undeclared_projections(model, setting)
     except ParibusError:
         raise

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from paribus.errors import ParibusError, nearest
+from paribus.study.guard import require_unchanged, watched
 
 
 def load_own(
@@ -38,7 +39,12 @@ def load_own(
 def _load(name: str, folder: Path, where: str) -> ModuleType:
     try:
         if not name.endswith(".py"):
-            return importlib.import_module(name)
+            if name in sys.modules:
+                return sys.modules[name]
+            before = watched()
+            module = importlib.import_module(name)
+            require_unchanged(before, where)
+            return module
         file = (folder / name).resolve()
         # Files beside it can be imported, behind everything that is installed.
         if str(folder.resolve()) not in sys.path:
@@ -52,8 +58,10 @@ def _load(name: str, folder: Path, where: str) -> ModuleType:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[alias] = module
+        before = watched()
         try:
             spec.loader.exec_module(module)
+            require_unchanged(before, where)
         except BaseException:
             del sys.modules[alias]
             raise
@@ -62,6 +70,8 @@ def _load(name: str, folder: Path, where: str) -> ModuleType:
         raise ParibusError(
             f"{where}: no file {folder / name}; paths start at the study's folder"
         ) from None
+    except ParibusError:
+        raise
     except Exception as error:
         raise ParibusError(
             f"{where} cannot be imported: {type(error).__name__}: {error}"
