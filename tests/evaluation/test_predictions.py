@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from paribus.errors import ParibusError
-from paribus.evaluation import TEMPERATURES, predict, predictions
+from paribus.evaluation import TEMPERATURES, all_measures, predict, predictions
 
 Maker = Callable[..., predictions.Predictions]
 COLUMNS = ("loss_nats", "correct", "confidence", "brier", "token_class", "characters")
@@ -171,3 +171,27 @@ def test_nan_is_never_a_hit(predicted: Maker) -> None:
 def test_one_token_is_refused(predicted: Maker) -> None:
     with pytest.raises(ParibusError, match="1 held-out tokens leave nothing to predict"):
         predicted(np.zeros((3, 3)), [1], 4)
+
+
+def test_a_long_text_is_swept_in_part(predicted: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every third window, and nothing else changes: the loss is that of the whole text."""
+    table, tokens = random_case(11, 16 * 90 + 5)
+    whole = predicted(table, tokens, 16)
+    monkeypatch.setattr(predictions, "SWEEP_TOKENS", 16 * 31)
+    some = predicted(table, tokens, 16)
+    for column in COLUMNS:
+        assert getattr(some, column).tobytes() == getattr(whole, column).tobytes()
+    swept = some.window % 3 == 0
+    assert len(some.sweep) == swept.sum() < len(whole.sweep) == len(whole)
+    one = TEMPERATURES.index(1.0)
+    expected = some.loss_nats[swept].sum(dtype="float64")
+    assert some.sweep.loss_sum_nats[one] == pytest.approx(expected, rel=1e-12)
+    assert some.sweep.tallies[one, 2].sum() == some.correct[swept].sum()
+    (rows,) = (m for m in all_measures() if m.name == "temperature_loss")
+    assert rows.compute(some)[one].count == swept.sum()
+
+
+def test_temperatures_are_halves_of_one_another() -> None:
+    """What the shared softmaxes of the sweep rest on."""
+    assert {0.5, 1.0, 2.0} <= set(TEMPERATURES)
+    assert all(t / 2 in TEMPERATURES or t * 2 in TEMPERATURES for t in TEMPERATURES)

@@ -27,6 +27,8 @@ BATCH_LOGITS = 2**28  # at most, unless one window has more: 1 GiB of float32
 CPU_LOGITS, ACCELERATOR_LOGITS = 2**18, 2**24
 # Symmetric about 1 and close to evenly spaced in their logarithm.
 TEMPERATURES = (0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0)
+# At most so many tokens are predicted at all of them: a share of a percent is no news there.
+SWEEP_TOKENS = 2**17
 # exp(x / 2) is zero in float32 below this, and unlike -inf it may be multiplied by zero.
 LOWEST_LOGIT = -1e4
 
@@ -39,11 +41,17 @@ class TemperatureSweep:
         loss_sum_nats: [K] the summed loss.
         slope_sum: [K] its derivative with respect to the inverse temperature 1 / T.
         tallies: [K, 3, BINS] tokens, confidence and hits by bin of confidence (`bins.tally`).
+
+    Of a text of more than SWEEP_TOKENS tokens, these are over windows at even distances.
     """
 
     loss_sum_nats: np.ndarray
     slope_sum: np.ndarray
     tallies: np.ndarray
+
+    def __len__(self) -> int:
+        """Tokens that the sums are over."""
+        return int(self.tallies[0, 0].sum())
 
 
 @dataclass(frozen=True)
@@ -108,21 +116,24 @@ def predict(
     generators = [device] if device.type == "cuda" else []
     windows = windows_per_batch(seq_len, len(token_classes))
     scored: list[_Scored] = []
+    # Every so many windows, so that the sweep is over at most SWEEP_TOKENS of a long text.
+    stride, window = -(-(len(tokens) - 1) // SWEEP_TOKENS), 0
     try:
         model.eval()
         with torch.no_grad(), torch.random.fork_rng(devices=generators):
             for inputs_WT, targets_WT in _batches(tokens, seq_len, windows):
                 logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
                 targets = torch.from_numpy(targets_WT).to(device)
-                scored.append(_score(logits_WTV.flatten(0, 1), targets.flatten()))
+                swept_W = (window + np.arange(len(inputs_WT))) % stride == 0
+                scored.append(_score(logits_WTV, targets, swept_W))
+                window += len(inputs_WT)
     finally:
         for module, mode in modes.items():
             module.training = mode
     columns = zip(*(batch.columns for batch in scored), strict=True)
     loss_nats, correct, confidence, brier = map(np.concatenate, columns)
-    loss_sum, slope_sum, tallies = (
-        np.sum(batches, axis=0) for batches in zip(*(b.sums for b in scored), strict=True)
-    )
+    sums = zip(*(b.sums for b in scored if b.sums), strict=True)
+    loss_sum, slope_sum, tallies = (np.sum(batches, axis=0) for batches in sums)
     return Predictions(
         seq_len=seq_len,
         loss_nats=loss_nats,
@@ -144,7 +155,7 @@ class _Scored(NamedTuple):
     """A batch, reduced."""
 
     columns: tuple[np.ndarray, ...]  # loss_nats, correct, confidence, brier
-    sums: tuple[np.ndarray, ...]  # as in TemperatureSweep
+    sums: tuple[np.ndarray, ...]  # as in TemperatureSweep; none where no window is swept
 
 
 def _batches(
@@ -162,46 +173,86 @@ def _batches(
         yield ids[:-1].reshape(-1, length), ids[1:].reshape(-1, length)
 
 
-def _score(logits_NV: Tensor, targets_N: Tensor) -> _Scored:
+def _score(logits_WTV: Tensor, targets_WT: Tensor, swept_W: np.ndarray) -> _Scored:
     """Reduce a batch: on its device by token, then on the host by sum."""
-    size = CPU_LOGITS if logits_NV.device.type == "cpu" else ACCELERATOR_LOGITS
-    rows = max(1, size // logits_NV.shape[1])
-    chunks = [
-        _reduce(logits.float(), targets)
-        for logits, targets in zip(logits_NV.split(rows), targets_N.split(rows), strict=True)
-    ]
-    hits_N, briers_N, losses_KN, slopes_KN, confidences_KN = (
-        torch.cat(parts, dim=-1).cpu().numpy() for parts in zip(*chunks, strict=True)
-    )
-    one = TEMPERATURES.index(1.0)
-    # Summed on the host: not every device has float64.
-    tallies = [tally(equal_width(c), c, hits_N) for c in confidences_KN]
-    sums = (
+    T = targets_WT.shape[1]
+    columns = [np.empty((len(swept_W), T), kind) for kind in ("f4", "?", "f4", "f4")]
+    sums: tuple[np.ndarray, ...] = ()
+    for is_swept in (True, False):
+        chosen = np.flatnonzero(swept_W == is_swept)
+        if not len(chosen):
+            continue
+        where = torch.from_numpy(chosen).to(logits_WTV.device)
+        whole = len(chosen) == len(swept_W)
+        logits = logits_WTV if whole else logits_WTV[where]
+        targets = targets_WT if whole else targets_WT[where]
+        found = _reduced(logits.flatten(0, 1), targets.flatten(), is_swept)
+        for column, values in zip(columns, found[:4], strict=True):
+            column[chosen] = values.reshape(-1, T)
+        if is_swept:
+            sums = _summed(found[1], *found[4:])
+    return _Scored(tuple(column.ravel() for column in columns), sums)
+
+
+def _summed(
+    hits_N: np.ndarray, losses_KN: np.ndarray, slopes_KN: np.ndarray, confidences_KN: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """The sums of a `TemperatureSweep`; on the host, since not every device has float64."""
+    return (
         losses_KN.sum(axis=1, dtype=np.float64),
         slopes_KN.sum(axis=1, dtype=np.float64),
-        np.stack(tallies),
+        np.stack([tally(equal_width(c), c, hits_N) for c in confidences_KN]),
     )
-    return _Scored((losses_KN[one], hits_N, confidences_KN[one], briers_N), sums)
 
 
-def _reduce(logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, ...]:
-    """Hits [N], Brier scores [N], and [K, N] by temperature: losses, slopes, confidences."""
+def _reduced(logits_NV: Tensor, targets_N: Tensor, is_swept: bool) -> list[np.ndarray]:
+    """`_reduce`, a part at a time: what a core's cache holds."""
+    size = CPU_LOGITS if logits_NV.device.type == "cpu" else ACCELERATOR_LOGITS
+    rows = max(1, size // logits_NV.shape[1])
+    parts = [
+        _reduce(logits.float(), targets, is_swept)
+        for logits, targets in zip(logits_NV.split(rows), targets_N.split(rows), strict=True)
+    ]
+    return [torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True)]
+
+
+def _reduce(logits_NV: Tensor, targets_N: Tensor, is_swept: bool) -> tuple[Tensor, ...]:
+    """[N] losses, hits, confidences, Brier scores; swept, then [K, N] by temperature: losses,
+    slopes, confidences.
+
+    One softmax gives the first four. Weights at half and at twice a temperature are squares and
+    roots of each other, so that the nine temperatures take four softmaxes.
+    """
     top_N, guess_N = logits_NV.max(dim=-1)
     shifted_NV = logits_NV - top_N[:, None]
     target_N = shifted_NV.gather(-1, targets_N[:, None])[:, 0]
     shifted_NV.clamp_(min=LOWEST_LOGIT)
     hits_N = (guess_N == targets_N) & ~target_N.isnan()
-    briers_N = torch.empty(0)
-    losses, slopes, confidences = [], [], []
-    for temperature in TEMPERATURES:
-        # The most probable token has weight 1, so that the sum is the inverse of its probability.
-        weights_NV = (shifted_NV / temperature).exp_()
+    # The most probable token has weight 1, so that the sum is the inverse of its probability.
+    weights_NV = shifted_NV.exp()
+    sum_N = weights_NV.sum(dim=-1)
+    found: dict[float, tuple[Tensor, ...]] = {}
+
+    def note(temperature: float, weights_NV: Tensor) -> None:
         sum_N = weights_NV.sum(dim=-1)
-        losses.append(sum_N.log() - target_N / temperature)
-        confidences.append(1 / sum_N)
-        if temperature == 1.0:
-            squares_N = weights_NV.square().sum(dim=-1) / sum_N.square()
-            # Rounding may take a certain and right prediction below zero.
-            briers_N = (squares_N - 2 * target_N.exp() / sum_N + 1).clamp(min=0)
-        slopes.append(weights_NV.mul_(shifted_NV).sum(dim=-1) / sum_N - target_N)
-    return hits_N, briers_N, torch.stack(losses), torch.stack(slopes), torch.stack(confidences)
+        slope_N = torch.linalg.vecdot(weights_NV, shifted_NV) / sum_N - target_N
+        found[temperature] = sum_N.log() - target_N / temperature, slope_N, 1 / sum_N
+
+    if is_swept:
+        note(1.0, weights_NV)
+        note(2.0, weights_NV.sqrt())
+    squares_NV = weights_NV.square_()
+    squares_N = squares_NV.sum(dim=-1) / sum_N.square()
+    # Rounding may take a certain and right prediction below zero.
+    briers_N = (squares_N - 2 * target_N.exp() / sum_N + 1).clamp(min=0)
+    plain = sum_N.log() - target_N, hits_N, 1 / sum_N, briers_N
+    if not is_swept:
+        return plain
+    note(0.5, squares_NV)
+    for temperature in TEMPERATURES:
+        if temperature not in found and temperature / 2 in TEMPERATURES:
+            torch.div(shifted_NV, temperature, out=weights_NV).exp_()
+            note(temperature, weights_NV)
+            note(temperature / 2, weights_NV.square_())
+    by_temperature = zip(*(found[temperature] for temperature in TEMPERATURES), strict=True)
+    return *plain, *map(torch.stack, by_temperature)

@@ -35,7 +35,7 @@ def temperature_calibration_error(predictions: Predictions) -> list[Row]:
 
 def _by_temperature(predictions: Predictions, totals: list[float]) -> list[Row]:
     names = temperatures(predictions.seq_len)
-    n = len(predictions)
+    n = len(predictions.sweep)
     return [Row.ratio(name, total, n) for name, total in zip(names, totals, strict=True)]
 
 
