@@ -67,3 +67,11 @@ def test_runs_across_the_chunks_that_are_read(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("paribus.data.leakage.CHUNK_TOKENS", 60)
     assert (in_training(text, text[1000:2000]) == whole).all()
     assert whole.all()
+
+
+def test_no_run_is_of_two_blocks() -> None:
+    text = np.random.default_rng(1).integers(60_000, size=1000).astype(np.uint16)
+    blocks = [text[100:130], text[130:200], text[300:320]]  # 30, 70 and 20 tokens
+    found = in_training(text, blocks)
+    assert found.tolist() == [False] * 30 + [True] * 70 + [False] * 20
+    assert in_training(text, np.concatenate(blocks[:2])).all()

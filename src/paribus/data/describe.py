@@ -51,14 +51,14 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
     is_whole = n <= ALL_TOKENS
     units = _all_units(dataset) if is_whole else _some_units(dataset)
     blocks = [dataset.validation[:]] if is_whole else _blocks(dataset.validation)
-    leaked = [in_training(dataset.train, block) for block in blocks]
+    leaked = in_training(dataset.train, blocks)
     sampled = n if is_whole else sum(map(len, blocks + _blocks(dataset.train)))
     return {
         "token_classes": _token_classes(dataset),
         "duplicates": {kind: _duplicates(*found) for kind, found in units.items()},
         "leakage": {
             "validation_tokens": sum(map(len, blocks)),
-            "in_training": int(sum(block.sum() for block in leaked)),
+            "in_training": int(leaked.sum()),
         },
         "looked_at": {
             "tokens": n,

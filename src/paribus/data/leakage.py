@@ -6,7 +6,7 @@ Similarity of whole documents misses a short document inside a long one; runs of
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -23,18 +23,29 @@ _BASE = 0x9E3779B97F4A7C15  # odd: no token's share is shifted out
 MOST_BITS = 27  # of the table that sorts out runs: 128 MiB
 
 
-def in_training(train: Tokens, validation: np.ndarray, length: int = RUN_TOKENS) -> np.ndarray:
+def in_training(
+    train: Tokens,
+    validation: np.ndarray | Sequence[np.ndarray],
+    length: int = RUN_TOKENS,
+) -> np.ndarray:
     """[n_validation] whether a validation token is part of a run that `train` has too, bool.
+
+    Of several arrays, one after the other, no run is of two.
 
     A run is `length` consecutive tokens, as they are: case and whitespace count, and an end of
     document is a token like others. Runs are compared by 64-bit hashes: a false match is as likely
     as n_train x n_validation in 2^64, 1 in 10^8 for a text of 1 MB. The training text is streamed:
     memory grows with the validation text alone.
     """
-    if min(len(train), len(validation)) < length:
-        return np.zeros(len(validation), bool)
-    runs = Runs.of(validation, length)
-    return covered(runs.found_in(train)[runs.place], length)
+    blocks = [validation] if isinstance(validation, np.ndarray) else validation
+    ids = np.concatenate(blocks)
+    if min(len(train), len(ids)) < length:
+        return np.zeros(len(ids), bool)
+    runs = Runs.of(ids, length)
+    opens = runs.found_in(train)[runs.place]
+    for edge in np.cumsum([len(block) for block in blocks])[:-1].tolist():
+        opens[max(edge - length + 1, 0) : edge] = False
+    return covered(opens, length)
 
 
 def covered(opens: np.ndarray, length: int) -> np.ndarray:
