@@ -64,6 +64,25 @@ def test_the_own_probe_of_the_readme_measures(tmp_path: Path) -> None:
     assert len(block("python", "def quiet").strip().splitlines()) <= 14
 
 
+def test_the_own_optimizer_and_loss_of_the_readme_train(tmp_path: Path) -> None:
+    arms = block("toml", "[arms.signum]")
+    (tmp_path / "study.toml").write_text(block("toml", 'name = "averages"') + arms)
+    ideas = block("python", "class CausalAverage") + block("python", "def signum")
+    (tmp_path / "ideas.py").write_text(ideas)
+    (tmp_path / "my-text.txt").write_text("all else equal " * 200)
+    study = paribus.load_study(tmp_path / "study.toml", {"model.n_layer": 1})
+    dataset = load_dataset(study.data, tmp_path)
+    for arm, slots in (
+        ("signum", {"momentum_buffer"}),
+        ("confident", {"exp_avg", "exp_avg_sq"}),
+        ("muon", {"momentum_buffer", "exp_avg", "exp_avg_sq"}),
+    ):
+        trainer = Trainer(study.setting(arm), [1, 2], dataset, folder=tmp_path)
+        trainer.step()
+        assert trainer.replicas.slots.keys() == slots
+        assert ("train_objective" in trainer.columns) == (arm == "confident")
+
+
 def test_every_verb_and_study_is_named() -> None:
     for verb in VERBS:
         assert f"`paribus {verb} " in README or f"`paribus {verb}`" in README

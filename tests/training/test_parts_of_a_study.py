@@ -191,6 +191,13 @@ def test_muon_has_the_matrices_between_embedding_and_head(
     )
 
 
+def test_a_head_of_its_own_is_not_for_muon(trainer_of: Callable[..., Trainer]) -> None:
+    trainer = trainer_of([1], {f"{OPTIMIZER}.name": "muon", "model.head.tied": False})
+    slots = trainer.replicas.slots
+    assert "head.weight" in slots["exp_avg"] and "head.weight" not in slots["momentum_buffer"]
+    train(trainer, 2)
+
+
 def test_groups_have_rates_decays_and_optimizers_of_their_own(
     trainer_of: Callable[..., Trainer],
 ) -> None:

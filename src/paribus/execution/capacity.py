@@ -1,6 +1,6 @@
 """How large a stack the memory holds, measured: steps of two replicas, and of three.
 
-Two and three, as one replica goes another way through the engine than many do.
+Two and three, as one replica goes another way through the trainer than many do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be seen of a training step, without the model or the engine knowing who looks.
+"""What can be seen of a training step, without the model or the trainer knowing who looks.
 
 Axes: R replicas of the stack, B batch, T time, D d_model, V vocabulary, P parts, S statistics.
 """

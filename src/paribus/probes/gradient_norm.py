@@ -1,4 +1,4 @@
-"""Gradient norm by parameter group; the engine itself records the total."""
+"""Gradient norm by parameter group; the trainer itself records the total."""
 
 from __future__ import annotations
 

@@ -88,9 +88,14 @@ class Results:
 
     @cached_property
     def steps(self) -> pa.Table:
-        """Every step of every finished trial: arm, seed, step and what was measured."""
+        """Every step of every finished trial: arm, seed, step and what was measured.
+
+        `train_objective` is null where the cross-entropy itself is learned from.
+        """
         tables = [of_trial(f, self.trial_steps[f.arm, f.seed]) for f in self.finished]
-        return pa.concat_tables(tables) if tables else of_no_trial("step")
+        if not tables:
+            return of_no_trial("step")
+        return pa.concat_tables(tables, promote_options="default")
 
     def probe_column(self, name: str) -> pa.Table:
         """One column of probes.parquet over all finished trials: arm, seed, step and `name`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 DATA = "data"  # the batch, its digest, its way to the device
 FORWARD = "forward"
 BACKWARD = "backward"
-OPTIMIZER = "optimizer"  # the gradient's norm, clipping, AdamW
+OPTIMIZER = "optimizer"  # the gradient's norm, clipping, the update
 PROBES = "probes"
 OTHER = "other"
 

@@ -30,6 +30,7 @@ LINES += "the highest."
 # Column, section, title, unit of the axis.
 SINGLE = (
     ("train_loss", "stability", "Training loss", "training loss (nats/token)"),
+    ("train_objective", "stability", "What is learned from", "objective (nats/token)"),
     ("grad_norm", "stability", "Gradient norm before clipping", "total gradient norm (L2)"),
     ("embedding_norm/all/mean", "diagnostics", "Norm entering block 1", "mean norm (L2)"),
     ("logits/all/mean magnitude", "diagnostics", "Logit magnitude", "mean |logit| (nats)"),
