@@ -47,8 +47,9 @@ def export_trial(
     Args:
         results: the results folder of the study.
         folder: where relative paths of the study start, which is the folder of its file; by
-            default the current one. The text is read for its vocabulary, the user's own parts are
-            copied; the digests of both must be those in the records.
+            default what the results folder keeps of it, or else the current one. The text is read
+            for its vocabulary, the user's own parts are copied; the digests of both must be those
+            in the records.
         step, average_last: which weights, as for `TrialFolder.read_weights`; by default the trained
             ones. The folder's README says which.
         trust: run the custom code that the results folder names, if it names any.
@@ -62,7 +63,7 @@ def export_trial(
     setting = loaded.study.setting(arm)
     require_trust(loaded.study)  # a corpus may be custom code
     _require_free(out)
-    home = Path(folder or Path.cwd())
+    home = Path(folder or _home(loaded))
     dataset = _dataset(loaded, trial, setting, home)
     record = loaded.trials[trial.arm, trial.seed]
     plain = is_gpt2(setting) or is_llama(setting)
@@ -76,6 +77,12 @@ def export_trial(
         about = card(loaded, trial, dataset, step, average_last)
         write_bytes(partial / "README.md", about.encode())
     return out
+
+
+def _home(results: Results) -> Path:
+    """Where the files that the study names are kept; the current folder where its text is not."""
+    path, kept = results.study.data.path, results.study.folder
+    return Path.cwd() if path is not None and not (kept / path).exists() else kept
 
 
 def _find(results: Results, arm: str, seed: int) -> TrialFolder:
