@@ -40,7 +40,8 @@ def test_every_arm_and_seed_is_timed_once_the_study_is_done(trained: Trained) ->
 
 
 def test_speed_is_no_part_of_the_sealed_records(trained: Trained, copy: Path) -> None:
-    (copy / "throughput.parquet").unlink()
+    for name in ("throughput.parquet", "manifest.json"):
+        (copy / name).unlink()
     results = paribus.load_results(copy)
     assert len(results.throughput) == 0
     assert not paribus.analyse(results).costs[0].in_turn  # as timed while training

@@ -112,9 +112,11 @@ def edit(name: str, change: Callable[[dict], None]) -> Callable[[Path], None]:
     ("damage", "words"),
     [
         (drop_a_byte, "weights.safetensors was changed after it was written"),
-        (change_a_speed, "throughput.parquet was changed after it was written"),
+        (change_a_speed, "throughput.parquet is missing or was changed after"),
         (state_another_loss, "validation_loss is 1.0 in evaluation.json, and its parts give"),
         (change_windows, "baseline/seed-1: correct is "),
+        (lambda path: (path / "throughput.parquet").unlink(), "parquet is missing or was changed"),
+        (lambda path: (path / "manifest.json").unlink(), "throughput.parquet is not sealed"),
         (lambda path: (path / TRIAL / "more.json").write_text("{}"), "more.json is no record"),
         (lambda path: (path / "trials" / "x" / "y").mkdir(parents=True), "x/y is no trial"),
         (lambda path: (path / "registration.json").unlink(), "registration.json is missing"),
@@ -158,7 +160,7 @@ def test_each_contradiction_is_a_finding(
 
 def test_a_changed_speed_is_refused_wherever_it_counts(copy: Path) -> None:
     change_a_speed(copy)
-    with pytest.raises(ParibusError, match=r"throughput\.parquet was changed after it was written"):
+    with pytest.raises(ParibusError, match=r"throughput\.parquet is missing or was changed"):
         _ = paribus.load_results(copy).throughput
     (copy / "manifest.json").unlink()  # as an interruption between the two leaves it
     assert len(paribus.load_results(copy).throughput) == 0

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from paribus.cli import main
+from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.results import ResultsFolder
-from paribus.results.expected import COLUMNS, FILES
+from paribus.results.expected import COLUMNS, FILES, require_json
 
 from ..conftest import studies_in, write_results
 
@@ -153,3 +154,20 @@ def test_what_is_checked_is_what_is_written(made: Path) -> None:
     of_runs = {"live.json", "data.json", "about.json", "throughput.parquet"}
     assert {*FILES, *COLUMNS} - of_runs <= there
     assert np.isfinite(json.loads((made / TRIAL / "timing.json").read_text())["training_seconds"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("evaluation.json", {"validation_loss": 10**400}),
+        ("evaluation.json", {"validation_loss": "low"}),
+        ("evaluation.json", {"validation_loss": float("nan")}),
+        ("initial.json", {"w": {"shape": [2], "rule": "ones"}}),
+        ("environment.json", {"packages": {"numpy": "2"}, "device": "cpu"}),
+        ("environment.json", {"packages": {"torch": 2}, "device": "cpu"}),
+    ],
+)
+def test_what_is_inside_is_looked_at_too(name: str, value: dict[str, object]) -> None:
+    """A seal is no promise of sense: found by damaging sealed records and sealing them again."""
+    with pytest.raises(ParibusError, match="is not what was written there"):
+        require_json(Path(name), value)

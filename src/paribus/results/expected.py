@@ -7,7 +7,7 @@ else. What is read has the shape that its reader relies on, or is refused in one
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,13 @@ def _is(*kinds: type) -> Check:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # Compared, not converted: an integer may be larger than any float. NaN is in no interval.
+    largest = sys.float_info.max
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and -largest <= value <= largest
+    )
 
 
 def _positive(value: Any) -> bool:
@@ -41,6 +47,17 @@ def _list_of(check: Check) -> Check:
 
 def _table_of(check: Check) -> Check:
     return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+
+
+def _both(one: Check, other: Check) -> Check:
+    return lambda value: one(value) and other(value)
+
+
+def _holding(**checks: Check) -> Check:
+    """A table that has these keys, whatever else it has."""
+    return lambda value: (
+        isinstance(value, dict) and all(k in value and ok(value[k]) for k, ok in checks.items())
+    )
 
 
 text, whole, table = _is(str), _is(int), _is(dict)
@@ -62,9 +79,9 @@ FILES: dict[str, dict[str, Check]] = {
         "arm": text,
         "seed": whole,
         "setting": table,
-        "data": table,
-        "tasks": table,
-        "consumed": table,
+        "data": _holding(digests=_both(_table_of(text), _holding(corpus=text, train=text))),
+        "tasks": lambda tasks: table(tasks) and text(tasks.get("prompts_sha256", "")),
+        "consumed": _holding(token_classes=_table_of(whole), times_seen=_list_of(whole)),
         "batch_digest": text,
         "tokens": whole,
         "iterations": whole,
@@ -72,7 +89,7 @@ FILES: dict[str, dict[str, Check]] = {
         "diverged_at": optional_whole,
     },
     "initial.json": {},
-    "environment.json": {"packages": table, "device": text},
+    "environment.json": {"packages": _both(_table_of(text), _holding(torch=text)), "device": text},
     "evaluation.json": {},
     "manifest.json": {},
     "timing.json": {"training_seconds": _positive, "evaluation_seconds": _number},
@@ -96,8 +113,19 @@ OPTIONAL: dict[str, dict[str, Check]] = {
         "tasks": table,
         "code": text,
     },
-    "trial.json": {"stack": _list_of(_is(list))},
+    "trial.json": {
+        "causality": _table_of(_number),
+        "parameters": whole,
+        "optimizer": table,
+        "stack": _list_of(_is(list)),
+    },
     "data.json": dict.fromkeys(("token_classes", "duplicates", "leakage", "rules"), table),
+}
+
+# What every value must be, by file name.
+EVERY: dict[str, Check] = {
+    "initial.json": _holding(shape=_list_of(whole), rule=text, sha256=text),
+    "evaluation.json": optional_number,
 }
 
 # Columns that a reader relies on, by file name.
@@ -110,7 +138,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "items.parquet": ("task", "shots", "item", "correct"),
     "throughput.parquet": ("arm", "seed", "kind", "tokens", "seconds"),
 }
-# Of these, numbers that must be there in every row and be greater than zero.
+# Of these, the ones that are words; all others are numbers, or true and false.
+WORDS = frozenset({"measure", "part", "unit", "task", "arm", "kind"})
+# Numbers that must be there in every row and be greater than zero.
 POSITIVE = {"throughput.parquet": ("tokens", "seconds")}
 
 
@@ -124,6 +154,10 @@ def require_json(path: Path, value: Any) -> None:
     for key in wanted:
         if key not in value:
             raise _refused(path, f"'{key}' is missing")
+    every = EVERY.get(path.name)
+    for key, inner in value.items() if every else ():
+        if every and not every(inner):
+            raise _refused(path, f"'{key}' is {str(inner)[:60]!r}")
     for key, check in (wanted | OPTIONAL.get(path.name, {})).items():
         if key in value and not check(value[key]):
             raise _refused(path, f"'{key}' is {str(value[key])[:60]!r}")
@@ -138,6 +172,9 @@ def require_columns(path: Path, names: list[str]) -> None:
 
 def require_values(path: Path, found: pa.Table) -> None:
     """Raise ParibusError where a column that must be positive is not."""
+    for name in COLUMNS.get(path.name, ()):
+        if name in found.column_names:
+            _require_kind(path, name, found[name].type)
     for name in POSITIVE.get(path.name, ()):
         if name not in found.column_names:
             continue
@@ -148,6 +185,15 @@ def require_values(path: Path, found: pa.Table) -> None:
             if np.all(np.isfinite(values) & (values > 0)):
                 continue
         raise _refused(path, f"'{name}' is not a number above zero in every row")
+
+
+def _require_kind(path: Path, name: str, kind: pa.DataType) -> None:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    words = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    if not (words if name in WORDS else numbers or pa.types.is_null(kind)):
+        raise _refused(path, f"column '{name}' holds {kind}")
 
 
 def _kind(value: Any) -> str:

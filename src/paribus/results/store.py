@@ -28,6 +28,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -244,13 +245,17 @@ class ResultsFolder(Folder):
     def has_throughput(self) -> bool:
         """Whether all trials of the study have been timed in turn.
 
-        Raises ParibusError where the table is not the sealed one.
+        Raises ParibusError where a table was sealed and is not there.
         """
-        path = self.path / THROUGHPUT
-        if not is_regular(path) or not is_regular(self.path / "manifest.json"):
-            return False
-        if read_json(self.path / "manifest.json") != {THROUGHPUT: file_digest(path)}:
-            raise ParibusError(f"{path} was changed after it was written; delete it and run again")
+        path, manifest = self.path / THROUGHPUT, self.path / "manifest.json"
+        if not os.path.lexists(manifest):
+            return False  # it is written last: what is there without it is half of a pair
+        sealed = read_json(manifest)
+        if not is_regular(path) or sealed != {THROUGHPUT: file_digest(path)}:
+            raise ParibusError(
+                f"{path} is missing or was changed after it was written; delete it and {manifest}, "
+                "and run again"
+            )
         table = self.read_columns(THROUGHPUT, ["arm", "seed"])
         timed = set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
         return set(self.read_study().trials) <= timed

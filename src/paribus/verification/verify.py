@@ -23,7 +23,7 @@ from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.files import read_json
 from paribus.results.root import root_digest
-from paribus.results.store import CANONICAL, TrialFolder
+from paribus.results.store import CANONICAL, THROUGHPUT, TrialFolder
 from paribus.study import parse_study, require_trust
 from paribus.study.canonical import canonical_json, changes
 from paribus.verification.scores import score_findings
@@ -135,9 +135,12 @@ def _seals(results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]
         except ParibusError as error:
             yield str(error)
     try:
-        _ = results.has_throughput
+        timed = results.has_throughput
     except ParibusError as error:
         yield str(error)
+    else:
+        if not timed and is_regular(results.path / THROUGHPUT):
+            yield f"{THROUGHPUT} is not sealed, and counts for nothing"
 
 
 def _registration(results: Results) -> Iterator[str]:
