@@ -23,7 +23,7 @@ from paribus.training import Trainer, measured
 from paribus.training.feed import AHEAD, Inputs
 from paribus.training.graphs import Graphs, Record, cuda_recorder
 from paribus.training.replicas.side_by_side import SideBySide
-from paribus.training.trainer import _Kind
+from paribus.training.step import Kind
 
 PROBES = list(shipped_probes().values())
 
@@ -90,7 +90,7 @@ def test_a_step_never_asks_for_a_number_on_the_device(
         stack.state(0)  # this does ask
     inputs = stack._feed.at(stack.t)._replace(rates=torch.ones(3))
     with pytest.raises(RuntimeError, match="meta"):
-        stack._advance(inputs, _Kind((), seen=False))  # and this does mix
+        stack._advance(inputs, Kind((), seen=False))  # and this does mix
 
 
 def on_meta(values: np.ndarray) -> torch.Tensor:
@@ -229,7 +229,7 @@ def test_bfloat16_is_the_same_alone_and_side_by_side(
     dtypes = []
     for seeds in ([1], [1, 2]):
         stack = Trainer(setting, seeds, small_dataset)
-        done = stack._advance(stack._feed.at(0), _Kind(paths, seen=False))
+        done = stack._advance(stack._feed.at(0), Kind(paths, seen=False))
         dtypes.append({path: output.dtype for path, output in done.outputs.items()})
     assert dtypes[0] == dtypes[1] == dict.fromkeys(paths, torch.bfloat16)
 

@@ -6,21 +6,24 @@ Axes: R replicas, P parts and S statistics of a probe.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from paribus.errors import ParibusError
 from paribus.model import Column, Probe, StepView, is_there
 from paribus.study import Setting
+from paribus.training.replicas import Replicas
+from paribus.training.step import Done, Kind
 
 
 class Probing:
     """Those of `probes` whose modules the model has.
 
     Args:
-        slots: names of what the optimizers keep.
+        setting, replicas, n_replicas: of the trainer.
+        token_classes: [V] the class of every token, on the device.
         strict: whether a probe that fails is an error, as in a dry run, or a value that is absent:
             a diagnostic is no reason to lose a trial in the middle.
 
@@ -30,15 +33,17 @@ class Probing:
     def __init__(
         self,
         probes: Sequence[Probe],
-        model: nn.Module,
         setting: Setting,
-        slots: Sequence[str],
+        replicas: Replicas,
         n_replicas: int,
+        token_classes: Tensor,
         *,
         strict: bool,
     ) -> None:
-        self.probes = tuple(p for p in probes if is_there(p, model, setting))
+        slots = tuple(replicas.slots)
+        self.probes = tuple(p for p in probes if is_there(p, replicas.model, setting))
         self._setting, self._R, self._strict = setting, n_replicas, strict
+        self._token_classes = token_classes
         columns = {probe.name: probe.columns(setting, slots) for probe in self.probes}
         self.columns: list[Column] = [c for of_one in columns.values() for c in of_one]
         self._layout = [
@@ -50,23 +55,40 @@ class Probing:
         """Those that are measured at step t."""
         return [probe for probe in self.probes if probe.is_due(t, self._setting.iterations)]
 
-    def paths(self, due: Sequence[Probe]) -> tuple[str, ...]:
-        """Of the modules whose outputs they need, sorted."""
-        return tuple(sorted({path for probe in due for path in probe.paths(self._setting)}))
+    def kind(self, due: Sequence[Probe]) -> Kind:
+        """What the step has to keep for them."""
+        tapped = {path for probe in due for path in probe.paths(self._setting)}
+        return Kind(tuple(sorted(tapped)), seen=bool(due))
 
     @torch.no_grad()
-    def measure(
-        self, due: Sequence[Probe], view: Callable[[], StepView], device: torch.device
-    ) -> list[Tensor]:
+    def measure(self, due: Sequence[Probe], t: int, done: Done, replicas: Replicas) -> list[Tensor]:
         """[R, P S] of every probe, NaN for those that are not due."""
-        seen, names = view() if due else None, {probe.name for probe in due}
+        view = self._view(due, t, done, replicas) if due else None
+        names = {probe.name for probe in due}
         blocks = []
         for probe, n_columns, shape in self._layout:
-            values = self._one(probe, seen, shape) if seen and probe.name in names else None
+            values = self._one(probe, view, shape) if view and probe.name in names else None
             if values is None:
+                device = done.measured.device
                 values = torch.full((self._R, n_columns), math.nan, device=device)
             blocks.append(values.to(torch.float32).reshape(self._R, n_columns))
         return blocks
+
+    def _view(self, due: Sequence[Probe], t: int, done: Done, replicas: Replicas) -> StepView:
+        """What the probes that are due see of the step just made."""
+        moved = any(probe.updates for probe in due)
+        return StepView(
+            setting=self._setting,
+            t=t,
+            tokens=done.windows[..., :-1].long(),
+            token_classes=self._token_classes,
+            outputs=done.outputs,
+            weights=done.before,
+            gradients=done.gradients,
+            updates=replicas.weights.minus(done.before) if moved else done.before.none(),
+            slots=replicas.slots,
+            corrections=replicas.corrections(t),
+        )
 
     def _one(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:
         try:

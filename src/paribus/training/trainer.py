@@ -15,14 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from paribus.data import Dataset
-from paribus.model import Probe, Rows, StepView
+from paribus.model import Probe
 from paribus.study import Setting
 from paribus.training.clipping import clip_factors
 from paribus.training.divergence import Divergence
@@ -33,43 +32,12 @@ from paribus.training.phases import DATA, OPTIMIZER, OTHER, PROBES
 from paribus.training.probing import Probing
 from paribus.training.replicas import WEIGHTS, Replicas, StackedReplicas
 from paribus.training.state import MEASURED, ReplicaState, require_shapes
+from paribus.training.step import Done, Kind
 
 # Measured at every step by the trainer itself, with their units; probes add their own columns.
 COLUMNS = {"train_loss": "nats/token", "grad_norm": "L2", "learning_rate": "1"}
 # And where something else than the cross-entropy is learned from.
 OBJECTIVE = {"train_objective": "nats/token"}
-
-
-class _Kind(NamedTuple):
-    """Static variant of a step: which outputs and copies it keeps.
-
-    Attributes:
-        tapped: paths of the modules whose outputs are wanted.
-        seen: whether a probe looks at it, and the weights before it have to be kept.
-    """
-
-    tapped: tuple[str, ...]
-    seen: bool
-
-
-class _Done(NamedTuple):
-    """What a step leaves on the device.
-
-    Attributes:
-        measured: [R, C] the trainer's own columns.
-        was_alive: [R] who was finite before the step.
-        windows: [R, B, T + 1] the tokens it read.
-        outputs: of the tapped modules, [R, ...] each.
-        before: the weights before the update; those after it where nobody looks.
-        gradients: before clipping.
-    """
-
-    measured: Tensor
-    was_alive: Tensor
-    windows: Tensor
-    outputs: dict[str, Tensor]
-    before: Rows
-    gradients: Rows
 
 
 class Trainer:
@@ -114,12 +82,10 @@ class Trainer:
             self.settings, self.seeds, dataset.vocab_size, folder, self.device
         )
         self.initial_records = self.replicas.initial_records
-        slots = tuple(self.replicas.slots)
-        model = self.replicas.model
-        self._probing = Probing(probes, model, self.setting, slots, R, strict=strict)
+        classes = torch.from_numpy(dataset.token_classes).to(self.device)
+        self._probing = Probing(probes, self.setting, self.replicas, R, classes, strict=strict)
         self.probes, self.probe_columns = self._probing.probes, self._probing.columns
         self.columns = COLUMNS if self.replicas.loss.is_plain else COLUMNS | OBJECTIVE
-        self._token_classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
         dropouts = self.replicas.dropouts
@@ -131,7 +97,7 @@ class Trainer:
     def step(self) -> None:
         """One optimizer step of every replica that is still finite."""
         due = self._probing.due(self.t)
-        kind = _Kind(self._probing.paths(due), seen=bool(due))
+        kind = self._probing.kind(due)
         self._begin(DATA)
         inputs = self._feed.at(self.t)
         if self.on_phase:
@@ -139,13 +105,13 @@ class Trainer:
         else:
             done = self._graphs(self._advance, inputs, kind)
         self._begin(PROBES)
-        probed = self._probing.measure(due, lambda: self._view(due, done), self.device)
+        probed = self._probing.measure(due, self.t, done, self.replicas)
         measured_RC = torch.cat([done.measured, *probed], dim=1)
         self._begin(OTHER)
         self._measured.append(measured_RC.masked_fill(~done.was_alive[:, None], math.nan))
         self.t += 1
 
-    def _advance(self, inputs: Inputs, kind: _Kind) -> _Done:
+    def _advance(self, inputs: Inputs, kind: Kind) -> Done:
         """One optimizer step without host synchronisation; control flow never reads tensor values.
 
         The same on the host for every step of a kind, as a GPU records it once.
@@ -166,7 +132,7 @@ class Trainer:
             "train_objective": found.objectives,
         }
         measured_RC = torch.stack([columns[name] for name in self.columns], dim=1)
-        return _Done(measured_RC, was_alive, inputs.windows, found.outputs, before, found.gradients)
+        return Done(measured_RC, was_alive, inputs.windows, found.outputs, before, found.gradients)
 
     @property
     def last_losses(self) -> list[float]:
@@ -237,22 +203,6 @@ class Trainer:
     def _begin(self, phase: str) -> None:
         if self.on_phase:
             self.on_phase(phase)
-
-    def _view(self, due: Sequence[Probe], done: _Done) -> StepView:
-        """What the probes that are due see of the step just made."""
-        moved = any(probe.updates for probe in due)
-        return StepView(
-            setting=self.setting,
-            t=self.t,
-            tokens=done.windows[..., :-1].long(),
-            token_classes=self._token_classes,
-            outputs=done.outputs,
-            weights=done.before,
-            gradients=done.gradients,
-            updates=self.replicas.weights.minus(done.before) if moved else done.before.none(),
-            slots=self.replicas.slots,
-            corrections=self.replicas.corrections(self.t),
-        )
 
 
 def _one_per_seed(
