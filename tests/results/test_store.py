@@ -11,8 +11,8 @@ import pytest
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.results import ResultsFolder, TrialFolder, load_results
-from paribus.results.files import write_json
+from paribus.results import Results, ResultsFolder, TrialFolder, load_results
+from paribus.results.files import write_json, write_table
 from paribus.study import Study
 
 
@@ -199,3 +199,16 @@ def test_a_run_holds_its_folder_until_it_ends(tmp_path: Path) -> None:
     assert not folder.is_held_by(first)
     with folder.lock() as second:
         assert folder.is_held_by(second) and not folder.is_held_by(first)
+
+
+def test_a_table_of_other_columns_is_one_line(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    """Sealed again, so that only joining the trials can tell."""
+    results = fabricate(small_study(), lambda arm, seed: 3.0)
+    trial = results.finished[0]
+    table = trial.read_columns("tasks.parquet")
+    write_table(trial.path / "tasks.parquet", table.append_column("more", table["items"]))
+    trial.finish()
+    with pytest.raises(ParibusError, match="the same record of two trials has other columns"):
+        _ = load_results(results.path).tasks

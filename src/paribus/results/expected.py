@@ -115,8 +115,6 @@ OPTIONAL: dict[str, dict[str, Check]] = {
     },
     "trial.json": {
         "causality": _table_of(_number),
-        "parameters": whole,
-        "optimizer": table,
         "stack": _list_of(_is(list)),
     },
     "data.json": dict.fromkeys(("token_classes", "duplicates", "leakage", "rules"), table),

@@ -108,7 +108,7 @@ class Results:
             if name in table.column_names:
                 table = table.filter(table[name].is_valid())
                 tables.append(of_trial(folder, table))
-        return pa.concat_tables(tables) if tables else of_no_trial("step", name)
+        return _joined(tables) if tables else of_no_trial("step", name)
 
     @cached_property
     def probes(self) -> pa.Table:
@@ -118,7 +118,7 @@ class Results:
             for folder in self.finished
         ]
         empty = of_no_trial("step", "probe", "part", "statistic", "value", "unit")
-        return pa.concat_tables(tables).unify_dictionaries() if tables else empty
+        return _joined(tables).unify_dictionaries() if tables else empty
 
     @cached_property
     def evaluation(self) -> pa.Table:
@@ -128,7 +128,7 @@ class Results:
         """
         tables = [of_trial(f, f.read_columns("evaluation.parquet")) for f in self.finished]
         empty = of_no_trial("measure", "part", "value", "total", "count", "unit")
-        return pa.concat_tables(tables) if tables else empty
+        return _joined(tables) if tables else empty
 
     @cached_property
     def sampling(self) -> pa.Table:
@@ -160,7 +160,7 @@ class Results:
     def tasks(self) -> pa.Table:
         """Task accuracy, tidy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
         tables = [of_trial(f, f.read_columns("tasks.parquet")) for f in self.finished]
-        return pa.concat_tables(tables) if tables else of_no_trial("task", "shots", "accuracy")
+        return _joined(tables) if tables else of_no_trial("task", "shots", "accuracy")
 
     @cached_property
     def trial_items(self) -> dict[tuple[str, int], pa.Table]:
@@ -171,7 +171,7 @@ class Results:
     def items(self) -> pa.Table:
         """Every question's answer, tidy: arm, seed, task, shots, item, answer, predicted ..."""
         tables = [of_trial(f, self.trial_items[f.arm, f.seed]) for f in self.finished]
-        return pa.concat_tables(tables) if tables else of_no_trial("task", "shots", "item")
+        return _joined(tables) if tables else of_no_trial("task", "shots", "item")
 
     @cached_property
     def windows(self) -> pa.Table:
@@ -182,7 +182,7 @@ class Results:
             numbers = pa.array(range(len(table)), pa.int32())
             tables.append(of_trial(folder, table.add_column(0, "window", numbers)))
         empty = of_no_trial("window", "loss_sum_nats", "correct", "predicted")
-        return pa.concat_tables(tables) if tables else empty
+        return _joined(tables) if tables else empty
 
     @cached_property
     def scores(self) -> pa.Table:
@@ -222,6 +222,17 @@ class Results:
     def timing(self) -> dict[tuple[str, int], dict[str, float]]:
         """timing.json by (arm, seed)."""
         return {(f.arm, f.seed): f.read_json("timing.json") for f in self.finished}
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    """One table of all trials. Raises ParibusError where trials have other columns."""
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowException as error:
+        raise ParibusError(
+            f"the same record of two trials has other columns ({error}); `paribus verify` finds "
+            "what was changed"
+        ) from None
 
 
 def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Results:

@@ -201,7 +201,8 @@ def _described(name: str, about: dict[str, Any]) -> WrittenTask:
 
     Its names become those of files, so they are what a Python identifier may be.
     """
-    task = WrittenTask(name=name, **about | {"shots": tuple(about["shots"])})
+    fields: dict[str, Any] = about | {"shots": tuple(about["shots"])}
+    task = WrittenTask(name=name, **fields)
     numbers = (task.version, task.n_items, *task.shots)
     if not name.isidentifier() or not all(type(number) is int for number in numbers):
         raise ValueError(name)
