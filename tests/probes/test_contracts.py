@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from paribus.data import TOKEN_CLASSES, CharacterTokenizer, Dataset
+from paribus.data.dataset import windows_of
 from paribus.model import Probe
 from paribus.probes import shipped_probes
 from paribus.probes.reduce import GROUPS
-from paribus.study import Study
+from paribus.study import Data, Study
 from paribus.training import COLUMNS, MEASURED, Trainer
 
 PROBES = list(shipped_probes().values())
@@ -104,7 +105,10 @@ def test_a_text_of_one_class_gives_numbers(
     """What is there is a number; what the arm or the text lacks is absent, and nothing else is."""
     tokenizer = CharacterTokenizer("abcdefgh", has_end_of_document=False)
     letters = np.random.default_rng(0).integers(0, 8, 2000)
-    dataset = replace(small_dataset, train=letters, validation=letters, tokenizer=tokenizer)
+    windows = windows_of(letters, None, Data(seq_len=16), "letters")
+    dataset = replace(
+        small_dataset, train=letters, validation=letters, tokenizer=tokenizer, windows=windows
+    )
     stack = stack_of([1], [probe], arm, dataset)
     values = measured(stack, 2)[0]
     assert not np.isinf(values).any()

@@ -30,12 +30,12 @@ PROBES = list(shipped_probes().values())
 
 @pytest.fixture
 def stack_of(small_study: Callable[..., Study], small_dataset: Dataset) -> Callable[..., Trainer]:
-    def make(**options: Any) -> Trainer:
+    def make(more: dict[str, Any] | None = None, **options: Any) -> Trainer:
         overrides = {
             "training.iterations": 40,
             "training.dropout": 0.1,
             "training.schedule.kind": "cosine",
-        }
+        } | (more or {})
         setting = small_study(overrides).setting("layernorm")
         return Trainer(setting, [1, 2, 3], small_dataset, probes=PROBES, **options)
 
@@ -141,8 +141,18 @@ def flat(done: Any) -> list[torch.Tensor]:
     return [tensor.detach() for tensor in tensors]
 
 
-def test_replayed_steps_are_the_steps(stack_of: Callable[..., Trainer]) -> None:
-    plain, graphed = stack_of(), stack_of()
+MUON = {
+    "training.optimizer.name": "muon",
+    "training.loss.label_smoothing": 0.1,
+    "training.micro_batch": 2,
+}
+
+
+@pytest.mark.parametrize("more", [{}, MUON], ids=["adamw", "muon in parts"])
+def test_replayed_steps_are_the_steps(
+    more: dict[str, Any], stack_of: Callable[..., Trainer]
+) -> None:
+    plain, graphed = stack_of(more), stack_of(more)
     log: list[str] = []
     graphed._graphs = Graphs(replaying(log))
     for _ in range(40):
