@@ -15,7 +15,7 @@ from paribus.errors import ParibusError
 from paribus.execution.dry_run import dry_run
 from paribus.execution.parameters import parameter_rows
 from paribus.model import build_model, initial_parameters, initial_rules, parameter_uses
-from paribus.study import Study
+from paribus.study import Study, parse_study
 from paribus.training import is_decayed
 
 IDEAS = '''
@@ -138,6 +138,20 @@ def test_the_table_says_how_every_parameter_starts(study_of: Callable[[str], Stu
     assert last.rule == "normal(std=0.01)" and last.std == pytest.approx(RESIDUAL_STD)
     bias = rows["blocks.*.mlp.w2.bias"]
     assert (bias.rule, bias.std, bias.weight_decay, bias.optimizer) == ("zeros", 0, 0, "adamw")
+
+
+def test_the_table_says_which_optimizer_updates_what(study_of: Callable[..., Study]) -> None:
+    muon = {"name": "muon", "groups": [{"match": "*.up.weight", "learning_rate_factor": 0.5}]}
+    study = study_of("Declared", "final_norm")
+    table = study.model_dump() | {"arms": {"baseline": {}}}
+    table["training"]["optimizer"] |= muon
+    table["model"]["modules"] = {}
+    rows = parameter_rows(parse_study(table, folder=study.folder), "baseline")
+    by = {row.name: (row.optimizer, row.weight_decay) for row in rows}
+    assert by["blocks.*.attention.qkv.weight"] == ("muon", 0.1)
+    assert by["blocks.*.attention.qkv.bias"] == ("adamw", 0.0)
+    assert by["embedding.tokens.weight"] == ("adamw", 0.1)
+    assert by["blocks.*.mlp.up.weight"] == ("muon, 0.5 x rate", 0.1)
 
 
 def test_show_prints_the_table_and_the_warning(

@@ -14,7 +14,7 @@ from paribus.study import Study
 if TYPE_CHECKING:
     from paribus.execution.parameters import ParameterRow
 
-COLUMNS = ("parameter", "x", "shape", "starts as", "resid.", "decay", "by")
+COLUMNS = ("parameter", "x", "shape", "starts as", "res.", "decay", "by")
 
 
 def parameters(
@@ -22,7 +22,7 @@ def parameters(
 ) -> Iterator[RenderableType]:
     """All parameters of arms that others are compared with; of the others, what differs.
 
-    x: how many blocks have it; resid.: whether it writes to the residual stream.
+    x: how many blocks have it; res.: whether it writes to the residual stream.
     """
     for arm in study.arms:
         reference = study.reference(arm)
@@ -38,7 +38,7 @@ def parameters(
                 row.name,
                 str(row.blocks),
                 "x".join(map(str, row.shape)) or "1",
-                row.rule,
+                row.rule.replace("normal(std=", "normal(", 1),
                 "yes" if row.residual else "",
                 f"{row.weight_decay:g}" if row.weight_decay else "",
                 row.optimizer,

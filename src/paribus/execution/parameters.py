@@ -14,7 +14,7 @@ from paribus.model import (
     undeclared_projections,
 )
 from paribus.study import Study, require_trust
-from paribus.training import is_decayed
+from paribus.training.groups import parameter_groups
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ParameterRow:
         std: of the distribution it is drawn from; 0 for a constant, None where its module decides.
         residual: whether its part declares that it writes to the residual stream.
         weight_decay: what it is decayed with.
-        optimizer: which optimizer updates it.
+        optimizer: which optimizer updates it, and at how many times the study's learning rate.
     """
 
     name: str
@@ -49,12 +49,18 @@ def parameter_rows(study: Study, arm: str) -> list[ParameterRow]:
     """
     model, setting = _model(study, arm), study.setting(arm)
     uses, rules = parameter_uses(model), initial_rules(model, setting)
-    optimizer = setting.training.optimizer
+    groups = {
+        name: (group, group.decays[0] if place < group.n_decayed else 0.0)
+        for group in parameter_groups([setting], model, study.folder)
+        for place, name in enumerate(group.names)
+    }
     rows: dict[tuple[object, ...], int] = {}
     for name, parameter in model.named_parameters():
-        use, rule = uses[name], rules[name]
-        decay = optimizer.weight_decay if is_decayed(use, optimizer.decay) else 0.0
-        about = (rule.text, rule.std, use.residual, decay, optimizer.name)
+        rule, (group, decay) = rules[name], groups[name]
+        updater = group.optimizer.name
+        if group.factors[0] != 1:
+            updater += f", {group.factors[0]:g} x rate"
+        about = (rule.text, rule.std, uses[name].residual, decay, updater)
         key = (role(name).replace("blocks.", "blocks.*."), tuple(parameter.shape), *about)
         rows[key] = rows.get(key, 0) + 1
     return [ParameterRow(key[0], n, *key[1:]) for key, n in rows.items()]  # type: ignore[arg-type]
