@@ -115,8 +115,6 @@ OPTIONAL: dict[str, dict[str, Check]] = {
     },
     "trial.json": {
         "causality": _table_of(_number),
-
-        "parts": _table_of(table),
         "stack": _list_of(_is(list)),
     },
     "data.json": dict.fromkeys(("token_classes", "duplicates", "leakage", "rules"), table),
