@@ -292,6 +292,8 @@ def test_a_bad_loss_is_named_by_the_dry_run(
 def test_options_may_be_set_one_by_one(small_study: Maker) -> None:
     study = small_study({f"{OPTIMIZER}.name": "muon", f"{OPTIMIZER}.options.ns_steps": 3})
     assert study.training.optimizer.options == {"ns_steps": 3}
+    arm = {"baseline": {}, "fast": {"set": {f"{OPTIMIZER}.options.eps": 1e-6}}}
+    assert small_study(arms=arm).differences("fast") == {f"{OPTIMIZER}.options.eps": (None, 1e-6)}
     with pytest.raises(ParibusError, match="learning_rat"):
         small_study({f"{OPTIMIZER}.learning_rat": 1.0})
     with pytest.raises(ParibusError, match="micro_batch = 3 does not divide batch_size = 4"):

@@ -34,8 +34,14 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Dotted keys whose values differ between two nested dicts: {key: (before, after)}."""
-    flat_before, flat_after = flatten(before), flatten(after)
+    """Dotted keys whose values differ between two nested dicts: {key: (before, after)}.
+
+    An empty table is one without keys: what is in the other one differs, and not the table too.
+    """
+    flat_before, flat_after = (
+        {key: value for key, value in flatten(tree).items() if value != {}}
+        for tree in (before, after)
+    )
     return {
         key: (flat_before.get(key), flat_after.get(key))
         for key in sorted(flat_before.keys() | flat_after.keys())
