@@ -62,7 +62,7 @@ def deduplicated(
     is_open = {"train": False, "validation": False}  # whether its last document goes on elsewhere
     for name in ("test", "validation"):
         own = share[name]
-        if isinstance(own, float):
+        if isinstance(own, float | int):
             if name == "validation":
                 is_open["validation"] = is_open["train"]
             rest, part, is_open["train"] = _split(rest, round(total * own))

@@ -22,7 +22,8 @@ from paribus.study.canonical import canonical_json, digest
 FORMAT = 1
 MANIFEST, STAMP = "manifest.json", "stamp.json"
 
-A, B = TypeVar("A"), TypeVar("B")
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 def sharded(

@@ -52,7 +52,7 @@ class Shards:
         try:
             with open(file, "rb", buffering=0) as opened:
                 opened.seek(start * self.dtype.itemsize)
-                n = opened.readinto(into.view(np.uint8))
+                n = opened.readinto(into.view(np.uint8).data)
         except OSError as error:
             raise ParibusError(f"cannot read {file}: {error.strerror}") from None
         if n != into.nbytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
+from paribus.data import Tokens
 from paribus.evaluation.measures import all_measures
 from paribus.evaluation.predictions import Predictions, predict
 
@@ -67,7 +68,7 @@ class Evaluation:
 
 def evaluate_heldout(
     model: nn.Module,
-    tokens: np.ndarray,
+    tokens: Tokens,
     seq_len: int,
     *,
     token_classes: np.ndarray,

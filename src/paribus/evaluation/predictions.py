@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from paribus.data import Tokens
 from paribus.errors import ParibusError
 from paribus.evaluation.bins import equal_width, tally
 
@@ -94,7 +95,7 @@ class Predictions:
 
 def predict(
     model: nn.Module,
-    tokens: np.ndarray,
+    tokens: Tokens,
     seq_len: int,
     *,
     token_classes: np.ndarray,
@@ -158,9 +159,7 @@ class _Scored(NamedTuple):
     sums: tuple[np.ndarray, ...]  # as in TemperatureSweep; none where no window is swept
 
 
-def _batches(
-    tokens: np.ndarray, seq_len: int, windows: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _batches(tokens: Tokens, seq_len: int, windows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(inputs [W, T], targets [W, T]), int64, that predict tokens[1:] once each."""
     n = len(tokens) - 1
     whole = n // seq_len * seq_len

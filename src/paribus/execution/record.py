@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from paribus.data import TOKEN_CLASSES, Dataset, consumption
+from paribus.data import TOKEN_CLASSES, Dataset, Tokens, consumption
 from paribus.evaluation import Evaluation, Predictions, evaluate_heldout, predict
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
 from paribus.execution.causality import require_causal_reading
@@ -94,14 +94,14 @@ def record(
 
 
 def predict_on(
-    model: torch.nn.Module, dataset: Dataset, tokens: np.ndarray, seq_len: int
+    model: torch.nn.Module, dataset: Dataset, tokens: Tokens, seq_len: int
 ) -> Predictions:
     """What `model` predicts of `tokens` [n], with what the dataset knows of them."""
     return predict(model, tokens, seq_len, **_known(dataset))
 
 
 def evaluate_on(
-    model: torch.nn.Module, dataset: Dataset, tokens: np.ndarray, seq_len: int
+    model: torch.nn.Module, dataset: Dataset, tokens: Tokens, seq_len: int
 ) -> Evaluation:
     """Every held-out measure of `model` on `tokens` [n]."""
     return evaluate_heldout(model, tokens, seq_len, **_known(dataset))

@@ -9,6 +9,10 @@ keys and values, K channels of a head.
 
 from __future__ import annotations
 
+# What transformers declares of its classes differs between 4.57 and 5, and from what they do.
+# pyright: reportArgumentType=false, reportReturnType=false, reportAttributeAccessIssue=false
+# pyright: reportOptionalCall=false, reportPrivateImportUsage=false
+# pyright: reportIncompatibleMethodOverride=false
 import math
 from types import SimpleNamespace
 from typing import Any
