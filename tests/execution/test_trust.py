@@ -79,10 +79,13 @@ def test_the_guard_stands_where_workers_start(stranger: Path) -> None:
         ResultsFolder(stranger).read_study(),
         load_study(stranger / "study.json"),
         load_study(stranger / "study.json", {"training.iterations": 9}),
-        null_study(read, 1),
+        null_study(load_study(stranger / "study.json", {"model.modules.mlp": "own.py:Nothing"}), 1),
     ):
         with pytest.raises(ParibusError, match="say --trust"):
             Pool(study, stranger, device="cpu", checkpoint_seconds=0)
+    # The arm that names code is not in the null study, which is of the baseline alone.
+    assert null_study(read, 1).is_foreign
+    require_trust(null_study(read, 1))
     trusted = load_study(stranger / "study.json", {"training.iterations": 9}, trust=True)
     require_trust(trusted)
     require_trust(paribus.load_results(stranger, trust=True).study)

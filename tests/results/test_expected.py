@@ -151,7 +151,7 @@ def test_a_folder_that_goes_away_is_one_line(
 def test_what_is_checked_is_what_is_written(made: Path) -> None:
     """A name in the tables of checks that no file has would check nothing."""
     there = {path.name for path in made.rglob("*") if path.is_file()}
-    of_runs = {"live.json", "data.json", "about.json", "throughput.parquet"}
+    of_runs = {"live.json", "data.json", "about.json", "throughput.parquet", "repeated.json"}
     assert {*FILES, *COLUMNS} - of_runs <= there
     assert np.isfinite(json.loads((made / TRIAL / "timing.json").read_text())["training_seconds"])
 

@@ -12,7 +12,8 @@ from paribus.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
 from paribus.results.sources import require_same_sources
-from paribus.study import Study, load_study, source_digests
+from paribus.study import Study, changed_files, load_study, require_trust, source_digests
+from paribus.verification import verify
 
 Maker = Callable[..., Study]
 
@@ -57,6 +58,30 @@ def test_other_sources_than_a_trial_was_trained_with_are_refused(settled: Result
     (study.folder / "parts" / "helper.py").write_text("C = 2\n")
     with pytest.raises(ParibusError, match=r"parts/helper.py in .* not what trial own/seed-1 was"):
         require_same_sources(study, trials)
+
+
+@pytest.mark.parametrize("name", ["ideas.py", "parts/helper.py", "text.txt"])
+def test_a_kept_file_that_was_changed_is_named(settled: ResultsFolder, name: str) -> None:
+    """Whatever it is: a text is no code, and would give other batches."""
+    path = settled.path
+    require_trust(load_study(path / "study.json", trust=True))
+    assert not [line for line in verify(path).findings if "sources" in line]
+    (path / "sources" / name).write_text("A = C = 2\n" * 500)
+    for study in (load_study(path / "study.json", trust=True), settled.read_study(trust=True)):
+        with pytest.raises(ParibusError, match=rf"sources/{name} was changed after it was regist"):
+            require_trust(study)
+    assert any(f"sources/{name} was changed" in line for line in verify(path).findings)
+    (path / "sources" / name).unlink()
+    assert any(f"sources/{name} is missing" in line for line in verify(path).findings)
+
+
+def test_no_name_leads_out_of_the_folder(settled: ResultsFolder) -> None:
+    registered = json.loads((settled.path / "registration.json").read_text())
+    registered["sources"] = {"../../text.txt": "0" * 64, "a\0b": "0" * 64}
+    (settled.path / "registration.json").write_text(json.dumps(registered))
+    outside, unreadable = changed_files(settled.path)
+    assert "lies outside of" in outside
+    assert "was changed" in unreadable
 
 
 def test_later_seeds_keep_what_was_registered_first(

@@ -27,7 +27,12 @@ from paribus.statistics import (
 from paribus.study import METRICS, Study, is_open
 from paribus.study.canonical import flatten
 
-MARKS = {"held": "[green]✓[/]", "declared": "[yellow]~[/]", "broken": "[red]✗[/]"}
+MARKS = {
+    "held": "[green]✓[/]",
+    "declared": "[yellow]~[/]",
+    "not proven": "[yellow]?[/]",
+    "broken": "[red]✗[/]",
+}
 
 
 def table_of(*columns: str, title: str = "", right: tuple[str, ...] = ()) -> Table:

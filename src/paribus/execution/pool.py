@@ -11,13 +11,13 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from queue import Queue
 from typing import Any, Literal, Self
 
 from paribus.errors import ParibusError
-from paribus.study import Setting, Study, require_trust
+from paribus.study import Setting, Study, own_parts, require_trust
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Message = dict[str, Any]
@@ -31,7 +31,7 @@ class Worker:
     """One worker process and the thread that listens to it.
 
     Its messages arrive in `inbox` as (worker, message); the message None says that it has left.
-    `code` is what custom modules it has loaded (see `code_of`); from then on it serves these alone.
+    `code` is what custom code it has loaded (see `code_of`); from then on it serves these alone.
     """
 
     def __init__(self, hello: Message, inbox: Queue[tuple[Worker, Message | None]]) -> None:
@@ -163,7 +163,7 @@ class Pool:
         return worker
 
     def worker_for(self, setting: Setting, busy: Collection[Worker] = ()) -> Worker:
-        """An idle worker that has loaded the custom modules of `setting`, or none at all.
+        """An idle worker that has loaded the custom code of `setting`, or none at all.
 
         One is started where there is none: an arm's own code never shares a process with an arm
         that does not declare it. GPUs that a busy worker has are left to it.
@@ -206,6 +206,26 @@ class Pool:
         for worker in asked:
             worker.send(message)
         return [self._await(worker, event, doing) for worker in asked]
+
+    def ask_fresh(
+        self, messages: Sequence[Message], event: str, doing: Callable[[Message], str]
+    ) -> list[Message]:
+        """The answers of processes that have done nothing before, one for each message.
+
+        `at_once` of them work at the same time, and each leaves after its answer.
+        """
+        for worker in self.workers:
+            worker.send({"do": "rest"})
+        answers = []
+        for first in range(0, len(messages), self.at_once):
+            asked = list(enumerate(messages[first : first + self.at_once]))
+            workers = [self.start(number) for number, _ in asked]
+            for worker, (_, message) in zip(workers, asked, strict=True):
+                worker.send(message)
+            for worker, (_, message) in zip(workers, asked, strict=True):
+                answers.append(self._await(worker, event, doing(message)))
+                self._retire(worker)
+        return answers
 
     def answer(self, worker: Worker, doing: str = "at the start") -> Message:
         """The next message of this worker; those of others stay unread."""
@@ -260,6 +280,15 @@ class Pool:
                 if message["event"] == "finished":
                     del busy[worker]
 
+    def _retire(self, worker: Worker) -> None:
+        """Let an idle worker leave, and wait for its last word."""
+        worker.stop()
+        self.workers.remove(worker)
+        self._gone.append(worker)
+        while (arrived := self._arriving()) != (worker, None):
+            if arrived[0] is not worker:
+                self._unread.append(arrived)
+
     def _await(self, worker: Worker, event: str, doing: str) -> Message:
         while (answer := self.answer(worker, doing))["event"] != event:
             pass
@@ -281,8 +310,8 @@ class Pool:
 
 
 def code_of(setting: Setting) -> str:
-    """The custom modules of a setting, as what tells processes apart; empty where it has none."""
-    return " ".join(sorted({path for path in setting.model.modules.model_dump().values() if path}))
+    """The custom code of a setting, as what tells processes apart; empty where it has none."""
+    return " ".join(own_parts(setting))
 
 
 def default_workers(device: str, devices: int = 1) -> int:

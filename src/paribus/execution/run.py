@@ -16,6 +16,7 @@ from paribus.errors import ParibusError
 from paribus.execution.live import Live
 from paribus.execution.pool import Device, Message, Pool
 from paribus.execution.precision import as_registered
+from paribus.execution.retrain import retrain
 from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import Trial
 from paribus.execution.start import read_data, start
@@ -214,11 +215,15 @@ class _Run:
         self.progress = self._start_of_progress()
 
     def train(self, stacks: list[list[Trial]]) -> None:
-        """Train the stacks of which some trial is not finished, then time all arms in turn."""
+        """Train the stacks of which some trial is not finished, then what is done once.
+
+        First steps of an arm with custom code are trained again, then all arms are timed in turn.
+        """
         left = [trials for trials in stacks if not self.steps_done.keys().isdisjoint(trials)]
         keep_stacks(self.folder.path, left)
         tasks = [{"do": "train", "trials": trials} for trials in left]
         self.pool.work(tasks, self._doing, self._hear)
+        retrain(self.pool, self.study, self.folder, self._say)
         if not self.folder.has_throughput:
             # Nothing else of ours runs now.
             self._say("timing the arms in turn")

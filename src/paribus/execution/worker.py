@@ -34,6 +34,7 @@ from paribus.execution.leaving import Leaving, Left
 from paribus.execution.memory import free_unused
 from paribus.execution.record import finite
 from paribus.execution.repeat import repeat
+from paribus.execution.retrain import train_again
 from paribus.execution.throughput import Turns
 from paribus.execution.trial import StackTask, run_stack
 from paribus.execution.warm_up import bench_stack, measure, model_size
@@ -99,6 +100,8 @@ def _work(tell: Any, leaving: Leaving) -> None:
     turns = Turns(results, dataset_of, device, graphs=graphs)
     while (task := tasks.get()) is not None:
         free_unused(device)  # other processes may need what the last task has left
+        if task["do"] == "rest":
+            continue
         if task["do"] == "adopt":
             study = parse_study(task["study"], folder=study.folder)
             continue
@@ -118,6 +121,9 @@ def _work(tell: Any, leaving: Leaving) -> None:
         if task["do"] == "repeat":
             found = repeat(study, results, dataset, device, arm, task["seed"])
             tell("finished", findings=found)
+            continue
+        if task["do"] == "train again":
+            tell("trained again", found=train_again(study, results, dataset, device, task, graphs))
             continue
         if task["do"] == "check":
             warnings = dry_run(study, arm, dataset, device, task["stack"], graphs=graphs)

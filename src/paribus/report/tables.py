@@ -144,7 +144,12 @@ def claims(analysis: Analysis) -> Table | None:
 def controls(analysis: Analysis) -> Table:
     """All else equal: every control with its evidence."""
     called = names(analysis.study)
-    marks = {"held": "✓ held", "declared": "~ declared", "broken": "✗ broken"}
+    marks = {
+        "held": "✓ held",
+        "declared": "~ declared",
+        "not proven": "? not proven",
+        "broken": "✗ broken",
+    }
     rows = tuple(
         (c.name, called[c.arm], called[c.reference], marks[c.state], c.detail)
         for c in analysis.controls
@@ -152,7 +157,8 @@ def controls(analysis: Analysis) -> Table:
     return Table(
         "controls",
         "All else equal. Held: equal in every seed, by digest. Declared: differs because the arm "
-        "says so. Broken: differs though nothing says so, and the contrast is not analysed.",
+        "says so. Not proven: not looked at yet. Broken: differs though nothing says so, and the "
+        "contrast is not analysed.",
         ("control", "arm", "against", "state", "evidence"),
         rows,
         frozenset({"control", "arm", "against", "state", "evidence"}),

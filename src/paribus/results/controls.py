@@ -5,19 +5,20 @@ same batches in the same order, the same number of tokens, the same initial valu
 parameter that both have, the same software, machine and stack size, no difference of setting but
 the arm's own, and trained models that read the past alone. A difference that the arm itself
 declares (another batch size, another initial std) is `declared`; any other is `broken`, and a
-contrast with a broken control is not analysed.
+contrast with a broken control is not analysed. Of an arm with custom code some steps are trained
+again: that it is repeatable is `not proven` until then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from paribus.study import Study, changed_sources
+from paribus.study import Study, changed_sources, own_parts
 from paribus.study.canonical import changes
 
-State = Literal["held", "declared", "broken"]
+State = Literal["held", "declared", "broken", "not proven"]
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,15 @@ class Control:
 Finding = tuple[State, str]
 
 
-def check_controls(study: Study, records: Iterable[TrialRecord]) -> list[Control]:
-    """Every control of every contrast that has at least one finished pair."""
+def check_controls(
+    study: Study,
+    records: Iterable[TrialRecord],
+    repeated: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Control]:
+    """Every control of every contrast that has at least one finished pair.
+
+    `repeated` is what repeated.json says, by arm.
+    """
     by_trial = {(record.arm, record.seed): record for record in records}
     across = _across_seeds(list(by_trial.values()))
     controls = []
@@ -70,7 +78,22 @@ def check_controls(study: Study, records: Iterable[TrialRecord]) -> list[Control
             if name in ACROSS_SEEDS:
                 findings += across[name]
             controls.append(Control(name, arm, reference, *_summarise(findings)))
+        custom = [one for one in (arm, reference) if own_parts(study.setting(one))]
+        if custom:
+            found = [_repeatable(one, (repeated or {}).get(one)) for one in custom]
+            controls.append(Control("repeatable", arm, reference, *_summarise(found)))
     return controls
+
+
+def _repeatable(arm: str, found: Mapping[str, Any] | None) -> tuple[str, State, str]:
+    """Whether the first steps of an arm with custom code gave the same bits again."""
+    if found is None:
+        return arm, "not proven", "no trial was trained again yet"
+    trial, steps = f"{arm}/seed-{found['seed']}", f"{found['steps']} trained again"
+    if found["differs_at"] is None:
+        return trial, "held", f"steps 1 to {steps} in a new process gave the same bits ({trial})"
+    step = f"step {found['differs_at']} of {steps} gives other bits"
+    return trial, "broken", f"{step}: {found['differs']}"
 
 
 def _across_seeds(records: list[TrialRecord]) -> dict[str, list[tuple[str, State, str]]]:
@@ -91,7 +114,7 @@ def _across_seeds(records: list[TrialRecord]) -> dict[str, list[tuple[str, State
 
 def _summarise(findings: list[tuple[str, State, str]]) -> Finding:
     """The worst state over trials, and what was seen there."""
-    for state in ("broken", "declared"):
+    for state in ("broken", "not proven", "declared"):
         trials = [label for label, found, _ in findings if found == state]
         if trials:
             detail = next(text for _, found, text in findings if found == state)

@@ -74,6 +74,8 @@ FILES: dict[str, dict[str, Check]] = {
         "own_modules": _table_of(table),
         "own_probes": table,
         "data": _table_of(table),
+        "sources": _table_of(text),
+        "repeated": _table_of(_holding(seed=whole, steps=whole)),
     },
     "trial.json": {
         "arm": text,
@@ -103,6 +105,7 @@ FILES: dict[str, dict[str, Check]] = {
         "running": table,
     },
     "data.json": {},
+    "repeated.json": {},
     "about.json": {"not_offered": _list_of(_is(list)), "prompts_sha256": text},
 }
 
@@ -124,6 +127,9 @@ OPTIONAL: dict[str, dict[str, Check]] = {
 EVERY: dict[str, Check] = {
     "initial.json": _holding(shape=_list_of(whole), rule=text, sha256=text),
     "evaluation.json": optional_number,
+    "repeated.json": _holding(
+        seed=whole, steps=whole, trial=text, differs_at=optional_whole, differs=text
+    ),
 }
 
 # Columns that a reader relies on, by file name.

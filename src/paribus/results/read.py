@@ -79,7 +79,8 @@ class Results:
             )
             for folder in self.finished
         ]
-        return check_controls(self.study, records)
+        repeated = ResultsFolder(self.path).read_repeated(self.study.arms)
+        return check_controls(self.study, records, repeated)
 
     @cached_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:

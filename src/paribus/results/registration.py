@@ -7,6 +7,7 @@ registration that says so; the one before is kept beside it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,11 +19,14 @@ from paribus.results.code import package_digest
 from paribus.results.files import read_json, write_json
 from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
-from paribus.study import Study, changed_sources, own_digests, probe_digests
+from paribus.study import Study, changed_sources, own_digests, own_parts, probe_digests
 from paribus.study.canonical import changes
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
 FILE = "registration.json"
+# Steps of a trial that are trained again where its arm has custom code: a share of its iterations,
+# and within these bounds.
+REPEATED_SHARE, LEAST_REPEATED, MOST_REPEATED = 0.03, 3, 100
 
 
 def registration(
@@ -84,7 +88,12 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
         )
     if not path.is_file():
         folder.create(study)
-        about = {"number": 1, "registered_at": now, "sources": keep_sources(study, folder.path)}
+        about = {
+            "number": 1,
+            "registered_at": now,
+            "sources": keep_sources(study, folder.path),
+            "repeated": _repeated(study),
+        }
         write_json(path, wanted | about)
         return
     there = read_json(path)
@@ -110,11 +119,29 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
         | {
             "number": there["number"] + 1,
             "sources": there["sources"],
+            "repeated": there["repeated"],
             "registered_at": now,
             "seeds_added_after_results": late,
             "results_when_registered": finished,
         },
     )
+
+
+def repetitions(folder: ResultsFolder) -> dict[str, dict[str, int]]:
+    """By arm with custom code: of which `seed` the trial is trained again, and how many `steps`."""
+    return read_json(folder.path / FILE)["repeated"]
+
+
+def _repeated(study: Study) -> dict[str, dict[str, int]]:
+    """The first seed of every arm with custom code, for some per cent of its iterations."""
+    repeated = {}
+    for arm in study.arms:
+        setting = study.setting(arm)
+        if own_parts(setting):
+            share = math.ceil(REPEATED_SHARE * setting.iterations)
+            steps = min(setting.iterations, max(LEAST_REPEATED, min(share, MOST_REPEATED)))
+            repeated[arm] = {"seed": study.seeds[0], "steps": steps}
+    return repeated
 
 
 def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:

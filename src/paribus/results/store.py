@@ -8,7 +8,8 @@
   live.json                     only while a run is under way: what `paribus watch` shows
   data.json                     token classes, duplicates and leakage of the corpus
   throughput.parquet            speed of the arms, measured in turn; differs between equal runs
-  manifest.json                 its SHA-256
+  repeated.json                 first steps of arms with custom code, trained again and compared
+  manifest.json                 SHA-256 of these two
   checkpoints/                  only while trials are unfinished; see `paribus.results.checkpoints`
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
@@ -31,7 +32,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ from paribus.study.own import sources_folder
 from paribus.study.study import substance
 
 THROUGHPUT = "throughput.parquet"
+REPEATED = "repeated.json"
+# Records of a whole study, which `manifest.json` of the results folder seals.
+OF_THE_STUDY = (REPEATED, THROUGHPUT)
 CANONICAL = (
     "trial.json",
     "initial.json",
@@ -69,6 +73,7 @@ CANONICAL = (
 )
 
 KEPT = re.compile(r"weights-([1-9][0-9]{0,11})\.safetensors")
+MANIFEST = "manifest.json"
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
 
 
@@ -132,7 +137,12 @@ class TrialFolder(Folder):
 
     @property
     def is_finished(self) -> bool:
-        return is_regular(self.path / "manifest.json")
+        return is_regular(self.path / MANIFEST)
+
+    @property
+    def seal(self) -> str | None:
+        """The digest of its manifest, which follows from every sealed record; None before."""
+        return file_digest(self.path / MANIFEST) if self.is_finished else None
 
     def write_json(self, name: str, value: Any) -> None:
         write_json(self.path / name, value)
@@ -206,7 +216,7 @@ class TrialFolder(Folder):
         """Seal the records: from here on the trial is kept, and checked whenever it is read."""
         names = (*CANONICAL, *map(weights_file, self.kept_steps))
         digests = {name: file_digest(self.path / name) for name in names}
-        write_json(self.path / "manifest.json", digests)
+        write_json(self.path / MANIFEST, digests)
 
     def verify(self) -> None:
         """Raise ParibusError where a record is missing or differs from what was sealed."""
@@ -247,23 +257,62 @@ class ResultsFolder(Folder):
 
         Raises ParibusError where a table was sealed and is not there.
         """
-        path, manifest = self.path / THROUGHPUT, self.path / "manifest.json"
-        if not os.path.lexists(manifest):
-            return False  # it is written last: what is there without it is half of a pair
-        sealed = read_json(manifest)
-        if not is_regular(path) or sealed != {THROUGHPUT: file_digest(path)}:
-            raise ParibusError(
-                f"{path} is missing or was changed after it was written; delete it and {manifest}, "
-                "and run again"
-            )
+        if not self.has_sealed(THROUGHPUT):
+            return False
         table = self.read_columns(THROUGHPUT, ["arm", "seed"])
         timed = set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
         return set(self.read_study().trials) <= timed
 
     def write_throughput(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
         """Write and seal throughput.parquet, a row per arm, seed and kind."""
-        self.write_columns(THROUGHPUT, columns, units)
-        write_json(self.path / "manifest.json", {THROUGHPUT: file_digest(self.path / THROUGHPUT)})
+        with self._sealing(THROUGHPUT):
+            self.write_columns(THROUGHPUT, columns, units)
+
+    def has_sealed(self, name: str) -> bool:
+        """Whether a record of the whole study was written.
+
+        Raises ParibusError where one was sealed and is not there, or is not what was sealed.
+        """
+        path, digest = self.path / name, self._sealed().get(name)
+        if digest is None:
+            return False  # it is sealed last: what is there without it is half of a pair
+        if not is_regular(path) or digest != file_digest(path):
+            raise ParibusError(
+                f"{path} is missing or was changed after it was written; delete it and "
+                f"{self.path / MANIFEST}, and run again"
+            )
+        return True
+
+    def write_repeated(self, repeated: Mapping[str, Any]) -> None:
+        """Write and seal repeated.json: by arm, what training it again gave."""
+        with self._sealing(REPEATED):
+            write_json(self.path / REPEATED, repeated)
+
+    def read_repeated(self, arms: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """The same of `arms`, where a trial is still the one that was trained again."""
+        if not self.has_sealed(REPEATED):
+            return {}
+        there = read_json(self.path / REPEATED)
+        return {
+            arm: there[arm]
+            for arm in arms
+            if arm in there and there[arm]["trial"] == self.trial(arm, there[arm]["seed"]).seal
+        }
+
+    def _sealed(self) -> dict[str, str]:
+        """{record of the study: its SHA-256}."""
+        path = self.path / MANIFEST
+        return read_json(path) if os.path.lexists(path) else {}
+
+    @contextlib.contextmanager
+    def _sealing(self, name: str) -> Iterator[None]:
+        """Seal the record `name` once the body has written it; until then it is not sealed."""
+        sealed = self._sealed()
+        others = {key: value for key, value in sealed.items() if key != name}
+        if others != sealed:
+            write_json(self.path / MANIFEST, others)
+        yield
+        write_json(self.path / MANIFEST, others | {name: file_digest(self.path / name)})
 
     def read_study(self, *, trust: bool = False) -> Study:
         """The study whose results these are. Raises ParibusError where there is none."""

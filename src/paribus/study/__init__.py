@@ -1,10 +1,17 @@
 """What a study is: frozen specification, arms as differences, TOML loading, what ships."""
 
 from paribus.study.explain import explain
+from paribus.study.kept import changed_files
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
 from paribus.study.metrics import METRICS, Metric
 from paribus.study.null import null_study
-from paribus.study.own import changed_sources, own_digests, probe_digests, source_digests
+from paribus.study.own import (
+    changed_sources,
+    own_digests,
+    own_parts,
+    probe_digests,
+    source_digests,
+)
 from paribus.study.precision import is_open, with_precision
 from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Spec, Training
 from paribus.study.study import (
@@ -46,6 +53,7 @@ __all__ = [
     "Tasks",
     "Training",
     "at_rates",
+    "changed_files",
     "changed_sources",
     "custom_code",
     "explain",
@@ -53,6 +61,7 @@ __all__ = [
     "load_study",
     "null_study",
     "own_digests",
+    "own_parts",
     "parse_override",
     "parse_study",
     "probe_digests",

@@ -40,7 +40,7 @@ def null_study(study: Study, replicates: int) -> Study:
     table["name"] = _shortened(study.name, "-null")
     table["title"] = f"A/A calibration of {study.name}"
     table["seeds"] = list(range(1, replicates * len(study.seeds) + 1))
-    return parse_study(table, folder=study.folder)
+    return parse_study(table, folder=study.folder, foreign=study.is_foreign)
 
 
 def _shortened(name: str, suffix: str) -> str:

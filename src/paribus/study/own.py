@@ -32,6 +32,12 @@ def training_parts(training: Training) -> dict[str, str]:
     return {key: path for key, path in named.items() if ":" in path}
 
 
+def own_parts(setting: Setting) -> tuple[str, ...]:
+    """Import paths of the code of the user's own that `setting` trains with, each once, sorted."""
+    paths = (setting.model.modules.named, training_parts(setting.training))
+    return tuple(sorted({path for named in paths for path in named.values()}))
+
+
 def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
     """The same of all of a setting: own modules by site, own optimizers, loss and corpus by key."""
     named = training_parts(setting.training)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.foreign import CODE_BYTES, read_bytes
+from paribus.study.kept import require_kept
 from paribus.study.own import training_parts
 from paribus.study.study import Study
 
@@ -29,7 +30,8 @@ def custom_code(study: Study) -> tuple[str, ...]:
 
 
 def require_trust(study: Study) -> None:
-    """Raise ParibusError where running `study` would run code that a results folder names.
+    """Raise ParibusError where running `study` would run code that a results folder names, or use
+    files that a results folder keeps and that are not the registered ones.
 
     Nothing is imported here, and nothing of the code is looked at but its digest.
     """
@@ -41,6 +43,7 @@ def require_trust(study: Study) -> None:
             f"{study.folder} is a results folder, and running its study runs the code that it "
             f"names: {shown}{more}. Read that code; if you trust it, say --trust (trust=True)"
         )
+    require_kept(study.folder)
 
 
 def _described(path: str, folder: Path) -> str:

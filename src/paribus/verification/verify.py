@@ -23,8 +23,8 @@ from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.files import read_json
 from paribus.results.root import root_digest
-from paribus.results.store import CANONICAL, THROUGHPUT, TrialFolder
-from paribus.study import parse_study, require_trust
+from paribus.results.store import CANONICAL, OF_THE_STUDY, TrialFolder
+from paribus.study import changed_files, parse_study, require_trust
 from paribus.study.canonical import canonical_json, changes
 from paribus.verification.scores import score_findings
 
@@ -81,7 +81,11 @@ def verify(
     folders = [results_folder.trial(arm, seed) for arm, seed in study.trials]
     finished = [trial for trial in folders if trial.is_finished]
     checked = [f"seals of {len(finished)} of {len(folders)} trials"]
-    findings = [*_layout(results_folder, folders), *_seals(results_folder, finished)]
+    findings = [
+        *_layout(results_folder, folders),
+        *_seals(results_folder, finished),
+        *changed_files(results_folder.path),
+    ]
     try:
         results = load_results(path, trust=trust)
     except ParibusError as error:
@@ -134,13 +138,14 @@ def _seals(results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]
             trial.verify()
         except ParibusError as error:
             yield str(error)
-    try:
-        timed = results.has_throughput
-    except ParibusError as error:
-        yield str(error)
-    else:
-        if not timed and is_regular(results.path / THROUGHPUT):
-            yield f"{THROUGHPUT} is not sealed, and counts for nothing"
+    for name in OF_THE_STUDY:
+        try:
+            sealed = results.has_sealed(name)
+        except ParibusError as error:
+            yield str(error)
+        else:
+            if not sealed and is_regular(results.path / name):
+                yield f"{name} is not sealed, and counts for nothing"
 
 
 def _registration(results: Results) -> Iterator[str]:

@@ -1,0 +1,237 @@
+"""What the dry run cannot see of custom code is seen when a trial is trained again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import paribus
+from paribus.data import load_dataset
+from paribus.execution.dry_run import dry_run
+from paribus.execution.leaving import Leaving
+from paribus.execution.pool import Message, Pool, code_of
+from paribus.execution.retrain import retrain, train_again
+from paribus.execution.trial import StackTask, run_stack
+from paribus.results import Results, ResultsFolder, load_results, registration, settle
+from paribus.results.files import read_json
+from paribus.results.registration import repetitions
+from paribus.study import Study
+from paribus.verification import verify
+
+Maker = Callable[..., Study]
+CPU = torch.device("cpu")
+
+# Each gives the same bits twice within seconds, in one process.
+OWN = """
+import os, time
+from pathlib import Path
+from torch import nn
+
+HERE = Path(__file__).parent
+
+class Honest(nn.RMSNorm):
+    def __init__(self, model):
+        super().__init__(model.d_model)
+
+class Reading(Honest):
+    def forward(self, x):
+        return super().forward(x) * float((HERE / "scale").read_text())
+
+class Counting(Honest):
+    '''Warms up over 1000 calls, which it counts in a file.'''
+    def forward(self, x):
+        calls = int((HERE / "calls").read_text()) + 1
+        (HERE / "calls").write_text(str(calls))
+        return super().forward(x) * (0.5 if calls < 1000 else 1)
+
+class OfItsProcess(Honest):
+    def forward(self, x):
+        return super().forward(x) * (1 + os.getpid() % 9973 * 1e-5)
+
+class OfItsTime(Honest):
+    def forward(self, x):
+        return super().forward(x) * (1 + time.time() // 100_000 % 9973 * 1e-5)
+"""
+
+
+@pytest.fixture
+def study_with(small_study: Maker) -> Callable[[str], Study]:
+    """`study_with("Honest")`: a baseline and an arm `own` that has that class as its last norm."""
+
+    def make(name: str) -> Study:
+        study = small_study(
+            {"tasks.names": []},
+            seeds=[1],
+            arms={"baseline": {}, "own": {"set": {"model.modules.final_norm": f"own.py:{name}"}}},
+        )
+        (study.folder / "own.py").write_text(OWN)
+        (study.folder / "scale").write_text("1.5")
+        (study.folder / "calls").write_text("0")
+        return study
+
+    return make
+
+
+def train(study: Study, *trials: tuple[str, int]) -> ResultsFolder:
+    """Train these side by side, in this process."""
+    folder = ResultsFolder(study.folder / "r")
+    dataset = load_dataset(study.data, study.folder)
+    settle(folder, study, registration(study, dict.fromkeys(study.arms, dataset.record), "cpu"))
+    assert run_stack(
+        StackTask(study, trials, folder, CPU, 60),
+        dataset,
+        on_progress=lambda *_: None,
+        on_resume=lambda *_: None,
+        leaving=Leaving(),
+    )
+    return folder
+
+
+def again(study: Study, folder: ResultsFolder, arm: str, seed: int = 1) -> dict[str, Any]:
+    task = {"arm": arm, "seed": seed, "steps": 3}
+    return train_again(study, folder, load_dataset(study.data, study.folder), CPU, task)
+
+
+def another_scale(study: Study, patch: pytest.MonkeyPatch) -> None:
+    (study.folder / "scale").write_text("1.25")
+
+
+def another_process(study: Study, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("os.getpid", lambda: 12345)
+
+
+def another_day(study: Study, patch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    patch.setattr("time.time", lambda: now + 864_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "later"),
+    [
+        ("Reading", another_scale),
+        ("Counting", lambda *_: None),
+        ("OfItsProcess", another_process),
+        ("OfItsTime", another_day),
+    ],
+)
+def test_what_passes_the_dry_run_is_caught(
+    name: str,
+    later: Callable[[Study, pytest.MonkeyPatch], None],
+    study_with: Callable[[str], Study],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    study = study_with(name)
+    dry_run(study, "own", load_dataset(study.data, study.folder), CPU, 1)
+    assert int((study.folder / "calls").read_text()) < 900
+    (study.folder / "calls").write_text("996")  # the warm-up ends in the fourth step
+    folder = train(study, ("own", 1))
+    later(study, monkeypatch)
+    found = again(study, folder, "own")
+    assert found["elsewhere"] == []
+    assert found["differs_at"] == 1
+    assert found["differs"].startswith("train_loss ")
+
+
+def test_a_trial_is_trained_again_in_its_stack(small_study: Maker) -> None:
+    """Three side by side sum in another order than one alone, and give the recorded bits."""
+    study = small_study({"tasks.names": []}, seeds=[1, 2, 3])
+    folder = train(study, *(("layernorm", seed) for seed in study.seeds))
+    assert again(study, folder, "layernorm", 2)["differs_at"] is None
+    trial = folder.trial("layernorm", 2)
+    table = trial.read_columns("steps.parquet")
+    columns = {name: table[name].to_numpy().copy() for name in table.column_names}
+    columns["grad_norm"][1] *= 1 + 1e-6
+    trial.write_columns("steps.parquet", columns, dict.fromkeys(columns, "1"))
+    found = again(study, folder, "layernorm", 2)
+    assert (found["differs_at"], found["differs"].split()[0]) == (2, "grad_norm")
+    elsewhere = trial.read_json("environment.json") | {"processor": "another"}
+    trial.write_json("environment.json", elsewhere)
+    assert again(study, folder, "layernorm", 2)["elsewhere"] == ["processor"]
+
+
+class _Here(Pool):
+    """A pool that trains again in this process."""
+
+    def ask_fresh(
+        self, messages: Any, event: str, doing: Callable[[Message], str]
+    ) -> list[Message]:
+        folder = ResultsFolder(self.study.folder / "r")
+        return [{"found": again(self.study, folder, m["arm"])} for m in messages]
+
+
+def states(folder: ResultsFolder) -> dict[str, str]:
+    controls = load_results(folder.path).controls
+    return {c.arm: c.state for c in controls if c.name == "repeatable"}
+
+
+def test_the_control_follows_the_record(study_with: Callable[[str], Study]) -> None:
+    study = study_with("Reading")
+    folder = train(study, ("own", 1))
+    train(study, ("baseline", 1))
+    assert repetitions(folder) == {"own": {"seed": 1, "steps": 3}}
+    assert states(folder) == {"own": "not proven"}
+    pool, said = _Here(study, folder.path, device="cpu", checkpoint_seconds=0), list[str]()
+    retrain(pool, study, folder, said.append)
+    assert said.pop() == "training again 3 steps of own/seed-1"
+    assert states(folder) == {"own": "held"}
+    retrain(pool, study, folder, said.append)
+    assert said == []  # once is enough
+
+    # Of a trial that was trained anew nothing is known.
+    (folder.trial("own", 1).path / "manifest.json").unlink()
+    train(study, ("own", 1))
+    assert states(folder) == {"own": "held"}  # to the same bytes
+    (study.folder / "scale").write_text("1.25")
+    (folder.trial("own", 1).path / "manifest.json").unlink()
+    train(study, ("own", 1))
+    assert states(folder) == {"own": "not proven"}
+
+    (study.folder / "scale").write_text("1.5")
+    retrain(pool, study, folder, said.append)
+    analysis = paribus.analyse(load_results(folder.path))
+    assert analysis.contrasts[0].why_not == "controls broken: repeatable"
+    (verdict,) = paribus.decide(analysis)
+    assert verdict.outcome == "INVALID"
+    assert "step 1 of 3 trained again" in verdict.sentence
+    assert "own/seed-1" in verdict.sentence
+
+    repeated = folder.path / "repeated.json"
+    repeated.write_bytes(repeated.read_bytes().replace(b"own", b"now"))
+    with pytest.raises(paribus.errors.ParibusError, match=r"repeated\.json is missing or was chan"):
+        _ = load_results(folder.path).controls
+    assert any("repeated.json is missing or was" in line for line in verify(folder.path).findings)
+
+
+def test_it_is_a_process_of_its_own(study_with: Callable[[str], Study]) -> None:
+    study = study_with("OfItsProcess")
+    folder = train(study, ("own", 1))
+    with Pool(study, folder.path, device="cpu", checkpoint_seconds=0) as pool:
+        first = pool.start()
+        retrain(pool, study, folder, lambda doing: None)
+        assert pool.workers == [first]
+        assert folder.read_repeated(study.arms)["own"]["differs_at"] == 1
+
+
+def test_honest_arms_are_held_and_others_not_trained_again(odd_arms: Results) -> None:
+    custom = {"quiet", "masked", "no-attention"}
+    repeated = read_json(odd_arms.path / "repeated.json")
+    assert repeated.keys() == custom
+    assert all(one["differs_at"] is None for one in repeated.values())
+    assert states(ResultsFolder(odd_arms.path)) == dict.fromkeys(custom, "held")
+
+
+def test_how_many_steps(small_study: Maker) -> None:
+    own = {"model.modules.mlp": "own.py:A"}
+    loss = {"training.loss.name": "own.py:loss"}
+    arms = {"baseline": {}, "own": {"set": own}, "loss": {"set": loss}}
+    for iterations, steps in {8: 3, 200: 6, 100_000: 100}.items():
+        study = small_study({"training.iterations": iterations}, arms=arms)
+        (study.folder / "own.py").write_text("A = loss = 1\n")
+        folder = ResultsFolder(study.folder / f"r{iterations}")
+        settle(folder, study, registration(study, {}, "cpu"))
+        assert repetitions(folder) == {key: {"seed": 1, "steps": steps} for key in ("own", "loss")}
+    assert code_of(study.setting("loss")) == "own.py:loss"
