@@ -24,7 +24,7 @@ from paribus.results import (
 )
 from paribus.results.files import write_table
 from paribus.streams import stream
-from paribus.study import Study, load_study, parse_study
+from paribus.study import Study, load_study, measuring_record, parse_study
 from paribus.study.study import override
 
 # As workers have it: small products are slower on several threads. Read when torch is imported,
@@ -221,6 +221,7 @@ def write_results(
                 "tokens": setting.tokens,
                 "iterations": steps,
                 "own_modules": {},
+                **measuring_record(study),
                 "diverged_at": steps // 2 if (arm, seed) in diverged else None,
             },
         )

@@ -171,5 +171,5 @@ def test_a_changed_own_probe_is_another_registration(measured: Results, tmp_path
     ideas = tmp_path / "ideas.py"
     ideas.write_text(ideas.read_text().replace("< 0", "< 1"))
     study = parse_study(measured.study.model_dump(mode="json"), folder=tmp_path)
-    with pytest.raises(paribus.ParibusError, match=r"was registered otherwise .*own_probes"):
+    with pytest.raises(paribus.ParibusError, match=r"ideas.py was edited \(used by probes.own\)"):
         paribus.run(study, tmp_path / measured.path.name, workers=1)

@@ -2,6 +2,7 @@
 
 from paribus.evaluation.heldout import Evaluation, Measurement, evaluate_heldout
 from paribus.evaluation.measures import Measure, all_measures, measure
+from paribus.evaluation.own import own_measures, require_equal
 from paribus.evaluation.parts import Row
 from paribus.evaluation.predictions import TEMPERATURES, Predictions, predict
 
@@ -15,5 +16,7 @@ __all__ = [
     "all_measures",
     "evaluate_heldout",
     "measure",
+    "own_measures",
     "predict",
+    "require_equal",
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
 
 from paribus.data import Tokens
-from paribus.evaluation.measures import all_measures
+from paribus.evaluation.measures import Measure, all_measures
 from paribus.evaluation.predictions import Predictions, predict
 
 
@@ -73,8 +74,9 @@ def evaluate_heldout(
     *,
     token_classes: np.ndarray,
     characters: np.ndarray,
+    own: Sequence[Measure] = (),
 ) -> Evaluation:
-    """Measure `model` on `tokens` [N + 1]: all that `paribus.evaluation.measures` holds.
+    """Measure `model` on `tokens` [N + 1]: all of `paribus.evaluation.measures`, and `own`.
 
     `token_classes` [V] are indices into `paribus.data.TOKEN_CLASSES`; `characters` [V] is how many
     characters each token stands for, none for the end of a document. See `predict` for what the
@@ -85,7 +87,7 @@ def evaluate_heldout(
     )
     rows = tuple(
         Measurement(measure.name, row.part, row.value, row.total, row.count, measure.unit)
-        for measure in all_measures()
+        for measure in (*all_measures(), *own)
         for row in measure.compute(predictions)
     )
     return Evaluation(rows, _by_window(predictions))

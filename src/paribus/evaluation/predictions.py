@@ -135,7 +135,7 @@ def predict(
     loss_nats, correct, confidence, brier = map(np.concatenate, columns)
     sums = zip(*(b.sums for b in scored if b.sums), strict=True)
     loss_sum, slope_sum, tallies = (np.sum(batches, axis=0) for batches in sums)
-    return Predictions(
+    predictions = Predictions(
         seq_len=seq_len,
         loss_nats=loss_nats,
         correct=correct,
@@ -145,6 +145,11 @@ def predict(
         characters=characters.astype(np.uint16)[tokens[1:]],
         sweep=TemperatureSweep(loss_sum, slope_sum, tallies),
     )
+    # Measures share them: none may write what the next one reads.
+    for column in (*vars(predictions).values(), *vars(predictions.sweep).values()):
+        if isinstance(column, np.ndarray):
+            column.setflags(write=False)
+    return predictions
 
 
 def windows_per_batch(seq_len: int, vocab_size: int) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
+from paribus.evaluation import own_measures, require_equal
 from paribus.execution.causality import (
     FEW_ROWS,
     opened,
@@ -18,7 +19,7 @@ from paribus.execution.causality import (
 )
 from paribus.execution.generators import seeded
 from paribus.execution.memory import require_room
-from paribus.execution.record import predict_on
+from paribus.execution.record import evaluate_on, predict_on
 from paribus.execution.trial import build_stack
 from paribus.model import (
     build_model,
@@ -83,6 +84,12 @@ def dry_run(
         # A full window and a shorter one, which the end of a text and short questions are.
         window = dataset.validation[: setting.data.seq_len + setting.data.seq_len // 2 + 1]
         predict_on(model, dataset, window, setting.data.seq_len)
+        if study.evaluation.own:
+            own = own_measures(study.evaluation.own, study.folder)
+            first, again = (
+                evaluate_on(model, dataset, window, setting.data.seq_len, own) for _ in range(2)
+            )
+            require_equal(own, first, again)
         require_unchanged(before, f"a step of arm '{arm}'")
         return undeclared_projections(model, setting)
     except ParibusError:

@@ -14,14 +14,21 @@ import pyarrow as pa
 import torch
 
 from paribus.data import TOKEN_CLASSES, Dataset, Tokens, consumption
-from paribus.evaluation import Evaluation, Predictions, evaluate_heldout, predict
+from paribus.evaluation import (
+    Evaluation,
+    Measure,
+    Predictions,
+    evaluate_heldout,
+    own_measures,
+    predict,
+)
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
 from paribus.execution.causality import require_causal_reading
 from paribus.execution.environment import environment
 from paribus.model import build_model, describe_parts, load_parameters
 from paribus.results import TrialFolder
 from paribus.results.files import write_table
-from paribus.study import Setting, Study, own_digests, probe_digests
+from paribus.study import Setting, Study, measuring_record, own_digests
 from paribus.tasks import read_suite
 from paribus.training import ReplicaState, Trainer
 
@@ -48,7 +55,8 @@ def record(
     model = build_model(setting, dataset.vocab_size, study.folder).to(stack.device)
     load_parameters(model, weights)
     reading = require_causal_reading(f"trial {folder.label}", model, setting, dataset)
-    evaluation = evaluate_on(model, dataset, dataset.validation, setting.data.seq_len)
+    own = own_measures(study.evaluation.own, study.folder, strict=False)
+    evaluation = evaluate_on(model, dataset, dataset.validation, setting.data.seq_len, own)
     evaluation_seconds = time.monotonic() - began
     began = time.monotonic()
     outcome = run_tasks(study, model, dataset, setting, suite) if suite else None
@@ -66,7 +74,7 @@ def record(
         "setting": setting.model_dump(mode="json"),
         "parts": describe_parts(setting.model),
         "own_modules": own_digests(setting, study.folder),
-        "own_probes": probe_digests(study.probes.own, study.folder),
+        **measuring_record(study),
         "probes": {probe.name: {"every": probe.every} for probe in stack.probes},
         "data": dataset.record,
         "parameters": sum(value.size for value in weights.values()),
@@ -101,10 +109,14 @@ def predict_on(
 
 
 def evaluate_on(
-    model: torch.nn.Module, dataset: Dataset, tokens: Tokens, seq_len: int
+    model: torch.nn.Module,
+    dataset: Dataset,
+    tokens: Tokens,
+    seq_len: int,
+    own: Sequence[Measure] = (),
 ) -> Evaluation:
-    """Every held-out measure of `model` on `tokens` [n]."""
-    return evaluate_heldout(model, tokens, seq_len, **_known(dataset))
+    """Every held-out measure of `model` on `tokens` [n], the user's `own` too."""
+    return evaluate_heldout(model, tokens, seq_len, own=own, **_known(dataset))
 
 
 def _known(dataset: Dataset) -> dict[str, np.ndarray]:

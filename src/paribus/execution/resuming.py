@@ -10,7 +10,7 @@ from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.results.checkpoints import Checkpoint, StackCheckpoints
 from paribus.results.code import package_digest
-from paribus.study import Study, probe_digests, source_digests
+from paribus.study import Study, measuring_record, source_digests
 from paribus.study.canonical import digest
 from paribus.study.study import substance
 from paribus.training import ReplicaState, Trainer
@@ -29,7 +29,7 @@ def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer
         "study": digest({key: value for key, value in dump.items() if key != "seeds"}),
         "data": dataset.digests,
         "own modules": {arm: source_digests(of, study.folder) for arm, of in modules.items()},
-        "own probes": probe_digests(study.probes.own, study.folder),
+        "own probes": measuring_record(study)["own_probes"],
         "code": package_digest(),
         "version": {name: version(name) for name in PACKAGES},
         "device": stack.device.type,

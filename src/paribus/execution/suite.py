@@ -11,7 +11,7 @@ from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.study import Study
-from paribus.tasks import WrittenSuite, build_suite, read_suite, write_suite
+from paribus.tasks import WrittenSuite, build_suite, own_tasks, read_suite, write_suite
 
 FOLDER = "tasks"
 DRAFT = ".tasks"
@@ -56,7 +56,8 @@ def make_suite(study: Study, dataset: Dataset, at: Path) -> WrittenSuite:
     asked.
     """
     window, asked = _window(study), study.tasks.items
-    return write_suite(at, build_suite(dataset, study.tasks.seed, window, least=asked))
+    own = own_tasks(study.tasks.own, study.folder)
+    return write_suite(at, build_suite(dataset, study.tasks.seed, window, least=asked, own=own))
 
 
 def _window(study: Study) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
+from paribus.evaluation import own_measures
 from paribus.execution.bench import WARM_UP_STEPS
 from paribus.execution.ceiling import product_speed
 from paribus.execution.environment import environment
@@ -173,6 +174,7 @@ def _evaluation(study: Study, setting: Setting, dataset: Dataset, device: torch.
     model = build_model(setting, dataset.vocab_size, study.folder).to(device)
     some = dataset.validation[: setting.tokens_per_step + 1]
     # The first time imports what measures need, which is not the text's length times as much.
-    evaluate_on(model, dataset, some[: setting.data.seq_len + 1], setting.data.seq_len)
-    _, seconds = timed(lambda: evaluate_on(model, dataset, some, setting.data.seq_len), device)
+    own, seq_len = own_measures(study.evaluation.own, study.folder), setting.data.seq_len
+    evaluate_on(model, dataset, some[: seq_len + 1], seq_len, own)
+    _, seconds = timed(lambda: evaluate_on(model, dataset, some, seq_len, own), device)
     return seconds * len(dataset.validation) / len(some)

@@ -73,6 +73,8 @@ FILES: dict[str, dict[str, Check]] = {
         "number": whole,
         "own_modules": _table_of(table),
         "own_probes": table,
+        "own_measures": table,
+        "own_tasks": table,
         "data": _table_of(table),
         "sources": _table_of(text),
         "repeated": _table_of(_holding(seed=whole, steps=whole)),

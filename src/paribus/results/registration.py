@@ -19,7 +19,7 @@ from paribus.results.code import package_digest
 from paribus.results.files import read_json, write_json
 from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
-from paribus.study import Study, changed_sources, own_digests, own_parts, probe_digests
+from paribus.study import Study, changed_sources, measuring_record, own_digests, own_parts
 from paribus.study.canonical import changes
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
@@ -27,6 +27,12 @@ FILE = "registration.json"
 # Steps of a trial that are trained again where its arm has custom code: a share of its iterations,
 # and within these bounds.
 REPEATED_SHARE, LEAST_REPEATED, MOST_REPEATED = 0.03, 3, 100
+# Own code that measures, as records call it and as the study does.
+MEASURING = {
+    "own_probes": "probes.own",
+    "own_measures": "evaluation.own",
+    "own_tasks": "tasks.own",
+}
 
 
 def registration(
@@ -65,7 +71,7 @@ def registration(
         "precision": {arm: study.setting(arm).training.precision for arm in study.arms},
         "data": data,
         "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
-        "own_probes": probe_digests(study.probes.own, study.folder),
+        **measuring_record(study),
         "packages": {name: version(name) for name in PACKAGES},
         "code": package_digest(),
         "device": device,
@@ -151,13 +157,14 @@ def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
     for arm, sources in now["own_modules"].items():
         for file in changed_sources(there["own_modules"].get(arm, {}), sources):
             users.setdefault(file, []).append(f"arm '{arm}'")
-    for file in changed_sources(there["own_probes"], now["own_probes"]):
-        users.setdefault(file, []).append("probes.own")
+    for name, key in MEASURING.items():
+        for file in changed_sources(there.get(name, {}), now[name]):
+            users.setdefault(file, []).append(key)
     told += [f"{file} was edited (used by {', '.join(by)})" for file, by in users.items()]
     if there["code"] != now["code"]:
         told.append("the installed source of paribus is another")
     # Seeds decide the digest too.
-    apart = {"seeds", "study_digest", "own_modules", "own_probes", "code"}
+    apart = {"seeds", "study_digest", "own_modules", *MEASURING, "code"}
     rest = changes(*({k: v for k, v in one.items() if k not in apart} for one in (there, now)))
     return told + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
 
@@ -187,6 +194,9 @@ def why_unregistered(
         ):
             if registered[name].get(arm) != theirs:
                 return f"trial {arm}/seed-{seed} has another {words} than was registered"
+        for name, key in MEASURING.items():
+            if changed_sources(registered[name], trial.get(name, {})):
+                return f"trial {arm}/seed-{seed} has another source of {key} than was registered"
     return ""
 
 

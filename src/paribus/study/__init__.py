@@ -9,7 +9,6 @@ from paribus.study.own import (
     changed_sources,
     own_digests,
     own_parts,
-    probe_digests,
     source_digests,
 )
 from paribus.study.precision import is_open, with_precision
@@ -20,6 +19,7 @@ from paribus.study.study import (
     Claims,
     Decision,
     Endpoint,
+    Evaluation,
     Inference,
     Probes,
     Stability,
@@ -27,7 +27,7 @@ from paribus.study.study import (
     Sweep,
     Tasks,
 )
-from paribus.study.trust import custom_code, require_trust
+from paribus.study.trust import custom_code, measuring_parts, measuring_record, require_trust
 from paribus.study.tuning import at_rates
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Decision",
     "Embedding",
     "Endpoint",
+    "Evaluation",
     "Inference",
     "Init",
     "Metric",
@@ -59,12 +60,13 @@ __all__ = [
     "explain",
     "is_open",
     "load_study",
+    "measuring_parts",
+    "measuring_record",
     "null_study",
     "own_digests",
     "own_parts",
     "parse_override",
     "parse_study",
-    "probe_digests",
     "require_trust",
     "shipped_studies",
     "source_digests",

@@ -1,4 +1,4 @@
-"""The source of the user's own modules and probes, as digests: records depend on it."""
+"""The source of the user's own parts, as digests: records depend on it."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
     return source_digests(setting.model.modules, folder) | _digests(named, "{}", folder)
 
 
-def probe_digests(own: Iterable[str], folder: Path) -> dict[str, Sources]:
-    """The same of the user's own probes, by import path."""
-    return _digests({path: path for path in own}, "probes.own", folder)
+def measuring_digests(own: Iterable[str], key: str, folder: Path) -> dict[str, Sources]:
+    """The same of the user's own probes, measures or tasks, by import path; `key` names them."""
+    return _digests({path: path for path in own}, key, folder)
 
 
 def _digests(named: Mapping[str, str], where: str, folder: Path) -> dict[str, Sources]:

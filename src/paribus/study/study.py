@@ -135,11 +135,20 @@ class Probes(Spec):
     is not named keeps the cadence that it declares."""
 
 
+class Evaluation(Spec):
+    """What is measured on held-out text when a trial is trained, the same in every arm."""
+
+    own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
+    """The user's own measures, by import path: `package.module:name` or `file.py:name`."""
+
+
 class Tasks(Spec):
     """Zero- and few-shot tasks made from the validation text, run through lm_eval in every trial.
 
     `paribus evaluate` runs more of them on finished trials."""
 
+    own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
+    """The user's own tasks, by import path: `package.module:name` or `file.py:name`."""
     names: Annotated[tuple[str, ...], Field(strict=False)] | None = None
     """Left out: every task that the text and the window allow. An empty list: none."""
     shots: Annotated[
@@ -205,6 +214,7 @@ class Study(Setting):
     stability: Stability = Stability()
     decision: Decision = Decision()
     probes: Probes = Probes()
+    evaluation: Evaluation = Evaluation()
     tasks: Tasks = Tasks()
     sweeps: Annotated[dict[Name, Sweep], Field(max_length=MOST_ARMS)] = Field(default_factory=dict)
     claims: Claims | None = None

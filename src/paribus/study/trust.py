@@ -13,7 +13,7 @@ from pathlib import Path
 from paribus.errors import ParibusError
 from paribus.foreign import CODE_BYTES, read_bytes
 from paribus.study.kept import require_kept
-from paribus.study.own import training_parts
+from paribus.study.own import Sources, measuring_digests, training_parts
 from paribus.study.study import Study
 
 SHOWN = 4  # of the files and modules, in an error
@@ -21,12 +21,26 @@ SHOWN = 4  # of the files and modules, in an error
 
 def custom_code(study: Study) -> tuple[str, ...]:
     """Every import path of the user's own parts that `study` names: corpora, modules, optimizers,
-    losses and probes."""
+    losses, probes, measures and tasks."""
     settings = [study.setting(arm) for arm in study.arms]
     corpora = [setting.data.corpus for setting in settings if ":" in setting.data.corpus]
     modules = [path for s in settings for path in s.model.modules.model_dump().values() if path]
     trained = [path for s in settings for path in training_parts(s.training).values()]
-    return tuple(dict.fromkeys([*corpora, *modules, *trained, *study.probes.own]))
+    return tuple(dict.fromkeys([*corpora, *modules, *trained, *measuring_parts(study)]))
+
+
+def measuring_parts(study: Study) -> tuple[str, ...]:
+    """Those of them that measure, the same in every arm: probes, measures and tasks."""
+    return (*study.probes.own, *study.evaluation.own, *study.tasks.own)
+
+
+def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
+    """What records hold of the source of these, by import path."""
+    return {
+        "own_probes": measuring_digests(study.probes.own, "probes.own", study.folder),
+        "own_measures": measuring_digests(study.evaluation.own, "evaluation.own", study.folder),
+        "own_tasks": measuring_digests(study.tasks.own, "tasks.own", study.folder),
+    }
 
 
 def require_trust(study: Study) -> None:

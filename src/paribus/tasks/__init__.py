@@ -1,11 +1,13 @@
 """Tasks made from held-out text, for measuring a model by the choices it makes.
 
-Every task is one file in `generators/`; `build_suite` draws their items from the validation split
-and `write_suite` writes them down so that anybody's `lm_eval` runs them unchanged.
+Every task is one file in `generators/`, or the user's own (`tasks.own`); `build_suite` draws their
+items from the validation split and `write_suite` writes them down so that anybody's `lm_eval` runs
+them unchanged.
 """
 
 from paribus.tasks.generators import all_tasks, find_tasks
 from paribus.tasks.held_out import HeldOut
+from paribus.tasks.own import own_tasks
 from paribus.tasks.suite import N_ITEMS, SHOTS, Suite, TaskItems, build_suite
 from paribus.tasks.task import Item, Question, Task, task
 from paribus.tasks.written import (
@@ -33,6 +35,7 @@ __all__ = [
     "build_suite",
     "copy_task",
     "find_tasks",
+    "own_tasks",
     "read_suite",
     "task",
     "write_suite",

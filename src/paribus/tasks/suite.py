@@ -68,13 +68,15 @@ def build_suite(
     names: Sequence[str] | None = None,
     n_items: int = N_ITEMS,
     least: int | None = None,
+    own: Sequence[Task] = (),
 ) -> Suite:
     """The suite of `dataset`'s validation split, for models that see `window` tokens.
 
     A task has `n_items` items, or as many as the text has where these are at least `least`; by
     default all must be there. `names` None is every task that the text and the window allow; what
-    they do not allow is in `left_out`. Raises ParibusError for an unknown task, and for a named one
-    that is left out.
+    they do not allow is in `left_out`. `own` are the user's tasks, beside those that ship. Raises
+    ParibusError for an unknown task, and for a named or own one that is left
+    out.
     """
     held_out = HeldOut.of(dataset)
     least = n_items if least is None else least
@@ -82,7 +84,7 @@ def build_suite(
     delimiter = lines if any(lines in text for text in held_out.documents) else words
     tasks: dict[str, TaskItems] = {}
     left_out: dict[str, str] = {}
-    for task in find_tasks(names):
+    for task in find_tasks(names, own):
         length = min(task.length, window)
         if length < LEAST_LENGTH:
             left_out[task.name] = f"the window of {window} tokens is shorter than {LEAST_LENGTH}"
@@ -101,7 +103,7 @@ def build_suite(
             tasks[task.name] = TaskItems(task, items, examples, shots)
         else:
             left_out[task.name] = f"its items do not fit into {window} tokens"
-    for name in names or ():
+    for name in (*(names or ()), *(task.name for task in own)):
         if name in left_out:
             raise ParibusError(
                 f"task '{name}' cannot be made: {left_out[name]}; leave it out of the tasks, or "

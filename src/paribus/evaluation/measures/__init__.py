@@ -1,4 +1,4 @@
-"""Held-out measures, one idea a file behind one decorator.
+"""Held-out measures, one idea a file behind one decorator; or the user's own, by import path.
 
 A measure is a pure function from `Predictions` to rows. It declares the unit of its values, the
 families of parts that its rows are named by, and where its definition is from. A file put into this
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from paribus.declared import declared
-from paribus.evaluation.parts import Parts, Row
+from paribus.evaluation.parts import Parts, Row, whole
 from paribus.evaluation.predictions import Predictions
 
 
@@ -40,7 +40,7 @@ class Measure:
 
 
 def measure(
-    name: str, *, unit: str, source: str, parts: tuple[Parts, ...]
+    name: str, *, unit: str, source: str = "", parts: tuple[Parts, ...] = (whole,)
 ) -> Callable[[Callable[[Predictions], list[Row]]], Measure]:
     """Make the decorated function the measure `name`."""
     return lambda compute: Measure(name, unit, source, parts, compute)

@@ -16,9 +16,12 @@ def all_tasks() -> dict[str, Task]:
     return dict(sorted(declared(__name__, Task).items()))
 
 
-def find_tasks(names: Sequence[str] | None = None) -> list[Task]:
-    """The tasks of these names (None: all), sorted. Raises ParibusError for an unknown one."""
-    known = all_tasks()
+def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> list[Task]:
+    """The tasks of these names (None: all), `own` ones too, sorted.
+
+    Raises ParibusError for an unknown one.
+    """
+    known = dict(sorted((all_tasks() | {one.name: one for one in own}).items()))
     for name in names or ():
         if name not in known:
             raise ParibusError(f"task '{name}' is unknown: {nearest(name, known)}")

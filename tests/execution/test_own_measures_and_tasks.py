@@ -1,0 +1,186 @@
+"""The user's own measures and tasks in a whole run: recorded, kept, and refused where they fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+import torch
+
+import paribus
+from paribus.data import load_dataset
+from paribus.execution.dry_run import dry_run
+from paribus.results import Results, ResultsFolder, read_registration, settle
+from paribus.results.registration import registration
+from paribus.study import Study
+from paribus.study.trust import custom_code
+from paribus.tasks import build_suite, own_tasks
+
+from ..conftest import studies_in
+
+IDEAS = """
+import itertools
+import numpy as np
+from paribus.evaluation import Row, measure
+from paribus.tasks import Question, task
+
+@measure("surprise", unit="nats/token")
+def surprise(predictions):
+    return float(np.quantile(predictions.loss_nats, 0.9))
+
+def halves(seq_len):
+    return "first", "second"
+
+@measure("by_half", unit="share", parts=(halves,))
+def by_half(predictions):
+    half = predictions.position >= predictions.seq_len // 2
+    return [
+        Row.ratio(name, predictions.correct[half == late].sum(), (half == late).sum())
+        for name, late in (("first", False), ("second", True))
+    ]
+
+@measure("raises", unit="1")
+def raises(predictions):
+    raise KeyError("no such thing")
+
+@measure("meddles", unit="1")
+def meddles(predictions):
+    predictions.loss_nats[:] = 0
+    return 1.0
+
+@measure("strays", unit="1")
+def strays(predictions):
+    return [Row("elsewhere", 1.0)]
+
+@measure("words", unit="1")
+def words(predictions):
+    return "one"
+
+@measure("undefined", unit="1")
+def undefined(predictions):
+    return float("nan")
+
+calls = itertools.count()
+
+@measure("forgets", unit="1")
+def forgets(predictions):
+    return float(next(calls))
+
+@measure("brier_score", unit="1")
+def twice(predictions):
+    return 1.0
+
+def plain(predictions):
+    return 1.0
+
+@task("last_letter", n_choices=2, description="a word, or the word with another last letter")
+def last_letter(held_out, rng, length):
+    for site in held_out.sites(rng, length - 8, 8):
+        yield Question(site.context, site.span, (site.span[:-1] + "z",))
+
+@task("uneven", n_choices=2, description="choices of two lengths")
+def uneven(held_out, rng, length):
+    yield Question("context", "right", ("wrong one",))
+
+@task("typo", n_choices=2, description="a name that is taken")
+def typo(held_out, rng, length):
+    return iter(())
+
+@task("a/b", n_choices=2, description="a name that is no file's")
+def path(held_out, rng, length):
+    return iter(())
+"""
+
+
+def study_in(folder: Path, *measures: str, **tables: object) -> Study:
+    (folder / "ideas.py").write_text(IDEAS)
+    own = {"own": [f"ideas.py:{name}" for name in measures]}
+    return studies_in(folder)(evaluation=own, **tables)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A run with two own measures and an own task; `ideas.py` lies beside it."""
+    folder = tmp_path_factory.mktemp("measured")
+    study = study_in(
+        folder,
+        *("surprise", "by_half"),
+        data={"corpus": "text", "path": "text.txt", "seq_len": 32},
+        tasks={"own": ["ideas.py:last_letter"], "items": 8},
+        arms={"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
+    )
+    return paribus.run(study, folder / "r", workers=1)
+
+
+def test_own_measures_and_tasks_are_recorded_with_their_source(measured: Results) -> None:
+    table = measured.evaluation
+    for name, parts in (("surprise", {"all"}), ("by_half", {"first", "second"})):
+        own = table.filter(pc.equal(table["measure"], name))
+        assert set(own["part"].to_pylist()) == parts
+        assert len(own) == len(measured.study.trials) * len(parts)
+    first = measured.finished[0]
+    assert first.read_json("evaluation.json")["surprise"] > 0
+    assert "last_letter" in measured.tasks["task"].to_pylist()
+
+    trial = measured.trials[first.arm, first.seed]
+    assert trial["own_measures"].keys() == {"ideas.py:surprise", "ideas.py:by_half"}
+    assert list(trial["own_tasks"]) == ["ideas.py:last_letter"]
+    registered = read_registration(ResultsFolder(measured.path))
+    assert registered is not None
+    assert registered["own_measures"] == trial["own_measures"]
+    assert (measured.path / "sources" / "ideas.py").is_file()
+    assert custom_code(measured.study) == (
+        *("ideas.py:surprise", "ideas.py:by_half", "ideas.py:last_letter"),
+    )
+
+
+def test_an_edited_measure_is_refused_by_its_name(measured: Results) -> None:
+    ideas = measured.study.folder / "ideas.py"
+    there = read_registration(ResultsFolder(measured.path))
+    assert there is not None
+    try:
+        ideas.write_text(IDEAS.replace("0.9", "0.8"))
+        wanted = registration(measured.study, there["data"], there["device"], there["tasks"])
+        with pytest.raises(paribus.ParibusError, match=r"ideas.py was edited .*evaluation.own"):
+            settle(ResultsFolder(measured.path), measured.study, wanted)
+    finally:
+        ideas.write_text(IDEAS)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("raises", "measure 'raises' failed: KeyError: 'no such thing'"),
+        ("meddles", "measure 'meddles' failed: ValueError: .*read-only"),
+        ("strays", "measure 'strays' failed: .*a part 'elsewhere' that it does not declare"),
+        ("words", "measure 'words' failed: .*a number, or a list of paribus.evaluation.Row"),
+        ("undefined", "measure 'undefined' failed: .*it gave NaN"),
+        ("forgets", "measure 'forgets' gives other numbers when it is called again"),
+        ("twice", "a measure cannot be named 'brier_score': it is there already"),
+        ("plain", r"evaluation.own = 'ideas.py:plain': no measure of that name"),
+        ("suprise", "no measure of that name: did you mean 'surprise'"),
+    ],
+)
+def test_a_bad_measure_fails_in_the_dry_run(name: str, words: str, tmp_path: Path) -> None:
+    study = study_in(tmp_path, name)
+    dataset = load_dataset(study.data, study.folder)
+    with pytest.raises(paribus.ParibusError, match=words) as caught:
+        dry_run(study, "baseline", dataset, torch.device("cpu"), 1)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("uneven", r"tasks.own = 'ideas.py:uneven' fails: .*\[5, 9\] characters: one length"),
+        ("typo", "a task named 'typo' is there already"),
+        ("path", "a task cannot be named 'a/b'"),
+        ("last_leter", "no task of that name: did you mean 'last_letter'"),
+    ],
+)
+def test_a_bad_task_is_refused(name: str, words: str, tmp_path: Path) -> None:
+    study = study_in(tmp_path)
+    dataset = load_dataset(study.data, study.folder)
+    with pytest.raises(paribus.ParibusError, match=words):
+        build_suite(dataset, 0, 32, least=8, own=own_tasks([f"ideas.py:{name}"], study.folder))
