@@ -93,7 +93,10 @@ def _require_equal(study: Study, arm: str) -> None:
     setting = study.setting(arm)
     model = build_model(setting, 65, device="meta")
     matrices = sum(p.numel() for p in model.parameters() if p.ndim >= 2)
-    assert matrix_parameters(setting, 65) == matrices
+    # The width of a matched gated MLP is rounded: each of its columns is three vectors long.
+    gated = setting.model.mlp.kind == "swiglu" and setting.model.mlp.match_parameters
+    rounded = 1.5 * setting.model.d_model * setting.model.n_layer if gated else 0
+    assert abs(matrix_parameters(setting, 65) - matrices) <= rounded
     assert sum(p.numel() for p in model.parameters()) < 1.01 * matrices
 
 

@@ -44,7 +44,8 @@ def matrix_parameters(setting: Setting, vocab_size: int) -> int:
     """Parameters in the matrices of a model of our own parts, a tied head counted once.
 
     In a block 2 D^2 (1 + G / H) for attention with G of H heads for keys and values, and
-    2 ratio D^2 for an MLP, or 3 where a gated one is not matched; V D for tokens and for a head of
+    2 ratio D^2 for an MLP, or 3 where a gated one is not matched (one that is has a whole width,
+    which is at most half a column from that); V D for tokens and for a head of
     its own, seq_len D for learned positions. Biases and gains come on top, and are less than a per
     cent of any model worth training.
     """
