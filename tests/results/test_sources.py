@@ -39,6 +39,15 @@ def test_what_a_study_names_is_kept(settled: ResultsFolder) -> None:
         assert (kept / name).read_bytes() == (settled.path.parent / name).read_bytes()
 
 
+def test_own_optimizers_and_losses_are_kept_too(small_study: Maker, tmp_path: Path) -> None:
+    (tmp_path / "descent.py").write_text("A = 1\n")
+    (tmp_path / "loss.py").write_text("B = 1\n")
+    own = {"training.optimizer.name": "descent.py:A", "training.loss.name": "loss.py:B"}
+    study = small_study(arms={"baseline": {}, "own": {"set": own}})
+    settle(ResultsFolder(tmp_path / "r"), study, registration(study, {}, "cpu"))
+    assert {"descent.py", "loss.py"} <= {f.name for f in (tmp_path / "r" / "sources").iterdir()}
+
+
 def test_a_study_is_read_from_its_folder_alone(settled: ResultsFolder, tmp_path: Path) -> None:
     moved = settled.path.rename(tmp_path / "elsewhere")
     for name in ("ideas.py", "parts/helper.py", "text.txt"):

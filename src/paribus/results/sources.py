@@ -1,9 +1,9 @@
 """The files that a study names, kept in its results folder so that this is complete.
 
 `sources/` holds, under the same relative paths, every source that the study's custom modules,
-probes, measures, tasks and corpus use, its tokenizer, and its text where that is one small file.
-What a study names outside its own folder has no such path, and is not kept; nor are installed
-packages. The digests of the files are in the registration.
+optimizers, losses, probes, measures, tasks and corpus use, its tokenizer, and its text where that
+is one small file. What a study names outside its own folder has no such path, and is not kept; nor
+are installed packages. The digests of the files are in the registration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.foreign import TOKENIZER_BYTES, read_bytes
-from paribus.study import Study, changed_sources, measuring_parts, source_digests
+from paribus.study import Study, changed_sources, measuring_parts, own_parts, source_digests
 from paribus.study.closure import closure
 from paribus.study.own import SOURCES
 
@@ -54,13 +54,9 @@ def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str
 
 def _named(study: Study) -> Iterable[Path]:
     """Every file that the study names or uses, resolved."""
-    paths = [
-        path
-        for arm in study.arms
-        for path in study.setting(arm).model.modules.model_dump().values()
-    ]
+    paths = [path for arm in study.arms for path in own_parts(study.setting(arm))]
     for path in dict.fromkeys([*paths, *measuring_parts(study), study.data.corpus]):
-        if path and ":" in path:
+        if ":" in path:
             yield from closure(path, study.folder, f"'{path}'")
     data = study.data
     if data.tokenizer != "character":
