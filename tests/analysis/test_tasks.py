@@ -75,6 +75,7 @@ def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(
             accuracies(results, c.arm, c.task),
             seed=0,
             family=4,
+            resolution=1 / (N_ITEMS * len(SHOTS)),
         )
         for c in found
     ]

@@ -125,3 +125,27 @@ def test_false_positives_for_new_items(trials: int) -> None:
     assert false_positives(trials, 0.1, 1.0, crossed=True) < 0.05 + margin
     # Seed effects dominate: the interval is about the t's.
     assert abs(false_positives(trials, 1.0, 0.1, crossed=True) - 0.05) < margin
+
+
+def test_a_small_spread_is_a_spread() -> None:
+    """A resolution is the least SD of a seed; it never stands in for a larger error."""
+    deltas = np.zeros((12, 20))
+    deltas[np.arange(8), np.arange(8)] = 1 / 16  # one more hit in 8 of 12 seeds
+    bare = crossed_bootstrap([deltas], seed=0)
+    resolved = crossed_bootstrap([deltas], seed=0, resolution=1 / 320)
+    assert resolved.standard_error == bare.standard_error > 1 / 320 / np.sqrt(12)
+    assert not resolved.constant
+    assert resolved.item_error == bare.item_error
+    coarse = crossed_bootstrap([deltas], seed=0, resolution=1.0)
+    assert coarse.standard_error == 1 / np.sqrt(12)
+    assert not coarse.constant
+    # Equal at every seed and item, up to the rounding of twelfths.
+    twelfths = [np.full((5, 6), 7 / 12) - np.full((5, 6), 6 / 12), np.full((5, 6), 1 / 12)]
+    equal = crossed_bootstrap([np.concatenate(twelfths, axis=1)], seed=0, resolution=0.01)
+    assert equal.constant
+    assert equal.standard_error == 0.01 / np.sqrt(5)
+
+
+def test_a_power_that_no_number_of_seeds_has() -> None:
+    result = crossed_bootstrap([np.random.default_rng(0).normal(size=(5, 20))], seed=0)
+    assert result.pairs_needed(0.1, power=0.9, alpha=0.96) is None

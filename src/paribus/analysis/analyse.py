@@ -113,10 +113,12 @@ def _contrast(
         counted=table.is_measured(metric),
     )
     if not why_not:
+        items, items_why_not = _items(table, contrast, endpoint)
         contrast = replace(
             contrast,
             paired=_infer(table, endpoint, theirs, ours),
-            items=_items(table, contrast, endpoint),
+            items=items,
+            items_why_not=items_why_not,
         )
     capped_ours, capped_theirs = table.capped(arm, metric), table.capped(reference, metric)
     if not broken and len(capped_ours.keys() & capped_theirs.keys()) > max(len(seeds), 1):
@@ -131,15 +133,17 @@ def _family_size(table: Table, endpoint: Endpoint) -> int:
     return contrasts if endpoint.primary else contrasts * len(others)
 
 
-def _items(table: Table, contrast: Contrast, endpoint: Endpoint) -> MacroContrast | None:
+def _items(
+    table: Table, contrast: Contrast, endpoint: Endpoint
+) -> tuple[MacroContrast | None, str]:
     """Accuracy paired by seed and by item, where claims are about new items: it then decides.
 
-    Items are questions of tasks, or windows of the validation split. The last window may be
-    shorter; it is left out here, so that every item weighs the same.
+    Items are questions of tasks, or windows of the validation split. Where the arms do not share
+    them, the second entry says why there is no such pairing.
     """
     study = table.results.study
     if study.inference.target == "this item set":
-        return None
+        return None, ""
     if contrast.metric == "macro_accuracy":
         baseline, treatment = (
             question_scores(table, arm, contrast.seeds)
@@ -149,11 +153,13 @@ def _items(table: Table, contrast: Contrast, endpoint: Endpoint) -> MacroContras
         baseline, treatment = (
             [_window_accuracy(table, arm, contrast)] for arm in (contrast.reference, contrast.arm)
         )
+        if not _same_windows(table, contrast):
+            return None, "the arms read the validation text in windows of other lengths"
     else:
-        return None
+        return None, ""
     if [task.shape for task in baseline] != [task.shape for task in treatment]:
-        return None  # the arm reads in windows of its own length
-    return infer_items(
+        return None, "the arms were not asked the same questions"
+    items = infer_items(
         study,
         baseline,
         treatment,
@@ -161,14 +167,27 @@ def _items(table: Table, contrast: Contrast, endpoint: Endpoint) -> MacroContras
         family=_family_size(table, endpoint),
         resolution=_resolution(table, contrast.metric),
     )
+    return items, ""
 
 
 def _window_accuracy(table: Table, arm: str, contrast: Contrast) -> np.ndarray:
-    """Share of hits of every full window, (S, I)."""
+    """Hits of every window per token of a mean window, (S, I).
+
+    So a window weighs by its tokens, and the mean over windows is the accuracy over all tokens also
+    where the last window is shorter.
+    """
     windows = [table.windows(arm, seed) for seed in contrast.seeds]
-    sizes = [w["predicted"].to_numpy() for w in windows]
     hits = [w[ITEM_METRICS[contrast.metric]].to_numpy() for w in windows]
-    return np.stack([(h / n)[n == n.max()] for h, n in zip(hits, sizes, strict=True)])
+    sizes = [w["predicted"].to_numpy() for w in windows]
+    return np.stack([h / n.mean() for h, n in zip(hits, sizes, strict=True)])
+
+
+def _same_windows(table: Table, contrast: Contrast) -> bool:
+    sizes = [
+        table.windows(arm, contrast.seeds[0])["predicted"].to_numpy()
+        for arm in (contrast.reference, contrast.arm)
+    ]
+    return np.array_equal(*sizes)
 
 
 def _resolution(table: Table, metric: str) -> float | None:

@@ -98,6 +98,8 @@ class Contrast:
         equivalence_holm_p: of two one-sided tests against the margin, adjusted over contrasts.
         checks: what other tests say.
         items: for accuracy-type metrics, paired by seed and by window or question.
+        items_why_not: why a claim about new items could not be judged by them; empty where it was,
+            and where none was registered.
         capped: the same with diverged trials given a uniform guess's score, where there are any.
     """
 
@@ -114,6 +116,7 @@ class Contrast:
     equivalence_holm_p: float | None = None
     checks: tuple[Check, ...] = ()
     items: MacroContrast | None = None
+    items_why_not: str = ""
     capped: PairedContrast | None = None
 
     @property
@@ -173,6 +176,7 @@ class Contrast:
             "checks": [asdict(check) for check in self.checks],
             "paired": self.paired.to_dict() if self.paired else None,
             "items": self.items.to_dict() if self.items else None,
+            "items_why_not": self.items_why_not,
             "capped": self.capped.to_dict() if self.capped else None,
         }
 

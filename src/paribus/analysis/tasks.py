@@ -53,7 +53,15 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
                         tuple(seeds),
                         float(np.mean(theirs)),
                         float(np.mean(ours)),
-                        infer(study, theirs, ours, family=family) if len(seeds) > 1 else None,
+                        infer(
+                            study,
+                            theirs,
+                            ours,
+                            family=family,
+                            resolution=1 / questions_asked(table, arm, seeds[0], task),
+                        )
+                        if len(seeds) > 1
+                        else None,
                     )
                 )
     if not found:
@@ -80,9 +88,10 @@ def question_scores(table: Table, arm: str, seeds: tuple[int, ...]) -> list[np.n
     return [np.stack([trial[task] for trial in trials]) for task in trials[0]] if trials else []
 
 
-def questions_asked(table: Table, arm: str, seed: int) -> int:
-    """Questions of all tasks and numbers of shots that a trial answered."""
-    return len(table.results.trial_items[arm, seed])
+def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) -> int:
+    """Questions that a trial answered at all numbers of shots, of one task or of all."""
+    items = table.results.trial_items[arm, seed]
+    return len(items) if task is None else items["task"].to_pylist().count(task)
 
 
 def _by_task(items: pa.Table) -> dict[str, np.ndarray]:

@@ -22,7 +22,9 @@ def task_contrasts(analysis: Analysis) -> Iterator[RenderableType]:
     if not analysis.tasks:
         return
     right = ("chance", "baseline", "arm", "delta", "p", "Holm p")
-    table = table_of("task", *right, title="tasks, accuracy in per cent", right=right)
+    table = table_of(
+        "task", *right, title="tasks, accuracy in per cent, on these questions", right=right
+    )
     for arm, reference in analysis.study.contrasts:
         rows = [c for c in analysis.tasks if (c.arm, c.reference) == (arm, reference)]
         if rows:

@@ -12,6 +12,7 @@ from paribus.decision.verdict import (
     disagreements,
     divergence_in_words,
     effect_in_words,
+    fixed_items,
 )
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "disagreements",
     "divergence_in_words",
     "effect_in_words",
+    "fixed_items",
     "gather",
     "out_of_reach",
 ]

@@ -12,6 +12,7 @@ from paribus.decision.evidence import Evidence, cost_of, gather
 from paribus.decision.needed import BY_EVENTS, pairs_needed
 from paribus.decision.rule import Outcome, Row
 from paribus.decision.stability_gate import decide_row
+from paribus.statistics import CROSSED, Decided
 from paribus.study import METRICS, at_rates
 
 # What `Decided.test` is called in a sentence.
@@ -162,22 +163,39 @@ def divergence_in_words(analysis: Analysis, arm: str) -> str:
 
 
 def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str]:
-    """What qualifies a verdict: equal differences, tests that disagree, seeds added late."""
+    """What qualifies a verdict: equal differences, its target, other tests, seeds added late."""
     found = []
     says = contrast.decided
     if judged and says is not None and says.constant and says.mean != 0:
         found.append(
-            f"All {says.n} differences are equal: this is an effect at the resolution of the "
+            f"{_what_is_equal(says)}: this is an effect at the resolution of the "
             "measurement, and its p the least that this resolution allows."
         )
     if judged:
-        found += disagreements(contrast)
+        found += fixed_items(contrast) + disagreements(contrast)
     if analysis.late_seeds:
         seeds = ", ".join(map(str, analysis.late_seeds))
         found.append(
             f"Seeds added after results had been seen ({seeds}): no error rate is guaranteed."
         )
     return found
+
+
+def fixed_items(contrast: Contrast) -> list[str]:
+    """That a claim registered about new items had to be judged on these alone, and by what."""
+    says = contrast.decided
+    if not contrast.items_why_not or says is None:
+        return []
+    return [
+        f"Items cannot be paired, as {contrast.items_why_not}: the {TESTS[says.test]} on seed "
+        "means decides, and the claim is about this item set, not about new items as registered."
+    ]
+
+
+def _what_is_equal(says: Decided) -> str:
+    if says.test == CROSSED:
+        return "Every item differs by the same amount at every seed"
+    return f"All {says.n} differences are equal"
 
 
 def disagreements(contrast: Contrast) -> list[str]:

@@ -74,8 +74,9 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
     level = numbers.level(analysis.study.inference.alpha)
     return Table(
         "task-contrasts",
-        "Accuracy on every task against the reference, by seed pairs; Holm's adjustment is over "
-        "all tasks and contrasts.",
+        "Accuracy on every task against the reference, on these questions: the interval and p are "
+        "of the registered test of seed means and say nothing of new questions. Holm's adjustment "
+        "is over all tasks and contrasts.",
         ("task", "arm", "reference", "accuracy", f"change [{level}]", "Holm p"),
         tuple(rows),
         frozenset({"task", "arm"}),

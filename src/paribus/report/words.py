@@ -58,7 +58,7 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
     diverged = divergence_in_words(analysis, verdict.arm)
     if diverged and row.id != "0":
         why += f"; {words['arm']} {diverged}"
-    why += _way_out(verdict) + _disagreement(contrast) + _late(analysis)
+    why += _way_out(verdict) + _items(contrast) + _disagreement(contrast) + _late(analysis)
     lead = row.lead.format(**words)
     if row.outcome not in ("INVALID", "DESCRIPTIVE ONLY"):
         lead += f" {at_rates(study, verdict.arm, verdict.reference)}"
@@ -160,6 +160,12 @@ def _way_out(verdict: Verdict) -> str:
         return ""
     does = "show a cure at these rates" if verdict.row == "8" else "tell"
     return f"; about {verdict.pairs_needed} seed pairs would {does}"
+
+
+def _items(contrast: Contrast) -> str:
+    if not contrast.items_why_not or contrast.decided is None:
+        return ""
+    return f"; this is about these items, not new ones, as {contrast.items_why_not}"
 
 
 def _disagreement(contrast: Contrast) -> str:

@@ -44,7 +44,7 @@ class CrossedBootstrap(Result):
 
     Attributes:
         n_items: per task.
-        standard_error: of the macro difference; where nothing varies, the `resolution`.
+        standard_error: of the macro difference, never below what the `resolution` allows.
         item_error: the part of it that more seeds cannot reduce.
     """
 
@@ -89,10 +89,13 @@ class CrossedBootstrap(Result):
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
         """Seeds that would detect `effect` with these items; None where no number would."""
         enough = 2
-        while self._detectable(enough, power, alpha) > effect:
-            enough *= 2
-            if enough > MOST_SEEDS:
-                return None
+        try:
+            while self._detectable(enough, power, alpha) > effect:
+                enough *= 2
+                if enough > MOST_SEEDS:
+                    return None
+        except StatisticsError:
+            return None  # no such power at this level
         too_few = max(1, enough // 2)
         while enough - too_few > 1:
             middle = (enough + too_few) // 2
@@ -146,7 +149,9 @@ def crossed_bootstrap(
 
     Args: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, seeds shared;
         `alpha` of the descriptive percentile interval alone.
-    Where every item differs by one constant at every seed, the rule in `paired` applies.
+    `resolution` of the macro score is taken as the least SD of a seed's difference. Only where
+    every item differs by one constant at every seed is it all that is known, and the rule in
+    `paired` applies; any other spread is real, however small.
     """
     tasks = _checked_tasks(deltas)
     resamples, alpha = checked_resamples(resamples), checked_fraction(alpha, "alpha")
@@ -158,19 +163,27 @@ def crossed_bootstrap(
     shifts = np.einsum("bs,sb->b", seed_counts, scores - mean) / n_seeds
     error = math.sqrt(float((shifts**2).mean()) * n_seeds / (n_seeds - 1))
     least = max(rounding(*tasks), resolution or 0.0)
-    constant = error <= max(least, TIE * abs(mean))
+    constant = all(_is_constant(task) for task in tasks)
+    if constant:
+        error = 0.0
+    error_at_least = max(error, least / math.sqrt(n_seeds))
     low, high = np.quantile(mean + shifts, [alpha / 2, 1 - alpha / 2])
     return CrossedBootstrap(
         n_seeds=n_seeds,
         n_items=tuple(task.shape[1] for task in tasks),
         mean=mean,
-        standard_error=least / math.sqrt(n_seeds) if constant else error,
-        item_error=0.0 if constant else min(error, _item_error(tasks)),
+        standard_error=error_at_least,
+        item_error=0.0 if constant else min(error_at_least, _item_error(tasks)),
         constant=constant,
         percentile_interval_descriptive=Interval(float(low), float(high), 1 - alpha),
         resamples=resamples,
         seed=seed,
     )
+
+
+def _is_constant(task: Floats) -> bool:
+    """Whether all differences are equal, up to the rounding of the scores behind them."""
+    return float(np.ptp(task)) <= max(rounding(task), TIE * float(np.abs(task).max()))
 
 
 def _item_error(tasks: list[Floats]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paribus import numbers
 from paribus.analysis import Contrast
 from paribus.analysis.parts import Summary
-from paribus.decision import disagreements
+from paribus.decision import disagreements, fixed_items
 from paribus.report import tables
 from paribus.report.figures.contrasts import state_of
 from paribus.report.paper.document import Block, Grid, Paragraph, Part, Picture, Ref, say
@@ -105,7 +105,7 @@ def _told(material: Material, contrast: Contrast) -> Paragraph:
             text += f" [{numbers.signed(low, 2)}, {numbers.signed(high, 2)}]"
         text += f", the exact sign-flip p is {numbers.fixed(paired.sign_flip_p, 4)}"
         text += f" (the least possible is {numbers.fixed(paired.sign_flip_floor, 4)})."
-    text += "".join(f" {line}" for line in disagreements(contrast))
+    text += "".join(f" {line}" for line in fixed_items(contrast) + disagreements(contrast))
     return say(text)
 
 

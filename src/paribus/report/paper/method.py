@@ -154,7 +154,11 @@ def _inference(material: Material) -> Paragraph:
     inference = material.study.inference
     decides, beside = DECIDES[inference.test]
     if inference.target == "new items":
-        decides += "; of claims from accuracy, the crossed bootstrap of seeds and items"
+        decides += (
+            "; of claims from accuracy over all items, the crossed bootstrap of seeds and items "
+            "with Student's t on its standard error (single tasks are compared by seed means, on "
+            "these questions alone)"
+        )
     return say(
         f"The unit is the seed pair: treatment minus reference at the same seed. {decides}; the "
         "interval inverts the same test. Percentile bootstrap intervals are too narrow for few "
