@@ -7,6 +7,8 @@ import io
 import json
 import math
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from paribus.report.paper.glyphs import lacking, spelled
 from paribus.report.paper.write import _write_figure
 from paribus.report.tables import claims as claims_table
 from paribus.results import Results, load_results
+from paribus.results.root import root_digest
 from paribus.study import METRICS, Study
 
 from ..conftest import studies_in, write_results
@@ -193,6 +196,19 @@ def test_equal_records_give_an_equal_pdf_with_all_its_parts(material: Material) 
         rows = list(csv.reader(file))
     assert len(rows) == 1 + len(results.study.trials)
     assert json.loads((folder / "document.json").read_text("utf-8"))["title"]
+
+
+def test_a_digest_can_be_copied(material: Material) -> None:
+    """No character stands in it that only breaks a line; nor is the line broken."""
+    results = material.results
+    written(results)
+    data = (results.path / "paper" / "document.json").read_text("utf-8")
+    for digest in (root_digest(results.path), results.study.digest):
+        assert digest in data
+        if shutil.which("pdftotext"):
+            command = ["pdftotext", results.path / "paper.pdf", "-"]
+            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            assert digest in said
 
 
 def test_words_of_a_study_are_never_markup(small_study: Maker, fabricate: Fabricate) -> None:

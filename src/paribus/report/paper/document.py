@@ -13,6 +13,7 @@ from paribus.report.tables import Table
 
 LONG_WORD = 22  # characters; longer ones may be broken anywhere
 BREAK = "\u200b"  # a place to break a line that shows nothing
+DIGEST = re.compile(r"\b[0-9a-f]{64}\b")  # the template sets it on one line, to be copied
 SHORT_HEAD = 10  # a heading that is not broken
 LEAST_CELL, MOST_CELL = 3, 30  # characters that a column of a table is made for
 
@@ -136,7 +137,10 @@ def _run(run: Run) -> dict[str, str]:
         return {"cite": run.key}
     if isinstance(run, Ref):
         return {"ref": run.name}
-    return {"text": typeset(run)}
+    # What stands around a digest may be broken; in the digest a break would be copied with it.
+    around = [typeset(text) for text in DIGEST.split(run)]
+    digests = [*DIGEST.findall(run), ""]
+    return {"text": "".join(map("".join, zip(around, digests, strict=True)))}
 
 
 def _widths(table: Table) -> list[int]:
