@@ -10,13 +10,13 @@ NONE = "–"  # noqa: RUF001  (an en dash, where there is no number)
 def fixed(value: float | None, digits: int) -> str:
     if value is None or not math.isfinite(value):
         return NONE
-    return f"{value:.{digits}f}"
+    return f"{value:z.{digits}f}"
 
 
 def signed(value: float | None, digits: int) -> str:
     if value is None or not math.isfinite(value):
         return NONE
-    return f"{value:+.{digits}f}"
+    return f"{value:+z.{digits}f}"
 
 
 def mean_sd(mean: float | None, sd: float | None, digits: int) -> str:
@@ -24,9 +24,47 @@ def mean_sd(mean: float | None, sd: float | None, digits: int) -> str:
     return fixed(mean, digits) if sd is None else f"{fixed(mean, digits)} ({fixed(sd, digits)})"
 
 
+UNBOUNDED = "unbounded"
+LARGEST_LOG = 700.0  # beyond it the exponential leaves double precision
+
+
 def delta(mean: float, low: float, high: float, digits: int) -> str:
     """`+0.0123 [-0.0010, +0.0256]`."""
-    return f"{signed(mean, digits)} [{signed(low, digits)}, {signed(high, digits)}]"
+    return f"{signed(mean, digits)} {interval(low, high, digits)}"
+
+
+def interval(low: float, high: float, digits: int) -> str:
+    """`[-0.0010, +0.0256]`, `[-0.0010, +inf]`, or `[unbounded]` where it has no ends."""
+    if math.isinf(low) and math.isinf(high):
+        return f"[{UNBOUNDED}]"
+    return f"[{bound(low, digits)}, {bound(high, digits)}]"
+
+
+def span(low: float, high: float, digits: int) -> str:
+    """The same in a sentence: `-0.0010 to +0.0256`."""
+    if math.isinf(low) and math.isinf(high):
+        return UNBOUNDED
+    return f"{bound(low, digits)} to {bound(high, digits)}"
+
+
+def bound(value: float, digits: int) -> str:
+    """One end of an interval, infinite or not."""
+    return f"{value:+}" if math.isinf(value) else signed(value, digits)
+
+
+def ratio(log: float, digits: int) -> str:
+    """The exponential of `log`; no page holds hundreds of digits, and none is made up."""
+    if log > LARGEST_LOG:
+        return "inf" if math.isinf(log) else ">1e304"
+    value = math.exp(log)
+    return f"{value:.{digits}f}" if value < 1e6 else f"{value:.3g}"
+
+
+def ratio_interval(low: float, high: float, digits: int) -> str:
+    """`[1.010, 1.234]`, of logarithms; a ratio is never below 0."""
+    if math.isinf(low) and math.isinf(high):
+        return f"[{UNBOUNDED}]"
+    return f"[{ratio(low, digits)}, {ratio(high, digits)}]"
 
 
 def p_value(p: float | None) -> str:
@@ -34,6 +72,17 @@ def p_value(p: float | None) -> str:
     if p is None:
         return NONE
     return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def p_or_blank(p: float | None) -> str:
+    """Blank for what is only described: it has no test."""
+    return "" if p is None else p_value(p)
+
+
+def p_equals(p: float | None) -> str:
+    """`= 0.013` or `< 0.001`, after a `p`."""
+    text = p_value(p)
+    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
 
 
 def level(alpha: float) -> str:

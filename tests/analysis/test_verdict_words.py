@@ -115,7 +115,9 @@ def test_equivalence_is_adjusted_over_contrasts(small_study: Study_, fabricate: 
         ),
         folder="two",
     )
-    contrast = analyse(results).contrast("arm", "validation_loss")
+    analysis = analyse(results)
+    assert decide(analysis)[0].row == "6"
+    contrast = analysis.contrast("arm", "validation_loss")
     assert contrast.decided is not None
     assert contrast.decided.equivalence_p is not None
     assert contrast.equivalence_holm_p == pytest.approx(2 * contrast.decided.equivalence_p)
@@ -129,8 +131,11 @@ def test_a_budget_is_judged_on_the_bound_of_its_interval(
     low: float, high: float, state: str
 ) -> None:
     bounds = Interval(low, high, 0.9)
-    assert _judged((low + high) / 2, bounds, bounds, 0.05).state == state
-    assert _judged(0.0, bounds, bounds, None).state is None
+    # The wider interval reaches over the budget on both sides, and would never say "within".
+    interval, mean = Interval(-1.0, 1.0, 0.95), (low + high) / 2
+    assert _judged(5, mean, interval, bounds, 0.05).state == state
+    assert _judged(4, mean, interval, bounds, 0.05).state == "not shown"
+    assert _judged(5, mean, interval, bounds, None).state is None
 
 
 def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Study_) -> None:

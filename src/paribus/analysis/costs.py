@@ -14,7 +14,7 @@ import math
 from paribus.analysis.infer import infer
 from paribus.analysis.parts import BudgetState, Cost, Costs
 from paribus.analysis.table import Table
-from paribus.statistics import Interval
+from paribus.statistics import DESCRIPTIVE_BELOW, Interval
 from paribus.study import Study
 
 AS_TRAINED = "as trained"  # a kind of throughput
@@ -64,9 +64,8 @@ def _rise(study: Study, pairs: list[tuple[float, float]]) -> Cost | None:
     if len(pairs) < 2:
         return None
     says = infer(study, [a for a, _ in pairs], [b for _, b in pairs]).decided
-    return _judged(
-        says.mean, says.interval, says.equivalence_interval, study.decision.calibration_budget
-    )
+    budget = study.decision.calibration_budget
+    return _judged(len(pairs), says.mean, says.interval, says.equivalence_interval, budget)
 
 
 def _share_lost(
@@ -81,16 +80,19 @@ def _share_lost(
     def share(interval: Interval) -> Interval:
         return Interval(_lost(interval.high), _lost(interval.low), interval.level)
 
-    return _judged(_lost(says.mean), share(says.interval), share(says.equivalence_interval), budget)
+    interval, bounds = share(says.interval), share(says.equivalence_interval)
+    return _judged(len(pairs), _lost(says.mean), interval, bounds, budget)
 
 
 def _lost(log_ratio: float) -> float:
     return -math.expm1(min(log_ratio, 700.0))
 
 
-def _judged(mean: float, interval: Interval, bounds: Interval, budget: float | None) -> Cost:
-    state: BudgetState | None = None
-    if budget is not None:
+def _judged(
+    n: int, mean: float, interval: Interval, bounds: Interval, budget: float | None
+) -> Cost:
+    state: BudgetState | None = None if budget is None else "not shown"
+    if budget is not None and n >= DESCRIPTIVE_BELOW:
         state = (
             "within" if bounds.high <= budget else "over" if bounds.low > budget else "not shown"
         )

@@ -64,7 +64,9 @@ def _checks(family: list[Contrast], decided: list[float], alpha: float) -> list[
         for i, p in enumerate(holm(p_values).tolist()):
             if name not in family[i].others:
                 continue
-            able = family[i].floor(name) * len(family) <= alpha
+            says = family[i].decided
+            able = says is not None and not says.descriptive_only
+            able = able and family[i].floor(name) * len(family) <= alpha
             disagrees = able and (p <= alpha) != (decided[i] <= alpha)
             found[i].append(Check(name, p_values[i], p, disagrees))
     return [tuple(checks) for checks in found]

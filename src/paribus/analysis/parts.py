@@ -138,29 +138,34 @@ class Contrast:
         deciding = self.items or self.paired
         return deciding.others if deciding else {}
 
+    @property
+    def tested(self) -> bool:
+        """Whether it has a p that may be stated: fewer than five pairs are only described."""
+        says = self.decided
+        return says is not None and not says.descriptive_only and self.holm_p is not None
+
+    @property
+    def p(self) -> float | None:
+        """p of the deciding test by itself, which the plain interval inverts; None if untested."""
+        return self.decided.p_value if self.decided and self.tested else None
+
+    @property
+    def tested_p(self) -> float | None:
+        """The same by Holm's method in its family; None if untested."""
+        return self.holm_p if self.tested else None
+
     def floor(self, test: str) -> float:
         """The least p that `test` could have given with so many pairs."""
         return self.paired.sign_flip_floor if self.paired and test == SIGN_FLIP else 0.0
 
     def significant(self, alpha: float) -> bool:
         """Whether the deciding test finds a difference, in its family."""
-        says = self.decided
-        return (
-            says is not None
-            and not says.descriptive_only
-            and self.holm_p is not None
-            and self.holm_p <= alpha
-        )
+        return self.tested_p is not None and self.tested_p <= alpha
 
     def equivalent(self, alpha: float) -> bool:
         """Whether the difference is shown to lie inside the margin, in its family."""
-        says = self.decided
-        return (
-            says is not None
-            and not says.descriptive_only
-            and self.equivalence_holm_p is not None
-            and self.equivalence_holm_p <= alpha
-        )
+        p = self.equivalence_holm_p if self.tested else None
+        return p is not None and p <= alpha
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -204,7 +209,8 @@ class Cost:
     Attributes:
         interval: of level 1 - alpha.
         bounds: of level 1 - 2 alpha, on which a budget is judged.
-        state: against the registered budget; None where there is none.
+        state: against the registered budget; None where there is none. Fewer than five pairs show
+            nothing.
     """
 
     mean: float

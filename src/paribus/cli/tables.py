@@ -138,20 +138,20 @@ def summary(analysis: Analysis, verdicts: list[Verdict]) -> Iterator[RenderableT
         "arm",
         "against",
         f"delta \\[{level} CI]",
+        "p",
         "Holm p",
         "verdict",
         title=title,
-        right=("Holm p",),
+        right=("p", "Holm p"),
     )
     for verdict in verdicts:
         contrast = analysis.contrast(verdict.arm, metric.name)
-        # What is only described has no test.
-        tested = contrast.paired is not None and not contrast.paired.descriptive_only
         table.add_row(
             escape(verdict.arm),
             escape(verdict.reference),
             _delta(analysis, verdict.arm, metric.name),
-            numbers.p_value(contrast.holm_p) if tested else "",
+            numbers.p_or_blank(contrast.p),
+            numbers.p_or_blank(contrast.tested_p),
             f"{verdict.outcome} (row {verdict.row})",
         )
     yield table
@@ -275,7 +275,7 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
                 METRICS[endpoint.metric].label,
                 _delta(analysis, arm, endpoint.metric),
                 _span(says.simultaneous_interval, METRICS[endpoint.metric].digits),
-                numbers.p_value(contrast.holm_p),
+                numbers.p_or_blank(contrast.tested_p),
                 numbers.signed(paired.d_z, 2),
             )
         yield others
@@ -292,9 +292,18 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
 def _span(interval: Interval | None, places: int) -> str:
     if interval is None:
         return numbers.NONE
-    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
-        return "unbounded"
-    return f"{numbers.signed(interval.low, places)} to {numbers.signed(interval.high, places)}"
+    return numbers.span(interval.low, interval.high, places)
+
+
+def _tests(contrast: Contrast) -> Iterator[tuple[str, str]]:
+    """Every p of a contrast that is tested, the one that decides first."""
+    paired, p = contrast.paired, numbers.p_value
+    assert paired is not None
+    yield "p; Holm p over the family", f"{p(contrast.p)}; {p(contrast.tested_p)}"
+    for check in contrast.checks:
+        disagrees = " (disagrees)" if check.disagrees else ""
+        yield f"beside it: {check.test}", f"{p(check.p_value)}; {p(check.holm_p)}{disagrees}"
+    yield "sign-flip p (its floor)", f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})"
 
 
 def _details(contrast: Contrast) -> list[tuple[str, str]]:
@@ -318,13 +327,7 @@ def _details(contrast: Contrast) -> list[tuple[str, str]]:
             f"{span(paired.percentile_interval_descriptive)}; "
             f"{span(paired.bca_interval_descriptive)}",
         ),
-        ("p; Holm p over the family", f"{p(says.p_value)}; {p(contrast.holm_p)}"),
-        *(
-            (f"beside it: {check.test}", f"{p(check.p_value)}; {p(check.holm_p)}" + disagrees)
-            for check in contrast.checks
-            for disagrees in [" (disagrees)" if check.disagrees else ""]
-        ),
-        ("sign-flip p (its floor)", f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})"),
+        *(_tests(contrast) if contrast.tested else ()),
         ("d_z", f"{numbers.signed(paired.d_z, 2)}, {span(paired.d_z_interval, 2)}"),
         ("Hedges g_z", f"{numbers.signed(paired.g_z, 2)}, {span(paired.g_z_interval, 2)}"),
         ("correlation between arms", numbers.signed(paired.correlation, 2)),
@@ -332,18 +335,17 @@ def _details(contrast: Contrast) -> list[tuple[str, str]]:
     ]
     if paired.margin is not None:
         inside = "inside" if says.equivalent else "not inside"
+        tost = f", TOST p {p(says.equivalence_p)}; Holm {p(contrast.equivalence_holm_p)}"
         rows.append(
             (
                 f"{says.equivalence_interval.level:.0%} interval {inside} +-{paired.margin:g}",
-                f"{span(says.equivalence_interval)}, TOST p {p(says.equivalence_p)}; Holm "
-                f"{p(contrast.equivalence_holm_p)}",
+                span(says.equivalence_interval) + (tost if contrast.tested else ""),
             )
         )
     if metric.unit == "nats/token":
-        ends = (says.mean, says.interval.low, says.interval.high)
-        ratios = [math.exp(min(x, 700)) for x in ends]
-        mean, low, high = (f"{ratio:.4f}" for ratio in ratios)
-        rows.insert(2, (f"perplexity ratio, {level} interval", f"{mean}, {low} to {high}"))
+        between = numbers.ratio_interval(says.interval.low, says.interval.high, 4)
+        ratio = f"{numbers.ratio(says.mean, 4)} {between}"
+        rows.insert(2, (f"perplexity ratio, {level} interval", escape(ratio)))
     if contrast.capped is not None:
         capped = contrast.capped
         rows.append(
@@ -387,7 +389,7 @@ def _sensitivities(analysis: Analysis) -> Iterator[RenderableType]:
             paired, interval = sensitivity.paired, sensitivity.paired.decided.interval
             row = [
                 numbers.delta(paired.mean, interval.low, interval.high, 4),
-                numbers.p_value(paired.decided.p_value),
+                "" if paired.descriptive_only else numbers.p_value(paired.decided.p_value),
             ]
         table.add_row(escape(sensitivity.sweep), mean, *row)
     if analysis.sensitivities:

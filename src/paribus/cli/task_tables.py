@@ -30,14 +30,15 @@ def task_contrasts(analysis: Analysis) -> Iterator[RenderableType]:
         if rows:
             table.add_row(f"[bold]{escape(arm)} against {escape(reference)}[/]")
         for c in rows:
+            tested = c.paired is not None and not c.paired.descriptive_only
             table.add_row(
                 f"  {escape(c.task)}",
                 percent(c.chance),
                 percent(c.baseline),
                 percent(c.treatment),
                 numbers.signed(100 * (c.treatment - c.baseline), 1),
-                numbers.p_value(c.paired.decided.p_value if c.paired else None),
-                numbers.p_value(c.holm_p if c.paired else None),
+                numbers.p_value(c.paired.decided.p_value if c.paired and tested else None),
+                numbers.p_value(c.holm_p if tested else None),
             )
     yield table
 

@@ -27,6 +27,8 @@ def pairs_needed(analysis: Analysis, contrast: Contrast, row: str) -> int | None
     test, says = contrast.test, contrast.decided
     if test is None or says is None or says.descriptive_only or contrast.margin is None:
         return None  # of fewer than 5 pairs the spread is a guess
+    if not (math.isfinite(says.interval.low) and math.isfinite(says.interval.high)):
+        return None  # the test that decides has no spread to plan from
     detects = test.pairs_needed(contrast.margin, power=power, alpha=alpha)
     # Two one-sided tests of a true difference of 0 both reject with the power asked for where
     # each does with probability (1 + power) / 2.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -201,11 +200,11 @@ def _what_is_equal(says: Decided) -> str:
 def disagreements(contrast: Contrast) -> list[str]:
     """Sensitivity analyses that find what the deciding test does not, or the other way round."""
     says = contrast.decided
-    if says is None or says.descriptive_only or contrast.holm_p is None:
+    if says is None or not contrast.tested:
         return []
-    decided = f"the {TESTS[says.test]} that decides has {numbers.p_value(contrast.holm_p)}"
+    decided = f"the {TESTS[says.test]} that decides has {numbers.p_value(contrast.tested_p)}"
     return [
-        f"Tests disagree: the {check.test} has Holm p = {numbers.p_value(check.holm_p)}, {decided}."
+        f"Tests disagree: the {check.test} has Holm p {numbers.p_equals(check.holm_p)}, {decided}."
         for check in contrast.checks
         if check.disagrees
     ]
@@ -222,14 +221,11 @@ def effect_in_words(contrast: Contrast) -> str:
         + (f" {metric.unit}" if metric.unit else "")
     )
     if metric.unit == "nats/token":
-        low, mean, high = (ratio(x) for x in (interval.low, says.mean, interval.high))
-        text += f", a perplexity ratio of {mean:.3f} [{low:.3f}, {high:.3f}]"
+        text += f", a perplexity ratio of {numbers.ratio(says.mean, 3)} "
+        text += numbers.ratio_interval(interval.low, interval.high, 3)
     text += f", n = {says.n}"
-    if contrast.holm_p is not None and not says.descriptive_only:
-        text += f", Holm p = {numbers.p_value(contrast.holm_p)}"
+    if contrast.tested:
+        if says.family > 1:  # the interval inverts this one
+            text += f", p {numbers.p_equals(contrast.p)}"
+        text += f", Holm p {numbers.p_equals(contrast.tested_p)}"
     return text[0].upper() + text[1:]
-
-
-def ratio(nats: float) -> float:
-    """A change of loss as a ratio of perplexities; no overflow."""
-    return math.exp(min(nats, 700.0))

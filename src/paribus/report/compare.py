@@ -22,7 +22,7 @@ from paribus.report.figures import Figure, colours, names
 from paribus.report.figures.contrasts import SHAPES, STATES, state_of
 from paribus.report.figures.style import PANEL, TEXT, arm_colour, hover, metric_title, rounded
 from paribus.report.page import page
-from paribus.report.tables import Table, change_text
+from paribus.report.tables import Table, change_of
 from paribus.report.words import headline
 from paribus.results import Results
 from paribus.study import METRICS
@@ -219,21 +219,18 @@ def _contrasts(labels: list[str], analyses: list[Analysis], shared: list[Pair]) 
         for arm, _ in shared:
             for i, (label, analysis) in enumerate(zip(labels, analyses, strict=True)):
                 contrast = analysis.contrast(arm, metric)
-                change, n, p = contrast.why_not, str(len(contrast.seeds)), ""
+                change, n = contrast.why_not, str(len(contrast.seeds))
                 if contrast.decided is not None:
-                    interval = contrast.decided.interval
-                    change = change_text(
-                        contrast.decided.mean, interval.low, interval.high, info.digits
-                    )
-                    p = numbers.p_value(contrast.holm_p)
+                    change = change_of(contrast, info.digits)
+                p = (numbers.p_or_blank(contrast.p), numbers.p_or_blank(contrast.tested_p))
                 first = (info.label, called[arm]) if i == 0 else ("", "")
-                rows.append((*first, label, n, change, p))
+                rows.append((*first, label, n, change, *p))
     return Table(
         "contrasts",
         "Every endpoint that the studies share: changes to the arm's reference at the same seed, "
-        "with the intervals of the tests that decide; p is adjusted in the family of the primary "
-        "or of the secondary endpoints.",
-        ("endpoint", "arm", "study", "seeds", "change [interval]", "Holm p"),
+        "with the intervals of the tests that decide and their p; Holm p is adjusted in the "
+        "family of the primary or of the secondary endpoints.",
+        ("endpoint", "arm", "study", "seeds", "change [interval]", "p", "Holm p"),
         tuple(rows),
         frozenset({"endpoint", "arm", "study"}),
     )

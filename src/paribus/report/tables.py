@@ -46,18 +46,18 @@ def primary(analysis: Analysis) -> Table:
         row.append(str(summary.n))
         contrast = analysis.contrast(arm, metric.name) if study.reference(arm) else None
         if contrast is None:
-            row += [""] * 4
+            row += [""] * 5
         elif contrast.decided is None:
-            row += [contrast.why_not, "", "", ""]
+            row += [contrast.why_not, *[""] * 4]
         else:
             ratio = numbers.NONE
             if metric.unit == "nats/token":
-                ratio = f"{math.exp(min(contrast.decided.mean, 700)):.3f}"
+                ratio = numbers.ratio(contrast.decided.mean, 3)
             row += [
                 change_of(contrast, metric.digits),
                 ratio,
-                # What is only described has no test.
-                "" if contrast.decided.descriptive_only else numbers.p_value(contrast.holm_p),
+                numbers.p_or_blank(contrast.p),
+                numbers.p_or_blank(contrast.tested_p),
                 state_of(contrast, study.inference.alpha),
             ]
         rows.append(tuple(row))
@@ -67,7 +67,7 @@ def primary(analysis: Analysis) -> Table:
         f"The primary endpoint, {metric.label}{unit}: mean and SD over seeds, and the change at "
         f"the same seed with its {level} interval by the test that decides. The registered "
         f"margin is ±{study.primary.margin:g}.",
-        ("arm", "mean (SD)", "seeds", f"change [{level}]", "ratio", "Holm p", "finding"),
+        ("arm", "mean (SD)", "seeds", f"change [{level}]", "ratio", "p", "Holm p", "finding"),
         tuple(rows),
         frozenset({"arm", "finding"}),
         wide=True,
@@ -238,7 +238,7 @@ def sensitivities(analysis: Analysis) -> Table | None:
         if s.paired is not None:
             interval = s.paired.decided.interval
             change = change_text(s.paired.mean, interval.low, interval.high, 4)
-            p = numbers.p_value(s.paired.decided.p_value)
+            p = "" if s.paired.descriptive_only else numbers.p_value(s.paired.decided.p_value)
         rows.append((s.sweep, s.against or "", mean, str(len(values)), change, p))
     head = (
         "sweep",
@@ -313,7 +313,11 @@ def contrasts(analysis: Analysis) -> tuple[Table, Table]:
         if paired is None or says is None:
             estimates.append((*who, str(len(c.seeds)), c.why_not, "", "", ""))
             continue
-        d, p = metric.digits, numbers.p_value
+        d = metric.digits
+
+        def p(value: float | None, tested: bool = c.tested) -> str:
+            return numbers.p_or_blank(value if tested else None)
+
         estimates.append(
             (
                 *who,
@@ -330,7 +334,7 @@ def contrasts(analysis: Analysis) -> tuple[Table, Table]:
                 p(says.p_value),
                 p(c.holm_p),
                 p(paired.studentized_p),
-                f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})",
+                f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})" if c.tested else "",
                 p(c.equivalence_holm_p),
                 f"{numbers.signed(paired.g_z, 2)} {_span(paired.g_z_interval, 2)}".strip(),
                 numbers.signed(paired.correlation, 2),
@@ -390,18 +394,13 @@ def change_of(contrast: Contrast, digits: int) -> str:
 
 def change_text(mean: float, low: float, high: float, digits: int) -> str:
     """`+0.0123 [-0.0010, +0.0256]`; an interval without ends is said to be unbounded."""
-    if math.isfinite(low) and math.isfinite(high):
-        return numbers.delta(mean, low, high, digits)
-    return f"{numbers.signed(mean, digits)} [unbounded]"
+    return numbers.delta(mean, low, high, digits)
 
 
 def _span(interval: Interval | None, digits: int) -> str:
     if interval is None:
         return ""
-    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
-        return "[unbounded]"
-    low, high = numbers.signed(interval.low, digits), numbers.signed(interval.high, digits)
-    return f"[{low}, {high}]"
+    return numbers.interval(interval.low, interval.high, digits)
 
 
 def _rates(rates: PairedRates) -> str:

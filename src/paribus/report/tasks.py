@@ -66,7 +66,8 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
                 numbers.fixed(c.baseline, DIGITS),
                 numbers.fixed(c.treatment, DIGITS),
                 change,
-                numbers.p_value(c.holm_p) if tested else numbers.NONE,
+                numbers.p_value(c.paired.decided.p_value if c.paired and tested else None),
+                numbers.p_value(c.holm_p if tested else None),
             )
         )
     if not rows:
@@ -77,7 +78,7 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
         "Accuracy on every task against the reference, on these questions: the interval and p are "
         "of the registered test of seed means and say nothing of new questions. Holm's adjustment "
         "is over all tasks and contrasts.",
-        ("task", "arm", "reference", "accuracy", f"change [{level}]", "Holm p"),
+        ("task", "arm", "reference", "accuracy", f"change [{level}]", "p", "Holm p"),
         tuple(rows),
         frozenset({"task", "arm"}),
         wide=True,

@@ -6,7 +6,6 @@ the registered test has shown, all others "changed by" in what was measured.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from paribus import numbers
@@ -88,21 +87,22 @@ def evidence_on(contrast: Contrast) -> str:
     """`95% interval +0.0899 to +0.1005, n = 5, Holm p <0.001`."""
     says, metric = contrast.decided, METRICS[contrast.metric]
     assert says is not None
-    low, high = says.interval.low, says.interval.high
-    parts = [f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{says.n}"]
-    if math.isfinite(low) and math.isfinite(high):
-        span = f"{numbers.signed(low, metric.digits)} to {numbers.signed(high, metric.digits)}"
-        parts.insert(0, f"{says.interval.level:.0%} interval {span}")
-    if contrast.holm_p is not None and not says.descriptive_only:
-        parts.append(f"Holm\N{NO-BREAK SPACE}p\N{NO-BREAK SPACE}{p_in_words(contrast.holm_p)}")
+    span = numbers.span(says.interval.low, says.interval.high, metric.digits)
+    parts = [
+        f"{says.interval.level:.0%} interval {span}",
+        f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{says.n}",
+    ]
+    p, adjusted = contrast.p, contrast.tested_p
+    if p is not None and says.family > 1:  # the interval inverts this one
+        parts.append(f"p\N{NO-BREAK SPACE}{p_in_words(p)}")
+    if adjusted is not None:
+        parts.append(f"Holm\N{NO-BREAK SPACE}p\N{NO-BREAK SPACE}{p_in_words(adjusted)}")
     return ", ".join(parts)
 
 
 def p_in_words(p: float) -> str:
     """`= 0.013` or `< 0.001`."""
-    text = numbers.p_value(p)
-    sign, number = ("<", text[1:]) if text.startswith("<") else ("=", text)
-    return f"{sign}\N{NO-BREAK SPACE}{number}"
+    return numbers.p_equals(p).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def ratio_in_words(contrast: Contrast) -> str:
@@ -110,12 +110,8 @@ def ratio_in_words(contrast: Contrast) -> str:
     says = contrast.decided
     if says is None or METRICS[contrast.metric].unit != "nats/token":
         return ""
-    low, mean, high = (
-        math.exp(min(x, 700)) for x in (says.interval.low, says.mean, says.interval.high)
-    )
-    if not math.isfinite(says.interval.high):
-        return f"a perplexity ratio of {mean:.3f}"
-    return f"a perplexity ratio of {mean:.3f} [{low:.3f}, {high:.3f}]"
+    between = numbers.ratio_interval(says.interval.low, says.interval.high, 3)
+    return f"a perplexity ratio of {numbers.ratio(says.mean, 3)} {between}"
 
 
 def events_in_words(analysis: Analysis, verdict: Verdict) -> str:

@@ -1,0 +1,119 @@
+"""What may be stated of a contrast: p of five pairs and more, beside the interval it inverts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from paribus import numbers
+from paribus.analysis import Analysis, analyse
+from paribus.cli.tables import contrasts
+from paribus.decision import decide, effect_in_words
+from paribus.report import tables
+from paribus.report.words import evidence_on, ratio_in_words
+from paribus.results import Results
+from paribus.study import Study
+
+Study_, Fabricate = Callable[..., Study], Callable[..., Results]
+TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
+THREE_ARMS = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
+LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.02}
+SECOND = {"metric": "calibration_error"}
+
+
+@pytest.fixture
+def analysed(small_study: Study_, fabricate: Fabricate) -> Callable[..., Analysis]:
+    def make(deltas: list[float], arms: dict = TWO_ARMS, **inference: object) -> Analysis:
+        seeds = list(range(1, len(deltas) + 1))
+        study = small_study(
+            seeds=seeds, endpoints=[LOSS, SECOND], arms=arms, inference=inference or {}
+        )
+        return analyse(
+            fabricate(study, lambda arm, s: 2 + 0.01 * s**2 + (arm != "baseline") * deltas[s - 1])
+        )
+
+    return make
+
+
+def printed(analysis: Analysis) -> str:
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    for part in contrasts(analysis):
+        console.print(part)
+    return console.export_text()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_interval_without_ends_is_unbounded_everywhere(
+    analysed: Callable[..., Analysis], sign: int
+) -> None:
+    """At alpha .002 no resample of five pairs is as rare: the gate's interval has no ends."""
+    analysis = analysed([sign * d for d in (0.5, 0.52, 0.52, 0.52, 0.51)], test="gate", alpha=0.002)
+    contrast = analysis.contrast("arm", "validation_loss")
+    (verdict,) = decide(analysis)
+    assert verdict.pairs_needed is None
+    texts = [
+        verdict.sentence,
+        effect_in_words(contrast),
+        evidence_on(contrast),
+        tables.primary(analysis).rows[1][3],
+        tables.contrasts(analysis)[0].rows[0][5],
+        printed(analysis),
+    ]
+    # A ratio is never below 0, so one whose logarithm has no lower end has 0.
+    assert not re.search(r"[0-9]{30}|nan|None", ratio_in_words(contrast))
+    for text in texts:
+        assert "unbounded" in text or "inf" in text
+        assert not re.search(r"[0-9]{30}", text)
+        assert "–, –" not in text  # noqa: RUF001
+
+
+def test_one_writer_of_intervals_and_ratios() -> None:
+    inf = float("inf")
+    assert numbers.delta(0.1, -0.00001, inf, 3) == "+0.100 [+0.000, +inf]"
+    assert numbers.span(-inf, 0.2, 2) == "-inf to +0.20"
+    assert numbers.interval(-inf, inf, 2) == "[unbounded]"
+    assert numbers.ratio(0.0, 3) == "1.000"
+    assert numbers.ratio(800.0, 3) == ">1e304"
+    assert numbers.ratio(300.0, 3) == "1.94e+130"
+    assert numbers.ratio_interval(-inf, 0.0, 2) == "[0.00, 1.00]"
+    assert (numbers.p_equals(0.0425), numbers.p_equals(1e-9)) == ("= 0.043", "< 0.001")
+
+
+def test_fewer_than_five_pairs_have_no_p_and_no_test(analysed: Callable[..., Analysis]) -> None:
+    analysis = analysed([0.1, 0.1001, 0.1003, 0.35])
+    contrast = analysis.contrast("arm", "validation_loss")
+    assert contrast.p is contrast.tested_p is None
+    assert not any(check.disagrees for check in contrast.checks)
+    for row in tables.contrasts(analysis)[1].rows:
+        assert set(row[3:8]) == {""}
+    text = printed(analysis)
+    assert "Holm p over the family" not in text
+    assert "disagrees" not in text
+    assert "TOST p" not in text
+    costs = analysis.costs[0]
+    assert costs.calibration is not None
+    assert costs.throughput is not None
+    assert costs.calibration.state == costs.throughput.state == "not shown"
+    five = analysed([0.1, 0.1001, 0.1003, 0.35, 0.2])
+    assert five.contrast("arm", "validation_loss").tested_p is not None
+    assert "Holm p over the family" in printed(five)
+
+
+def test_p_beside_an_interval_is_the_one_that_it_inverts(
+    analysed: Callable[..., Analysis],
+) -> None:
+    """Over two contrasts Holm's p may be above 5% where the plain interval leaves 0 out."""
+    analysis = analysed([0.004, 0.04, 0.01, 0.03, 0.05], THREE_ARMS)
+    contrast = analysis.contrast("arm", "validation_loss")
+    assert contrast.decided is not None
+    assert contrast.decided.interval.low > 0
+    p, holm = contrast.decided.p_value, contrast.holm_p
+    assert holm is not None
+    assert p < 0.05 < holm
+    both = f"p = {p:.3f}, Holm p = {holm:.3f}"
+    assert both in effect_in_words(contrast)
+    assert both in evidence_on(contrast).replace("\N{NO-BREAK SPACE}", " ")
+    assert tables.primary(analysis).rows[1][5:7] == (f"{p:.3f}", f"{holm:.3f}")
