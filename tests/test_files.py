@@ -109,15 +109,15 @@ def test_a_failed_write_is_one_line_with_a_way_out(
 
 def test_a_fenced_process_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that outlived its run must not touch what a later run has finished."""
-    monkeypatch.setattr(files, "_is_allowed", None)
+    monkeypatch.setattr(files, "_fences", {})
     run = tmp_path / "run"
-    files.fence(run.is_file)
+    files.fence(tmp_path, run.is_file)
     run.write_text("")
     write_bytes(tmp_path / "a", b"ours")
     run.unlink()
-    with pytest.raises(ParibusError, match="is over"):
-        write_bytes(tmp_path / "a", b"late")
-    with pytest.raises(ParibusError, match="is over"), whole_folder(tmp_path / "b"):
+    with pytest.raises(ParibusError, match="run again"):
+        write_bytes(tmp_path / "new" / "a", b"late")
+    with pytest.raises(ParibusError, match="run again"), whole_folder(tmp_path / "b"):
         pass
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"ours")]
 

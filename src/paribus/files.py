@@ -27,16 +27,23 @@ except ImportError:  # Windows, where an open file cannot be removed anyway
 
 PART = ".part"
 
-_is_allowed: Callable[[], bool] | None = None  # of this process; see `fence`
+_fences: dict[Path, Callable[[], bool] | None] = {}  # of this process; see `fence`
 
 
-def fence(is_allowed: Callable[[], bool]) -> None:
-    """From now on this process writes only while `is_allowed()`; ParibusError where it is not.
+def fence(folder: Path, is_allowed: Callable[[], bool] | None = None) -> None:
+    """From now on what this process writes or removes below `folder` lies really below it.
 
-    For a worker that might outlive its run: what another run has finished must stay as it is.
+    A link to somewhere else on the way there is refused. With `is_allowed`, it must be true too:
+    for a run that lost its folder and for a worker that outlives its run. What another run has
+    finished must stay as it is, and a folder that was deleted must not come back.
     """
-    global _is_allowed
-    _is_allowed = is_allowed
+    if is_allowed is not None or _absolute(folder) not in _fences:
+        _fences[_absolute(folder)] = is_allowed
+
+
+def unfence(folder: Path) -> None:
+    """Take back `fence`."""
+    _fences.pop(_absolute(folder), None)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -45,6 +52,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     Raises ParibusError where that fails; an older file is then still there.
     """
     with _told(path):
+        _require_allowed(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, partial = _new_file(path)
         try:
@@ -69,6 +77,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """
     path = path.absolute()
     with _told(path):
+        _require_allowed(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f".{path.name}.*{PART}"):
             _remove_if_left(left)
@@ -92,10 +101,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder with all that it holds; to everyone else it is gone at once."""
-    if not path.exists():
+    """Remove a folder with all that it holds; to everyone else it is gone at once.
+
+    Of a link, the link itself: links are not followed, here or below.
+    """
+    if not os.path.lexists(path):
         return
     with _told(path, "remove"):
+        _require_allowed(path)
         away = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
         try:
             os.replace(path, away / path.name)
@@ -166,6 +179,8 @@ def _is_partial(name: str) -> bool:
 def _remove_if_left(path: Path) -> None:
     """Remove a half-written file or folder that nobody holds."""
     handle = None
+    if path.is_symlink():  # none of ours: we write files and folders
+        return
     with contextlib.suppress(OSError):  # held by its writer, gone meanwhile, or not ours to remove
         if fcntl is not None:
             # Whatever has such a name: opening a pipe would wait for its writer.
@@ -177,8 +192,25 @@ def _remove_if_left(path: Path) -> None:
 
 
 def _require_allowed(path: Path) -> None:
-    if _is_allowed is not None and not _is_allowed():
-        raise ParibusError(f"{path} is not written: the run that this was part of is over")
+    """Raise ParibusError where a fence is in the way of `path`."""
+    absolute = _absolute(path)
+    for folder in absolute.parents:
+        if folder not in _fences:
+            continue
+        is_allowed = _fences[folder]
+        if is_allowed is not None and not is_allowed():
+            raise ParibusError(
+                f"{path} is not written: the results folder was deleted or taken over by another "
+                "run; run again"
+            )
+        if not absolute.parent.resolve().is_relative_to(folder.resolve()):
+            raise ParibusError(
+                f"{path} is not written: a link on the way leads out of {folder}; remove the link"
+            )
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))
 
 
 @contextlib.contextmanager

@@ -163,8 +163,8 @@ def test_a_late_worker_writes_nothing_into_a_finished_trial(
     with folder.lock(), worker(study, folder.path, run=run) as process:
         send(process, {"do": "train", "trials": [["baseline", 1]]})
         assert process.stdout is not None
-        said = process.stdout.readline()
-    assert "the run that this was part of is over" in said
+        said = next(line for line in process.stdout if '"resumed"' not in line)
+    assert "taken over by another run" in said
     assert [path.name for path in trial.path.iterdir()] == ["trial.json"]
 
 

@@ -466,7 +466,9 @@ def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
     from paribus.results.files import write_json
+    from paribus.results.layout import secure
 
+    secure(results.path)
     if not results.finished:
         raise ParibusError(f"no trial in {results.path} is finished; run the study first")
     analysis = analyse_results(results)
@@ -482,8 +484,10 @@ def _finish(results: Results) -> int:
     from paribus.files import sweep
     from paribus.report import draw, prepare, write_paper, write_report
     from paribus.results import write_tables
+    from paribus.results.layout import secure
 
     prepare()
+    secure(results.path)
     sweep(results.path)
     with doing(console, "analysing"):
         analysis, verdicts = _analyse(results)

@@ -78,7 +78,7 @@ def _work(tell: Any, leaving: Leaving) -> None:
     study = parse_study(hello["study"], folder=Path(hello["folder"]))
     results = ResultsFolder(Path(hello["results"]))
     if run := hello["run"]:
-        fence(lambda: results.is_held_by(run))
+        fence(results.path, lambda: results.is_held_by(run))
     device = choose_device(hello["device"], hello["number"])
     prepare(device)
     graphs = not hello["eager"]

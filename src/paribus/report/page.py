@@ -22,6 +22,7 @@ from paribus.report.tables import Table
 from paribus.report.tasks import task_contrast_table, task_table
 from paribus.report.words import headline, missing_in_words, plural
 from paribus.results import Results
+from paribus.results.layout import secure
 from paribus.results.root import root_digest
 from paribus.study.canonical import flatten
 
@@ -47,6 +48,7 @@ def write_report(
     drawn: list[Figure] | None = None,
 ) -> Path:
     """Write `report.html` into the results folder; returns its path. Needs no network."""
+    secure(results.path)
     path = results.path / "report.html"
     write_bytes(path, render(results, analysis, verdicts, drawn).encode())
     return path

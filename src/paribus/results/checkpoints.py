@@ -151,7 +151,7 @@ def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
     """Remove all but the checkpoints of these stacks; the folder too, where none are left."""
     kept = {_id(trials) for trials in stacks}
     folder = results / FOLDER
-    if not folder.is_dir():
+    if folder.is_symlink() or not folder.is_dir():
         return
     for path in list(folder.iterdir()):
         if path.name not in kept:

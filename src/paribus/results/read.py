@@ -16,6 +16,7 @@ from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.files import csv_cell, read_json, write_table
+from paribus.results.layout import secure
 from paribus.results.store import THROUGHPUT, ResultsFolder, TrialFolder
 from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
 from paribus.study import METRICS, Study, changed_sources
@@ -304,6 +305,7 @@ def write_tables(results: Results) -> None:
     """Write every tidy table to `tables/` as Parquet, the scores as CSV too."""
     import pyarrow.csv
 
+    secure(results.path)
     folder = results.path / "tables"
     sink = pa.BufferOutputStream()
     arms = pa.array(map(csv_cell, results.scores["arm"].to_pylist()), pa.string())

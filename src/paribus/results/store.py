@@ -45,10 +45,11 @@ import safetensors.numpy
 from filelock import FileLock, Timeout
 
 from paribus.errors import ParibusError
-from paribus.files import file_digest, sweep, write_bytes
+from paribus.files import fence, file_digest, sweep, unfence, write_bytes
 from paribus.foreign import TABLE_BYTES, WEIGHTS_BYTES, is_regular, open_regular
 from paribus.results.expected import require_columns, require_values
 from paribus.results.files import read_json, write_json, write_table
+from paribus.results.layout import secure
 from paribus.study import Study, parse_study
 from paribus.study.canonical import changes
 from paribus.study.own import sources_folder
@@ -360,9 +361,9 @@ class ResultsFolder(Folder):
     def lock(self) -> Iterator[str]:
         """Keep every other run out of this folder; one that stays empty is removed again.
 
-        Gives the run's identifier, which `is_held_by` knows until the end. What killed runs have
-        left half-written is removed first. Raises ParibusError where the folder is locked or cannot
-        be written to; errors of the body keep their own words.
+        Gives the run's identifier, which `is_held_by` knows until the end. What killed runs left
+        half-written is removed first. Raises ParibusError where the folder is locked, cannot be
+        written to or has links in it; errors of the body keep their own words.
         """
         new, run = not self.path.exists(), secrets.token_hex(8)
         lock = FileLock(self.path / LOCK)
@@ -379,10 +380,13 @@ class ResultsFolder(Folder):
                 "--results"
             ) from None
         try:
+            secure(self.path)
             sweep(self.path)
             write_bytes(self.path / RUN, run.encode())
+            fence(self.path, lambda: self.is_held_by(run))
             yield run
         finally:
+            unfence(self.path)
             with contextlib.suppress(OSError):  # the folder may have been deleted meanwhile
                 (self.path / RUN).unlink(missing_ok=True)
                 if new and [path.name for path in self.path.iterdir()] == [LOCK]:

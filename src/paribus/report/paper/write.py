@@ -25,6 +25,7 @@ from paribus.report.paper.prose import compose
 from paribus.report.tasks import task_contrast_table, task_table
 from paribus.results import Results
 from paribus.results.files import csv_cell
+from paribus.results.layout import secure
 from paribus.study.canonical import canonical_json
 from paribus.study.text import drawable
 
@@ -50,6 +51,7 @@ def write_paper(
     every figure as SVG and PDF. Equal records give equal bytes: no date is written, and the fonts
     are typst's own, unless the study is in a script that they lack.
     """
+    secure(results.path)
     drawn = draw(results, analysis) if drawn is None else drawn
     material = Material(results, analysis, verdicts, drawn)
     folder = results.path / "paper"
