@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,14 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder, TrialFolder
+from paribus.results import ResultsFolder, TrialFolder, settle
 from paribus.results.files import write_json, write_table
+from paribus.results.registration import from_study
 from paribus.results.root import root_digest
+from paribus.study import Study
+from paribus.verification.registered import registration_findings
 from paribus.verification.scores import score_findings
+from paribus.verification.verify import _layout, _parameters
 
 from .conftest import Trained
 
@@ -124,12 +129,15 @@ def edit(name: str, change: Callable[[dict], None]) -> Callable[[Path], None]:
             lambda path: (path / "registration.json").write_text("[]"),
             "json is not what was written",
         ),
-        (edit("registration.json", lambda r: r.update(seeds=[1])), r"seeds: \[1\] registered"),
+        (
+            edit("registration.json", lambda r: r.update(seeds=[1])),
+            r"seeds is not what the st.*: \[1\]",
+        ),
         (edit("registration.json", lambda r: r.update(study_digest="x")), "the study was changed"),
         (edit("registration.json", lambda r: r.update(number=2)), "registration-1.json is missing"),
         (
             edit("registration.json", lambda r: r["inference"].update(alpha=0.4)),
-            "inference: not what was registered",
+            "inference is not what the study gives",
         ),
         (
             edit("analysis.json", lambda a: a["contrasts"][0].update(holm_p=0.5)),
@@ -156,6 +164,96 @@ def test_each_contradiction_is_a_finding(
     assert findings
     with pytest.raises(AssertionError, match=words):
         raise AssertionError(said)
+
+
+REGISTERED = "registration.json"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"contrasts": []}, "contrasts is not what the study gives"),
+        ({"primary_endpoint": {}}, "primary_endpoint is not what the study gives"),
+        ({"families": {}}, "families is not what the study gives"),
+        ({"precision": {}}, "precision is not what the study gives"),
+        ({"repeated": {"x": {"seed": 1, "steps": 1}}}, "repeated is not what the study gives"),
+        ({"packages": {"torch": "1"}}, "packages is not that of trial baseline/seed-1"),
+        ({"code": "x"}, "code is not that of trial"),
+        ({"device": "cuda"}, "device is not that of trial"),
+        ({"own_probes": {"own.py:P": {}}}, "own_probes is not what"),
+        ({"sources": {}}, "text.txt is there and was not registered"),
+        ({"registered_at": "yesterday"}, "registered_at is no time"),
+        ({"registered_at": "2999-01-01T00:00:00+00:00"}, "registered_at is in the future"),
+        ({"number": 0}, "number is 0, and the first is 1"),
+        ({"number": 10**9}, "registration-1.json is missing"),
+        ({"seeds_added_after_results": []}, "is nothing that a registration says"),
+    ],
+)
+def test_a_registration_that_was_edited_is_told(change: dict, words: str, copy: Path) -> None:
+    results = paribus.load_results(copy)
+    assert list(registration_findings(results)) == []
+    edit(REGISTERED, lambda r: r.update(change))(copy)
+    assert words in "\n".join(registration_findings(results))
+
+
+def test_the_chain_of_registrations_is_derived_again(
+    small_study: Callable[..., Study], copy: Path
+) -> None:
+    first, more = json.loads((copy / REGISTERED).read_text()), small_study(seeds=[1, 2, 3, 4])
+    settle(ResultsFolder(copy), more, {**first, **from_study(more, first["tasks"])})
+    results = paribus.load_results(copy)
+    assert list(registration_findings(results)) == []
+
+    (copy / "registration-7.json").write_text("{}")
+    assert "registration-7.json is no registration" in "\n".join(registration_findings(results))
+    (copy / "registration-7.json").unlink()
+    for name, change, words in (
+        (REGISTERED, {"seeds_added_after_results": []}, "seeds_added_after_results is not [4]"),
+        (REGISTERED, {"results_when_registered": ["x/seed-9"]}, "names x/seed-9, which is not"),
+        ("registration-1.json", {"number": 3}, "number is 3, and its name says 1"),
+        ("registration-1.json", {"code": "x"}, "code is not that of the registration"),
+        ("registration-1.json", {"seeds": [1, 2]}, "study_digest is not what the study gives"),
+        ("registration-1.json", {"seeds": "x"}, "registration-1.json is not what was written"),
+    ):
+        before = (copy / name).read_bytes()
+        edit(name, lambda r, change=change: r.update(change))(copy)
+        assert words in "\n".join(registration_findings(results))
+        (copy / name).write_bytes(before)
+
+
+def test_what_a_finished_study_lacks_is_told(copy: Path) -> None:
+    for name in ("throughput.parquet", "manifest.json"):
+        (copy / name).rename(copy.parent / name)
+    assert any(line.startswith("not timed: ") for line in paribus.verify(copy).findings)
+    shutil.rmtree(copy / TRIAL)
+    assert "incomplete: baseline/seed-1 missing, of 9 trials" in paribus.verify(copy).findings
+    for name in ("throughput.parquet", "manifest.json"):
+        (copy.parent / name).rename(copy / name)
+    said = "\n".join(paribus.verify(copy).findings)
+    assert "baseline/seed-1 missing, and was finished when the arms were timed" in said
+
+
+def test_weights_of_other_parameters_are_told(copy: Path) -> None:
+    weights = trial_of(copy).read_weights()
+    trial_of(copy).write_weights(dict(list(weights.items())[1:]))
+    seal(copy)
+    assert list(_parameters(paribus.load_results(copy))) == [
+        "trial baseline/seed-1: its weights are not the parameters of initial.json"
+    ]
+
+
+def test_weights_that_the_study_keeps_are_records(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    study = small_study({"training.keep": [4]})
+    trial = ResultsFolder(tmp_path).trial("baseline", 1)
+    trial.path.mkdir(parents=True)
+    for name in ("weights-4.safetensors", "weights-5.safetensors", "checkpoint.safetensors"):
+        (trial.path / name).touch()
+    assert sorted(_layout(study, ResultsFolder(tmp_path), [trial])) == [
+        "trial baseline/seed-1: checkpoint.safetensors is no record",
+        "trial baseline/seed-1: weights-5.safetensors is no record",
+    ]
 
 
 def test_a_changed_speed_is_refused_wherever_it_counts(copy: Path) -> None:

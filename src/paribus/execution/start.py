@@ -7,7 +7,6 @@ import math
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
@@ -24,7 +23,6 @@ from paribus.execution.stacks import (
 from paribus.execution.suite import adopt_suite, drafted_suite
 from paribus.results import ResultsFolder, registration, settle
 from paribus.study import Data, Study, require_trust
-from paribus.tasks import WrittenSuite
 
 # Where Linux shows a GPU that PyTorch may use: NVIDIA's, one in Windows' subsystem, AMD's.
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
@@ -70,7 +68,8 @@ def start(
             _check(pool, study, max(map(len, stacks)))
             stacks = _fitting(pool, study, size, sharing, recorded)
         data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
-        settle(folder, study, registration(study, data, ready["device"], _chosen(study, suite)))
+        tasks = suite.registered(study.tasks.names) if suite else {}
+        settle(folder, study, registration(study, data, ready["device"], tasks))
         adopt_suite(folder)
     return study, stacks
 
@@ -139,11 +138,3 @@ def _fitting(
         recorded = recorded.up_to(size)
         stacks = plan_stacks(study, size, recorded.stacks)
     return stacks
-
-
-def _chosen(study: Study, suite: WrittenSuite | None) -> dict[str, Any]:
-    """What the registration says of the study's tasks."""
-    if suite is None:
-        return {}
-    names = [task.name for task in suite.find(study.tasks.names)]
-    return {"suite_sha256": suite.digest, "names": names, "left_out": suite.left_out}

@@ -7,6 +7,7 @@ else. What is read has the shape that its reader relies on, or is refused in one
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +116,7 @@ FILES: dict[str, dict[str, Check]] = {
 OPTIONAL: dict[str, dict[str, Check]] = {
     "registration.json": {
         "seeds_added_after_results": _list_of(whole),
+        "results_when_registered": _list_of(text),
         "tasks": table,
         "code": text,
     },
@@ -152,7 +154,9 @@ POSITIVE = {"throughput.parquet": ("tokens", "seconds")}
 
 def require_json(path: Path, value: Any) -> None:
     """Raise ParibusError where a parsed file of a results folder is not what its name says."""
-    wanted = FILES.get(path.name)
+    # Superseded registrations are numbered, and hold what the one in force does.
+    name = re.sub(r"^registration-\d+\.json$", "registration.json", path.name)
+    wanted = FILES.get(name)
     if wanted is None:
         return
     if not isinstance(value, dict):
@@ -160,11 +164,11 @@ def require_json(path: Path, value: Any) -> None:
     for key in wanted:
         if key not in value:
             raise _refused(path, f"'{key}' is missing")
-    every = EVERY.get(path.name)
+    every = EVERY.get(name)
     for key, inner in value.items() if every else ():
         if every and not every(inner):
             raise _refused(path, f"'{key}' is {str(inner)[:60]!r}")
-    for key, check in (wanted | OPTIONAL.get(path.name, {})).items():
+    for key, check in (wanted | OPTIONAL.get(name, {})).items():
         if key in value and not check(value[key]):
             raise _refused(path, f"'{key}' is {str(value[key])[:60]!r}")
 

@@ -46,7 +46,20 @@ def registration(
         device: the kind of device it is run on.
         tasks: `suite_sha256`, `names` and `left_out` of its task suite; empty where it has none.
     """
-    endpoint, tasks = study.primary, tasks or {}
+    return {
+        **from_study(study, tasks or {}),
+        "data": data,
+        "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
+        **measuring_record(study),
+        "packages": {name: version(name) for name in PACKAGES},
+        "code": package_digest(),
+        "device": device,
+    }
+
+
+def from_study(study: Study, tasks: dict[str, Any]) -> dict[str, Any]:
+    """The part of it that follows from the study alone and from its task suite."""
+    endpoint = study.primary
     contrasts = [f"{arm} against {reference}" for arm, reference in study.contrasts]
     return {
         "study_digest": study.digest,
@@ -69,12 +82,6 @@ def registration(
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json"),
         "precision": {arm: study.setting(arm).training.precision for arm in study.arms},
-        "data": data,
-        "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
-        **measuring_record(study),
-        "packages": {name: version(name) for name in PACKAGES},
-        "code": package_digest(),
-        "device": device,
     }
 
 
@@ -98,7 +105,7 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
             "number": 1,
             "registered_at": now,
             "sources": keep_sources(study, folder.path),
-            "repeated": _repeated(study),
+            "repeated": repeats(study),
         }
         write_json(path, wanted | about)
         return
@@ -138,7 +145,7 @@ def repetitions(folder: ResultsFolder) -> dict[str, dict[str, int]]:
     return read_json(folder.path / FILE)["repeated"]
 
 
-def _repeated(study: Study) -> dict[str, dict[str, int]]:
+def repeats(study: Study) -> dict[str, dict[str, int]]:
     """The first seed of every arm with custom code, for some per cent of its iterations."""
     repeated = {}
     for arm in study.arms:

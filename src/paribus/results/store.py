@@ -203,6 +203,16 @@ class TrialFolder(Folder):
         found = (KEPT.fullmatch(path.name) for path in self.path.glob("weights-*.safetensors"))
         return sorted(int(match[1]) for match in found if match)
 
+    def read_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the trained weights by parameter name, from the header of their file."""
+        path = self.path / weights_file()
+        try:
+            open_regular(path, WEIGHTS_BYTES).close()  # the library opens it by its path
+            with safetensors.safe_open(path, framework="np") as file:
+                return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        except (safetensors.SafetensorError, OSError) as error:
+            raise ParibusError(f"{path} does not hold weights ({error})") from None
+
     def _read_weights(self, step: int | None) -> dict[str, np.ndarray]:
         path = self.path / weights_file(step)
         try:

@@ -129,6 +129,11 @@ class WrittenSuite:
                 )
         return [task for name, task in self.tasks.items() if names is None or name in names]
 
+    def registered(self, names: Sequence[str] | None) -> dict[str, Any]:
+        """What the registration of a study that asks the tasks `names` says of them."""
+        chosen = [task.name for task in self.find(names)]
+        return {"suite_sha256": self.digest, "names": chosen, "left_out": self.left_out}
+
 
 def write_suite(folder: Path, suite: Suite) -> WrittenSuite:
     """Write `suite` to `folder`, in the place of one that is there; equal suites, equal bytes."""

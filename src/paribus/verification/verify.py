@@ -20,12 +20,13 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.foreign import is_regular
-from paribus.results import Results, ResultsFolder, load_results, read_registration
+from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.files import read_json
 from paribus.results.root import root_digest
-from paribus.results.store import CANONICAL, OF_THE_STUDY, TrialFolder
-from paribus.study import changed_files, parse_study, require_trust
+from paribus.results.store import CANONICAL, OF_THE_STUDY, THROUGHPUT, TrialFolder, weights_file
+from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
 from paribus.study.canonical import canonical_json, changes
+from paribus.verification.registered import registration_findings
 from paribus.verification.scores import score_findings
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ if TYPE_CHECKING:
 
 SHOWN = 5  # of the keys in which a file differs
 # Beside the sealed records, what a trial's folder may hold.
-BESIDE = frozenset({"manifest.json", "timing.json", "checkpoint.safetensors"})
-# What a registration says that follows from the study.
-FROM_STUDY = ("endpoints", "inference", "stability", "decision")
+BESIDE = frozenset({"manifest.json", "timing.json"})
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def verify(
     finished = [trial for trial in folders if trial.is_finished]
     checked = [f"seals of {len(finished)} of {len(folders)} trials"]
     findings = [
-        *_layout(results_folder, folders),
+        *_layout(study, results_folder, folders),
         *_seals(results_folder, finished),
         *changed_files(results_folder.path),
     ]
@@ -92,7 +91,9 @@ def verify(
         # What is computed again would be computed from records that are not the sealed ones.
         return Verification(root, tuple(checked), tuple(dict.fromkeys([*findings, str(error)])))
     checked.append("registration")
-    findings += _told("registration", lambda: _registration(results))
+    findings += _told("registration", lambda: registration_findings(results))
+    findings += _told("records", lambda: _complete(results))
+    findings += _told("parameters", lambda: _parameters(results))
     for trial in results.finished:
         findings += _told(trial.label, lambda trial=trial: score_findings(trial))
     checked.append(f"scores of {len(finished)} trials from windows and questions")
@@ -118,17 +119,19 @@ def _told(label: str, check: Any) -> list[str]:
         return [f"{label}: {error}"]
 
 
-def _layout(results: ResultsFolder, trials: list[TrialFolder]) -> Iterator[str]:
+def _layout(study: Study, results: ResultsFolder, trials: list[TrialFolder]) -> Iterator[str]:
     """What lies where no record of this study belongs."""
-    known = {trial.path for trial in trials}
+    homes = {trial.path for trial in trials}
     for found in sorted(results.path.glob("trials/*/*")):
-        if found not in known:
+        if found not in homes:
             yield f"{found.relative_to(results.path)} is no trial of the study"
     for trial in trials:
         if not trial.path.is_dir():
             continue
+        kept = map(weights_file, study.setting(trial.arm).kept_steps)
+        known = BESIDE.union(CANONICAL, kept)
         for found in sorted(trial.path.iterdir()):
-            if found.name[0] != "." and found.name not in BESIDE.union(CANONICAL):
+            if found.name[0] != "." and found.name not in known:
                 yield f"trial {trial.label}: {found.name} is no record"
 
 
@@ -148,35 +151,46 @@ def _seals(results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]
                 yield f"{name} is not sealed, and counts for nothing"
 
 
-def _registration(results: Results) -> Iterator[str]:
-    """What the registration in force says otherwise than the study."""
-    registered: Any = read_registration(ResultsFolder(results.path))
-    if registered is None:
-        yield "registration.json is missing; nothing shows what was fixed before the runs"
+def _complete(results: Results) -> Iterator[str]:
+    """What a study has once its run has ended: every trial, repeated steps, and speeds."""
+    folder = ResultsFolder(results.path)
+    sealed = folder.has_sealed(THROUGHPUT)
+    if results.unfinished:
+        timed = set()
+        if sealed:
+            table = folder.read_columns(THROUGHPUT, ["arm", "seed"])
+            timed = set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
+        missing = [trial.label for trial in results.unfinished]
+        lost = [trial.label for trial in results.unfinished if (trial.arm, trial.seed) in timed]
+        yield f"incomplete: {_some(missing)} missing, of {len(results.study.trials)} trials"
+        if lost:
+            yield f"incomplete: {_some(lost)} missing, and was finished when the arms were timed"
         return
-    study = results.study
-    if registered.get("seeds") != list(study.seeds):
-        yield f"seeds: {registered.get('seeds')} registered, {list(study.seeds)} in the study"
-    dump = study.model_dump(mode="json")
-    for name in FROM_STUDY:
-        if registered.get(name) != dump[name]:
-            yield f"{name}: not what was registered"
-    number = registered.get("number")
-    earlier = range(1, number) if isinstance(number, int) and number <= 1000 else ()
-    for before in earlier:
-        if not is_regular(results.path / f"registration-{before}.json"):
-            yield f"registration-{before}.json is missing, which was superseded"
-    suite = (registered.get("tasks") or {}).get("suite_sha256")
-    if suite is not None:
-        from paribus.tasks import read_suite
+    if not folder.has_throughput:
+        yield "not timed: every trial is finished, and throughput.parquet does not hold all of them"
+    custom = [arm for arm in results.study.arms if own_parts(results.study.setting(arm))]
+    repeated = folder.read_repeated(custom)
+    if lacking := [arm for arm in custom if arm not in repeated]:
+        yield f"not repeated: repeated.json does not hold {_some(lacking)}, with custom code"
 
-        try:
-            there = read_suite(results.path / "tasks").digest
-        except ParibusError as error:
-            yield str(error)
-        else:
-            if there != suite:
-                yield "tasks: not the suite that was registered"
+
+def _parameters(results: Results) -> Iterator[str]:
+    """Names and shapes of the weights are those of the initial values, in every seed of an arm."""
+    first: dict[str, tuple[TrialFolder, Any]] = {}
+    for trial in results.finished:
+        initial = trial.read_json("initial.json")
+        drawn = {name: (about["shape"], about["rule"]) for name, about in initial.items()}
+        shapes = {name: list(shape) for name, shape in trial.read_shapes().items()}
+        if shapes != {name: about["shape"] for name, about in initial.items()}:
+            yield f"trial {trial.label}: its weights are not the parameters of initial.json"
+        other, expected = first.setdefault(trial.arm, (trial, drawn))
+        if drawn != expected:
+            yield f"trial {trial.label}: its parameters are not those of trial {other.label}"
+
+
+def _some(labels: list[str]) -> str:
+    more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+    return ", ".join(labels[:SHOWN]) + more
 
 
 def _derived(results: Results) -> Iterator[str]:

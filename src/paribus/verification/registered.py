@@ -1,0 +1,234 @@
+"""Registrations, derived once more from the study, the trials and each other.
+
+What follows from the study is made by the function that wrote it, and compared. Software and
+machine are those of the trials; kept files are those in `sources/`; the history of seeds is the one
+that the superseded registrations tell. The moment of a registration follows from nothing: that one
+is not before the one it supersedes, and not in the future, is all that can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from paribus.errors import ParibusError
+from paribus.foreign import is_regular
+from paribus.results import Results, ResultsFolder, read_registration
+from paribus.results.files import read_json
+from paribus.results.registration import from_study, repeats
+from paribus.study import Study, measuring_record, own_digests
+from paribus.study.own import SOURCES
+from paribus.tasks import read_suite
+
+# What a registration says besides what follows from the study.
+BESIDE_STUDY = frozenset(
+    {
+        "code",
+        "data",
+        "device",
+        "number",
+        "own_measures",
+        "own_modules",
+        "own_probes",
+        "own_tasks",
+        "packages",
+        "registered_at",
+        "repeated",
+        "sources",
+    }
+)
+# And one that supersedes another.
+OF_LATER = frozenset({"seeds_added_after_results", "results_when_registered"})
+# What may differ between a registration and the one before.
+OF_SEEDS = frozenset({"seeds", "study_digest", "number", "registered_at"}) | OF_LATER
+CLOCKS = timedelta(days=1)  # by which those of two machines may differ
+
+Record = dict[str, Any]
+
+
+def registration_findings(results: Results) -> Iterator[str]:
+    """What the registrations say otherwise than what they can be derived from."""
+    registered = read_registration(ResultsFolder(results.path))
+    if registered is None:
+        yield "registration.json is missing; nothing shows what was fixed before the runs"
+        return
+    chain = yield from _chain(results.path, registered)
+    yield from _keys(results, chain)
+    yield from _study(results, chain)
+    for before, after in pairwise(chain):
+        yield from _superseded(before, after, _name(after, chain[-1]))
+    yield from _moments(chain)
+    yield from _late_results(results, registered)
+    yield from _machine(results, registered)
+    yield from _sources(results, registered)
+    yield from _own(results.study, registered)
+
+
+def _name(record: Record, last: Record) -> str:
+    return "registration.json" if record is last else f"registration-{record['number']}.json"
+
+
+def _chain(path: Path, last: Record) -> Generator[str, None, list[Record]]:
+    """Yields findings; returns the registrations in their order, the one in force at the end."""
+    there = {file.name: file for file in sorted(path.glob("registration-*.json"))}
+    number = last["number"]
+    if number < 1:
+        yield f"registration.json: number is {number}, and the first is 1"
+    chain = []
+    # Bounded by what there is: a number is whatever somebody wrote.
+    for n in range(1, min(number, len(there) + 2)):
+        file = there.pop(f"registration-{n}.json", None)
+        if file is None or not is_regular(file):
+            yield f"registration-{n}.json is missing, which was superseded"
+            continue
+        try:
+            record = read_json(file)
+        except ParibusError as error:
+            yield str(error)
+            continue
+        if record["number"] != n:
+            yield f"{file.name}: number is {record['number']}, and its name says {n}"
+        chain.append(record | {"number": n})
+    for name in there:
+        yield f"{name} is no registration that registration.json, number {number}, supersedes"
+    return [*chain, last]
+
+
+def _keys(results: Results, chain: list[Record]) -> Iterator[str]:
+    derived = from_study(results.study, {}).keys()
+    for record in chain:
+        known = BESIDE_STUDY | derived | (OF_LATER if record["number"] > 1 else set())
+        name = _name(record, chain[-1])
+        if unknown := record.keys() - known:
+            yield f"{name}: {', '.join(sorted(unknown))} is nothing that a registration says"
+        if missing := known - record.keys():
+            yield f"{name}: {', '.join(sorted(missing))} is missing"
+
+
+def _study(results: Results, chain: list[Record]) -> Iterator[str]:
+    """What follows from the study with the seeds that it had then, and from its questions."""
+    study, folder = results.study, results.path / "tasks"
+    try:
+        none = study.tasks.names == ()
+        tasks = {} if none else read_suite(folder).registered(study.tasks.names)
+    except ParibusError as error:
+        yield str(error)
+        tasks = chain[-1].get("tasks") or {}
+    for record in chain:
+        seeds = study.seeds if record is chain[-1] else tuple(record["seeds"])
+        then = study.model_copy(update={"seeds": seeds})
+        expected = from_study(then, tasks)
+        if record["number"] == 1:
+            expected["repeated"] = repeats(then)
+        for name, value in expected.items():
+            if name in record and record[name] != value:
+                yield (
+                    f"{_name(record, chain[-1])}: {name} is not what the study gives"
+                    + (f": {record[name]}, and {value} there" if name == "seeds" else "")
+                )
+        if record["data"].keys() != set(study.arms):
+            yield f"{_name(record, chain[-1])}: data is not of the arms of the study"
+
+
+def _superseded(before: Record, after: Record, name: str) -> Iterator[str]:
+    """A registration supersedes another by seeds alone, and says which came after results."""
+    for key in sorted((before.keys() | after.keys()) - OF_SEEDS):
+        if before.get(key) != after.get(key):
+            yield f"{name}: {key} is not that of the registration which it supersedes"
+    if not set(before["seeds"]) < set(after["seeds"]):
+        yield f"{name}: adds no seeds to {before['seeds']}, or leaves some out"
+    late = list(before.get("seeds_added_after_results", []))
+    if after.get("results_when_registered"):
+        late += [seed for seed in after["seeds"] if seed not in before["seeds"]]
+    if after.get("seeds_added_after_results") != late:
+        yield f"{name}: seeds_added_after_results is not {late}, which its predecessors give"
+    finished = after.get("results_when_registered") or []
+    lost = [label for label in before.get("results_when_registered", []) if label not in finished]
+    if lost:
+        yield f"{name}: results_when_registered lacks {', '.join(map(str, lost))}, finished before"
+
+
+def _moments(chain: list[Record]) -> Iterator[str]:
+    latest = None
+    for record in chain:
+        name, text = _name(record, chain[-1]), record.get("registered_at")
+        try:
+            moment = datetime.fromisoformat(str(text))
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            yield f"{name}: registered_at is no time: {text!r}"
+            continue
+        if moment > datetime.now(UTC) + CLOCKS:
+            yield f"{name}: registered_at is in the future: {text}"
+        if latest is not None and moment < latest:
+            yield f"{name}: registered_at is before that of the registration which it supersedes"
+        latest = moment
+
+
+def _late_results(results: Results, registered: Record) -> Iterator[str]:
+    """Trials that were finished when seeds were added are there, and are of earlier seeds."""
+    finished = {trial.label for trial in results.finished}
+    for label in registered.get("results_when_registered") or []:
+        if label not in finished:
+            yield f"registration.json: results_when_registered names {label}, which is not there"
+
+
+def _machine(results: Results, registered: Record) -> Iterator[str]:
+    """Software and kind of device are those that the trials tell of."""
+    for trial in results.finished:
+        there = trial.read_json("environment.json")
+        for name in ("packages", "code"):
+            if registered.get(name) != there.get(name):
+                yield f"registration.json: {name} is not that of trial {trial.label}"
+        # Of a GPU trials tell the name, and the registration the kind.
+        kind = there["device"] if there["device"] in ("cpu", "mps") else "cuda"
+        if registered.get("device") != kind:
+            yield f"registration.json: device is not that of trial {trial.label}"
+
+
+def _sources(results: Results, registered: Record) -> Iterator[str]:
+    """A file of `sources/` that nobody registered; `changed_files` looks at the others."""
+    kept = results.path / SOURCES
+    for file in sorted(kept.rglob("*")) if kept.is_dir() else ():
+        name = file.relative_to(kept).as_posix()
+        # Python writes what it has compiled beside what it imports.
+        if file.is_dir() or "__pycache__" in file.parts or name in registered["sources"]:
+            continue
+        yield f"sources: {name} is there and was not registered"
+
+
+def _own(study: Study, registered: Record) -> Iterator[str]:
+    """The source of custom code, as far as it is kept, against its digests."""
+    kept = registered["sources"].keys()
+    try:
+        expected = measuring_record(study)
+        modules = {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms}
+    except ParibusError:
+        # Code outside the study's folder is not kept. What is measured with is named, at least.
+        own = (study.probes.own, study.evaluation.own, study.tasks.own)
+        for name, paths in zip(("own_probes", "own_measures", "own_tasks"), own, strict=True):
+            if registered[name].keys() != set(paths):
+                yield f"registration.json: {name} is not what the study names"
+        return
+    pairs = [(name, registered[name], value) for name, value in expected.items()]
+    there = registered["own_modules"]
+    if there.keys() != modules.keys():
+        yield "registration.json: own_modules is not of the arms of the study"
+    pairs += [("own_modules", there.get(arm, {}), value) for arm, value in modules.items()]
+    for name, stated, value in pairs:
+        if _kept(stated, kept) != _kept(value, kept):
+            yield f"registration.json: {name} is not what the files in sources give"
+
+
+def _kept(digests: Record, kept: Iterable[str]) -> Record:
+    names = set(kept)
+    return {
+        key: {file: digest for file, digest in of_one.items() if file in names}
+        if isinstance(of_one, dict)
+        else of_one
+        for key, of_one in digests.items()
+    }
