@@ -11,9 +11,9 @@ from rich.console import Console
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
 from paribus.cli.tables import contrasts
-from paribus.decision import decide, effect_in_words
+from paribus.decision import Verdict, decide, effect_in_words
 from paribus.report import tables
-from paribus.report.words import evidence_on, ratio_in_words
+from paribus.report.words import evidence_on, headline, ratio_in_words
 from paribus.results import Results
 from paribus.study import Study
 
@@ -117,3 +117,43 @@ def test_p_beside_an_interval_is_the_one_that_it_inverts(
     assert both in effect_in_words(contrast)
     assert both in evidence_on(contrast).replace("\N{NO-BREAK SPACE}", " ")
     assert tables.primary(analysis).rows[1][5:7] == (f"{p:.3f}", f"{holm:.3f}")
+
+
+def test_what_is_lost_to_divergence_is_not_called_underpowered(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """Four of five against none: what is missing is not power, and harm has its number too."""
+    study = small_study(seeds=[1, 2, 3, 4, 5], endpoints=[LOSS], arms=TWO_ARMS)
+
+    def of(lost: int) -> tuple[Analysis, Verdict]:
+        gone = [("arm", seed) for seed in range(1, lost + 1)]
+        made = fabricate(study, lambda *_: 2.0, folder=f"lost-{lost}", diverged=gone)
+        analysis = analyse(made)
+        return analysis, decide(analysis)[0]
+
+    analysis, four = of(4)
+    assert four.row == "6"
+    assert "quality cannot be compared (1 comparable seed" in four.sentence
+    assert four.pairs_needed == 8  # six discordant pairs of eight: p = .031
+    assert "about 8 seed pairs would show the harm" in four.sentence
+    assert "quality cannot be compared" in headline(analysis, [four])
+    _, one = of(1)
+    assert "only 4 comparable seed pairs: quality is described, not tested" in one.sentence
+    assert "underpowered" not in four.sentence + one.sentence
+
+
+def test_a_baseline_with_events_is_stable_by_a_threshold(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    seeds = list(range(1, 8))
+    study = small_study(seeds=seeds, endpoints=[LOSS], arms=TWO_ARMS)
+    made = fabricate(
+        study,
+        lambda arm, s: 2 + 0.01 * s + (arm == "arm") * (0.3 + 0.01 * s),
+        diverged=[("baseline", 1)],
+    )
+    analysis = analyse(made)
+    (verdict,) = decide(analysis)
+    if verdict.evidence.baseline_stable:
+        words = headline(analysis, [verdict])
+        assert "by the registered threshold (1 of 7 trials had an event)" in words

@@ -13,6 +13,7 @@ from paribus.decision.verdict import (
     divergence_in_words,
     effect_in_words,
     fixed_items,
+    untested,
 )
 
 __all__ = [
@@ -37,4 +38,5 @@ __all__ = [
     "fixed_items",
     "gather",
     "out_of_reach",
+    "untested",
 ]

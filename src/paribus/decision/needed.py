@@ -8,7 +8,11 @@ from paribus.analysis import Analysis, Contrast
 from paribus.statistics import mcnemar
 
 MOST_PAIRS = 1000  # stop searching beyond this
-BY_EVENTS, BY_COST = "8", "11b"  # rows that another effect on quality would not resolve
+ANYTHING_ELSE, BY_EVENTS, BY_COST = (
+    "6",
+    "8",
+    "11b",
+)  # rows that another effect on quality would not resolve
 
 
 def pairs_needed(analysis: Analysis, contrast: Contrast, row: str) -> int | None:
@@ -23,7 +27,9 @@ def pairs_needed(analysis: Analysis, contrast: Contrast, row: str) -> int | None
     if row == BY_COST:
         return None
     if row == BY_EVENTS:
-        return _pairs_to_show_cure(analysis, contrast.arm, alpha)
+        return _pairs_to_show_events(analysis, contrast.arm, alpha, harm=False)
+    if row == ANYTHING_ELSE and not contrast.tested:
+        return _pairs_to_show_events(analysis, contrast.arm, alpha, harm=True)
     test, says = contrast.test, contrast.decided
     if test is None or says is None or says.descriptive_only or contrast.margin is None:
         return None  # of fewer than 5 pairs the spread is a guess
@@ -39,10 +45,15 @@ def pairs_needed(analysis: Analysis, contrast: Contrast, row: str) -> int | None
     return max(math.ceil(max(detects, excludes) * trained / says.n), trained + 1)
 
 
-def _pairs_to_show_cure(analysis: Analysis, arm: str, alpha: float) -> int | None:
-    """Pairs at which the rates of events seen here would be significant by McNemar's test."""
-    rates = next(s.any_event for s in analysis.stabilities if s.arm == arm)
-    if rates.only_baseline <= rates.only_treatment:
+def _pairs_to_show_events(analysis: Analysis, arm: str, alpha: float, *, harm: bool) -> int | None:
+    """Pairs at which the rates of events seen here would be significant by McNemar's test.
+
+    Args: harm: that the arm causes them, else that it cures them; None where rates do not say so.
+    """
+    rates = next((s.any_event for s in analysis.stabilities if s.arm == arm), None)
+    if rates is None or rates.only_baseline == rates.only_treatment:
+        return None
+    if (rates.only_treatment > rates.only_baseline) != harm:
         return None
     for n in range(rates.n + 1, MOST_PAIRS + 1):
         cured, caused = (

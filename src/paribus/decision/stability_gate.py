@@ -14,7 +14,7 @@ from paribus.decision.rule import Row, first_match, table
 from paribus.statistics import DESCRIPTIVE_BELOW
 
 KEEP, ADOPT, OPEN, NONE = "Keep {base}", "Adopt {arm}", "Undecided", "No verdict"
-STABLE = "training was stable without it"
+STABLE = "training was stable without it{threshold}"
 
 ROWS = table(
     Row(

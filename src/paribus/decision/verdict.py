@@ -8,7 +8,7 @@ from typing import Any
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost
 from paribus.decision.evidence import Evidence, cost_of, gather
-from paribus.decision.needed import BY_EVENTS, pairs_needed
+from paribus.decision.needed import ANYTHING_ELSE, BY_EVENTS, pairs_needed
 from paribus.decision.rule import Outcome, Row
 from paribus.decision.stability_gate import decide_row
 from paribus.statistics import CROSSED, Decided
@@ -74,7 +74,7 @@ def _verdict(analysis: Analysis, arm: str, reference: str) -> Verdict:
         reference=reference,
         row=row.id,
         outcome=row.outcome,
-        reason=row.reason,
+        reason=_reason(row, contrast),
         hypothesis=row.hypothesis,
         evidence=evidence,
         sentence=" ".join([_sentence(analysis, row, contrast, evidence, needed), *notes]),
@@ -130,7 +130,7 @@ def _sentence(
         "INCONCLUSIVE": f"{contrast.arm} against {contrast.reference} is not resolved",
         "ADOPT": f"Adopt {contrast.arm} in place of {contrast.reference}",
     }[row.outcome]
-    why = evidence.invalid or row.reason
+    why = evidence.invalid or _reason(row, contrast)
     if row.id == "1":
         why = f"{why} ({evidence.n})"
     if row.outcome not in ("INVALID", "DESCRIPTIVE ONLY"):
@@ -140,9 +140,27 @@ def _sentence(
         text += "".join(f" {part}." for part in _found(analysis, contrast))
     if needed is not None and row.id == BY_EVENTS:
         text += f" At these rates of events, about {needed} seed pairs would show a cure."
+    elif needed is not None and not contrast.tested:
+        text += f" At these rates of events, about {needed} seed pairs would show the harm."
     elif needed is not None:
         text += f" About {needed} seed pairs would detect or exclude a change of the margin's size."
     return text
+
+
+def _reason(row: Row, contrast: Contrast) -> str:
+    """Why this row: power is not what is missing where quality could not be tested."""
+    return untested(contrast) or row.reason if row.id == ANYTHING_ELSE else row.reason
+
+
+def untested(contrast: Contrast) -> str:
+    """Why quality has no test; empty where it has one."""
+    says = contrast.decided
+    if says is None:
+        return f"quality cannot be compared ({contrast.why_not})"
+    if says.descriptive_only:
+        pairs = "pair" if says.n == 1 else "pairs"
+        return f"only {says.n} comparable seed {pairs}: quality is described, not tested"
+    return ""
 
 
 def _found(analysis: Analysis, contrast: Contrast) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
 from paribus.analysis.parts import Stabilities
-from paribus.decision import ROWS, Verdict, divergence_in_words
+from paribus.decision import ROWS, Verdict, divergence_in_words, untested
 from paribus.report.figures import names
 from paribus.study import METRICS, Study, at_rates
 
@@ -51,9 +51,12 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
         "effect": changed(contrast),
         "shown": raised(contrast),
         "events": events_in_words(analysis, verdict),
+        "threshold": _threshold(analysis, verdict),
         "margin": f"the registered margin of ±{study.primary.margin:g}",
     }
     why = row.why.format(**words)
+    if row.id == "6" and untested(contrast):
+        why += f"; {untested(contrast)}"
     diverged = divergence_in_words(analysis, verdict.arm)
     if diverged and row.id != "0":
         why += f"; {words['arm']} {diverged}"
@@ -125,6 +128,16 @@ def events_in_words(analysis: Analysis, verdict: Verdict) -> str:
         f"{base} of {rates.n} trials diverged or spiked without it, {arm} of {rates.n} with it, "
         f"Holm p {p_in_words(stability.holm_p)}"
     )
+
+
+def _threshold(analysis: Analysis, verdict: Verdict) -> str:
+    """Where a baseline with events counts as stable, that it does so by a threshold."""
+    stability = stability_of(analysis, verdict.arm)
+    rates = stability.any_event if stability else None
+    events = rates.both + rates.only_baseline if rates else 0
+    if rates is None or events == 0:
+        return ""
+    return f" by the registered threshold ({events} of {rates.n} trials had an event)"
 
 
 def stability_of(analysis: Analysis, arm: str) -> Stabilities | None:
