@@ -8,11 +8,8 @@ from paribus.analysis import Analysis, Contrast
 from paribus.statistics import mcnemar
 
 MOST_PAIRS = 1000  # stop searching beyond this
-ANYTHING_ELSE, BY_EVENTS, BY_COST = (
-    "6",
-    "8",
-    "11b",
-)  # rows that another effect on quality would not resolve
+ANYTHING_ELSE = "6"
+BY_EVENTS, BY_COST = "8", "11b"  # rows that another effect on quality would not resolve
 
 
 def pairs_needed(analysis: Analysis, contrast: Contrast, row: str) -> int | None:

@@ -141,7 +141,7 @@ def _sentence(
     if needed is not None and row.id == BY_EVENTS:
         text += f" At these rates of events, about {needed} seed pairs would show a cure."
     elif needed is not None and not contrast.tested:
-        text += f" At these rates of events, about {needed} seed pairs would show the harm."
+        text += f" At these rates of events, about {needed} seed pairs would show harm."
     elif needed is not None:
         text += f" About {needed} seed pairs would detect or exclude a change of the margin's size."
     return text
