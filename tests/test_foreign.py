@@ -241,3 +241,15 @@ def test_a_tokenizer_with_a_huge_id_is_refused(token_id: int, tmp_path: Path) ->
     )
     with at_once(), pytest.raises(ParibusError, match=f"has the token id {token_id}, and ids"):
         BpeTokenizer.read(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("value", ["0x" + "f" * 5000, str(-(2**63) - 1), f"[[{2**63}]]"])
+def test_an_integer_of_more_than_64_bits_is_one_line(value: str) -> None:
+    with pytest.raises(
+        ParibusError, match=r"it: a\.b is an integer of [\d,]+ bits; .* may have 64"
+    ):
+        parse_toml(f"a.b = {value}", "it")
+
+
+def test_integers_of_64_bits_are_read() -> None:
+    assert parse_toml(f"x = [{2**63 - 1}, {-(2**63)}]", "it") == {"x": [2**63 - 1, -(2**63)]}

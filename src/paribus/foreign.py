@@ -28,6 +28,10 @@ CODE_BYTES = 4 * MIB
 TOKENIZER_BYTES = 256 * MIB  # Gemma's, with 256,000 tokens, has 33 MiB
 RECORD_BYTES = 256 * MIB  # JSON; initial.json of 100,000 parameters has some 20 MiB
 TABLE_BYTES = 64 * 1024 * MIB  # Parquet, read by column
+# The same when it is read: windows.parquet of 10 billion tokens at 1,024 each has 10 million rows.
+TABLE_ROWS = 100_000_000
+TABLE_COLUMNS = 1_000_000
+TABLE_MEMORY = 16 * 1024 * MIB
 WEIGHTS_BYTES = 1024 * 1024 * MIB
 TEXT_BYTES = 1024 * 1024 * MIB  # one file of a corpus, which is read in pieces
 
@@ -35,6 +39,9 @@ TEXT_BYTES = 1024 * 1024 * MIB  # one file of a corpus, which is read in pieces
 MOST_NESTED = 64
 # Parts of a dotted key. tomllib takes quadratic time for them: 50,000 parts, minutes.
 MOST_KEY_PARTS = 64
+
+# Integers of TOML have 64 bits (TOML 1.0). tomllib reads any; above 4,300 digits none can be shown.
+MOST_INTEGER = 2**63
 
 CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"
 
@@ -136,7 +143,7 @@ def parse_json(text: str | bytes, where: str, way_out: str = "correct it") -> An
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """The table of a TOML text; `where` is what errors call it.
 
-    Raises MalformedError for what is no TOML, and ParibusError for what is too deep.
+    Raises MalformedError for what is no TOML, and ParibusError for what is too deep or too large.
     """
     if long := _LONG_KEY.search(text):
         raise ParibusError(
@@ -150,6 +157,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
     except ValueError as error:
         raise MalformedError(f"{where} is not valid TOML: {error}") from None
     _require_flat(value, where)
+    _require_small(value, where)
     return value
 
 
@@ -246,3 +254,18 @@ def _require_flat(value: Any, where: str) -> None:
         if not level:
             return
     raise _nested(where)
+
+
+def _require_small(value: Any, where: str, key: str = "") -> None:
+    """Raise ParibusError where a parsed value, which is flat, holds an integer of over 64 bits."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _require_small(inner, where, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for inner in value:
+            _require_small(inner, where, key)
+    elif isinstance(value, int) and not -MOST_INTEGER <= value < MOST_INTEGER:
+        raise ParibusError(
+            f"{where}: {key} is an integer of {value.bit_length():,} bits; an integer may have 64, "
+            "its sign included"
+        )

@@ -217,3 +217,33 @@ def test_nothing_there_is_nothing_begun(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "x" / "step-one").mkdir(parents=True)
     (tmp_path / "checkpoints" / "x" / "step-2").write_text("a file")
     assert begun_stacks(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "crafted",
+    [
+        {"trials": [[["x"], 1]]},
+        {"trials": [["baseline", "1"]]},
+        {"trials": "x"},
+        {"identity": [1]},
+        {"identity": None},
+        {"about": []},
+        {"t": 3.0},
+        {"shards": {}},
+        {"shards": [[]]},
+        {"shards": [{"../../elsewhere.safetensors": {"bytes": 1, "arrays": {}}}] * 3},
+        {"shards": [{"replica-0-0.safetensors": {"bytes": 1, "arrays": []}}] * 3},
+    ],
+)
+def test_a_record_of_other_types_is_unusable_whatever_its_digest(
+    tmp_path: Path, crafted: dict[str, Any]
+) -> None:
+    stack = StackCheckpoints(tmp_path, TRIALS)
+    stack.write(3, states(3), identity=IDENTITY, about={})
+    path = stack.path / "step-3" / "about.json"
+    record = json.loads(path.read_text()) | crafted
+    del record["sha256"]
+    path.write_text(json.dumps(record | {"sha256": module.digest(record)}))
+    assert begun_stacks(tmp_path) == {}
+    (found,) = stack.newest_first()
+    assert isinstance(found, UnusableError)

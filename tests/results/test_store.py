@@ -212,3 +212,16 @@ def test_a_table_of_other_columns_is_one_line(
     trial.finish()
     with pytest.raises(ParibusError, match="the same record of two trials has other columns"):
         _ = load_results(results.path).tasks
+
+
+def test_a_table_that_unpacks_to_too_much_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its footer says how much it is: 300 million rows of one value are a few megabytes."""
+    folder = ResultsFolder(tmp_path)
+    folder.write_columns("steps.parquet", {k: np.ones(99) for k in "ab"}, {"a": "1", "b": "1"})
+    for limit, most in (("TABLE_ROWS", 98), ("TABLE_COLUMNS", 1), ("TABLE_MEMORY", 9)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"paribus.results.store.{limit}", most)
+            with pytest.raises(ParibusError, match=r"99 rows, 2 columns.*delete it and run again"):
+                folder.read_columns("steps.parquet")

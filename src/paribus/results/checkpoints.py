@@ -176,6 +176,8 @@ def _read(path: Path) -> Checkpoint:
         written = record.pop("sha256")
         if digest(record) != written or record["t"] != _step(path):
             raise UnusableError("about.json was changed after it was written")
+        if not _well_formed(record):
+            raise UnusableError("about.json is not what we write")
         return Checkpoint(
             path,
             tuple((arm, seed) for arm, seed in record["trials"]),
@@ -188,6 +190,27 @@ def _read(path: Path) -> Checkpoint:
         raise
     except (ParibusError, KeyError, TypeError, ValueError, AttributeError):
         raise UnusableError("about.json is missing or damaged") from None
+
+
+def _well_formed(record: dict[str, Any]) -> bool:
+    """Whether about.json has the types that its readers rely on: a digest does not promise them."""
+    trials, shards = record["trials"], record["shards"]
+    return (
+        type(record["t"]) is int
+        and isinstance(record["identity"], dict)
+        and isinstance(record["about"], dict)
+        and isinstance(trials, list)
+        and all(isinstance(arm, str) and type(seed) is int for arm, seed in trials)
+        and isinstance(shards, list)
+        and len(shards) == len(trials)
+        and all(
+            Path(file).name == file
+            and type(about["bytes"]) is int
+            and isinstance(about["arrays"], dict)
+            for replica in shards
+            for file, about in replica.items()
+        )
+    )
 
 
 def _write_shards(folder: Path, replica: int, arrays: Arrays) -> dict[str, Any]:

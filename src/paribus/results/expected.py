@@ -42,6 +42,11 @@ def _positive(value: Any) -> bool:
     return _number(value) and value > 0
 
 
+def _count(value: Any) -> bool:
+    """A number of things, as a 64-bit integer holds it."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
 def _list_of(check: Check) -> Check:
     return lambda value: isinstance(value, list) and all(map(check, value))
 
@@ -59,6 +64,10 @@ def _holding(**checks: Check) -> Check:
     return lambda value: (
         isinstance(value, dict) and all(k in value and ok(value[k]) for k, ok in checks.items())
     )
+
+
+def _empty_or(check: Check) -> Check:
+    return lambda value: value == {} or check(value)
 
 
 text, whole, table = _is(str), _is(int), _is(dict)
@@ -124,7 +133,15 @@ OPTIONAL: dict[str, dict[str, Check]] = {
         "causality": _table_of(_number),
         "stack": _list_of(_is(list)),
     },
-    "data.json": dict.fromkeys(("token_classes", "duplicates", "leakage", "rules"), table),
+    "data.json": {
+        "token_classes": _table_of(_table_of(_count)),
+        "duplicates": _table_of(_table_of(_count)),
+        "leakage": _empty_or(_holding(in_training=_count, validation_tokens=_count)),
+        "looked_at": _empty_or(_holding(tokens=_count, duplicates=_count)),
+        "rules": _empty_or(
+            _holding(near_duplicate_jaccard=_number, shingle_characters=_count, run_tokens=_count)
+        ),
+    },
 }
 
 # What every value must be, by file name.

@@ -46,7 +46,15 @@ from filelock import FileLock, Timeout
 
 from paribus.errors import ParibusError
 from paribus.files import fence, file_digest, sweep, unfence, write_bytes
-from paribus.foreign import TABLE_BYTES, WEIGHTS_BYTES, is_regular, open_regular
+from paribus.foreign import (
+    TABLE_BYTES,
+    TABLE_COLUMNS,
+    TABLE_MEMORY,
+    TABLE_ROWS,
+    WEIGHTS_BYTES,
+    is_regular,
+    open_regular,
+)
 from paribus.results.expected import require_columns, require_values
 from paribus.results.files import read_json, write_json, write_table
 from paribus.results.layout import secure
@@ -113,6 +121,7 @@ class Folder:
         with open_regular(path, TABLE_BYTES) as handle:
             try:
                 file = pq.ParquetFile(handle)
+                _require_bounded(path, file.metadata)
                 there = file.schema_arrow.names
                 require_columns(path, there)
                 found = file.read(columns and [column for column in columns if column in there])
@@ -123,6 +132,21 @@ class Folder:
                     f"{path} is not the Parquet file that was written ({error}); restore it, or "
                     "delete it and run again"
                 ) from None
+
+
+def _require_bounded(path: Path, about: pq.FileMetaData) -> None:
+    """Raise ParibusError where a table, by its own footer, is larger in memory than any of ours.
+
+    A file of a few megabytes may hold gigabytes of one value.
+    """
+    encoded = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+    size = max(encoded, 8 * about.num_rows * about.num_columns)  # equal values take no room there
+    if about.num_rows > TABLE_ROWS or size > TABLE_MEMORY or about.num_columns > TABLE_COLUMNS:
+        raise ParibusError(
+            f"{path} has {about.num_rows:,} rows, {about.num_columns:,} columns and {size:,} bytes "
+            f"of values; a table may have {TABLE_ROWS:,}, {TABLE_COLUMNS:,} and {TABLE_MEMORY:,}; "
+            "restore it, or delete it and run again"
+        )
 
 
 @dataclass(frozen=True)
