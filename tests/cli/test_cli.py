@@ -384,3 +384,29 @@ def test_a_scheduler_s_sigterm_is_an_interruption(
     assert main([]) == 130
     assert "interrupted; run the same command again" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_inside_a_verb_is_one_line(
+    name: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The library that parses arguments would leave without a word."""
+    monkeypatch.setattr("paribus.cli.commands.shipped_studies", lambda: signal.raise_signal(name))
+    assert main(["studies"]) == 130
+    error = capsys.readouterr().err
+    assert error == "paribus: interrupted; run the same command again to continue\n"
+
+
+def test_an_error_of_the_system_says_what_it_is_about(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = (
+        "import os, sys; os.rmdir(os.getcwd()); from paribus.cli import main;"
+        "sys.exit(main(['show', './s.toml']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=gone, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    with open("/dev/full", "w") as full:
+        verb = [sys.executable, "-m", "paribus", "studies"]
+        done = subprocess.run(verb, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert "cannot write to standard output: No space left" in done.stderr

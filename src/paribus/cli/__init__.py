@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ app = App(
     version_flags=["--version"],
     version=f"paribus {__version__}",
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,  # its line and its exit code are ours, see `main`
 )
 # Each command is loaded when it is called, so that asking for help costs nothing.
 VERBS = {
@@ -74,11 +76,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # The reader of our output has left (`paribus show x | head`): no error of ours.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        print(f"paribus: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
+        print(f"paribus: {one_line(_told(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("paribus: interrupted; run the same command again to continue", file=sys.stderr)
         return 130
+
+
+def _told(error: OSError) -> str:
+    """An error of the system in words, with a name for what it is about."""
+    if error.filename:
+        return f"{error.filename}: {error.strerror or error}"
+    try:
+        os.getcwd()
+    except OSError:
+        return "the current folder was deleted; change to another one and run again"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return f"cannot write to standard output: {error.strerror}; make room and run again"
+    return f"system: {error.strerror or error}"
 
 
 @contextlib.contextmanager
