@@ -216,7 +216,7 @@ def write_results(
                 "tasks": {},
                 "consumed": {"token_classes": {"alphabetic": 10}, "times_seen": [1, 2]},
                 "batch_digest": f"batches of {seed}",
-                "causality": {"training": 0.0, "evaluation": 0.0},
+                "causality": {"training": 0.0, "evaluation": 0.0, "positions": 1.0},
                 "parameters": 12_345,
                 "tokens": setting.tokens,
                 "iterations": steps,

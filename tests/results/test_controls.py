@@ -25,7 +25,7 @@ def record(study: Study, arm: str, seed: int) -> TrialRecord:
             "batch_digest": f"batches-{seed}",
             "tokens": 512,
             "own_modules": {"mlp": {"ideas.py": "source"}},
-            "causality": {"training": 0.0, "evaluation": 1e-7},
+            "causality": {"training": 0.0, "evaluation": 1e-7, "positions": 1.0},
             "tasks": {"prompts_sha256": "prompts", "pins": {"version": "1"}},
         },
         initial={"embedding.tokens.weight": parameter},

@@ -6,10 +6,13 @@ compared: those before a changed token, those of other rows of the batch, those 
 cut off, those of the same tokens read a second time. Logits are compared, not gradients, so a path
 that no gradient follows (a rounding, an argmax, a cache) is seen too.
 
+What is compared are log-probabilities, in nats: a constant that is added to all logits changes no
+prediction, and neither it nor one huge logit may set what passes for rounding.
+
 With equal shapes a kernel sums in one order, and what a mask multiplies by zero adds exactly zero:
 logits are bit-equal. Some causal operations are not: a convolution by FFT sums over all positions
 and cancels what lies ahead up to rounding. And texts of another length go through other kernels.
-For these `rounding` says how much is allowed.
+For these `tolerance` says how much is allowed.
 
 What this cannot show: a path that opens for certain tokens, lengths or numbers of calls which were
 not among those compared. It is a test with many random cases, not a proof.
@@ -34,8 +37,14 @@ Read = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V]
 
 Cause = Literal["repetition", "other rows", "later tokens", "the length of the text"]
 
-ROUNDS = 2  # of changed tokens
+ROWS = 2  # that stay while all others are changed, one after the other
 LENGTHS = 3  # at which a text is cut off
+PLACES = 256  # from which tokens are changed, at most; of a shorter text all are
+LARGE_LOGIT = 10.0  # of a model that is well scaled
+NEAR = 30.0  # nats: an entry less probable than exp(-30) is compared relative to its depth
+# No difference above it passes as rounding, in nats. Evaluation is in float32; in bfloat16 a model
+# is trained alone, and a logit of 10 has neighbours at 0.06.
+CEILING = {torch.float32: 1e-3, torch.bfloat16: 0.5}
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,8 @@ class Leak:
         cause: what was changed: nothing (the same tokens were read again), other rows of the
             batch, later tokens of the row, or where the text ends.
         row, position: the first place where it shows.
-        difference: the largest of a logit there.
+        difference: the largest of a log-probability there, in nats.
+        logit: the largest magnitude of a logit there that is not far below the largest.
         tokens, changed: [B, T] what was read and compared, for whoever looks where it starts.
     """
 
@@ -54,22 +64,41 @@ class Leak:
     row: int
     position: int
     difference: float
+    logit: float
     tokens: Tensor
     changed: Tensor
 
 
 def rounding(setting: Setting, dtype: torch.dtype = torch.float32) -> float:
-    """The largest difference of logits that is put down to rounding, relative to the largest logit.
+    """How far a logit may be rounded, relative to the largest one.
 
     eps (n_layer + 1) sqrt(K): each block and the head end in a sum of at most K products, whose
     rounding errors add up like a random walk (Higham & Mary 2019, SIAM J. Sci. Comput. 41(5)), and
-    pass on through the residual stream. The loss of a token moves by at most twice the largest
-    difference of a logit, so nothing below it can lower a loss by more: for the 8 blocks of 128
-    channels of `quickstart` and logits of 10 that is 5e-4 nats.
+    pass on through the residual stream.
     """
     model = setting.model
     longest = max(model.mlp.ratio * model.d_model, setting.data.seq_len)
     return torch.finfo(dtype).eps * (model.n_layer + 1) * math.sqrt(longest)
+
+
+def tolerance(setting: Setting, dtype: torch.dtype = torch.float32) -> float:
+    """The largest difference of a log-probability that is put down to rounding, in nats.
+
+    Twice `rounding` of a logit of LARGE_LOGIT, as the normaliser rounds too, and never more than
+    CEILING, however deep or wide the model is and however large its logits are. For the 8 blocks
+    of 128 channels of `quickstart` that is 5e-4 nats.
+    """
+    return min(2 * LARGE_LOGIT * rounding(setting, dtype), CEILING[dtype])
+
+
+def draw_places(T: int, most: int, rng: np.random.Generator) -> np.ndarray:
+    """At most `most` of the positions 1 ... T - 1, in a random order; the last is among them.
+
+    Tokens are changed from such a position on; the one before it is where a look ahead shows.
+    """
+    last, others = [T - 1] if T > 1 else [], rng.permutation(np.arange(1, max(T - 1, 1)))
+    chosen = np.array([*last, *others[: max(most - 1, 0)]], dtype=np.int64)
+    return rng.permutation(chosen)
 
 
 @torch.no_grad()
@@ -79,28 +108,32 @@ def find_leak(
     vocab_size: int,
     allowed: float,
     rng: np.random.Generator,
-    rounds: int = ROUNDS,
+    places: int = PLACES,
 ) -> tuple[Leak | None, float]:
-    """Change tokens, and compare the logits that must stay.
+    """Change tokens, and compare the log-probabilities that must stay.
 
-    In every round one row stays as it is, another one each time, and each other is changed from a
-    position of its own on; over rows and rounds these are spread over the whole text, its last
-    token included.
+    All rows but one are changed wholly, twice; then each row is changed from a position of its own
+    on. These are `places` positions, at most, drawn by `rng` without replacement: every one of a
+    text of up to `places` + 1 tokens.
     Gradients are whatever `read` makes them.
 
-    Returns (the leak or None, the largest difference that was seen relative to the largest logit).
-    A difference of at most `allowed`, relative too, is no leak.
+    Returns (the leak or None, the largest difference that was seen, in nats). A difference of at
+    most `allowed` nats is no leak.
     """
     B, T = tokens_BT.shape
-    if vocab_size < 2:
+    if vocab_size < 2 or T < 2:
         return None, 0.0
     base = read(tokens_BT)
-    places = np.linspace(1, max(T - 1, 1), max((B - 1) * rounds, 1)).round().astype(int)
+    # One row stays, and all others are changed from their first token on; then every row is
+    # changed from a position of its own on.
+    staying = range(B) if B < 3 else (0, *rng.choice(np.arange(1, B), ROWS - 1, replace=False))
+    rounds = [np.where(np.arange(B) == row, T, 0) for row in staying] if B > 1 else []
+    drawn = draw_places(T, places, rng)
+    rounds += list(np.resize(drawn, (-(-len(drawn) // B), B)))
     seen = 0.0
-    for r in range(rounds):
-        kept_B = np.roll([T, *np.resize(places[r::rounds], B - 1)], r)
+    for kept_B in rounds:
         changed = _change(tokens_BT, kept_B, vocab_size, rng)
-        found, largest = _compare(base, read(changed), kept_B, allowed)
+        found, largest = compare(base, read(changed), kept_B, allowed)
         seen = max(seen, largest)
         if found is not None:
             return _explain(read, tokens_BT, changed, found, allowed), seen
@@ -108,20 +141,20 @@ def find_leak(
 
 
 @torch.no_grad()
-def find_length_leak(read: Read, tokens_BT: Tensor, allowed: float) -> tuple[Leak | None, float]:
-    """Cut the text off, and compare the logits of what is left; returns as `find_leak`."""
+def find_length_leak(
+    read: Read, tokens_BT: Tensor, allowed: float, rng: np.random.Generator
+) -> tuple[Leak | None, float]:
+    """Cut the text off, after one token, before the last one and between; as `find_leak`."""
     B, T = tokens_BT.shape
     base, seen = read(tokens_BT), 0.0
-    for length in sorted({1 + (T - 2) * i // (LENGTHS - 1) for i in range(LENGTHS)} - {0, T}):
+    between = rng.integers(1, max(T, 2), size=LENGTHS - 2)
+    for length in sorted({1, T - 1, *between.tolist()} - {0, T}):
         shorter = tokens_BT[:, :length].contiguous()
         kept_B = np.full(B, length)
-        found, largest = _compare(base[:, :length], read(shorter), kept_B, allowed)
+        found, largest = compare(base[:, :length], read(shorter), kept_B, allowed)
         seen = max(seen, largest)
         if found is not None:
-            row, position, difference = found
-            return Leak(
-                "the length of the text", row, position, difference, tokens_BT, shorter
-            ), seen
+            return Leak("the length of the text", *found, tokens_BT, shorter), seen
     return None, seen
 
 
@@ -135,42 +168,68 @@ def _change(
     return (tokens_BT + steps) % vocab_size
 
 
-def _compare(
+def compare(
     ours: Tensor, theirs: Tensor, kept_B: np.ndarray, allowed: float
-) -> tuple[tuple[int, int, float] | None, float]:
-    """((row, position, difference) where kept logits first differ, the largest relative one)."""
-    scale = max(float(ours.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).max()), 1e-30)
+) -> tuple[tuple[int, int, float, float] | None, float]:
+    """Compare logits [B, T, V], of row b before position kept_B[b], as log-probabilities.
+
+    Returns ((row, position, difference, logit) where they first differ by more than `allowed`, as
+    in `Leak`, or None; the largest difference that was seen, in nats).
+    """
     seen = 0.0
     for row, kept in enumerate(kept_B):
-        difference_T = _difference(ours[row, :kept], theirs[row, :kept])
-        largest = float(difference_T.max()) if kept else 0.0
-        seen = max(seen, largest / scale)
-        if largest > allowed * scale:
-            position = int((difference_T > allowed * scale).nonzero()[0])
-            return (row, position, largest), seen
+        ours_TV, theirs_TV = ours[row, :kept], theirs[row, :kept]
+        if torch.equal(ours_TV, theirs_TV):
+            continue
+        difference_T = _difference(ours_TV, theirs_TV)
+        largest = float(difference_T.max())
+        seen = max(seen, largest)
+        if largest > allowed:
+            position = int((difference_T > allowed).nonzero()[0])
+            return (row, position, largest, _largest_logit(ours_TV[position])), seen
     return None, seen
 
 
 def _difference(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
-    """[T] the largest difference of a logit; two that are both NaN or both infinite are equal."""
-    ours, theirs = ours_TV.float(), theirs_TV.float()
+    """[T] the largest difference of a log-probability, in nats.
+
+    That of an entry further down than NEAR counts by its share of the depth: a logit of -1e9,
+    which masks, rounds by 64. Two that are both NaN or both infinite are equal.
+    """
+    ours, theirs = (_wide(logits).log_softmax(dim=-1) for logits in (ours_TV, theirs_TV))
     equal = (ours == theirs) | (ours.isnan() & theirs.isnan())
-    return (ours - theirs).abs().masked_fill(equal, 0.0).nan_to_num(nan=math.inf).amax(dim=-1)
+    depth = (-torch.maximum(ours, theirs) / NEAR).clamp(min=1)
+    difference = ((ours - theirs).abs() / depth).masked_fill(equal, 0.0)
+    return difference.nan_to_num(nan=math.inf).amax(dim=-1)
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """In float64, which not every device has."""
+    return (logits.cpu() if logits.device.type == "mps" else logits).double()
+
+
+def _largest_logit(logits_V: Tensor) -> float:
+    near = logits_V[logits_V >= logits_V.max() - NEAR].abs()
+    return float(near.max()) if len(near) else math.nan
 
 
 def _explain(
-    read: Read, tokens_BT: Tensor, changed: Tensor, found: tuple[int, int, float], allowed: float
+    read: Read,
+    tokens_BT: Tensor,
+    changed: Tensor,
+    found: tuple[int, int, float, float],
+    allowed: float,
 ) -> Leak:
     """What of the change did it: none of it, that of other rows, or that of later tokens."""
-    row, position, difference = found
+    row = found[0]
     everything = np.full(len(tokens_BT), tokens_BT.shape[1])
-    again, _ = _compare(read(tokens_BT), read(tokens_BT.clone()), everything, allowed)
+    again, _ = compare(read(tokens_BT), read(tokens_BT.clone()), everything, allowed)
     if again is not None:
         return Leak("repetition", *again, tokens_BT, tokens_BT)
     others = changed.clone()
     others[row] = tokens_BT[row]
     only_row = np.where(np.arange(len(tokens_BT)) == row, tokens_BT.shape[1], 0)
-    by_rows, _ = _compare(read(tokens_BT), read(others), only_row, allowed)
+    by_rows, _ = compare(read(tokens_BT), read(others), only_row, allowed)
     if by_rows is not None:
         return Leak("other rows", *by_rows, tokens_BT, others)
-    return Leak("later tokens", row, position, difference, tokens_BT, changed)
+    return Leak("later tokens", *found, tokens_BT, changed)

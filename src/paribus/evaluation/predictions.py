@@ -106,7 +106,8 @@ def predict(
     `model` takes ids [W, T] and gives logits [W, T, V]; `tokens` are [N + 1] ids; `token_classes`
     and `characters`, both [V], are as in `Predictions`. The model's weights, the training mode of
     each of its modules and PyTorch's global generators are left as they were. Sums are accumulated
-    in float64 and in a fixed order. Raises ParibusError where there is nothing to predict.
+    in float64 and in a fixed order. Raises ParibusError where there is nothing to predict, and
+    where the first batch, read again at the end, has other losses.
     """
     if len(tokens) < 2:
         raise ParibusError(
@@ -128,6 +129,7 @@ def predict(
                 swept_W = (window + np.arange(len(inputs_WT))) % stride == 0
                 scored.append(_score(logits_WTV, targets, swept_W))
                 window += len(inputs_WT)
+            _require_same_again(model, tokens, seq_len, windows, stride, scored[0])
     finally:
         for module, mode in modes.items():
             module.training = mode
@@ -150,6 +152,24 @@ def predict(
         if isinstance(column, np.ndarray):
             column.setflags(write=False)
     return predictions
+
+
+def _require_same_again(
+    model: nn.Module, tokens: Tokens, seq_len: int, windows: int, stride: int, first: _Scored
+) -> None:
+    """Raise ParibusError where the first batch has other losses after all that was read since."""
+    device = next(model.parameters()).device
+    inputs_WT, targets_WT = next(_batches(tokens, seq_len, windows))
+    logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
+    targets = torch.from_numpy(targets_WT).to(device)
+    swept_W = np.arange(len(inputs_WT)) % stride == 0
+    again = _score(logits_WTV, targets, swept_W).columns[0]
+    if not np.array_equal(first.columns[0], again, equal_nan=True):
+        raise ParibusError(
+            "the first held-out windows, read again after the others, have other losses: the model "
+            "draws random numbers or keeps something between calls; neither may be in what is "
+            "evaluated"
+        )
 
 
 def windows_per_batch(seq_len: int, vocab_size: int) -> int:

@@ -8,7 +8,9 @@ Axes: R replicas, B batch, T time, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
@@ -19,12 +21,14 @@ from torch import Tensor
 from paribus.data import Dataset, batch
 from paribus.errors import ParibusError
 from paribus.evaluation.causality import (
-    ROUNDS,
+    PLACES,
     Leak,
     Read,
+    compare,
     find_leak,
     find_length_leak,
     rounding,
+    tolerance,
 )
 from paribus.evaluation.predictions import windows_per_batch
 from paribus.execution.generators import seeded
@@ -38,27 +42,46 @@ Tap = Callable[
 ]  # tokens [B, T] -> {module path: its output [B, T, ...]}
 
 FEW_ROWS = 2  # where the number of rows does not matter
+SHORT_ROWS, SHORT = 16, 32  # rows and tokens of the texts that are changed at every position
+FEW_PLACES = 8  # from which longer texts are changed in a brief check
 CACHED = 4  # tokens that are read one by one with a cache
 OWN_NOISE = 0.1  # added to a parameter that its module draws itself, relative to its largest value
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a check saw that found no leak.
+
+    Attributes:
+        nats: the largest difference of a log-probability; 0 is bit-equal.
+        positions: the share of a window's positions at which a look at the next token was tried.
+    """
+
+    nats: float
+    positions: float
+
+
 def require_causal_training(
-    where: str, stack: Trainer, dataset: Dataset, *, gradients: bool, rounds: int = ROUNDS
+    where: str, stack: Trainer, dataset: Dataset, *, gradients: bool, brief: bool = False
 ) -> float:
     """Raise ParibusError where the logits of a step of `stack` follow what they must not.
 
     Rows are the batches of all its replicas: none may know of another. `where` is for the error.
     With `gradients` they are recorded, as in training; a trained stack is read without, as they
-    take a step's memory, and what opens for them alone lowers no held-out loss.
+    take a step's memory, and what opens for them alone lowers no held-out loss. If `brief` a
+    short text is changed at every position, and a window at few; otherwise a window as far as two
+    passes go. Which they are is drawn anew for other weights.
 
-    Returns the largest difference that was seen, relative to the largest logit: 0 is bit-equal.
+    Returns the largest difference that was seen, in nats of log-probability: 0 is bit-equal.
     """
     setting, R = stack.setting, len(stack.seeds)
     size, seq_len = setting.training.batch_size, setting.data.seq_len
     order = dataset.windows
-    windows = [batch(dataset.train, seed, stack.t, size, seq_len, order) for seed in stack.seeds]
-    tokens_BT = torch.from_numpy(np.concatenate(windows)[:, :-1].copy()).to(stack.device)
     calls = count()
+
+    def rows(size: int) -> Tensor:
+        found = [batch(dataset.train, seed, stack.t, size, seq_len, order) for seed in stack.seeds]
+        return torch.from_numpy(np.concatenate(found)[:, :-1].copy()).to(stack.device)
 
     def tap(
         tokens_BT: Tensor, paths: tuple[str, ...] = _sites(setting), *, mixed: bool
@@ -72,33 +95,43 @@ def require_causal_training(
     def read(tokens_BT: Tensor, *, mixed: bool) -> Tensor:
         return tap(tokens_BT, (), mixed=mixed)[LOGITS]
 
-    seen = 0.0
+    texts = [(rows(size), FEW_PLACES if brief else 2 * R * size)]
+    if brief:
+        texts.append((rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT))
+    seen, key = 0.0, _digest(stack.parameters(0))
     for mixed in dict.fromkeys((False, setting.training.precision == "bfloat16")):
         # What rounds in float32 rounds more in bfloat16; what is exact there must be exact here.
-        coarse = mixed and seen > 0
-        allowed = rounding(setting, torch.bfloat16 if coarse else torch.float32)
-        rng = stream(0, "causality", "training")
-        leak, largest = find_leak(
-            partial(read, mixed=mixed), tokens_BT, dataset.vocab_size, allowed, rng, rounds
-        )
-        if leak is not None:
-            _refuse(where, "in training", setting, leak, partial(tap, mixed=mixed), allowed)
-        seen = max(seen, largest)
+        dtype = torch.bfloat16 if mixed and seen > 0 else torch.float32
+        for tokens_BT, places in texts:
+            leak, largest = find_leak(
+                partial(read, mixed=mixed),
+                tokens_BT,
+                dataset.vocab_size,
+                tolerance(setting, dtype),
+                stream(stack.seeds[0], "causality", "training", key),
+                places,
+            )
+            if leak is not None:
+                _refuse(where, "in training", setting, leak, partial(tap, mixed=mixed), dtype)
+            seen = max(seen, largest)
     return seen
 
 
 def require_causal_reading(
-    where: str, model: GPT, setting: Setting, dataset: Dataset, rows: int | None = None
-) -> float:
+    where: str, model: GPT, setting: Setting, dataset: Dataset, *, brief: bool = False
+) -> Reading:
     """The same of a model as it is evaluated: on held-out windows, cut off, and with a cache.
 
-    `rows` windows at once; by default as many as an evaluation reads.
+    As many windows at once as an evaluation reads, changed at up to PLACES positions; if `brief`
+    as few as in `require_causal_training`.
     """
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
-    B = rows or max(windows_per_batch(seq_len, dataset.vocab_size), FEW_ROWS)
-    windows = batch(dataset.validation, 0, 0, B, seq_len)
-    tokens_BT = torch.from_numpy(windows[:, :-1].copy()).to(device)
+    B = FEW_ROWS if brief else max(windows_per_batch(seq_len, dataset.vocab_size), FEW_ROWS)
     calls = count()
+
+    def rows(size: int) -> Tensor:
+        windows = batch(dataset.validation, 0, 0, size, seq_len)
+        return torch.from_numpy(windows[:, :-1].copy()).to(device)
 
     def read(tokens_BT: Tensor) -> Tensor:
         with seeded(next(calls)), torch.no_grad():
@@ -109,20 +142,34 @@ def require_causal_reading(
             read(tokens_BT)
         return outputs
 
-    was_training, allowed = model.training, rounding(setting)
+    texts = [(rows(B), FEW_PLACES if brief else PLACES)]
+    if brief:
+        texts.append((rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT))
+    was_training, allowed, seen = model.training, tolerance(setting), 0.0
+    weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
+    rng = stream(0, "causality", "evaluation", _digest(weights))
     model.eval()
     try:
-        rng = stream(0, "causality", "evaluation")
-        leak, seen = find_leak(read, tokens_BT, dataset.vocab_size, allowed, rng)
-        if leak is None:
-            leak, _ = find_length_leak(read, tokens_BT[:FEW_ROWS], allowed)
-        if leak is not None:
-            _refuse(where, "in evaluation", setting, leak, tap, allowed)
+        for tokens_BT, places in texts:
+            leak, largest = find_leak(read, tokens_BT, dataset.vocab_size, allowed, rng, places)
+            seen = max(seen, largest)
+            if leak is None:
+                leak, _ = find_length_leak(read, tokens_BT[:FEW_ROWS], allowed, rng)
+            if leak is not None:
+                _refuse(where, "in evaluation", setting, leak, tap, torch.float32)
         if model.can_cache and seq_len > CACHED:
-            _require_same_with_cache(where, model, read, tokens_BT[:FEW_ROWS], allowed)
+            _require_same_with_cache(where, model, read, texts[0][0][:FEW_ROWS], allowed)
     finally:
         model.train(was_training)
-    return seen
+    return Reading(seen, min(texts[0][1] / max(seq_len - 1, 1), 1.0))
+
+
+def _digest(weights: Mapping[str, np.ndarray]) -> str:
+    """Names the draw of positions: none knows it before the weights are there."""
+    found = hashlib.sha256()
+    for name in sorted(weights):
+        found.update(np.ascontiguousarray(weights[name]).tobytes())
+    return found.hexdigest()
 
 
 def opened(model: GPT, setting: Setting) -> Iterator[dict[str, np.ndarray]]:
@@ -158,11 +205,11 @@ def _require_same_with_cache(
     with torch.no_grad():
         pieces = tokens_BT.split([T - CACHED, *[1] * CACHED], dim=1)
         apart = torch.cat([model(piece, cache) for piece in pieces], dim=1)
-    largest, scale = float((apart - whole).abs().max()), float(whole.abs().max())
-    if largest > allowed * scale:
+    found, largest = compare(whole, apart, np.full(len(tokens_BT), T), allowed)
+    if found is not None:
         raise ParibusError(
-            f"{where}: read token by token with a cache, a logit differs by {largest:.3g} from "
-            "the same text read at once; its decoding cannot be trusted"
+            f"{where}: read token by token with a cache, a log-probability differs by "
+            f"{largest:.3g} nats from the same text read at once; its decoding cannot be trusted"
         )
 
 
@@ -173,10 +220,12 @@ def _sites(setting: Setting) -> tuple[str, ...]:
     return ("embedding", *blocks, "final_norm")
 
 
-def _refuse(where: str, when: str, setting: Setting, leak: Leak, tap: Tap, allowed: float) -> None:
+def _refuse(
+    where: str, when: str, setting: Setting, leak: Leak, tap: Tap, dtype: torch.dtype
+) -> None:
     """Raise the ParibusError that says what leaks, where it begins and at which position."""
-    outputs = tap(leak.tokens), tap(leak.changed)
-    path = next((path for path in _sites(setting) if _differ(outputs, path, leak, allowed)), "")
+    outputs, relative = (tap(leak.tokens), tap(leak.changed)), rounding(setting, dtype)
+    path = next((path for path in _sites(setting) if _differ(outputs, path, leak, relative)), "")
     what = {
         "repetition": "the same tokens read again give other logits: it draws random numbers or "
         "keeps something between calls; for dropout take paribus.model.Dropout",
@@ -189,23 +238,35 @@ def _refuse(where: str, when: str, setting: Setting, leak: Leak, tap: Tap, allow
     }[leak.cause]
     raise ParibusError(
         f"{where}{_named(setting, path)}: at position t = {leak.position}, {when}, {what} "
-        f"(by {leak.difference:.3g}; rounding explains {allowed:.1g} of the largest logit)"
+        f"(by {leak.difference:.3g} nats; rounding explains {tolerance(setting, dtype):.1g}"
+        f"{_of_large_logits(leak, dtype)})"
+    )
+
+
+def _of_large_logits(leak: Leak, dtype: torch.dtype) -> str:
+    """Words where logits are so large that their own rounding may be all there is."""
+    if not leak.difference <= 4 * torch.finfo(dtype).eps * leak.logit:
+        return ""
+    return (
+        f", and logits of {leak.logit:.1g} round so coarsely that the two cannot be told apart; "
+        "keep them small, a constant that is added to all of them predicts nothing"
     )
 
 
 def _named(setting: Setting, path: str) -> str:
     """The site at `path`, and what the arm put there."""
     if not path:
-        return ""
+        own = setting.model.modules.named.get("head")
+        return f", model.modules.head = '{own}'" if own else ""
     part = path.split(".")[-1]
     site = "block_norm" if part in ("attention_norm", "mlp_norm") else part
     own = setting.model.modules.named.get(site)
     return f", model.modules.{site} = '{own}' (at {path})" if own else f", at {path}"
 
 
-def _differ(outputs: tuple[dict[str, Tensor], ...], path: str, leak: Leak, allowed: float) -> bool:
+def _differ(outputs: tuple[dict[str, Tensor], ...], path: str, leak: Leak, relative: float) -> bool:
     """Whether the output of `path` differs in the leak's row, up to its position."""
     ours, theirs = (of[path][leak.row, : leak.position + 1].float() for of in outputs)
     return ours.shape != theirs.shape or not torch.allclose(
-        ours, theirs, rtol=0, atol=allowed * float(ours.abs().max()), equal_nan=True
+        ours, theirs, rtol=0, atol=relative * float(ours.abs().max()), equal_nan=True
     )

@@ -47,7 +47,7 @@ def record(
     """Evaluate one replica of a finished stack and write its records; the manifest comes last.
 
     `seconds` is what training the whole stack took, and `trials` who was in it; `suite` is where
-    the study's tasks are; `causality` what `require_causal_training` saw.
+    the study's tasks are; `causality` what `require_causal_training` saw, in nats.
     """
     setting, state = stack.settings[replica], stack.state(replica)
     weights = stack.parameters(replica)
@@ -61,6 +61,9 @@ def record(
     began = time.monotonic()
     outcome = run_tasks(study, model, dataset, setting, suite) if suite else None
     task_seconds = time.monotonic() - began
+    # What remembers its calls may have waited for the last check to be over.
+    where = f"trial {folder.label}, after its evaluation"
+    after = require_causal_reading(where, model, setting, dataset, brief=True)
 
     _write_steps(folder, stack, state)
     _write_evaluation(folder, evaluation)
@@ -83,7 +86,11 @@ def record(
         "optimizer": stack.replicas.optimizer_record,
         "batch_digest": state.batch_digest,
         "tasks": outcome.about if outcome else {},
-        "causality": {"training": causality, "evaluation": reading},
+        "causality": {
+            "training": causality,
+            "evaluation": max(reading.nats, after.nats),
+            "positions": reading.positions,
+        },
         "consumed": _consumed(setting, folder.seed, dataset),
         "diverged_at": state.diverged_at,
         # Trained side by side; whoever is still missing, or trained again, is trained so too.

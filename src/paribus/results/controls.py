@@ -182,13 +182,15 @@ def _questions(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -
 
 
 def _causality(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    """Logits were compared under changed tokens before a trained model was evaluated."""
+    """Predictions were compared under changed tokens before and after a model was evaluated."""
     checked = [record.trial.get("causality") for record in (own, other)]
     if not all(checked):
         return "broken", "not compared under changed tokens"
-    largest = max(value for one in checked if one for value in one.values())
-    words = f"up to rounding ({largest:.1g} of the largest logit)" if largest else "to the bit"
-    return "held", f"no logit follows a later token or another row, {words}"
+    largest = max(one[when] for one in checked if one for when in ("training", "evaluation"))
+    words = f"up to rounding ({largest:.1g} nats)" if largest else "to the bit"
+    share = min(one["positions"] for one in checked if one)
+    tried = f", at {share:.0%} of the positions, drawn at random" if share < 1 else ""
+    return "held", f"no prediction follows a later token or another row, {words}{tried}"
 
 
 def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
