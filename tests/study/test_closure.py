@@ -168,3 +168,49 @@ def test_what_is_no_python_is_said(tmp_path: Path) -> None:
         closure("a.py:A", tmp_path, "model.modules.mlp")
     with pytest.raises(ParibusError, match="no file"):
         closure("b.py:A", tmp_path, "model.modules.mlp")
+
+
+HELPER = "def f(x):\n    return x * 1\n"
+REGISTRY = "R = []\nclass B:\n    def __init_subclass__(c): R.append(c)\n"
+SUBCLASS = "from r import B\nclass S(B):\n    def f(x): return x * 1\n"
+CLASS_BODY = (
+    "K = 1\ndef up():\n    global K\n    K = 1 * 1\nclass Z:\n    up()\ndef f(x): return K\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("start", "used", "files"),
+    [
+        ("import pkg.h", "pkg.h.f", {"pkg/__init__.py": "", "pkg/h.py": HELPER}),
+        ("import pkg.h", "pkg.h.f", {"pkg/h.py": HELPER}),
+        ("import pkg", "pkg.h.f", {"pkg/__init__.py": "from . import h", "pkg/h.py": HELPER}),
+        ("import pkg as p", "p.h.f", {"pkg/__init__.py": "from pkg import h", "pkg/h.py": HELPER}),
+        ("import a", "a.h.f", {"a.py": "import h", "h.py": HELPER}),
+        ("from a import h", "h.f", {"a.py": "import h", "h.py": HELPER}),
+        ("from a import *", "h.f", {"a.py": "import h", "h.py": HELPER}),
+        ("from importlib import import_module", "import_module('h').f", {"h.py": HELPER}),
+        ("import importlib as il", "il.import_module('h').f", {"h.py": HELPER}),
+        ("import importlib.util as u", "u.find_spec", {"h.py": HELPER}),
+        ("import h, sys", "sys.modules['h'].f", {"h.py": HELPER}),
+        ("import sys as s", "s.modules['h'].f", {"h.py": HELPER}),
+        ("from sys import modules as m", "m['h'].f", {"h.py": HELPER}),
+        ("import h\nfrom r import R", "R[0].f", {"r.py": REGISTRY, "h.py": SUBCLASS}),
+        (
+            "import h\nfrom r import B",
+            "B.__subclasses__()[0].f",
+            {"r.py": "class B:\n    pass\n", "h.py": SUBCLASS},
+        ),
+        ("from h import f", "f", {"h.py": CLASS_BODY}),
+    ],
+)
+def test_ways_to_reach_another_file(
+    tmp_path: Path, start: str, used: str, files: dict[str, str]
+) -> None:
+    code = f"{start}\nclass M:\n    def forward(self, x): return {used}(x)\n"
+    for name, text in (files | {"ideas.py": code}).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    before = closure("ideas.py:M", tmp_path, "here")
+    edited = tmp_path / next(name for name in files if name.endswith("h.py"))
+    edited.write_text(edited.read_text().replace("* 1", "* 2"))
+    assert closure("ideas.py:M", tmp_path, "here") != before

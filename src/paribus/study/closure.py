@@ -8,7 +8,8 @@ a class beside another. The digest is of the text of what is used.
 
 What reading cannot know falls back to more: a file that uses `exec`, `eval`, `globals` or a star
 import counts whole, one that imports by a name made at run time (`importlib`, `__import__`,
-`runpy`) counts with every .py file below the folder. What it cannot see at all: a name that is
+`runpy`, `sys.modules`) counts with every .py file below the folder, and a module that is passed on
+counts whole. What it cannot see at all: a name that is
 looked up in a string (`getattr(module, name)`), files that are read as data, compiled extensions
 and installed packages but the named one; the versions of those that matter are recorded apart.
 """
@@ -22,6 +23,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from paribus.errors import ParibusError
 from paribus.foreign import CODE_BYTES, is_regular, read_bytes
@@ -30,6 +32,7 @@ WHOLE = "*"  # every definition of a file, as a star import is written
 NOTHING = ""  # a file that is imported and of which nothing is used
 WHOLE_FILE_NAMES = frozenset({"exec", "eval", "globals", "locals", "vars"})
 EVERY_FILE_NAMES = frozenset({"importlib", "__import__", "runpy", "pkgutil"})
+REGISTRY = "modules"  # of sys: every module that is loaded
 MOST_FILES = 2000  # below a folder, where each of them may be imported
 NOT_RUN = frozenset({"__name__ == '__main__'", "TYPE_CHECKING", "typing.TYPE_CHECKING"})
 WRITERS = frozenset({"setattr", "delattr", "exec", "eval"})
@@ -70,6 +73,17 @@ def _start(name: str, folder: Path, where: str) -> tuple[Path, Path, Path]:
     return file, root, topmost if topmost.is_dir() else file
 
 
+class _Bound(NamedTuple):
+    """What a name stands for: `member` of `file`; where that is None, the module.
+
+    After `import a.b` the name `a` stands for the file of `b` with `below` = ("b",).
+    """
+
+    file: Path
+    member: str | None
+    below: tuple[str, ...] = ()
+
+
 @dataclass
 class _File:
     """A parsed file, and how much of it is used so far.
@@ -77,14 +91,18 @@ class _File:
     Attributes:
         lines: its text.
         body: its statements at top level.
-        bound: what imports bind, wherever they stand: name -> (file, definition or None: a module).
+        bound: what imports bind of ours, wherever they stand, by name.
+        every: names by which any file can be imported.
+        system: names of the module `sys`.
         used: indices of the statements of `body` that count.
         names: what was asked for.
     """
 
     lines: list[str]
     body: list[ast.stmt]
-    bound: dict[str, list[tuple[Path, str | None]]] = field(default_factory=dict)
+    bound: dict[str, list[_Bound]] = field(default_factory=dict)
+    every: set[str] = field(default_factory=lambda: set(EVERY_FILE_NAMES))
+    system: set[str] = field(default_factory=set)
     used: set[int] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
 
@@ -95,6 +113,7 @@ class _Walk:
     def __init__(self, root: Path, below: Path, where: str) -> None:
         self.root, self.below, self.where = root, below, where
         self.files: dict[Path, _File] = {}
+        self._followed: set[tuple[Path, tuple[str, ...]]] = set()
 
     def use(self, file: Path, name: str) -> None:
         """Count in `name` of `file`, and all that it uses."""
@@ -106,6 +125,32 @@ class _Walk:
         for number, statement in enumerate(of.body):
             if name == WHOLE or name in _defined(statement):
                 self._count_in(of, number)
+        if name == WHOLE:  # whoever has all of it has the modules that it imports
+            for one in [one for bound in of.bound.values() for one in bound]:
+                self.use(one.file, one.member or WHOLE)
+
+    def _follow(self, file: Path, parts: tuple[str, ...]) -> None:
+        """Count in what `parts`, a chain of attributes, is of a module; all, where it is empty."""
+        if (file, parts) in self._followed:
+            return
+        self._followed.add((file, parts))
+        if not parts:
+            self.use(file, WHOLE)
+            return
+        self.use(file, parts[0])
+        for one in self.files[file].bound.get(parts[0], ()):
+            self._take(one, parts[1:])
+        if file.name == "__init__.py" and (inner := self._find(file, parts[0], 1)):
+            self._follow(inner, parts[1:])
+
+    def _take(self, one: _Bound, chain: tuple[str, ...]) -> None:
+        """Count in what a chain of attributes of a bound name is."""
+        if one.member:
+            self._follow(one.file, (one.member, *chain))
+        elif chain[: len(one.below)] == one.below:
+            self._follow(one.file, chain[len(one.below) :])
+        elif chain == one.below[: len(chain)]:  # a package is passed on
+            self._follow(one.file, ())
 
     def digests(self) -> dict[Path, str]:
         return {
@@ -125,9 +170,12 @@ class _Walk:
         self.files[file] = of
         for init in self._packages(file):
             self.use(init, NOTHING)
+        met: list[tuple[Path, str]] = []
         for one in (node for statement in of.body for node in ast.walk(statement)):
             if isinstance(one, ast.Import | ast.ImportFrom):
-                self._bind(file, of, one)
+                met += self._bind(file, of, one)
+        for target, wanted in met:  # once all is bound: files may import each other
+            self.use(target, wanted)
         for number, statement in enumerate(of.body):
             if _acts(statement, of):
                 self._count_in(of, number)
@@ -143,25 +191,39 @@ class _Walk:
             folder = folder.parent
         return inits
 
-    def _bind(self, file: Path, of: _File, one: ast.Import | ast.ImportFrom) -> None:
-        """Note what an import binds of ours. It is run, so the files that it names are met."""
+    def _bind(
+        self, file: Path, of: _File, one: ast.Import | ast.ImportFrom
+    ) -> list[tuple[Path, str]]:
+        """Note what an import binds. It is run: gives the files that it meets, and what of them."""
+        met: list[tuple[Path, str]] = []
         for alias in one.names:
+            inner = ".".join(filter(None, [getattr(one, "module", None), alias.name]))
+            parts = inner.split(".")
+            name = alias.asname or (alias.name if isinstance(one, ast.ImportFrom) else parts[0])
+            targets: list[_Bound] = []
+            is_absolute = not getattr(one, "level", 0)
+            reaches_all = parts[0] in EVERY_FILE_NAMES or inner == f"sys.{REGISTRY}"
+            if is_absolute and reaches_all:
+                of.every.add(name)
+            elif is_absolute and inner == "sys":
+                of.system.add(name)
             if isinstance(one, ast.Import):
-                parts = alias.name.split(".")
-                heads = [".".join(parts[: end + 1]) for end in range(len(parts))]
-                found = [target for head in heads if (target := self._find(file, head, 0))]
-                name = alias.asname or parts[0]
-                targets: list[tuple[Path, str | None]] = [(target, None) for target in found]
+                for end in range(1, len(parts) + 1):
+                    found = self._find(file, ".".join(parts[:end]), 0)
+                    if found:
+                        met.append((found, NOTHING))
+                    if found and (end == len(parts) or not alias.asname):
+                        below = () if alias.asname else tuple(parts[1:end])
+                        targets.append(_Bound(found, None, below))
             else:
-                name = alias.asname or alias.name
-                inner = ".".join(filter(None, [one.module, alias.name]))
-                outer, module = (self._find(file, m or "", one.level) for m in (one.module, inner))
-                targets = [(outer, alias.name)] if outer else []
-                targets += [(module, None)] if module and module != outer else []
-            for target, _ in targets:
-                self.use(target, WHOLE if name == WHOLE else NOTHING)
+                outer = self._find(file, one.module or "", one.level)
+                module = self._find(file, inner, one.level)
+                targets = [_Bound(outer, alias.name)] if outer else []
+                targets += [_Bound(module, None)] if module and module != outer else []
+                met += [(to.file, WHOLE if name == WHOLE else NOTHING) for to in targets]
             if targets:
                 of.bound.setdefault(name, []).extend(targets)
+        return met
 
     def _count_in(self, of: _File, number: int) -> None:
         if number in of.used:
@@ -170,13 +232,17 @@ class _Walk:
         statement = of.body[number]
         here = next(file for file, other in self.files.items() if other is of)
         for name in _loaded(statement) | _imported(statement):
-            if name in EVERY_FILE_NAMES:
+            chains = _chains(statement, name)
+            anything = name in of.system and any(c[:1] in ((), (REGISTRY,)) for c in chains)
+            if name in of.every or anything:
                 for other in self._every_file():
                     self.use(other, WHOLE)
             self.use(here, WHOLE if name in WHOLE_FILE_NAMES else name)
-            for target, member in of.bound.get(name, ()):
-                for wanted in [member] if member else _attributes(statement, name):
-                    self.use(target, wanted)
+            for target in of.bound.get(name, ()):
+                if target.member:
+                    self.use(target.file, target.member)
+                for chain in chains:
+                    self._take(target, chain)
 
     def _find(self, file: Path, module: str, level: int) -> Path | None:
         """The file of a module of ours; None for any other."""
@@ -240,17 +306,21 @@ def _loaded(node: ast.AST) -> set[str]:
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
-def _attributes(statement: ast.stmt, name: str) -> set[str]:
-    """What a statement uses of the module called `name`: all where it passes the module on."""
-    taken = [
-        node.attr
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == name
-    ]
-    times = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(statement))
-    return set(taken) if times == len(taken) else {WHOLE}
+def _chains(statement: ast.stmt, name: str) -> set[tuple[str, ...]]:
+    """The attributes that a statement takes of the name: ("a", "b") of `name.a.b`."""
+    inner = {
+        id(node.value): node for node in ast.walk(statement) if isinstance(node, ast.Attribute)
+    }
+    found = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and node.id == name:
+            chain: list[str] = []
+            at: ast.AST = node
+            while (above := inner.get(id(at))) is not None:
+                chain.append(above.attr)
+                at = above
+            found.add(tuple(chain))
+    return found
 
 
 def _acts(statement: ast.stmt, of: _File) -> bool:
@@ -259,9 +329,12 @@ def _acts(statement: ast.stmt, of: _File) -> bool:
         return False  # the files that it runs are met by themselves
     if isinstance(statement, _DEFINITIONS):
         run = list(_run_on_import(statement))
-        ours = {s.name for s in of.body if isinstance(s, _DEFINITIONS)} | of.bound.keys()
-        decorators = [d for node in run for d in getattr(node, "decorator_list", [])]
-        return any(map(_writes, run)) or any(_loaded(d) & ours for d in decorators)
+        # Decorators, bases (of which one may keep a list) and calls that are ours.
+        called: list[ast.AST] = [node for node in run if isinstance(node, ast.Call)]
+        for node in run:
+            called += getattr(node, "decorator_list", [])
+            called += [*node.bases, *node.keywords] if isinstance(node, ast.ClassDef) else []
+        return any(map(_writes, run)) or any(_loaded(one) & _ours(of) for one in called)
     if isinstance(statement, ast.If) and ast.unparse(statement.test) in NOT_RUN:
         return False
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
@@ -269,6 +342,12 @@ def _acts(statement: ast.stmt, of: _File) -> bool:
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         return any(isinstance(n, ast.Call) or _writes(n) for n in ast.walk(statement))
     return True
+
+
+def _ours(of: _File) -> set[str]:
+    """The names at the top of a file that are defined there, or bound to what is ours."""
+    imported = set().union(*map(_imported, of.body))
+    return (set().union(*map(_defined, of.body)) - imported) | of.bound.keys()
 
 
 def _run_on_import(definition: ast.AST) -> Iterator[ast.AST]:
