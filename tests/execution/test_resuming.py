@@ -136,7 +136,7 @@ def test_where_both_are_damaged_the_stack_starts_again(case: Case, whole: dict[s
 
 @pytest.mark.parametrize(
     ("what", "words"),
-    [("version", "another version."), ("study", "another study"), ("own modules", "another")],
+    [("version", "another version."), ("study", "another study"), ("own code", "another")],
 )
 def test_another_study_or_software_starts_again(
     case: Case, monkeypatch: pytest.MonkeyPatch, what: str, words: str
@@ -146,7 +146,7 @@ def test_another_study_or_software_starts_again(
     other = {
         "version": {"torch": "0.4"},
         "study": "other",
-        "own modules": {"baseline": {"mlp": "x"}},
+        "own code": {"baseline": {"mlp": "x"}},
     }
     monkeypatch.setattr(trial, "identity", lambda *a: real(*a) | {what: other[what]})
     assert not case.train(leave_at=2)

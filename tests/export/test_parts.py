@@ -19,7 +19,7 @@ from paribus.export.llama import is_llama
 from paribus.export.remote import remote_code
 from paribus.export.trial import _in_their_words
 from paribus.model import GPT, build_model, initial_parameters, load_parameters
-from paribus.study import Study, source_digests
+from paribus.study import Study, own_digests
 
 from ..model.variants import VARIANTS
 
@@ -105,7 +105,7 @@ def exported(
         (out / "config.json").write_text(json.dumps(config | special))
         safetensors.numpy.save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
         if not (is_gpt2(setting) or is_llama(setting)):
-            record = {"own_modules": source_digests(setting.model.modules, study.folder)}
+            record = {"own_modules": own_digests(setting, study.folder)}
             for name, code in remote_code(setting, study.folder, "x", record).items():
                 (out / name).write_bytes(code)
         return model, out

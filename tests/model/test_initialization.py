@@ -13,7 +13,7 @@ import torch
 from paribus.errors import ParibusError
 from paribus.model import build_model, initial_parameters, require_initializers
 from paribus.model.initialization import InitialParameter
-from paribus.study import Study, load_study, source_digests
+from paribus.study import Study, load_study, own_digests
 
 
 def drawn(study: Study, arm: str, seed: int) -> dict[str, InitialParameter]:
@@ -100,7 +100,7 @@ def test_an_own_module_initialises_what_it_names(
     base = drawn(study, "baseline", 1)
     name = "blocks.1.attention.qkv.weight"
     assert base[name].value.tobytes() == initial[name].value.tobytes()
-    digests = source_digests(study.setting("own").model.modules, study.folder)
+    digests = own_digests(study.setting("own"), study.folder)
     assert digests.keys() == {"block_norm"}
 
 
@@ -130,7 +130,7 @@ def test_an_own_module_may_import_files_beside_it(
     (tmp_path / "thin.py").write_text("from beside_it import ScaledNorm\n")
     study = own(small_study, tmp_path, block_norm="thin.py:ScaledNorm")
     assert drawn(study, "own", 1)
-    sources = source_digests(study.setting("own").model.modules, study.folder)
+    sources = own_digests(study.setting("own"), study.folder)
     assert sources["block_norm"].keys() == {"thin.py", "beside_it.py"}
 
 
@@ -150,22 +150,22 @@ def test_a_parameter_that_starts_at_random_needs_an_initializer(
     require_initializers(models[0], models[1], quiet)
 
 
-def test_source_digests_follow_the_source(
-    small_study: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_own_digests_follow_the_source(small_study: Callable[..., Study], tmp_path: Path) -> None:
     study = own(small_study, tmp_path, mlp="ideas.py:ScaledNorm")
-    modules = study.setting("own").model.modules
-    before = source_digests(modules, study.folder)
+    setting = study.setting("own")
+    before = own_digests(setting, study.folder)
     assert before["mlp"].keys() == {"ideas.py"}
     (tmp_path / "ideas.py").write_text(OWN + "# edited\n")
-    assert source_digests(modules, study.folder) == before  # not a part of it
+    assert own_digests(setting, study.folder) == before  # not a part of it
     (tmp_path / "ideas.py").write_text(OWN.replace("0.5", "0.25"))
-    assert source_digests(modules, study.folder) != before
-    packaged = small_study({"model.modules.mlp": "paribus.model.mlps.gelu:GELU"}).model.modules
-    assert "paribus/model/mlps/gelu.py" in source_digests(packaged, tmp_path)["mlp"]
-    missing = small_study({"model.modules.mlp": "no_such_package:MLP"}).model.modules
+    assert own_digests(setting, study.folder) != before
+    packaged = small_study({"model.modules.mlp": "paribus.model.mlps.gelu:GELU"}).setting(
+        "baseline"
+    )
+    assert "paribus/model/mlps/gelu.py" in own_digests(packaged, tmp_path)["mlp"]
+    missing = small_study({"model.modules.mlp": "no_such_package:MLP"}).setting("baseline")
     with pytest.raises(ParibusError, match="no module named"):
-        source_digests(missing, tmp_path)
+        own_digests(missing, tmp_path)
 
 
 def test_an_init_of_the_wrong_shape_is_named(

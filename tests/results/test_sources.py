@@ -12,7 +12,7 @@ from paribus.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
 from paribus.results.sources import require_same_sources
-from paribus.study import Study, changed_files, load_study, require_trust, source_digests
+from paribus.study import Study, changed_files, load_study, own_digests, require_trust
 from paribus.verification import verify
 
 Maker = Callable[..., Study]
@@ -55,13 +55,13 @@ def test_a_study_is_read_from_its_folder_alone(settled: ResultsFolder, tmp_path:
     for study in (ResultsFolder(moved).read_study(), load_study(moved / "study.json")):
         assert study.folder == moved / "sources"
         assert load_dataset(study.data, study.folder).train.size
-        sources = source_digests(study.setting("own").model.modules, study.folder)
+        sources = own_digests(study.setting("own"), study.folder)
         assert sources["mlp"].keys() == {"ideas.py", "parts/helper.py"}
 
 
 def test_other_sources_than_a_trial_was_trained_with_are_refused(settled: ResultsFolder) -> None:
     study = settled.read_study()
-    own = source_digests(study.setting("own").model.modules, study.folder)
+    own = own_digests(study.setting("own"), study.folder)
     trials = {("own", 1): {"own_modules": own}, ("baseline", 1): {"own_modules": {}}}
     require_same_sources(study, trials)
     (study.folder / "parts" / "helper.py").write_text("C = 2\n")

@@ -66,7 +66,7 @@ def repeat(
     found = []
     if initial != trial.read_json("initial.json"):
         found.append(f"trial {trial.label}: initial values are not those of its seed")
-    if recorded["diverged_at"] is None and recorded["batch_digest"] != _batches(
+    if recorded["diverged_at"] is None and recorded["batch_digest"] != batches_digest(
         setting, dataset, seed
     ):
         found.append(f"trial {trial.label}: batches are not those of its seed")
@@ -78,13 +78,14 @@ def repeat(
     return [*found, *_windows(trial, evaluation, exact=_same_machine(trial, device))]
 
 
-def _batches(setting: Any, dataset: Dataset, seed: int) -> str:
+def batches_digest(setting: Any, dataset: Dataset, seed: int) -> str:
     """The running digest of all batches of a trial."""
     from paribus.data import FIRST_DIGEST, batch, extend_digest
 
     running, size, length = FIRST_DIGEST, setting.training.batch_size, setting.data.seq_len
     for t in range(setting.iterations):
-        running = extend_digest(running, batch(dataset.train, seed, t, size, length))
+        drawn = batch(dataset.train, seed, t, size, length, dataset.windows)
+        running = extend_digest(running, drawn)
     return running
 
 

@@ -10,7 +10,7 @@ from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.results.checkpoints import Checkpoint, StackCheckpoints
 from paribus.results.code import package_digest
-from paribus.study import Study, measuring_record, source_digests
+from paribus.study import Study, measuring_record, own_digests
 from paribus.study.canonical import digest
 from paribus.study.study import substance
 from paribus.training import ReplicaState, Trainer
@@ -24,11 +24,11 @@ def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer
     Seeds are left out: those of the stack are its trials', and others may be added to a study.
     """
     dump = substance(study.model_dump(mode="json"))
-    modules = {arm: study.setting(arm).model.modules for arm in dict.fromkeys(arms)}
+    own = {arm: own_digests(study.setting(arm), study.folder) for arm in dict.fromkeys(arms)}
     return {
         "study": digest({key: value for key, value in dump.items() if key != "seeds"}),
         "data": dataset.digests,
-        "own modules": {arm: source_digests(of, study.folder) for arm, of in modules.items()},
+        "own code": own,
         "own probes": measuring_record(study)["own_probes"],
         "code": package_digest(),
         "version": {name: version(name) for name in PACKAGES},

@@ -15,7 +15,7 @@ import numpy as np
 
 from paribus.errors import ParibusError
 from paribus.study import Setting
-from paribus.study.own import source_digests
+from paribus.study.own import own_digests
 
 MODEL_CODE = "modeling_paribus.py"
 # What `modeling_paribus.py` has; a site's own parts go beside it.
@@ -87,7 +87,7 @@ def _own_files(
     setting: Setting, folder: Path, label: str, trial: Mapping[str, Any]
 ) -> dict[str, bytes]:
     """Copies of the files that the user's own parts are in."""
-    found, files = source_digests(setting.model.modules, folder), {}
+    found, files = own_digests(setting, folder), {}
     for site, path in setting.model.modules.named.items():
         if found[site] != trial["own_modules"].get(site):
             raise ParibusError(

@@ -1,9 +1,9 @@
 """The files that a study names, kept in its results folder so that this is complete.
 
-`sources/` holds, under the same relative paths, every source that the study's custom modules,
-optimizers, losses, probes, measures, tasks and corpus use, its tokenizer, and its text where that
-is one small file. What a study names outside its own folder has no such path, and is not kept; nor
-are installed packages. The digests of the files are in the registration.
+`sources/` holds, under the same relative paths, every source that the study's custom code
+uses, its tokenizer, and its text where that is one small file.
+What a study names outside its own folder has no such path, and is not kept; nor are installed
+packages. The digests of the files are in the registration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.foreign import TOKENIZER_BYTES, read_bytes
-from paribus.study import Study, changed_sources, measuring_parts, own_parts, source_digests
+from paribus.study import Study, changed_sources, custom_code, own_digests
 from paribus.study.closure import closure
 from paribus.study.own import SOURCES
 
@@ -38,12 +38,12 @@ def keep_sources(study: Study, results: Path) -> dict[str, str]:
 
 
 def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str, Any]]) -> None:
-    """Raise ParibusError where the custom modules of a trial are not those it was trained with.
+    """Raise ParibusError where the custom code of a trial is not what it was trained with.
 
     `trials` is trial.json by (arm, seed).
     """
     for (arm, seed), trial in trials.items():
-        now = source_digests(study.setting(arm).model.modules, study.folder)
+        now = own_digests(study.setting(arm), study.folder)
         if changed := changed_sources(trial["own_modules"], now):
             names = ", ".join(sorted(changed))
             raise ParibusError(
@@ -54,10 +54,8 @@ def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str
 
 def _named(study: Study) -> Iterable[Path]:
     """Every file that the study names or uses, resolved."""
-    paths = [path for arm in study.arms for path in own_parts(study.setting(arm))]
-    for path in dict.fromkeys([*paths, *measuring_parts(study), study.data.corpus]):
-        if ":" in path:
-            yield from closure(path, study.folder, f"'{path}'")
+    for path in custom_code(study):
+        yield from closure(path, study.folder, f"'{path}'")
     data = study.data
     if data.tokenizer != "character":
         yield (study.folder / data.tokenizer).resolve()

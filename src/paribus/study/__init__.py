@@ -9,7 +9,6 @@ from paribus.study.own import (
     changed_sources,
     own_digests,
     own_parts,
-    source_digests,
 )
 from paribus.study.precision import is_open, with_precision
 from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Spec, Training
@@ -69,6 +68,5 @@ __all__ = [
     "parse_study",
     "require_trust",
     "shipped_studies",
-    "source_digests",
     "with_precision",
 ]

@@ -6,59 +6,53 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from paribus.study.closure import closure
-from paribus.study.spec import Modules, Setting, Training
+from paribus.study.spec import Setting
 
 SOURCES = "sources"  # in a results folder: the files that its study names
 # {file: SHA-256 of what of it is used}; files as they are named below the study's folder.
 Sources = dict[str, str]
 
 
-def source_digests(modules: Modules, folder: Path) -> dict[str, Sources]:
-    """What each own module is made of, by site; nothing of it is run.
+def own_named(setting: Setting) -> dict[str, str]:
+    """Import paths of all code of the user's own that a trial of `setting` is made with.
+
+    Own modules by site, own optimizers and loss and an own corpus by key of the study.
+    """
+    optimizer, loss = setting.training.optimizer, setting.training.loss
+    named = {"training.optimizer.name": optimizer.name, "training.loss.name": loss.name}
+    for i, group in enumerate(optimizer.groups):
+        named[f"training.optimizer.groups.{i}"] = group.optimizer or ""
+    named["data.corpus"] = setting.data.corpus
+    others = {key: path for key, path in named.items() if ":" in path}
+    return setting.model.modules.named | others
+
+
+def own_parts(setting: Setting) -> tuple[str, ...]:
+    """Those of them that compute, each once, sorted: all but the corpus, which gives text alone."""
+    return tuple(sorted({path for key, path in own_named(setting).items() if key != "data.corpus"}))
+
+
+def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
+    """What each of `own_named` is made of; nothing of it is run.
 
     Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`. Raises
     ParibusError where there is no such source.
     """
-    named = modules.named
-    return _digests(named, "model.modules.{}", folder)
-
-
-def training_parts(training: Training) -> dict[str, str]:
-    """The import paths of the user's own optimizers and loss, by key of the study."""
-    optimizer = training.optimizer
-    named = {"training.optimizer.name": optimizer.name, "training.loss.name": training.loss.name}
-    for i, group in enumerate(optimizer.groups):
-        named[f"training.optimizer.groups.{i}"] = group.optimizer or ""
-    return {key: path for key, path in named.items() if ":" in path}
-
-
-def own_parts(setting: Setting) -> tuple[str, ...]:
-    """Import paths of the code of the user's own that `setting` trains with, each once, sorted."""
-    paths = (setting.model.modules.named, training_parts(setting.training))
-    return tuple(sorted({path for named in paths for path in named.values()}))
-
-
-def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
-    """The same of all of a setting: own modules by site, own optimizers, loss and corpus by key."""
-    named = training_parts(setting.training)
-    if ":" in setting.data.corpus:
-        named["data.corpus"] = setting.data.corpus
-    return source_digests(setting.model.modules, folder) | _digests(named, "{}", folder)
+    sites = setting.model.modules.named
+    return {
+        key: _sources(path, f"model.modules.{key}" if key in sites else key, folder)
+        for key, path in own_named(setting).items()
+    }
 
 
 def measuring_digests(own: Iterable[str], key: str, folder: Path) -> dict[str, Sources]:
     """The same of the user's own probes, measures or tasks, by import path; `key` names them."""
-    return _digests({path: path for path in own}, key, folder)
+    return {path: _sources(path, key, folder) for path in own}
 
 
-def _digests(named: Mapping[str, str], where: str, folder: Path) -> dict[str, Sources]:
-    return {
-        key: {
-            source_name(file, folder): digest
-            for file, digest in closure(path, folder, f"{where.format(key)} = '{path}'").items()
-        }
-        for key, path in named.items()
-    }
+def _sources(path: str, where: str, folder: Path) -> Sources:
+    used = closure(path, folder, f"{where} = '{path}'")
+    return {source_name(file, folder): digest for file, digest in used.items()}
 
 
 def source_name(file: Path, folder: Path) -> str:
@@ -72,7 +66,7 @@ def source_name(file: Path, folder: Path) -> str:
 
 
 def changed_sources(there: Mapping[str, Sources], now: Mapping[str, Sources]) -> set[str]:
-    """The files whose used parts differ between two of what `source_digests` gives."""
+    """The files whose used parts differ between two of what `own_digests` gives."""
     return {
         file
         for key in there.keys() | now.keys()

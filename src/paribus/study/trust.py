@@ -13,7 +13,7 @@ from pathlib import Path
 from paribus.errors import ParibusError
 from paribus.foreign import CODE_BYTES, read_bytes
 from paribus.study.kept import require_kept
-from paribus.study.own import Sources, measuring_digests, training_parts
+from paribus.study.own import Sources, measuring_digests, own_named
 from paribus.study.study import Study
 
 SHOWN = 4  # of the files and modules, in an error
@@ -22,11 +22,8 @@ SHOWN = 4  # of the files and modules, in an error
 def custom_code(study: Study) -> tuple[str, ...]:
     """Every import path of the user's own parts that `study` names: corpora, modules, optimizers,
     losses, probes, measures and tasks."""
-    settings = [study.setting(arm) for arm in study.arms]
-    corpora = [setting.data.corpus for setting in settings if ":" in setting.data.corpus]
-    modules = [path for s in settings for path in s.model.modules.model_dump().values() if path]
-    trained = [path for s in settings for path in training_parts(s.training).values()]
-    return tuple(dict.fromkeys([*corpora, *modules, *trained, *measuring_parts(study)]))
+    trained = [path for arm in study.arms for path in own_named(study.setting(arm)).values()]
+    return tuple(dict.fromkeys([*trained, *measuring_parts(study)]))
 
 
 def measuring_parts(study: Study) -> tuple[str, ...]:
