@@ -162,14 +162,21 @@ class Pool:
         self.workers.append(worker)
         return worker
 
-    def worker_for(self, setting: Setting, busy: Collection[Worker] = ()) -> Worker:
+    def worker_for(
+        self, setting: Setting, busy: Collection[Worker] = (), *, is_fresh: bool = False
+    ) -> Worker:
         """An idle worker that has loaded the custom code of `setting`, or none at all.
 
         One is started where there is none: an arm's own code never shares a process with an arm
-        that does not declare it. GPUs that a busy worker has are left to it.
+        that does not declare it. GPUs that a busy worker has are left to it. Where `is_fresh` is
+        asked for, no worker that has run own code is taken: those of the same code leave.
         """
         code, taken = code_of(setting), {worker.number for worker in busy}
         idle = [w for w in self.workers if w not in busy and w.number not in taken]
+        if code and is_fresh:
+            for worker in [w for w in idle if w.code == code]:
+                self._retire(worker)
+                idle.remove(worker)
         found = next((w for w in idle if w.code == code), None)
         found = found or next((w for w in idle if not w.code), None)
         if found is None:
@@ -265,7 +272,9 @@ class Pool:
             while waiting and len(busy) < self.at_once:
                 task = waiting.popleft()
                 arm = task["arm"] if "arm" in task else task["trials"][0][0]
-                worker = self.worker_for(self.study.setting(arm), busy)
+                # Own code could carry something from trial to trial in its process.
+                is_fresh = task["do"] == "train"
+                worker = self.worker_for(self.study.setting(arm), busy, is_fresh=is_fresh)
                 busy[worker] = task
                 worker.send(task)
             worker, message = self.receive()

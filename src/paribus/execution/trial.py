@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from paribus.data import Dataset
+from paribus.errors import ParibusError
 from paribus.execution.causality import require_causal_training
 from paribus.execution.leaving import Leaving, Left
 from paribus.execution.meters import wait
@@ -23,6 +24,7 @@ from paribus.probes import study_probes
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.checkpoints import StackCheckpoints
 from paribus.study import Setting, Study
+from paribus.study.guard import require_unchanged, watched
 from paribus.training import Trainer
 
 PROGRESS_SECONDS = 0.5
@@ -63,7 +65,7 @@ def run_stack(
     goes on, to the same bytes.
     """
     arms, seeds = [arm for arm, _ in task.trials], [seed for _, seed in task.trials]
-    settings = [task.study.setting(arm) for arm in arms]
+    settings, before = [task.study.setting(arm) for arm in arms], watched()
     stack = build_stack(
         task.study, settings, seeds, dataset, task.device, strict=False, graphs=task.graphs
     )
@@ -87,6 +89,12 @@ def run_stack(
     with leaving.held():
         if not _train(stack, task.checkpoint_seconds, checkpoint, keep, on_progress, leaving):
             return False
+    labels = ", ".join(folder.label for _, folder in todo)
+    try:
+        require_unchanged(before, f"training trial {labels}")
+    except ParibusError:
+        checkpoints.remove()  # what they hold was trained with what was replaced
+        raise
     wait(task.device)  # a GPU works on after the last step was handed to it
     seconds = earlier + time.monotonic() - began
     if len(stack.seeds) > 1:
@@ -94,7 +102,6 @@ def run_stack(
         save(stack, checkpoints, same, seconds)
     try:
         leaving.check()
-        labels = ", ".join(folder.label for _, folder in todo)
         causality = require_causal_training(f"trial {labels}", stack, dataset, gradients=False)
         suite, trials = suite_folder(task.study, task.results), task.trials
         for replica, folder in todo:

@@ -93,6 +93,7 @@ class Probe:
         updates: whether it needs `StepView.updates`.
         by_slot: whether it gives its parts once for each slot of the optimizer: P is slots x parts,
             and a part is called such as "exp_avg embedding".
+        is_own: whether it is the user's own, and sees copies of what training goes on from.
     """
 
     measure: Measure
@@ -105,6 +106,7 @@ class Probe:
     modules: Labels
     updates: bool
     by_slot: bool = False
+    is_own: bool = False
 
     def columns(self, setting: Setting, slots: Sequence[str] = ()) -> list[Column]:
         """Every number that it gives, in the order of a flattened [P, S].

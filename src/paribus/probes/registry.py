@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 from paribus.declared import declared
@@ -54,7 +55,7 @@ def study_probes(study: Study) -> list[Probe]:
                 f"probes.own = '{path}': a probe named '{own.name}' is there already; give it "
                 "another name"
             )
-        found[own.name] = own
+        found[own.name] = replace(own, is_own=True)
     for name in study.probes.every:
         if name not in found:
             raise ParibusError(f"probes.every.{name}: no such probe: {nearest(name, found)}")

@@ -179,6 +179,11 @@ def require_json(path: Path, value: Any) -> None:
     if not isinstance(value, dict):
         raise _refused(path, f"it holds a {_kind(value)} where a table belongs")
     for key in wanted:
+        if key not in value and path.name == "registration.json":
+            raise ParibusError(
+                f"{path} is of a study that was registered by an earlier paribus (it has no "
+                f"'{key}'); read it with that one, or choose another folder with --results"
+            )
         if key not in value:
             raise _refused(path, f"'{key}' is missing")
     every = EVERY.get(name)

@@ -19,6 +19,7 @@ from paribus.results.code import package_digest
 from paribus.results.files import read_json, write_json
 from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
+from paribus.streams import key
 from paribus.study import Study, changed_sources, measuring_record, own_digests, own_parts
 from paribus.study.canonical import changes
 
@@ -146,14 +147,18 @@ def repetitions(folder: ResultsFolder) -> dict[str, dict[str, int]]:
 
 
 def repeats(study: Study) -> dict[str, dict[str, int]]:
-    """The first seed of every arm with custom code, for some per cent of its iterations."""
+    """A seed of every arm with custom code, for some per cent of its iterations.
+
+    It is drawn, and by the study's digest, so that no seed is the one that is never looked at.
+    """
     repeated = {}
     for arm in study.arms:
         setting = study.setting(arm)
         if own_parts(setting):
             share = math.ceil(REPEATED_SHARE * setting.iterations)
             steps = min(setting.iterations, max(LEAST_REPEATED, min(share, MOST_REPEATED)))
-            repeated[arm] = {"seed": study.seeds[0], "steps": steps}
+            drawn = study.seeds[key(0, "repeated", study.digest, arm) % len(study.seeds)]
+            repeated[arm] = {"seed": drawn, "steps": steps}
     return repeated
 
 
@@ -164,11 +169,11 @@ def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
     for arm, sources in now["own_modules"].items():
         for file in changed_sources(there["own_modules"].get(arm, {}), sources):
             users.setdefault(file, []).append(f"arm '{arm}'")
-    for name, key in MEASURING.items():
+    for name, where in MEASURING.items():
         for file in changed_sources(there.get(name, {}), now[name]):
-            users.setdefault(file, []).append(key)
+            users.setdefault(file, []).append(where)
     told += [f"{file} was edited (used by {', '.join(by)})" for file, by in users.items()]
-    if there["code"] != now["code"]:
+    if there.get("code") != now["code"]:
         told.append("the installed source of paribus is another")
     # Seeds decide the digest too.
     apart = {"seeds", "study_digest", "own_modules", *MEASURING, "code"}
@@ -201,9 +206,9 @@ def why_unregistered(
         ):
             if registered[name].get(arm) != theirs:
                 return f"trial {arm}/seed-{seed} has another {words} than was registered"
-        for name, key in MEASURING.items():
+        for name, where in MEASURING.items():
             if changed_sources(registered[name], trial.get(name, {})):
-                return f"trial {arm}/seed-{seed} has another source of {key} than was registered"
+                return f"trial {arm}/seed-{seed} has another source of {where} than was registered"
     return ""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -64,10 +65,17 @@ class Probing:
     def measure(self, due: Sequence[Probe], t: int, done: Done, replicas: Replicas) -> list[Tensor]:
         """[R, P S] of every probe, NaN for those that are not due."""
         view = self._view(due, t, done, replicas) if due else None
+        # Training goes on from the optimizer's slots: code of the user's own is given copies.
+        copied = {}
+        if view and any(probe.is_own for probe in due):
+            copied = {slot: rows.clone() for slot, rows in replicas.slots.items()}
         names = {probe.name for probe in due}
         blocks = []
         for probe, n_columns, shape in self._layout:
-            values = self._one(probe, view, shape) if view and probe.name in names else None
+            values = None
+            if view and probe.name in names:
+                seen = replace(view, slots=copied) if probe.is_own else view
+                values = self._watched(probe, seen, shape, replicas)
             if values is None:
                 device = done.measured.device
                 values = torch.full((self._R, n_columns), math.nan, device=device)
@@ -89,6 +97,22 @@ class Probing:
             slots=replicas.slots,
             corrections=replicas.corrections(t),
         )
+
+    def _watched(
+        self, probe: Probe, view: StepView, shape: tuple[int, ...], replicas: Replicas
+    ) -> Tensor | None:
+        """What a probe gives. Raises ParibusError, strict or not, where it writes."""
+        rows = [replicas.weights, view.weights, view.gradients, view.updates]
+        rows += [*view.slots.values(), *replicas.slots.values()]
+        seen = [view.tokens, *view.outputs.values(), *(one.flat for one in rows)]
+        before = [tensor._version for tensor in seen]
+        values = self._one(probe, view, shape)
+        if before != [tensor._version for tensor in seen]:
+            raise ParibusError(
+                f"probe '{probe.name}' writes to what it sees at step {view.t}; a probe must "
+                "disturb nothing: let it write to a clone"
+            )
+        return values
 
     def _one(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:
         try:

@@ -1,0 +1,223 @@
+"""Custom code of a study: what is kept and compared of it, and what it may leave behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+import paribus
+from paribus.data import load_dataset
+from paribus.errors import ParibusError
+from paribus.execution.leaving import Leaving
+from paribus.execution.repeat import batches_digest
+from paribus.execution.resuming import identity
+from paribus.execution.trial import StackTask, build_stack, run_stack
+from paribus.results import ResultsFolder, registration, settle
+from paribus.results.checkpoints import begun_stacks
+from paribus.results.registration import repetitions
+from paribus.results.sources import require_same_sources
+from paribus.study import Study, own_digests
+from paribus.training import Trainer
+
+Maker = Callable[..., Study]
+OWN = """
+from helper import rate
+
+def descend(update):
+    update.weights.sub_(rate * update.gradients)
+
+def loss(logits):
+    return logits * 1.0
+"""
+
+
+@pytest.fixture
+def trained(small_study: Maker, tmp_path: Path) -> Study:
+    (tmp_path / "ideas.py").write_text(OWN)
+    (tmp_path / "helper.py").write_text("rate = 1.0\n")
+    own = {"training.optimizer.name": "ideas.py:descend", "training.loss.name": "ideas.py:loss"}
+    return small_study(arms={"baseline": {}, "own": {"set": own}})
+
+
+def test_own_optimizers_and_losses_are_kept_with_the_results(
+    trained: Study, tmp_path: Path
+) -> None:
+    folder = ResultsFolder(tmp_path / "r")
+    settle(folder, trained, registration(trained, {}, "cpu"))
+    assert {"ideas.py", "helper.py"} <= {f.name for f in (folder.path / "sources").iterdir()}
+    study = folder.read_study()
+    assert study.folder == folder.path / "sources"
+    own = own_digests(study.setting("own"), study.folder)
+    assert own.keys() == {"training.optimizer.name", "training.loss.name"}
+    trials = {("own", 1): {"own_modules": own}, ("baseline", 1): {"own_modules": {}}}
+    require_same_sources(study, trials)
+    (study.folder / "helper.py").write_text("rate = 2.0\n")
+    with pytest.raises(ParibusError, match=r"helper.py in .* is not what trial own/seed-1 was"):
+        require_same_sources(study, trials)
+
+
+def test_a_checkpoint_is_of_one_loss(trained: Study) -> None:
+    def now() -> dict[str, Any]:
+        dataset, stack = SimpleNamespace(digests={}), SimpleNamespace(device=torch.device("cpu"))
+        return identity(trained, ["own"], cast("Any", dataset), cast("Any", stack))
+
+    before = now()
+    assert now() == before
+    (trained.folder / "ideas.py").write_text(OWN.replace("1.0", "1.5"))
+    assert now() != before
+
+
+@pytest.mark.parametrize("pack", ["stream", "documents"])
+@pytest.mark.parametrize("order", ["sampled", "epoch"])
+def test_batches_can_be_drawn_again(small_study: Maker, order: str, pack: str) -> None:
+    study = small_study({"data.order": order, "data.pack": pack, "data.path": "texts"})
+    (study.folder / "texts").mkdir()
+    for number in range(12):
+        text = f"{number} quick brown foxes jump over a lazy dog.\n" * (9 + number)
+        (study.folder / "texts" / f"{number}.txt").write_text(text)
+    setting, dataset = study.setting("baseline"), load_dataset(study.data, study.folder)
+    stack = build_stack(study, setting, [5], dataset, torch.device("cpu"))
+    for _ in range(setting.iterations):
+        stack.step()
+    assert batches_digest(setting, dataset, 5) == stack.state(0).batch_digest
+
+
+# It keeps the last weights of a trial, and starts the next one from them.
+WARM = """
+from paribus.training import optimizer
+
+LAST, CALLS = {}, {}
+
+@optimizer("warm", slots=("m",))
+def warm(update):
+    mean, key = update.slots["m"], tuple(update.weights.shape)
+    CALLS[key] = CALLS.get(key, 0) + 1
+    if not mean.any():
+        CALLS[key] = 0
+        if key in LAST:
+            update.weights.copy_(LAST[key])
+    mean.lerp_(update.gradients, 0.1)
+    update.weights.sub_(update.rates * mean.sign())
+    if CALLS[key] >= 8:  # a dry run makes fewer steps from one state
+        LAST[key] = update.weights.clone()
+"""
+
+
+def test_a_trial_with_own_code_has_a_process_of_its_own(small_study: Maker, tmp_path: Path) -> None:
+    """What it keeps in a global reaches no later trial: a seed alone gives the same weights."""
+    (tmp_path / "ideas.py").write_text(WARM)
+    changed = {
+        "training.optimizer.name": "ideas.py:warm",
+        "tasks.names": [],
+        "training.iterations": 20,
+    }
+    small = {"baseline": {}}
+    both = small_study(changed, seeds=[1, 2], arms=small)
+    alone = small_study(changed, seeds=[2], arms=small)
+    first = paribus.run(both, tmp_path / "both", workers=1)
+    second = paribus.run(alone, tmp_path / "alone", workers=1)
+    name = "trials/baseline/seed-2/weights.safetensors"
+    assert (first.path / name).read_bytes() == (second.path / name).read_bytes()
+
+
+REPLACES = """
+import torch
+from paribus.training import optimizer
+
+@optimizer("sly")
+def sly(update):
+    update.weights.sub_(update.rates * update.gradients)
+    if update.t == 4:
+        torch.nn.functional.gelu = lambda x, *args, **kw: torch.relu(x)
+"""
+
+
+def test_what_is_replaced_while_training_is_named(
+    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ideas.py").write_text(REPLACES)
+    study = small_study({"training.optimizer.name": "ideas.py:sly"})
+    monkeypatch.setattr(torch.nn.functional, "gelu", torch.nn.functional.gelu)  # and put back
+    folder = ResultsFolder(tmp_path / "r")
+    folder.create(study)
+    task = StackTask(study, (("baseline", 1),), folder, torch.device("cpu"), 0.0)
+    dataset = load_dataset(study.data, study.folder)
+    with pytest.raises(ParibusError, match=r"trial baseline/seed-1 replaces torch\.nn\.functional"):
+        run_stack(task, dataset, on_progress=_nothing, on_resume=_nothing, leaving=Leaving())
+    assert not begun_stacks(folder.path)
+
+
+def _nothing(*about: object) -> None:
+    pass
+
+
+def test_the_seed_that_is_trained_again_is_drawn(small_study: Maker, tmp_path: Path) -> None:
+    own = {"own": {"set": {"model.modules.mlp": "own.py:A"}}}
+    (tmp_path / "own.py").write_text("A = 1\n")
+    drawn = set()
+    for iterations in range(8, 20):
+        study = small_study(
+            {"training.iterations": iterations}, seeds=[1, 2, 3], arms={"baseline": {}} | own
+        )
+        folder = ResultsFolder(tmp_path / f"r{iterations}")
+        settle(folder, study, registration(study, {}, "cpu"))
+        drawn.add(repetitions(folder)["own"]["seed"])
+    assert drawn == {1, 2, 3}
+
+
+PROBE = """
+from paribus.probes import probe
+
+@probe("innocent", unit="1", every=1)
+def innocent(step):
+    for rows in step.slots.values():
+        if step.t > 1:
+            rows["blocks.0.mlp.up.weight"]WRITES
+    return rows["blocks.0.mlp.up.weight"].sum(dim=(1, 2))
+"""
+
+
+def test_a_probe_that_writes_is_named_at_any_step(small_study: Maker, tmp_path: Path) -> None:
+    (tmp_path / "ideas.py").write_text(PROBE.replace("WRITES", ".mul_(-3)"))
+    study = small_study({"probes.own": ["ideas.py:innocent"]})
+    stack = _stack(study)
+    stack.step()
+    stack.step()
+    with pytest.raises(ParibusError, match=r"probe 'innocent' writes to what it sees at step 2"):
+        stack.step()
+
+
+def test_own_probes_see_copies(small_study: Maker, tmp_path: Path) -> None:
+    """Writing past what counts versions reaches nothing that training goes on from."""
+    (tmp_path / "ideas.py").write_text(PROBE.replace("WRITES", ".numpy()[:] *= -3"))
+    probed, bare = (
+        _stack(study)
+        for study in (small_study({"probes.own": ["ideas.py:innocent"]}), small_study())
+    )
+    for _ in range(4):
+        probed.step()
+        bare.step()
+    for name, weights in bare.parameters(0).items():
+        assert probed.parameters(0)[name].tobytes() == weights.tobytes()
+
+
+def _stack(study: Study) -> Trainer:
+    setting, dataset = study.setting("baseline"), load_dataset(study.data, study.folder)
+    return build_stack(study, setting, [5], dataset, torch.device("cpu"), strict=False)
+
+
+def test_an_earlier_registration_is_told_so(trained: Study, tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path / "r")
+    settle(folder, trained, registration(trained, {}, "cpu"))
+    path = folder.path / "registration.json"
+    there = json.loads(path.read_text())
+    del there["own_tasks"]
+    path.write_text(json.dumps(there))
+    with pytest.raises(ParibusError, match=r"registered by an earlier paribus \(it has no 'own_ta"):
+        settle(folder, trained, registration(trained, {}, "cpu"))
