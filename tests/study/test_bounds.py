@@ -12,8 +12,10 @@ import torch
 from paribus.errors import ParibusError
 from paribus.execution.memory import require_room
 from paribus.model import build_model
-from paribus.study import Study, load_study, parse_study, shipped_studies
+from paribus.study import Study, load_study, parse_study, require_trust, shipped_studies
 from paribus.study.bounds import MOST_PARAMETERS, matrix_parameters
+
+from ..conftest import SMALL
 
 
 @pytest.mark.parametrize(
@@ -118,3 +120,23 @@ def test_a_model_that_memory_cannot_hold_is_told_before_it_is_built(
     require_room(setting, 65, device, "a")
     monkeypatch.setattr("paribus.execution.memory.free_memory", lambda device: None)
     require_room(setting, 65, device, "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("", "must be a text that is not empty"),
+        ("a/b", "must be a name without / or"),
+        ("x" * 500, "name may have 80 characters and has 500; shorten it"),
+    ],
+)
+def test_a_name_that_cannot_be_is_told_in_our_words(name: str, words: str) -> None:
+    with pytest.raises(ParibusError, match=words):
+        parse_study(SMALL | {"name": name}, folder=Path("."))
+
+
+def test_trust_is_asked_for_the_results_folder_and_not_for_one_in_it(tmp_path: Path) -> None:
+    table = SMALL | {"model": SMALL["model"] | {"modules": {"attention": "own.py:Own"}}}
+    study = parse_study(table, folder=tmp_path / "B" / "sources", foreign=True)
+    with pytest.raises(ParibusError, match="B is a results folder"):
+        require_trust(study)

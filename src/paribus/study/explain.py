@@ -18,6 +18,8 @@ TYPES = {
     "dict_type": "a table",
     "model_type": "a table",
     "too_short": "a list or table that is not empty",
+    "string_too_short": "a text that is not empty",
+    "string_pattern_mismatch": "a name without / or \\ that does not begin with a dot",
 }
 
 
@@ -50,6 +52,9 @@ def _explain_one(problem: Any, model: type[BaseModel]) -> str:
     if kind == "too_long":
         most, there = problem["ctx"]["max_length"], len(value)
         return f"{key} has {there:,} entries and may have {most:,}; state fewer"
+    if kind == "string_too_long":
+        most, there = problem["ctx"]["max_length"], len(value)
+        return f"{key} may have {most:,} characters and has {there:,}; shorten it"
     if kind in TYPES:
         return f"{key} = {value!r} must be {TYPES[kind]}"
     rule = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")

@@ -13,7 +13,7 @@ from pathlib import Path
 from paribus.errors import ParibusError
 from paribus.foreign import CODE_BYTES, read_bytes
 from paribus.study.kept import require_kept
-from paribus.study.own import Sources, measuring_digests, own_named
+from paribus.study.own import SOURCES, Sources, measuring_digests, own_named
 from paribus.study.study import Study
 
 SHOWN = 4  # of the files and modules, in an error
@@ -50,8 +50,9 @@ def require_trust(study: Study) -> None:
     if named:
         shown = "; ".join(_described(path, study.folder) for path in named[:SHOWN])
         more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+        results = study.folder.parent if study.folder.name == SOURCES else study.folder
         raise ParibusError(
-            f"{study.folder} is a results folder, and running its study runs the code that it "
+            f"{results} is a results folder, and running its study runs the code that it "
             f"names: {shown}{more}. Read that code; if you trust it, say --trust (trust=True)"
         )
     require_kept(study.folder)
