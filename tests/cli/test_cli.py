@@ -221,8 +221,6 @@ def test_analysing_deciding(copy: Path) -> None:
     assert analysed.returncode == 0, analysed.stderr
     assert analysed.stdout.startswith(summary.stdout.rpartition("--all")[0])
     for words in (
-        "Holm p over the family",
-        "sign-flip p",
         "Hedges g_z",
         "stability",
         "for new items",

@@ -94,7 +94,7 @@ def test_bad_input_is_refused(small_study: Maker) -> None:
         "    def __init__(self, model): super().__init__()\n"
         "    def forward(self, x): raise RuntimeError('no')\n"
     )
-    with pytest.raises(ParibusError, match="arm 'baseline' fails in a dry run"):
+    with pytest.raises(ParibusError, match="'ideas.py:Fails' fails where it is given"):
         paribus.bench(broken, workers=1)
 
 

@@ -42,8 +42,8 @@ def on_a_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     answer = Pool.answer
 
     def pretend(precision: str) -> None:
-        def answered(self: Pool, worker: Worker) -> dict[str, Any]:
-            message = answer(self, worker)
+        def answered(self: Pool, worker: Worker, *doing: str) -> dict[str, Any]:
+            message = answer(self, worker, *doing)
             ready = message["event"] == "ready"
             return message | {"precision": precision} if ready else message
 

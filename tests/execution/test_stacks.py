@@ -217,17 +217,18 @@ class OneAnswer:
     def __init__(self, fit: int) -> None:
         self.fit, self.asked = fit, []
 
-    def send(self, message: dict[str, Any]) -> None:
-        self.asked.append(message)
+    def worker_for(self, setting: object) -> OneAnswer:
+        return self
 
-    def answer(self, worker: object) -> dict[str, Any]:
-        return {"stack": min(self.fit, self.asked[-1]["stack"]), "why": "each takes 1 GiB"}
+    def ask(self, worker: object, message: dict[str, Any], *told: str) -> dict[str, Any]:
+        self.asked.append(message)
+        return {"stack": min(self.fit, message["stack"]), "why": "each takes 1 GiB"}
 
 
 def fitted(study: Study, fit: int, size: int, recorded: Recorded) -> tuple[set[int], list[int]]:
     """(sizes of the planned stacks, sizes asked for) where memory holds `fit` replicas."""
     pool = OneAnswer(fit)
-    stacks = _fitting(pool, pool, study, size, 1, recorded)  # type: ignore[arg-type]
+    stacks = _fitting(pool, study, size, 1, recorded)  # type: ignore[arg-type]
     assert sorted(trial for stack in stacks for trial in stack) == sorted(study.trials)
     sizes = {trial: len(stack) for stack in stacks for trial in stack}
     assert all(sizes[arm, seed] == sizes["baseline", seed] for arm, seed in study.trials)

@@ -115,6 +115,7 @@ def meet(reference: Undisturbed, at: Path, kind: str, k: int, verb: str = "run")
     return True
 
 
+@pytest.mark.torture
 @pytest.mark.skipif(sys.platform != "linux", reason="kills by signal")
 def test_a_write_of_a_run_that_is_torn(tmp_path: Path) -> None:
     """A checkpoint, by a worker that is killed in the middle of it."""

@@ -50,7 +50,7 @@ def write_shards(
     """Write `arrays`, one after the other, as shards; the manifest comes last."""
 
     def write(number: int, ids: np.ndarray) -> dict[str, Any]:
-        (folder / _name(number)).write_bytes(ids.tobytes())
+        write_bytes(folder / _name(number), ids.tobytes())
         return {"tokens": len(ids), "sha256": hash_ids(ids)}
 
     with ThreadPoolExecutor(1) as aside:
