@@ -223,7 +223,6 @@ def test_analysing_deciding(copy: Path) -> None:
     for words in (
         "Hedges g_z",
         "stability",
-        "for new items",
     ):
         assert words in analysed.stdout
     assert max(map(len, analysed.stdout.splitlines())) <= 80
