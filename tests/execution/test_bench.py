@@ -94,7 +94,7 @@ def test_bad_input_is_refused(small_study: Maker) -> None:
         "    def __init__(self, model): super().__init__()\n"
         "    def forward(self, x): raise RuntimeError('no')\n"
     )
-    with pytest.raises(ParibusError, match="'ideas.py:Fails' fails where it is given"):
+    with pytest.raises(ParibusError, match=r"'ideas\.py:Fails' fails where it is given"):
         paribus.bench(broken, workers=1)
 
 
