@@ -172,7 +172,7 @@ def test_few_seeds_are_described(
         "layernorm", "validation_loss"
     )
     if len(seeds) == 1:
-        assert contrast.why_not == "1 comparable seed pairs; inference needs two"
+        assert contrast.why_not == "1 comparable seed pair; inference needs two"
     else:
         assert contrast.paired is not None
         assert contrast.paired.descriptive_only

@@ -106,7 +106,8 @@ def _contrast(
     elif not table.is_measured(metric):
         why_not, left_out = f"{metric} was not measured in this study", []
     elif len(seeds) < 2:
-        why_not = f"{len(seeds)} comparable seed pairs; inference needs two"
+        pairs = "pair" if len(seeds) == 1 else "pairs"
+        why_not = f"{len(seeds)} comparable seed {pairs}; inference needs two"
     contrast = Contrast(
         *(arm, reference, metric, endpoint.primary, seeds, None, why_not),
         margin=endpoint.margin,

@@ -170,8 +170,9 @@ def _forest(analyses: dict[str, Analysis], shared: list[Pair], metric: str) -> F
         )
     )
     caption = (
-        f"{title[0].upper()}{title[1:]} in every study, at the same seed, with t intervals; bands "
-        "are the margins that each study registered. Studies stand side by side and are not pooled."
+        f"{title[0].upper()}{title[1:]} in every study, at the same seed, with the intervals that "
+        "decide; bands are the margins that each study registered. Studies stand side by side and "
+        "are not pooled."
     )
     return Figure(
         "studies",
