@@ -389,7 +389,12 @@ def test_an_interruption_inside_a_verb_is_one_line(
 ) -> None:
     """The library that parses arguments would leave without a word."""
     monkeypatch.setattr("paribus.cli.commands.shipped_studies", lambda: signal.raise_signal(name))
-    assert main(["studies"]) == 130
+    # A shell lets what it starts in the background ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["studies"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     error = capsys.readouterr().err
     assert error == "paribus: interrupted; run the same command again to continue\n"
 
