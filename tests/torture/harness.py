@@ -152,8 +152,9 @@ def kill_and_go_on(
         while left := alive(process.pid):
             assert time.monotonic() < deadline, f"orphans after a killed {verb}: {left}"
             time.sleep(0.05)
-        if verb == "export" and process.returncode == 0:
-            return  # it was there first, and writes to no folder that has something in it
+        if verb == "export" and (folder / "out").exists():
+            # Whole before it could be killed; no export is written to what has something in it.
+            return
     code, said = finish(folder, *ARGUMENTS[verb], *_stack(folder, verb, rng, counts))
     assert code == 0, said
     _require_quiet(said)
