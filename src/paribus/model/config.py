@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from paribus.study import Setting
-from paribus.study.spec import Model
+from paribus.study.architecture import Model
 
 
 class ModelConfig(Model):

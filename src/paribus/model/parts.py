@@ -24,7 +24,7 @@ from paribus.declared import DECLARED, declared
 from paribus.errors import ParibusError, nearest
 from paribus.model.config import ModelConfig
 from paribus.model.own import module_class
-from paribus.study.spec import Model
+from paribus.study.architecture import Model
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """What a study is: frozen specification, arms as differences, TOML loading, what ships."""
 
+from paribus.study.architecture import Embedding, Init, Model, Modules
+from paribus.study.base import Spec
 from paribus.study.explain import explain
 from paribus.study.kept import changed_files
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
@@ -11,7 +13,7 @@ from paribus.study.own import (
     own_parts,
 )
 from paribus.study.precision import is_open, with_precision
-from paribus.study.spec import Data, Embedding, Init, Model, Modules, Setting, Spec, Training
+from paribus.study.spec import Data, Setting, Training
 from paribus.study.study import (
     Arm,
     Claim,

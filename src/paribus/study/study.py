@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from paribus.errors import ParibusError, nearest
+from paribus.study.base import Spec
 from paribus.study.bounds import (
     MOST_ARMS,
     MOST_ENTRIES,
@@ -26,7 +27,7 @@ from paribus.study.canonical import changes, digest
 from paribus.study.explain import explain
 from paribus.study.metrics import METRICS
 from paribus.study.presets import PRESET, preset_values
-from paribus.study.spec import Setting, Spec
+from paribus.study.spec import Setting
 from paribus.study.text import Name, Prose, Title, require_plain
 
 # What a study says of itself to readers: changing these words does not change the study.
