@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -130,14 +130,7 @@ def parse_json(text: str | bytes, where: str, way_out: str = "correct it") -> An
 
     Raises MalformedError for what is no JSON, and ParibusError for what is too deep.
     """
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise _nested(where) from None
-    except ValueError as error:
-        raise MalformedError(f"{where} is not valid JSON ({error}); {way_out}") from None
-    _require_flat(value, where)
-    return value
+    return _parsed(json.loads, text, f"{where} is not valid JSON", where, way_out)
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
@@ -150,14 +143,22 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
             f"{where} has a key of more than {MOST_KEY_PARTS} parts: {long[0][:40]}...; no key of "
             "a study has more than five"
         )
+    value = _parsed(tomllib.loads, text, f"{where} is not valid TOML", where, "correct it")
+    _require_small(value, where)
+    return value
+
+
+def _parsed(
+    parse: Callable[[Any], Any], text: str | bytes, problem: str, where: str, way_out: str
+) -> Any:
+    """What `parse` makes of `text`, not too deep. Raises MalformedError where it cannot."""
     try:
-        value = tomllib.loads(text)
+        value = parse(text)
     except RecursionError:
         raise _nested(where) from None
     except ValueError as error:
-        raise MalformedError(f"{where} is not valid TOML: {error}") from None
+        raise MalformedError(f"{problem} ({error}); {way_out}") from None
     _require_flat(value, where)
-    _require_small(value, where)
     return value
 
 

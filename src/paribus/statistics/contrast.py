@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from .conventions import (
     ALPHA,
-    DESCRIPTIVE_BELOW,
     POWER,
     RESAMPLES,
+    Floats,
     Interval,
     Result,
     StatisticsError,
@@ -155,17 +155,25 @@ def paired_contrast(
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     least = max(rounding(first, second), resolution or 0.0)
     decides = seed_test(deltas, test, seed=seed, resamples=resamples, resolution=least)
-    t, bootstrap = decides.t, decides.bootstrap
+    says = decided(decides, test, margin=margin, alpha=alpha, family=family, power=power)
+    return _stated(first, second, decides, says, alpha)
+
+
+def _stated(
+    baseline: Floats, treatment: Floats, test: SeedTest, says: Decided, alpha: float
+) -> PairedContrast:
+    """What the deciding test says, and all that stands beside it."""
+    t, bootstrap, deltas = test.t, test.bootstrap, test.deltas
     effect = effect_size(deltas, level=1 - alpha)
-    flips = sign_flip(deltas, seed=seed, resamples=resamples)
-    pairs = zip(first.tolist(), second.tolist(), deltas.tolist(), strict=True)
+    flips = sign_flip(deltas, seed=test.seed, resamples=test.resamples)
+    pairs = zip(baseline.tolist(), treatment.tolist(), deltas.tolist(), strict=True)
     return PairedContrast(
-        n=t.n,
-        descriptive_only=t.n < DESCRIPTIVE_BELOW,
-        constant=t.constant,
-        mean=t.mean,
+        n=says.n,
+        descriptive_only=says.descriptive_only,
+        constant=says.constant,
+        mean=says.mean,
         sd=t.sd,
-        decided=decided(decides, test, margin=margin, alpha=alpha, family=family, power=power),
+        decided=says,
         t=None if t.constant else t.statistic(),
         df=t.df,
         t_p=t.p_value(),
@@ -180,14 +188,14 @@ def paired_contrast(
         g_z_interval=effect.g_z_interval,
         sign_flip_p=flips.p_value,
         sign_flip_floor=flips.floor,
-        correlation=correlation(first, second),
-        margin=margin,
+        correlation=correlation(baseline, treatment),
+        margin=says.margin,
         pairs=tuple(Pair(*pair) for pair in pairs),
         alpha=alpha,
         bootstrap_enumerated=bootstrap.plan.enumerated,
         resamples=bootstrap.plan.total - bootstrap.plan.observed,
-        seed=seed,
-        resolution=least,
+        seed=test.seed,
+        resolution=test.resolution or 0.0,
     )
 
 

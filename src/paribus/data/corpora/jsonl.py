@@ -21,11 +21,10 @@ def jsonl(data: Data, folder: Path) -> Iterator[str]:
     """`data.column` of every line of the file `data.path`, or of the files below that folder."""
     for file in corpus_files(data, folder):
         for number, found in objects_of(file):
-            value = found.get(data.text_column) if isinstance(found, dict) else None
+            line = found if isinstance(found, dict) else {}
+            value = line.get(data.text_column)
             if not isinstance(value, str):
-                known = [k for k, v in found.items() if isinstance(v, str)] if isinstance(
-                    found, dict
-                ) else []  # fmt: skip
+                known = [key for key, inner in line.items() if isinstance(inner, str)]
                 raise ParibusError(
                     f"{file}, line {number}, has no text in data.column = '{data.text_column}': "
                     f"{nearest(data.text_column, known)}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from paribus.model.config import ModelConfig
+from paribus.model.mlps import Ungated
 from paribus.model.parts import part
 
 
@@ -15,16 +15,9 @@ from paribus.model.parts import part
     describe="GELU by its tanh approximation, GPT-2's own",
     source="Hendrycks & Gimpel 2016",
 )
-class TanhGELU(nn.Module):
-    """GELU(x W_up) W_down: x_BTD -> [B, T, D]."""
+class TanhGELU(Ungated):
+    """GELU(x W_up) W_down, its tanh approximated."""
 
-    residual_projections = ("down",)
-
-    def __init__(self, model: ModelConfig) -> None:
-        super().__init__()
-        width = model.mlp.ratio * model.d_model
-        self.up = nn.Linear(model.d_model, width, bias=model.bias)
-        self.down = nn.Linear(width, model.d_model, bias=model.bias)
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.down(F.gelu(self.up(x_BTD), approximate="tanh"))
+    def activation(self, x: Tensor) -> Tensor:
+        """The unit, channel by channel."""
+        return F.gelu(x, approximate="tanh")

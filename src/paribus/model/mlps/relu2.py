@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from paribus.model.config import ModelConfig
+from paribus.model.mlps import Ungated
 from paribus.model.parts import part
 
 
@@ -15,16 +15,9 @@ from paribus.model.parts import part
     describe="the square of the rectified linear unit",
     source="So et al. 2021",
 )
-class SquaredReLU(nn.Module):
-    """relu(x W_up)^2 W_down: x_BTD -> [B, T, D]."""
+class SquaredReLU(Ungated):
+    """relu(x W_up)^2 W_down."""
 
-    residual_projections = ("down",)
-
-    def __init__(self, model: ModelConfig) -> None:
-        super().__init__()
-        width = model.mlp.ratio * model.d_model
-        self.up = nn.Linear(model.d_model, width, bias=model.bias)
-        self.down = nn.Linear(width, model.d_model, bias=model.bias)
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.down(F.relu(self.up(x_BTD)).square())
+    def activation(self, x: Tensor) -> Tensor:
+        """The unit, channel by channel."""
+        return F.relu(x).square()
