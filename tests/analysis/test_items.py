@@ -15,7 +15,7 @@ from paribus.report import tables
 from paribus.report.words import headline
 from paribus.results import Results, load_results
 from paribus.results.files import write_table
-from paribus.results.store import TrialFolder
+from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 
 Study_, Fabricate = Callable[..., Study], Callable[..., Results]

@@ -12,7 +12,7 @@ from paribus.analysis import Analysis, analyse
 from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.results import Results, load_results
 from paribus.results.files import write_table
-from paribus.results.store import TrialFolder
+from paribus.results.trial_folder import TrialFolder
 from paribus.statistics import holm, paired_contrast
 from paribus.streams import stream
 from paribus.study import Study

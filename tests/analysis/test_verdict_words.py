@@ -16,7 +16,7 @@ from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.report.words import headline
 from paribus.results import Results, load_results
 from paribus.results.files import write_table
-from paribus.results.store import TrialFolder
+from paribus.results.trial_folder import TrialFolder
 from paribus.statistics import Interval
 from paribus.streams import stream
 from paribus.study import Study

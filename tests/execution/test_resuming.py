@@ -20,7 +20,7 @@ from paribus.execution.stacks import plan_stacks, read_recorded
 from paribus.execution.trial import StackTask, run_stack
 from paribus.results import ResultsFolder
 from paribus.results.checkpoints import StackCheckpoints, begun_stacks
-from paribus.results.store import CANONICAL
+from paribus.results.trial_folder import CANONICAL
 from paribus.study import Study
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("baseline", 3))

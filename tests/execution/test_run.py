@@ -23,7 +23,7 @@ from paribus.execution.estimate import _together
 from paribus.execution.leaving import Leaving
 from paribus.execution.trial import StackTask, run_stack
 from paribus.results import Results, ResultsFolder
-from paribus.results.store import CANONICAL
+from paribus.results.trial_folder import CANONICAL
 from paribus.study import Study
 
 from ..conftest import studies_in

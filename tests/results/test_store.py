@@ -222,6 +222,6 @@ def test_a_table_that_unpacks_to_too_much_is_not_read(
     folder.write_columns("steps.parquet", {k: np.ones(99) for k in "ab"}, {"a": "1", "b": "1"})
     for limit, most in (("TABLE_ROWS", 98), ("TABLE_COLUMNS", 1), ("TABLE_MEMORY", 9)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"paribus.results.store.{limit}", most)
+            patch.setattr(f"paribus.results.columns.{limit}", most)
             with pytest.raises(ParibusError, match=r"99 rows, 2 columns.*delete it and run again"):
                 folder.read_columns("steps.parquet")

@@ -19,7 +19,7 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.foreign import parse_toml
-from paribus.results.store import CANONICAL
+from paribus.results.trial_folder import CANONICAL
 from paribus.study import parse_study
 
 # Values that have broken something somewhere.

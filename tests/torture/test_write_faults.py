@@ -24,7 +24,7 @@ from paribus.errors import ParibusError
 from paribus.execution.leaving import Leaving
 from paribus.execution.trial import StackTask, run_stack
 from paribus.results import ResultsFolder
-from paribus.results.store import CANONICAL
+from paribus.results.trial_folder import CANONICAL
 from paribus.study import Study
 
 from .harness import ARGUMENTS, SIZES, Undisturbed, finish, litter, undisturbed, written

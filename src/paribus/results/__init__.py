@@ -9,7 +9,8 @@ from paribus.results.registration import (
     settle,
     why_unregistered,
 )
-from paribus.results.store import ResultsFolder, TrialFolder
+from paribus.results.store import ResultsFolder
+from paribus.results.trial_folder import TrialFolder
 
 __all__ = [
     "PACKAGES",

@@ -17,8 +17,9 @@ from paribus.files import write_bytes
 from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.files import csv_cell, read_json, write_table
 from paribus.results.layout import secure
-from paribus.results.store import THROUGHPUT, ResultsFolder, TrialFolder
+from paribus.results.store import THROUGHPUT, ResultsFolder
 from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
+from paribus.results.trial_folder import TrialFolder
 from paribus.study import METRICS, Study, changed_sources
 from paribus.study.own import Sources
 

@@ -30,34 +30,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import safetensors
-import safetensors.numpy
 from filelock import FileLock, Timeout
 
 from paribus.errors import ParibusError
 from paribus.files import fence, file_digest, sweep, unfence, write_bytes
-from paribus.foreign import (
-    TABLE_BYTES,
-    TABLE_COLUMNS,
-    TABLE_MEMORY,
-    TABLE_ROWS,
-    WEIGHTS_BYTES,
-    is_regular,
-    open_regular,
-)
-from paribus.results.expected import require_columns, require_values
-from paribus.results.files import read_json, write_json, write_table
+from paribus.foreign import is_regular
+from paribus.results.columns import Folder
+from paribus.results.files import read_json, write_json
 from paribus.results.layout import secure
+from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, parse_study
 from paribus.study.canonical import changes
 from paribus.study.own import sources_folder
@@ -67,212 +54,7 @@ THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
 OF_THE_STUDY = (REPEATED, THROUGHPUT)
-CANONICAL = (
-    "trial.json",
-    "initial.json",
-    "steps.parquet",
-    "probes.parquet",
-    "evaluation.parquet",
-    "windows.parquet",
-    "tasks.parquet",
-    "items.parquet",
-    "evaluation.json",
-    "weights.safetensors",
-    "environment.json",
-)
-
-KEPT = re.compile(r"weights-([1-9][0-9]{0,11})\.safetensors")
-MANIFEST = "manifest.json"
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
-
-
-def weights_file(step: int | None = None) -> str:
-    """Where a trial's weights are: the trained ones, or those after an earlier step."""
-    return "weights.safetensors" if step is None else f"weights-{step}.safetensors"
-
-
-@dataclass(frozen=True)
-class Folder:
-    """Tables in a folder at `path`."""
-
-    path: Path
-
-    def write_columns(
-        self,
-        name: str,
-        columns: Mapping[str, np.ndarray],
-        units: Mapping[str, str],
-        labels: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> None:
-        """A Parquet file of columns of equal length; NaN is written as absent (null).
-
-        The `units` of columns, and further `labels` of some of them, are metadata of its schema.
-        """
-        fields, arrays = [], []
-        for key, values in columns.items():
-            about = {"unit": units[key], **((labels or {}).get(key, {}))}
-            arrays.append(pa.array(values, mask=values != values))
-            fields.append(pa.field(key, arrays[-1].type, metadata=about))
-        write_table(self.path / name, pa.table(arrays, schema=pa.schema(fields)))
-
-    def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Those of `columns` that the file has; all by default."""
-        path = self.path / name
-        with open_regular(path, TABLE_BYTES) as handle:
-            try:
-                file = pq.ParquetFile(handle)
-                _require_bounded(path, file.metadata)
-                there = file.schema_arrow.names
-                require_columns(path, there)
-                found = file.read(columns and [column for column in columns if column in there])
-                require_values(path, found)
-                return found
-            except (pa.ArrowException, OSError, MemoryError) as error:
-                raise ParibusError(
-                    f"{path} is not the Parquet file that was written ({error}); restore it, or "
-                    "delete it and run again"
-                ) from None
-
-
-def _require_bounded(path: Path, about: pq.FileMetaData) -> None:
-    """Raise ParibusError where a table, by its own footer, is larger in memory than any of ours.
-
-    A file of a few megabytes may hold gigabytes of one value.
-    """
-    encoded = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    size = max(encoded, 8 * about.num_rows * about.num_columns)  # equal values take no room there
-    if about.num_rows > TABLE_ROWS or size > TABLE_MEMORY or about.num_columns > TABLE_COLUMNS:
-        raise ParibusError(
-            f"{path} has {about.num_rows:,} rows, {about.num_columns:,} columns and {size:,} bytes "
-            f"of values; a table may have {TABLE_ROWS:,}, {TABLE_COLUMNS:,} and {TABLE_MEMORY:,}; "
-            "restore it, or delete it and run again"
-        )
-
-
-@dataclass(frozen=True)
-class TrialFolder(Folder):
-    """One trial's records; `arm` and `seed` say which."""
-
-    arm: str
-    seed: int
-
-    @property
-    def label(self) -> str:
-        return f"{self.arm}/seed-{self.seed}"
-
-    @property
-    def is_finished(self) -> bool:
-        return is_regular(self.path / MANIFEST)
-
-    @property
-    def seal(self) -> str | None:
-        """The digest of its manifest, which follows from every sealed record; None before."""
-        return file_digest(self.path / MANIFEST) if self.is_finished else None
-
-    def write_json(self, name: str, value: Any) -> None:
-        write_json(self.path / name, value)
-
-    def read_json(self, name: str) -> Any:
-        return read_json(self.path / name)
-
-    def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
-        """The trained weights by parameter name; or those after `step`, which are kept beside."""
-        content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})
-        write_bytes(self.path / weights_file(step), content)
-
-    def read_weights(
-        self, step: int | None = None, *, average_last: int = 1
-    ) -> dict[str, np.ndarray]:
-        """The trained weights by parameter name.
-
-        Args:
-            step: those after this step instead, if it was kept (`training.keep`, `keep_every`).
-            average_last: the mean of so many sets: that one, and the kept ones before it. It is
-                taken in float64 and rounded once to the type of the weights.
-
-        Raises ParibusError where a step was not kept, or fewer than `average_last` were.
-        """
-        chosen = self.require_weights(step, average_last)
-        if len(chosen) == 1:
-            return self._read_weights(chosen[0])
-        total: dict[str, np.ndarray] = {}
-        for one in chosen:  # one at a time is in memory, besides the sum
-            for name, values in self._read_weights(one).items():
-                total[name] = total.get(name, 0.0) + values.astype(np.float64)
-        like = self._read_weights(chosen[-1])
-        return {name: (total[name] / len(chosen)).astype(like[name].dtype) for name in like}
-
-    def require_weights(self, step: int | None, average_last: int) -> list[int | None]:
-        """The steps whose weights `read_weights` takes, None for the last; raises as it does."""
-        kept = [*self.kept_steps, None]
-        if step is not None and step == self.read_json("trial.json").get("iterations"):
-            step = None
-        if step is not None and step not in kept:
-            known = ", ".join(map(str, kept[:-1])) or "none"
-            raise ParibusError(
-                f"trial {self.label} has no weights of step {step}; kept before the last: {known}. "
-                "Name steps in training.keep before the study is run"
-            )
-        sets = kept[: kept.index(step) + 1]
-        if not 1 <= average_last <= len(sets):
-            raise ParibusError(
-                f"trial {self.label} has {len(sets)} sets of weights up to there, not "
-                f"{average_last}, to average; state a number from 1 to {len(sets)}"
-            )
-        return sets[-average_last:]
-
-    @property
-    def kept_steps(self) -> list[int]:
-        """Steps before the last whose weights are in the folder."""
-        found = (KEPT.fullmatch(path.name) for path in self.path.glob("weights-*.safetensors"))
-        return sorted(int(match[1]) for match in found if match)
-
-    def read_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the trained weights by parameter name, from the header of their file."""
-        path = self.path / weights_file()
-        try:
-            open_regular(path, WEIGHTS_BYTES).close()  # the library opens it by its path
-            with safetensors.safe_open(path, framework="np") as file:
-                return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        except (safetensors.SafetensorError, OSError) as error:
-            raise ParibusError(f"{path} does not hold weights ({error})") from None
-
-    def _read_weights(self, step: int | None) -> dict[str, np.ndarray]:
-        path = self.path / weights_file(step)
-        try:
-            open_regular(path, WEIGHTS_BYTES).close()  # the library opens it by its path
-            return safetensors.numpy.load_file(path)
-        except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
-            raise ParibusError(
-                f"{path} does not hold weights ({error}); delete {self.path} and run again"
-            ) from None
-
-    def finish(self) -> None:
-        """Seal the records: from here on the trial is kept, and checked whenever it is read."""
-        names = (*CANONICAL, *map(weights_file, self.kept_steps))
-        digests = {name: file_digest(self.path / name) for name in names}
-        write_json(self.path / MANIFEST, digests)
-
-    def verify(self) -> None:
-        """Raise ParibusError where a record is missing or differs from what was sealed."""
-        sealed = self.read_json("manifest.json")
-        kept = set(map(weights_file, self.kept_steps))
-        if not isinstance(sealed, dict) or sealed.keys() != set(CANONICAL) | kept:
-            raise ParibusError(
-                f"trial {self.label}: manifest.json does not seal every record; "
-                f"delete {self.path} and run again"
-            )
-        for name, expected in sealed.items():
-            path = self.path / name
-            if not is_regular(path):
-                raise ParibusError(
-                    f"trial {self.label}: {name} is missing; delete {self.path} and run again"
-                )
-            if file_digest(path) != expected:
-                raise ParibusError(
-                    f"trial {self.label}: {name} was changed after it was written; "
-                    f"delete {self.path} and run again"
-                )
 
 
 @dataclass(frozen=True)
@@ -280,10 +62,12 @@ class ResultsFolder(Folder):
     """A study's results folder."""
 
     def trial(self, arm: str, seed: int) -> TrialFolder:
+        """Where the records of one trial are, or will be."""
         return TrialFolder(self.path / "trials" / arm / f"seed-{seed}", arm, seed)
 
     @property
     def exists(self) -> bool:
+        """Whether it holds a study."""
         return is_regular(self.path / "study.json")
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from paribus.results.store import TrialFolder
+from paribus.results.trial_folder import TrialFolder
 
 
 def last_row(table: pa.Table) -> dict[str, Any]:

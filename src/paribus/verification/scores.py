@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from paribus.results.store import TrialFolder
+from paribus.results.trial_folder import TrialFolder
 
 # Sums of the same numbers in another order; the records keep float64.
 ROUNDING = 1e-9

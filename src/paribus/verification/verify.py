@@ -23,7 +23,8 @@ from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.files import read_json
 from paribus.results.root import root_digest
-from paribus.results.store import CANONICAL, OF_THE_STUDY, THROUGHPUT, TrialFolder, weights_file
+from paribus.results.store import OF_THE_STUDY, THROUGHPUT
+from paribus.results.trial_folder import CANONICAL, TrialFolder, weights_file
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
 from paribus.study.canonical import canonical_json, changes
 from paribus.verification.registered import registration_findings

@@ -1,0 +1,74 @@
+"""Tables of a folder as columns: written with their units, read back only if they are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paribus.errors import ParibusError
+from paribus.foreign import TABLE_BYTES, TABLE_COLUMNS, TABLE_MEMORY, TABLE_ROWS, open_regular
+from paribus.results.expected import require_columns, require_values
+from paribus.results.files import write_table
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Tables in a folder at `path`."""
+
+    path: Path
+
+    def write_columns(
+        self,
+        name: str,
+        columns: Mapping[str, np.ndarray],
+        units: Mapping[str, str],
+        labels: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """A Parquet file of columns of equal length; NaN is written as absent (null).
+
+        The `units` of columns, and further `labels` of some of them, are metadata of its schema.
+        """
+        fields, arrays = [], []
+        for key, values in columns.items():
+            about = {"unit": units[key], **((labels or {}).get(key, {}))}
+            arrays.append(pa.array(values, mask=values != values))
+            fields.append(pa.field(key, arrays[-1].type, metadata=about))
+        write_table(self.path / name, pa.table(arrays, schema=pa.schema(fields)))
+
+    def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """Those of `columns` that the file has; all by default."""
+        path = self.path / name
+        with open_regular(path, TABLE_BYTES) as handle:
+            try:
+                file = pq.ParquetFile(handle)
+                _require_bounded(path, file.metadata)
+                there = file.schema_arrow.names
+                require_columns(path, there)
+                found = file.read(columns and [column for column in columns if column in there])
+                require_values(path, found)
+                return found
+            except (pa.ArrowException, OSError, MemoryError) as error:
+                raise ParibusError(
+                    f"{path} is not the Parquet file that was written ({error}); restore it, or "
+                    "delete it and run again"
+                ) from None
+
+
+def _require_bounded(path: Path, about: pq.FileMetaData) -> None:
+    """Raise ParibusError where a table, by its own footer, is larger in memory than any of ours.
+
+    A file of a few megabytes may hold gigabytes of one value.
+    """
+    encoded = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+    size = max(encoded, 8 * about.num_rows * about.num_columns)  # equal values take no room there
+    if about.num_rows > TABLE_ROWS or size > TABLE_MEMORY or about.num_columns > TABLE_COLUMNS:
+        raise ParibusError(
+            f"{path} has {about.num_rows:,} rows, {about.num_columns:,} columns and {size:,} bytes "
+            f"of values; a table may have {TABLE_ROWS:,}, {TABLE_COLUMNS:,} and {TABLE_MEMORY:,}; "
+            "restore it, or delete it and run again"
+        )

@@ -1,0 +1,170 @@
+"""One trial's records, its weights, and the manifest that seals them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from paribus.errors import ParibusError
+from paribus.files import file_digest, write_bytes
+from paribus.foreign import WEIGHTS_BYTES, is_regular, open_regular
+from paribus.results.columns import Folder
+from paribus.results.files import read_json, write_json
+
+CANONICAL = (
+    "trial.json",
+    "initial.json",
+    "steps.parquet",
+    "probes.parquet",
+    "evaluation.parquet",
+    "windows.parquet",
+    "tasks.parquet",
+    "items.parquet",
+    "evaluation.json",
+    "weights.safetensors",
+    "environment.json",
+)
+
+KEPT = re.compile(r"weights-([1-9][0-9]{0,11})\.safetensors")
+MANIFEST = "manifest.json"
+
+
+def weights_file(step: int | None = None) -> str:
+    """Where a trial's weights are: the trained ones, or those after an earlier step."""
+    return "weights.safetensors" if step is None else f"weights-{step}.safetensors"
+
+
+@dataclass(frozen=True)
+class TrialFolder(Folder):
+    """One trial's records; `arm` and `seed` say which."""
+
+    arm: str
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """`<arm>/seed-<seed>`, as errors and tables call it."""
+        return f"{self.arm}/seed-{self.seed}"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its manifest is there, which is written last."""
+        return is_regular(self.path / MANIFEST)
+
+    @property
+    def seal(self) -> str | None:
+        """The digest of its manifest, which follows from every sealed record; None before."""
+        return file_digest(self.path / MANIFEST) if self.is_finished else None
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write the record `name` whole, its keys sorted. Raises ParibusError."""
+        write_json(self.path / name, value)
+
+    def read_json(self, name: str) -> Any:
+        """The record `name`. Raises ParibusError where it is missing or damaged."""
+        return read_json(self.path / name)
+
+    def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
+        """The trained weights by parameter name; or those after `step`, which are kept beside."""
+        content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})
+        write_bytes(self.path / weights_file(step), content)
+
+    def read_weights(
+        self, step: int | None = None, *, average_last: int = 1
+    ) -> dict[str, np.ndarray]:
+        """The trained weights by parameter name.
+
+        Args:
+            step: those after this step instead, if it was kept (`training.keep`, `keep_every`).
+            average_last: the mean of so many sets: that one, and the kept ones before it. It is
+                taken in float64 and rounded once to the type of the weights.
+
+        Raises ParibusError where a step was not kept, or fewer than `average_last` were.
+        """
+        chosen = self.require_weights(step, average_last)
+        if len(chosen) == 1:
+            return self._read_weights(chosen[0])
+        total: dict[str, np.ndarray] = {}
+        for one in chosen:  # one at a time is in memory, besides the sum
+            for name, values in self._read_weights(one).items():
+                total[name] = total.get(name, 0.0) + values.astype(np.float64)
+        like = self._read_weights(chosen[-1])
+        return {name: (total[name] / len(chosen)).astype(like[name].dtype) for name in like}
+
+    def require_weights(self, step: int | None, average_last: int) -> list[int | None]:
+        """The steps whose weights `read_weights` takes, None for the last; raises as it does."""
+        kept = [*self.kept_steps, None]
+        if step is not None and step == self.read_json("trial.json").get("iterations"):
+            step = None
+        if step is not None and step not in kept:
+            known = ", ".join(map(str, kept[:-1])) or "none"
+            raise ParibusError(
+                f"trial {self.label} has no weights of step {step}; kept before the last: {known}. "
+                "Name steps in training.keep before the study is run"
+            )
+        sets = kept[: kept.index(step) + 1]
+        if not 1 <= average_last <= len(sets):
+            raise ParibusError(
+                f"trial {self.label} has {len(sets)} sets of weights up to there, not "
+                f"{average_last}, to average; state a number from 1 to {len(sets)}"
+            )
+        return sets[-average_last:]
+
+    @property
+    def kept_steps(self) -> list[int]:
+        """Steps before the last whose weights are in the folder."""
+        found = (KEPT.fullmatch(path.name) for path in self.path.glob("weights-*.safetensors"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def read_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the trained weights by parameter name, from the header of their file."""
+        path = self.path / weights_file()
+        try:
+            open_regular(path, WEIGHTS_BYTES).close()  # the library opens it by its path
+            with safetensors.safe_open(path, framework="np") as file:
+                return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        except (safetensors.SafetensorError, OSError) as error:
+            raise ParibusError(f"{path} does not hold weights ({error})") from None
+
+    def _read_weights(self, step: int | None) -> dict[str, np.ndarray]:
+        path = self.path / weights_file(step)
+        try:
+            open_regular(path, WEIGHTS_BYTES).close()  # the library opens it by its path
+            return safetensors.numpy.load_file(path)
+        except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+            raise ParibusError(
+                f"{path} does not hold weights ({error}); delete {self.path} and run again"
+            ) from None
+
+    def finish(self) -> None:
+        """Seal the records: from here on the trial is kept, and checked whenever it is read."""
+        names = (*CANONICAL, *map(weights_file, self.kept_steps))
+        digests = {name: file_digest(self.path / name) for name in names}
+        write_json(self.path / MANIFEST, digests)
+
+    def verify(self) -> None:
+        """Raise ParibusError where a record is missing or differs from what was sealed."""
+        sealed = self.read_json("manifest.json")
+        kept = set(map(weights_file, self.kept_steps))
+        if not isinstance(sealed, dict) or sealed.keys() != set(CANONICAL) | kept:
+            raise ParibusError(
+                f"trial {self.label}: manifest.json does not seal every record; "
+                f"delete {self.path} and run again"
+            )
+        for name, expected in sealed.items():
+            path = self.path / name
+            if not is_regular(path):
+                raise ParibusError(
+                    f"trial {self.label}: {name} is missing; delete {self.path} and run again"
+                )
+            if file_digest(path) != expected:
+                raise ParibusError(
+                    f"trial {self.label}: {name} was changed after it was written; "
+                    f"delete {self.path} and run again"
+                )
