@@ -22,8 +22,8 @@ from paribus.study import Study
 from paribus.training import Trainer, measured
 from paribus.training.feed import AHEAD, Inputs
 from paribus.training.graphs import Graphs, Record, cuda_recorder
+from paribus.training.probing import Kind
 from paribus.training.replicas.side_by_side import SideBySide
-from paribus.training.step import Kind
 
 PROBES = list(shipped_probes().values())
 

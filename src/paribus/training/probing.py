@@ -1,22 +1,53 @@
-"""The probes of a stack: which are due, what they measure, and in which columns it is kept.
+"""The probes of a stack: what a step keeps for those that are due, and what they measure.
 
-Axes: R replicas, P parts and S statistics of a probe.
+Axes: R replicas, B batch, T time, C measured columns.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from paribus.errors import ParibusError
-from paribus.model import Column, Probe, StepView, is_there
+from paribus.model import Column, Probe, Rows, StepView, is_there
 from paribus.study import Setting
 from paribus.training.replicas import Replicas
-from paribus.training.step import Done, Kind
+
+
+class Kind(NamedTuple):
+    """Static variant of a step: which outputs and copies it keeps.
+
+    Attributes:
+        tapped: paths of the modules whose outputs are wanted.
+        seen: whether a probe looks at it, and the weights before it have to be kept.
+    """
+
+    tapped: tuple[str, ...]
+    seen: bool
+
+
+class Done(NamedTuple):
+    """What a step leaves on the device.
+
+    Attributes:
+        measured: [R, C] the trainer's own columns.
+        was_alive: [R] who was finite before the step.
+        windows: [R, B, T + 1] the tokens it read.
+        outputs: of the tapped modules, [R, ...] each.
+        before: the weights before the update; those after it where nobody looks.
+        gradients: before clipping.
+    """
+
+    measured: Tensor
+    was_alive: Tensor
+    windows: Tensor
+    outputs: dict[str, Tensor]
+    before: Rows
+    gradients: Rows
 
 
 class Probing:
@@ -27,6 +58,10 @@ class Probing:
         token_classes: [V] the class of every token, on the device.
         strict: whether a probe that fails is an error, as in a dry run, or a value that is absent:
             a diagnostic is no reason to lose a trial in the middle.
+
+    Attributes:
+        probes: those that the model has the modules of.
+        columns: every number that they give, in the order of `measure`.
 
     Raises ParibusError for a probe of a module that the model does not have.
     """
@@ -41,49 +76,41 @@ class Probing:
         *,
         strict: bool,
     ) -> None:
-        slots = tuple(replicas.slots)
         self.probes = tuple(p for p in probes if is_there(p, replicas.model, setting))
-        self._setting, self._R, self._strict = setting, n_replicas, strict
+        slots = tuple(replicas.slots)
+        self.columns: list[Column] = [c for p in self.probes for c in p.columns(setting, slots)]
+        self._shapes = [probe.shape(setting, n_replicas, slots) for probe in self.probes]
+        self._setting, self._replicas, self._strict = setting, replicas, strict
         self._token_classes = token_classes
-        columns = {probe.name: probe.columns(setting, slots) for probe in self.probes}
-        self.columns: list[Column] = [c for of_one in columns.values() for c in of_one]
-        self._layout = [
-            (probe, len(columns[probe.name]), probe.shape(setting, n_replicas, slots))
-            for probe in self.probes
-        ]
 
-    def due(self, t: int) -> list[Probe]:
-        """Those that are measured at step t."""
-        return [probe for probe in self.probes if probe.is_due(t, self._setting.iterations)]
-
-    def kind(self, due: Sequence[Probe]) -> Kind:
-        """What the step has to keep for them."""
+    def kind(self, t: int) -> Kind:
+        """What step t has to keep for the probes that are due."""
+        due = self._due(t)
         tapped = {path for probe in due for path in probe.paths(self._setting)}
         return Kind(tuple(sorted(tapped)), seen=bool(due))
 
     @torch.no_grad()
-    def measure(self, due: Sequence[Probe], t: int, done: Done, replicas: Replicas) -> list[Tensor]:
-        """[R, P S] of every probe, NaN for those that are not due."""
-        view = self._view(due, t, done, replicas) if due else None
-        # Training goes on from the optimizer's slots: code of the user's own is given copies.
-        copied = {}
-        if view and any(probe.is_own for probe in due):
-            copied = {slot: rows.clone() for slot, rows in replicas.slots.items()}
-        names = {probe.name for probe in due}
+    def measure(self, t: int, done: Done) -> list[Tensor]:
+        """The columns of every probe at step t, [R, its columns]; NaN for those not due."""
+        due = self._due(t)
+        view = self._view(due, t, done) if due else None
         blocks = []
-        for probe, n_columns, shape in self._layout:
-            values = None
-            if view and probe.name in names:
-                seen = replace(view, slots=copied) if probe.is_own else view
-                values = self._watched(probe, seen, shape, replicas)
+        for probe, shape in zip(self.probes, self._shapes, strict=True):
+            values = self._watched(probe, view, shape) if view and probe in due else None
             if values is None:
-                device = done.measured.device
-                values = torch.full((self._R, n_columns), math.nan, device=device)
-            blocks.append(values.to(torch.float32).reshape(self._R, n_columns))
+                values = torch.full(shape, math.nan, device=done.measured.device)
+            blocks.append(values.to(torch.float32).reshape(len(done.measured), -1))
         return blocks
 
-    def _view(self, due: Sequence[Probe], t: int, done: Done, replicas: Replicas) -> StepView:
+    def _due(self, t: int) -> list[Probe]:
+        return [probe for probe in self.probes if probe.is_due(t, self._setting.iterations)]
+
+    def _view(self, due: Sequence[Probe], t: int, done: Done) -> StepView:
         """What the probes that are due see of the step just made."""
+        slots = self._replicas.slots
+        if any(probe.is_own for probe in due):
+            # Training goes on from the optimizer's slots: code of the user's own is given copies.
+            slots = {slot: rows.clone() for slot, rows in slots.items()}
         moved = any(probe.updates for probe in due)
         return StepView(
             setting=self._setting,
@@ -93,37 +120,35 @@ class Probing:
             outputs=done.outputs,
             weights=done.before,
             gradients=done.gradients,
-            updates=replicas.weights.minus(done.before) if moved else done.before.none(),
-            slots=replicas.slots,
-            corrections=replicas.corrections(t),
+            updates=self._replicas.weights.minus(done.before) if moved else done.before.none(),
+            slots=slots,
+            corrections=self._replicas.corrections(t),
         )
 
-    def _watched(
-        self, probe: Probe, view: StepView, shape: tuple[int, ...], replicas: Replicas
-    ) -> Tensor | None:
-        """What a probe gives. Raises ParibusError, strict or not, where it writes."""
-        rows = [replicas.weights, view.weights, view.gradients, view.updates]
-        rows += [*view.slots.values(), *replicas.slots.values()]
+    def _watched(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:
+        """What a probe gives; None where it fails and need not be strict.
+
+        Raises ParibusError, strict or not, where it writes to what it sees.
+        """
+        rows = [self._replicas.weights, view.weights, view.gradients, view.updates]
+        rows += [*view.slots.values(), *self._replicas.slots.values()]
         seen = [view.tokens, *view.outputs.values(), *(one.flat for one in rows)]
-        before = [tensor._version for tensor in seen]
-        values = self._one(probe, view, shape)
-        if before != [tensor._version for tensor in seen]:
+        versions = [tensor._version for tensor in seen]
+        values = None
+        try:
+            values = _checked(probe.measure(view), shape)
+        except Exception as error:
+            if self._strict:
+                raise ParibusError(
+                    f"probe '{probe.name}' failed: {type(error).__name__}: {error}; mend it, or "
+                    f"turn it off with probes.every.{probe.name} = 0"
+                ) from error
+        if versions != [tensor._version for tensor in seen]:
             raise ParibusError(
                 f"probe '{probe.name}' writes to what it sees at step {view.t}; a probe must "
                 "disturb nothing: let it write to a clone"
             )
         return values
-
-    def _one(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:
-        try:
-            return _checked(probe.measure(view), shape)
-        except Exception as error:
-            if not self._strict:
-                return None
-            raise ParibusError(
-                f"probe '{probe.name}' failed: {type(error).__name__}: {error}; mend it, or turn "
-                f"it off with probes.every.{probe.name} = 0"
-            ) from error
 
 
 def _checked(values: object, shape: tuple[int, ...]) -> Tensor:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +30,9 @@ from paribus.training.feed import Feed, Inputs
 from paribus.training.graphs import Graphs, cuda_recorder
 from paribus.training.measured import Measured
 from paribus.training.phases import DATA, OPTIMIZER, OTHER, PROBES
-from paribus.training.probing import Probing
+from paribus.training.probing import Done, Kind, Probing
 from paribus.training.replicas import WEIGHTS, Replicas, StackedReplicas
 from paribus.training.state import MEASURED, ReplicaState, require_shapes
-from paribus.training.step import Done, Kind
 
 # Measured at every step by the trainer itself, with their units; probes add their own columns.
 COLUMNS = {"train_loss": "nats/token", "grad_norm": "L2", "learning_rate": "1"}
@@ -96,16 +96,13 @@ class Trainer:
 
     def step(self) -> None:
         """One optimizer step of every replica that is still finite."""
-        due = self._probing.due(self.t)
-        kind = self._probing.kind(due)
+        kind = self._probing.kind(self.t)
         self._begin(DATA)
         inputs = self._feed.at(self.t)
-        if self.on_phase:
-            done = self._advance(inputs, kind)
-        else:
-            done = self._graphs(self._advance, inputs, kind)
+        advance = self._advance if self.on_phase else partial(self._graphs, self._advance)
+        done = advance(inputs, kind)
         self._begin(PROBES)
-        probed = self._probing.measure(due, self.t, done, self.replicas)
+        probed = self._probing.measure(self.t, done)
         measured_RC = torch.cat([done.measured, *probed], dim=1)
         self._begin(OTHER)
         self._measured.append(measured_RC.masked_fill(~done.was_alive[:, None], math.nan))
