@@ -13,6 +13,9 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | how large is it, in SDs? | `effect_size` |
 | which of several effects stand? | `holm`; a sensitivity analysis, `max_statistic_sign_flip` |
 | how many seeds? what could they show? | `required_pairs`, `minimum_detectable_effect` |
+| may one look at the data while they grow? | `Looks`, `AtLook`, `predictive_power` |
+| what does a plan of looks cost and find? | `characteristics`, `detectable_effect` |
+| ... and a stage that was not planned? | `InverseNormal`, `error_of_either` |
 | does one arm diverge more often? | `paired_event_rates`, `mcnemar` |
 | how sure is a rate? | `clopper_pearson`, `wilson` |
 | did this run diverge or spike? | `stability_events` under a `StabilityRule` |
@@ -61,6 +64,19 @@ from .power import (
     required_pairs,
 )
 from .proportions import PairedRates, clopper_pearson, mcnemar, paired_event_rates, wilson
+from .sequential import (
+    AtLook,
+    Boundary,
+    Characteristics,
+    InverseNormal,
+    Looks,
+    Spending,
+    characteristics,
+    detectable_effect,
+    error_of_either,
+    predictive_power,
+    stage_weights,
+)
 from .sign_flip import FamilySignFlip, SignFlip, max_statistic_sign_flip, sign_flip
 from .stability import StabilityEvents, StabilityRule, stability_events
 
@@ -70,6 +86,9 @@ __all__ = [
     "DESCRIPTIVE_BELOW",
     "POWER",
     "RESAMPLES",
+    "AtLook",
+    "Boundary",
+    "Characteristics",
     "CrossedBootstrap",
     "Decided",
     "DecidingTest",
@@ -77,6 +96,8 @@ __all__ = [
     "Equivalence",
     "FamilySignFlip",
     "Interval",
+    "InverseNormal",
+    "Looks",
     "MacroContrast",
     "Pair",
     "PairedBootstrap",
@@ -85,17 +106,21 @@ __all__ = [
     "PairedT",
     "SeedTest",
     "SignFlip",
+    "Spending",
     "StabilityEvents",
     "StabilityRule",
     "StatisticsError",
     "Target",
     "TestName",
+    "characteristics",
     "clopper_pearson",
     "correlation",
     "crossed_bootstrap",
     "decided",
+    "detectable_effect",
     "effect_size",
     "equivalence",
+    "error_of_either",
     "hedges_correction",
     "holm",
     "item_deltas",
@@ -113,11 +138,13 @@ __all__ = [
     "paired_t_power",
     "power_error",
     "power_of",
+    "predictive_power",
     "required_pairs",
     "seed_means",
     "seed_test",
     "sign_flip",
     "stability_events",
+    "stage_weights",
     "two_one_sided_tests",
     "wilson",
 ]

@@ -1,0 +1,226 @@
+"""Looks at data that grow: nominal p-values that hold the error over all of them.
+
+A study of n_K pairs is tested after n_1 < ... < n_K of them. The boundary of look k is a nominal
+one-sided p: of a paired t (or whatever test decides) as if that look were the only one. A level is
+spent over the looks by a spending function of the information fraction n_k / n_K, and boundaries
+follow from it: among studies without an effect that crossed no earlier boundary, the share that
+cross the k-th is what is spent there.
+
+Published boundaries are for normal statistics, and with five pairs a t is far from normal. So they
+are found here from simulated studies, under a fixed seed: of normal differences, of which looks
+need two numbers alone, the running sum and the running sum of squares. What is simulated is only
+how often two looks cross *both*; the rest is exact, for a nominal p is uniform under no effect:
+
+    b_k - P(p_k <= b_k and an earlier look crossed) = spent_k - spent_{k-1}.
+
+So the first boundary is exact, and the others never below the increment that they spend. Levels
+lie on a grid (`Looks.bound` interpolates it, `Looks.level` inverts the same interpolation); a
+boundary rises with the level, as Holm over several hypotheses needs (Maurer and Bretz 2013).
+
+Two-sided tests are two one-sided ones of half the level, which is conservative by the chance that
+both sides are crossed at different looks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import get_args
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from paribus.statistics.conventions import (
+    ALPHA,
+    Floats,
+    Result,
+    StatisticsError,
+    checked_count,
+    checked_fraction,
+)
+from paribus.statistics.sequential.spending import MONOTONE_TO, Spending, log_spent
+
+STUDIES = 2**20  # simulated; the error over all looks is then known to some 0.02 percentage points
+SEED = 20_261_122
+LEAST_LEVEL = 1e-14  # one-sided; nothing smaller is told apart
+# One-sided levels at which boundaries are computed: closer together where they are used most.
+LEVELS = np.concatenate(
+    [
+        np.geomspace(LEAST_LEVEL, 1e-4, 40, endpoint=False),
+        np.geomspace(1e-4, MONOTONE_TO, 70),
+        np.linspace(MONOTONE_TO, 1, 15)[1:],
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Boundary(Result):
+    """When a two-sided test rejects at one look.
+
+    Attributes:
+        pairs: at the look.
+        fraction: of the information of the last look.
+        spent: of the two-sided level, up to and with this look.
+        nominal_p: the two-sided p, as if there were no other look, that is small enough.
+        t: the |t| of so many pairs that has this p.
+    """
+
+    pairs: int
+    fraction: float
+    spent: float
+    nominal_p: float
+    t: float
+
+
+@dataclass(frozen=True)
+class Looks(Result):
+    """A plan of looks.
+
+    Attributes:
+        pairs: at each look, ascending; the last is the whole study.
+        seed, studies: of the simulation that boundaries come from.
+    """
+
+    pairs: tuple[int, ...]
+    spending: Spending = "obrien_fleming"
+    seed: int = SEED
+    studies: int = STUDIES
+
+    def __post_init__(self) -> None:
+        if self.spending not in get_args(Spending):
+            raise StatisticsError(
+                f"spending = {self.spending!r} is not one of {get_args(Spending)}: choose one"
+            )
+        if not self.pairs:
+            raise StatisticsError("looks = () has no look: state at least one number of pairs")
+        for pairs in self.pairs:
+            checked_count(pairs, "pairs of a look", 2, "a paired t needs two pairs")
+        if any(a >= b for a, b in zip(self.pairs, self.pairs[1:], strict=False)):
+            raise StatisticsError(
+                f"looks = {list(self.pairs)} do not ascend: each look has more pairs than the last"
+            )
+        checked_count(self.studies, "studies", 2, "simulate more")
+
+    @property
+    def fractions(self) -> tuple[float, ...]:
+        """Information at each look, as a share of the last one's."""
+        return tuple(pairs / self.pairs[-1] for pairs in self.pairs)
+
+    def spent(self, level: float) -> Floats:
+        """What is spent of a one-sided `level` up to each look, (K,)."""
+        levels = np.array([checked_fraction(level, "level")])
+        return np.exp([log_spent(self.spending, levels, t)[0] for t in self.fractions])
+
+    def bound(self, look: int, level: float) -> float:
+        """The nominal one-sided p that is small enough at look `look` (from 0), of a one-sided
+        test of so small a level; 0 where none is."""
+        level = checked_fraction(level, "level")
+        levels, bounds = self._table[self._checked(look)]
+        if level < LEAST_LEVEL:
+            return 0.0
+        return float(np.exp(np.interp(math.log(level), levels, bounds)))
+
+    def level(self, look: int, p: float | Floats) -> Floats:
+        """The least one-sided level at which a nominal one-sided p is small enough at this look.
+
+        A p-value by itself, whatever the looks that were taken before and why sampling stopped: a
+        sequential p (Liu and Anderson 2008), at the look that was the last and not the best one.
+        Never below `LEAST_LEVEL`, and 1 where no level would do.
+        """
+        levels, bounds = self._table[self._checked(look)]
+        with np.errstate(divide="ignore"):
+            found = np.interp(np.log(p), bounds, levels, right=0.0)
+        return np.exp(found)
+
+    def boundaries(self, alpha: float = ALPHA) -> tuple[Boundary, ...]:
+        """Of a two-sided test of level `alpha`, one for each look."""
+        spent = 2 * self.spent(checked_fraction(alpha, "alpha") / 2)
+        found = []
+        for k, pairs in enumerate(self.pairs):
+            p = self.bound(k, alpha / 2)
+            t = float(-stdtrit(pairs - 1, p)) if p > 0 else math.inf
+            found.append(Boundary(pairs, self.fractions[k], float(spent[k]), 2 * p, t))
+        return tuple(found)
+
+    def _checked(self, look: int) -> int:
+        if not 0 <= look < len(self.pairs):
+            raise StatisticsError(f"look {look} is not one of {len(self.pairs)}: count from 0")
+        return look
+
+    @cached_property
+    def _table(self) -> list[tuple[Floats, Floats]]:
+        return _boundary_table(self)
+
+
+def running_sums(looks: Looks, studies: int, seed: int) -> tuple[Floats, Floats]:
+    """Sums of standard normal differences up to each look, and squares about their mean, (K, N).
+
+    A shift by d moves the sums by n_k d and leaves the squares. They are drawn by what is added
+    from look to look: a normal sum of m differences and, independently, their chi-squared spread.
+    """
+    rng = np.random.default_rng([seed, *looks.pairs])
+    total, squares = np.zeros(studies), np.zeros(studies)
+    sums, spreads, before = [], [], 0
+    for pairs in looks.pairs:
+        new = pairs - before
+        added = math.sqrt(new) * rng.standard_normal(studies)
+        squares = squares + added**2 / new
+        if new > 1:
+            squares += rng.chisquare(new - 1, studies)
+        total = total + added
+        sums.append(total)
+        spreads.append(squares - total**2 / pairs)
+        before = pairs
+    return np.array(sums), np.array(spreads)
+
+
+def t_statistics(looks: Looks, sums: Floats, spreads: Floats) -> Floats:
+    """t at each look, from (K, N) of `running_sums`."""
+    n = np.array(looks.pairs, dtype=float)[:, None]
+    return sums / np.sqrt(n * np.maximum(spreads, np.finfo(float).tiny) / (n - 1))
+
+
+@lru_cache(maxsize=32)
+def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
+    """By look: logarithms of levels, and of the nominal one-sided p that rejects at each."""
+    half = max(1, looks.studies // 2)
+    statistics = t_statistics(looks, *running_sums(looks, half, looks.seed))
+    crossed = np.full(2 * half, np.inf)  # the least log level at which an earlier look crossed
+    found, before = [], None
+    for k, pairs in enumerate(looks.pairs):
+        last = k == len(looks.pairs) - 1
+        levels = LEVELS if last else LEVELS[LEVELS <= MONOTONE_TO]
+        spent = log_spent(looks.spending, levels, looks.fractions[k])
+        one_side = stdtr(pairs - 1, -statistics[k])
+        p = np.concatenate([one_side, 1 - one_side])  # every study twice, once with turned signs
+        bounds = spent
+        if before is not None:
+            earlier = log_spent(looks.spending, levels, before)
+            added = spent + np.log(-np.expm1(earlier - spent))
+            bounds = _solved(p, crossed, np.log(levels), added, spent)
+        found.append((np.log(levels), bounds))
+        before = looks.fractions[k]
+        if not last:
+            here = np.interp(np.log(p), bounds, np.log(levels), right=np.inf)
+            crossed = np.minimum(crossed, here)
+    return found
+
+
+def _solved(p: Floats, crossed: Floats, levels: Floats, added: Floats, spent: Floats) -> Floats:
+    """The b at which b - P(p <= b, crossed before) is what is added, for each level; all logs.
+
+    Args: p, crossed: of every simulated study; levels, added, spent: of every level.
+    """
+    order = np.argsort(p)
+    p, crossed = p[order], crossed[order]
+    bounds = np.empty_like(added)
+    for i, (level, add, most) in enumerate(zip(levels, added, spent, strict=True)):
+        near = np.searchsorted(p, math.exp(most), side="right")
+        early = p[:near][crossed[:near] <= level]
+        beyond = early - np.arange(early.size) / p.size > math.exp(add)
+        both = int(np.argmax(beyond)) if beyond.any() else early.size
+        bounds[i] = np.logaddexp(add, math.log(both / p.size)) if both else add
+    bounds = np.minimum(bounds, spent)
+    # Noise must not make a higher level stricter: the lower one gives way.
+    return np.minimum.accumulate(bounds[::-1])[::-1]

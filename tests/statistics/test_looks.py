@@ -1,0 +1,277 @@
+"""Boundaries of looks: published ones, two oracles, and the error over simulated studies."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import beta as beta_function
+from scipy.special import ndtri, stdtr, stdtrit
+from scipy.stats import norm
+
+from paribus.statistics import (
+    AtLook,
+    Looks,
+    StatisticsError,
+    characteristics,
+    detectable_effect,
+    holm,
+    paired_t_power,
+    predictive_power,
+    seed_test,
+)
+from paribus.statistics.sequential.looks import _boundary_table, running_sums, t_statistics
+from paribus.statistics.sequential.simulated import holm_rows
+
+OURS = Looks((5, 8, 12, 20))
+MANY = 10_000  # pairs of a look, where t is normal
+QUICK = 2**18  # simulated studies, where a test needs no more
+
+# Critical values of z, two-sided level .05 (one-sided .025), equal spacing: as R's ldbounds and
+# rpact ("asOF", "asP") print them.
+PUBLISHED = {
+    ("obrien_fleming", 5): (4.8769, 3.3569, 2.6803, 2.2898, 2.0310),
+    ("pocock", 5): (2.4380, 2.4268, 2.4101, 2.3966, 2.3859),
+    ("obrien_fleming", 3): (3.7103, 2.5114, 1.9930),
+}
+
+
+def normal_boundaries(fractions, spent):
+    """One-sided boundaries of z by numerical integration (Armitage, McPherson and Rowe 1969)."""
+    found, grid, density, before = [], None, None, 0.0
+    for k, (t, total) in enumerate(zip(fractions, spent, strict=True)):
+        if k == 0:
+            bound = float(norm.isf(total))
+        else:
+            low, high = 1.0, 8.0
+            step = math.sqrt(t - fractions[k - 1])
+            for _ in range(40):
+                bound = (low + high) / 2
+                crossing = norm.sf((bound * math.sqrt(t) - grid) / step) @ density
+                low, high = (low, bound) if crossing < total - before else (bound, high)
+        new = np.linspace(-8 * math.sqrt(t), bound * math.sqrt(t), 801)
+        width = np.full(new.size, new[1] - new[0])
+        width[[0, -1]] /= 2
+        if k == 0:
+            values = norm.pdf(new, scale=math.sqrt(t))
+        else:
+            values = norm.pdf((new[:, None] - grid) / step) @ density / step
+        grid, density, before = new, values * width, total
+        found.append(bound)
+    return found
+
+
+@pytest.mark.parametrize(("spending", "n_looks"), PUBLISHED)
+def test_boundaries_at_many_pairs_are_the_published_ones(spending, n_looks):
+    looks = Looks(tuple(MANY * k for k in range(1, n_looks + 1)), spending, studies=QUICK)
+    ours = [-ndtri(boundary.nominal_p / 2) for boundary in looks.boundaries(0.05)]
+    assert ours == pytest.approx(PUBLISHED[spending, n_looks], abs=0.02)
+    oracle = normal_boundaries(looks.fractions, looks.spent(0.025))
+    assert oracle == pytest.approx(PUBLISHED[spending, n_looks], abs=0.0002)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.05 / 3])
+def test_boundaries_at_unequal_looks_agree_with_numerical_integration(alpha):
+    looks = Looks(tuple(MANY * n for n in OURS.pairs), studies=QUICK)
+    ours = [-ndtri(boundary.nominal_p / 2) for boundary in looks.boundaries(alpha)]
+    oracle = normal_boundaries(looks.fractions, looks.spent(alpha / 2))
+    assert ours == pytest.approx(oracle, abs=0.02)
+
+
+def test_boundaries_at_few_pairs_agree_with_exact_integration():
+    """Two looks of the t, without simulation.
+
+    W = sum / sqrt(n x sum of squares) is a Markov chain under no effect, since it is independent of
+    the sum of squares (Basu): W' = a sqrt(B) W + b sqrt(1 - B) V, where V is W of the new pairs
+    alone, B is Beta(n / 2, m / 2), a^2 = n / (n + m) and b^2 = m / (n + m).
+    """
+    n, m, level = 5, 4, 0.025
+    looks = Looks((n, n + m), "pocock")
+    first, second = (boundary.t for boundary in looks.boundaries(2 * level))
+    w = [t / math.sqrt(t * t + df) for t, df in ((first, n - 1), (second, n + m - 1))]
+    nodes, weights = np.polynomial.legendre.leggauss(300)
+    angle = (nodes + 1) * math.pi / 4  # B = cos^2(angle)
+    cos, sin = np.cos(angle), np.sin(angle)
+    density = 2 * cos ** (n - 1) * sin ** (m - 1) / beta_function(n / 2, m / 2)
+    # W = sin(u), whose density is proportional to cos(u)^(n - 2), up to the first boundary.
+    top = math.asin(w[0])
+    u = (nodes + 1) / 2 * (top + math.pi / 2) - math.pi / 2
+    start = np.cos(u) ** (n - 2) / beta_function(0.5, (n - 1) / 2)
+    a, b = math.sqrt(n / (n + m)), math.sqrt(m / (n + m))
+    v = np.clip((w[1] - a * cos * np.sin(u)[:, None]) / (b * sin), -1 + 1e-12, 1 - 1e-12)
+    beyond = stdtr(m - 1, -math.sqrt(m - 1) * v / np.sqrt(1 - v * v))
+    inner = beyond @ (weights * density) * math.pi / 4
+    crossing = float(weights @ (start * inner)) * (top + math.pi / 2) / 2
+    spent = looks.spent(level)
+    assert crossing == pytest.approx(spent[1] - spent[0], abs=2e-4)
+    # Where t is taken for normal, the same plan has other boundaries.
+    normal = normal_boundaries(looks.fractions, spent)
+    assert first > 1.3 * normal[0]
+
+
+def test_the_first_boundary_is_exact_and_no_boundary_is_below_what_it_spends():
+    for spending in ("obrien_fleming", "pocock"):
+        looks = Looks((5, 8, 12, 20), spending, studies=QUICK)
+        for alpha in (0.5, 0.05, 0.001, 1e-7):
+            found = looks.boundaries(alpha)
+            assert found[0].nominal_p == pytest.approx(found[0].spent, rel=0.01)
+            added = np.diff([0.0, *(boundary.spent for boundary in found)])
+            for boundary, least in zip(found, added, strict=True):
+                assert boundary.nominal_p >= least * 0.98
+                assert boundary.nominal_p <= boundary.spent * 1.02
+            assert found[-1].spent == pytest.approx(alpha)
+
+
+@pytest.mark.parametrize("spending", ["obrien_fleming", "pocock"])
+def test_boundaries_rise_with_the_level_and_levels_invert_them(spending):
+    looks = Looks((5, 8, 12, 20), spending, studies=QUICK)
+    levels = np.geomspace(1e-12, 0.299, 400)
+    for k in range(4):
+        bounds = np.array([looks.bound(k, level) for level in levels])
+        assert (np.diff(bounds) >= 0).all()
+        there = bounds > 0
+        assert looks.level(k, bounds[there]) == pytest.approx(levels[there], rel=1e-6)
+    assert looks.level(3, np.array([0.6]))[0] == pytest.approx(0.6, abs=0.02)
+    assert looks.level(0, np.array([0.5]))[0] == 1.0  # no level would stop here
+
+
+def test_one_look_is_the_test_itself():
+    looks = Looks((9,))
+    assert looks.boundaries(0.05)[0].nominal_p == pytest.approx(0.05)
+    assert looks.boundaries(0.05)[0].t == pytest.approx(stdtrit(8, 0.975))
+    p = np.array([1e-9, 0.004, 0.2, 0.7])
+    assert looks.level(0, p) == pytest.approx(p)
+
+
+@pytest.mark.parametrize("contrasts", [1, 2, 3])
+def test_the_error_is_held_whatever_stops(contrasts):
+    """100,000 studies without an effect, arms sharing a baseline: by differences drawn one by one,
+    where boundaries come from running sums. Stopped for effects alone, and for all three reasons,
+    half of them ignored."""
+    studies = 100_000
+    error = 3.5 * math.sqrt(0.05 * 0.95 / studies)
+    plain = characteristics(OURS, (0.0,) * contrasts, studies=studies)
+    stops = characteristics(
+        OURS, (0.0,) * contrasts, margin=0.6, futility=0.2, ignored=0.5, studies=studies
+    )
+    assert plain.any_effect < 0.05 + error
+    assert stops.any_effect < 0.05 + error
+    assert stops.futile[0] > 0.02
+    if contrasts == 1:
+        assert plain.any_effect > 0.05 - error  # nothing is given away
+
+
+def test_equivalence_over_looks_holds_its_level_at_the_margin():
+    at_margin = characteristics(OURS, (1.0, 1.0), margin=1.0, futility=0.1, studies=100_000)
+    assert at_margin.any_equivalent < 0.05 + 3.5 * math.sqrt(0.05 * 0.95 / 100_000)
+    assert at_margin.any_equivalent > 0.03
+
+
+def test_a_second_peek_at_an_unadjusted_level_has_twice_the_error():
+    """What happens today: five seeds, and where that is inconclusive, ten."""
+    looks, studies = Looks((5, 10)), 100_000
+    t = t_statistics(looks, *running_sums(looks, studies, 3))
+    p = 2 * np.array([stdtr(n - 1, -np.abs(row)) for n, row in zip((5, 10), t, strict=True)])
+    peeked = (p <= 0.05).any(axis=0).mean()
+    assert peeked == pytest.approx(0.087, abs=0.003)
+    planned = [boundary.nominal_p for boundary in looks.boundaries(0.05)]
+    held = (p <= np.array(planned)[:, None]).any(axis=0).mean()
+    assert held == pytest.approx(0.05, abs=0.0025)
+
+
+def test_one_look_has_the_power_and_detectable_effect_of_the_paired_t():
+    looks = Looks((10,))
+    assert paired_t_power(detectable_effect(looks), 10) == pytest.approx(0.8, abs=0.01)
+    found = characteristics(looks, (0.7,), studies=40_000).effects[0]
+    assert found == pytest.approx(paired_t_power(0.7, 10), abs=0.008)
+    # Looks cost some power, and large effects need fewer pairs.
+    assert 1 < detectable_effect(OURS) / detectable_effect(Looks((20,))) < 1.03
+    large = characteristics(OURS, (2.0,))
+    assert large.effects[0] > 0.999
+    assert large.pairs[0] < 12
+
+
+def test_what_a_look_says_has_one_test_behind_it():
+    rng = np.random.default_rng(5)
+    for name in ("paired_t", "gate"):
+        deltas = rng.normal(0.8, 1.0, 12)
+        for look in range(4):
+            says = AtLook(seed_test(deltas, name, seed=0), OURS, look)
+            for level in (0.8, 0.9, 0.95):
+                interval = says.interval(level)
+                assert (0.0 in interval) == (says.p_value() > 1 - level)
+                if name == "paired_t":
+                    assert says.p_value(interval.low) == pytest.approx(1 - level)
+                    tail = says.one_sided_p(interval.high, greater=False)
+                    assert tail == pytest.approx((1 - level) / 2)
+            plain = says.test.interval(0.95)
+            assert says.interval(0.95).low <= plain.low + 1e-9
+            assert says.interval(0.95).high >= plain.high - 1e-9
+
+
+def test_a_look_too_early_to_reject_has_an_interval_without_ends():
+    says = AtLook(seed_test([1.0, 1.1, 1.2, 1.05, 0.9], seed=0), Looks((5, 200)), 0)
+    interval = says.interval(0.95)
+    assert (interval.low, interval.high) == (-math.inf, math.inf)
+    assert says.p_value() > 0.05
+    assert says.detectable(power=0.8, alpha=0.05) == math.inf
+
+
+def test_intervals_cover_whatever_stops():
+    """Sampling stops where t about the true mean is largest: no rule of stopping is worse."""
+    sums, spreads = running_sums(OURS, 20_000, 11)
+    t = t_statistics(OURS, sums, spreads)
+    nominal = np.array([stdtr(n - 1, -np.abs(row)) for n, row in zip(OURS.pairs, t, strict=True)])
+    levels = np.array([OURS.level(k, row) for k, row in enumerate(nominal)])
+    assert (2 * levels.min(axis=0) <= 0.05).mean() == pytest.approx(0.05, abs=0.005)
+    assert (2 * nominal.min(axis=0) <= 0.05).mean() > 0.1  # plain intervals
+
+
+def test_predictive_power_is_the_share_of_futures_that_resolve():
+    looks, rng = Looks((200, 400)), np.random.default_rng(2)
+    mean, sd, margin = 0.08, 1.0, 0.15
+    claimed = predictive_power(
+        n=200, mean=mean, standard_error=sd / math.sqrt(200), looks=looks, look=0, margin=margin
+    )
+    truth = mean + sd / math.sqrt(200) * rng.standard_normal(200_000)
+    final = (mean + truth + sd / math.sqrt(200) * rng.standard_normal(200_000)) / 2
+    z = final * math.sqrt(400) / sd
+    effect = np.abs(z) >= -ndtri(looks.bound(1, 0.025))
+    same = (margin - np.abs(final)) * math.sqrt(400) / sd >= -ndtri(looks.bound(1, 0.05))
+    assert claimed == pytest.approx((effect | same).mean(), abs=0.01)
+    assert predictive_power(n=400, mean=0.0, standard_error=1.0, looks=looks, look=1) == 1
+
+
+def test_holm_over_looks_passes_the_level_on():
+    rng = np.random.default_rng(0)
+    p = rng.random((500, 3)) ** 3
+    assert np.allclose(holm_rows(p), [holm(row) for row in p])
+    # Three contrasts at a third of the level each: the second alone would not be enough.
+    levels = np.array([0.012, 0.022, 0.049])
+    assert (holm_rows(levels[None]) <= 0.05).all()
+    assert not (holm_rows(np.array([[0.9, 0.022, 0.049]])) <= 0.05).any()
+
+
+def test_the_same_plan_gives_the_same_boundaries_and_another_seed_nearly_the_same():
+    first, other = (Looks((5, 8, 12, 20), seed=s, studies=QUICK).boundaries() for s in (1, 2))
+    _boundary_table.cache_clear()
+    assert Looks((5, 8, 12, 20), seed=1, studies=QUICK).boundaries() == first
+    ours = [boundary.nominal_p for boundary in first]
+    assert [boundary.nominal_p for boundary in other] == pytest.approx(ours, rel=0.03)
+    assert [boundary.nominal_p for boundary in other] != ours
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Looks((5, 8, 8)), "do not ascend"),
+        (lambda: Looks((1, 8)), "needs two pairs"),
+        (lambda: Looks(()), "has no look"),
+        (lambda: Looks((5, 8), "haybittle"), "is not one of"),
+        (lambda: OURS.bound(4, 0.05), "look 4 is not one of 4"),
+        (lambda: OURS.bound(0, 1.5), "level"),
+        (lambda: characteristics(OURS, (0.0,), correlation=2), "within"),
+    ],
+)
+def test_plans_that_cannot_be_are_refused(make, words):
+    with pytest.raises(StatisticsError, match=words):
+        make()
