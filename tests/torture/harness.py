@@ -16,6 +16,9 @@ from pydoc_data.topics import topics
 
 from paribus.results.checkpoints import begun_stacks
 
+from . import commands
+from .forking import Forked
+
 CHARACTERS = 150_000  # of English, so that tasks can be made of it
 COMMANDS = Path(__file__).with_name("commands.py")
 STUDY = """
@@ -23,7 +26,7 @@ name = "small"
 seeds = [1, 2]
 data = {corpus = "text", path = TEXT, seq_len = 64}
 model = {n_layer = 1, n_head = 2, d_model = 16}
-training = {iterations = 24, batch_size = 4, dropout = 0.1}
+training = {iterations = 12, batch_size = 4, dropout = 0.1}
 stability = {smoothing_steps = 2, median_steps = 3, spike_steps = 2}
 tasks = {names = []}
 [arms.baseline]
@@ -63,8 +66,13 @@ def new_study(folder: Path, text: Path) -> Path:
     return folder
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+Process = subprocess.Popen[str] | Forked
+
+
+def start(folder: Path, *arguments: str, fork: bool = False) -> Process:
     """The command line in `folder`, in a session of its own so that orphans can be told."""
+    if fork:
+        return Forked(folder, commands.main, *arguments)
     return subprocess.Popen(
         [sys.executable, str(COMMANDS), *arguments],
         cwd=folder,
@@ -75,10 +83,11 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def finish(folder: Path, *arguments: str) -> tuple[int, str]:
+def finish(folder: Path, *arguments: str, fork: bool = False) -> tuple[int, str]:
     """(exit code, what it said on standard error) of a command that nobody disturbs."""
-    process = start(folder, *arguments)
+    process = start(folder, *arguments, fork=fork)
     _, said = process.communicate(timeout=600)
+    assert process.returncode is not None
     return process.returncode, said
 
 
@@ -130,16 +139,17 @@ class Counts:
 
 
 def kill_and_go_on(
-    folder: Path, verb: str, longest: float, kills: int, rng: random.Random, counts: Counts
+    folder: Path, verb: str, reference: Undisturbed, kills: int, rng: random.Random, counts: Counts
 ) -> None:
     """Kill `verb` in `folder` at random moments, `kills` times; then let it end.
 
     Only the command is killed, by SIGKILL; its workers have to notice.
     """
+    fork = reference.fork
     for _ in range(kills):
-        process = start(folder, *ARGUMENTS[verb], *_stack(folder, verb, rng, counts))
+        process = start(folder, *ARGUMENTS[verb], *_stack(folder, verb, rng, counts), fork=fork)
         try:
-            _, said = process.communicate(timeout=rng.uniform(0.02, longest))
+            _, said = process.communicate(timeout=rng.uniform(0.02, reference.seconds[verb]))
             counts.finished_first += 1
         except subprocess.TimeoutExpired:
             process.kill()
@@ -155,7 +165,8 @@ def kill_and_go_on(
         if verb == "export" and (folder / "out").exists():
             # Whole before it could be killed; no export is written to what has something in it.
             return
-    code, said = finish(folder, *ARGUMENTS[verb], *_stack(folder, verb, rng, counts))
+    arguments = (*ARGUMENTS[verb], *_stack(folder, verb, rng, counts))
+    code, said = finish(folder, *arguments, fork=fork)
     assert code == 0, said
     _require_quiet(said)
 
@@ -185,6 +196,7 @@ class Undisturbed:
     text: Path
     writes: dict[str, dict[str, bytes]]
     seconds: dict[str, float]
+    fork: bool = False
 
     def copy_for(self, verb: str, folder: Path) -> Path:
         """A folder in which `verb` has its work still to do."""
@@ -203,8 +215,11 @@ def _paths(folder: Path, verb: str) -> Iterator[Path]:
             yield path
 
 
-def undisturbed(folder: Path, verbs: Sequence[str]) -> Undisturbed:
-    """Every verb once, in one folder; what finds its work done there in one of its own."""
+def undisturbed(folder: Path, verbs: Sequence[str], *, fork: bool = False) -> Undisturbed:
+    """Every verb once, in one folder; what finds its work done there in one of its own.
+
+    With `fork`, commands are forks of this process, here and whenever the result is used.
+    """
     text = folder.with_name("text.txt")
     new_study(folder, text)
     writes, seconds = {}, {}
@@ -212,12 +227,12 @@ def undisturbed(folder: Path, verbs: Sequence[str]) -> Undisturbed:
         alone = verb == "register" or (verb == "train" and "run" in verbs)
         at = new_study(folder.with_name(f"{verb} alone"), text) if alone else folder
         began = time.monotonic()
-        code, said = finish(at, *ARGUMENTS[verb], *SIZES.get(verb, ()))
+        code, said = finish(at, *ARGUMENTS[verb], *SIZES.get(verb, ()), fork=fork)
         assert code == 0, said
         seconds[verb] = time.monotonic() - began
         writes[verb] = written(at, verb)
         assert writes[verb] and not litter(at), litter(at)
-    return Undisturbed(folder, text, writes, seconds)
+    return Undisturbed(folder, text, writes, seconds, fork)
 
 
 def cores() -> int:

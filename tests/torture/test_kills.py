@@ -29,7 +29,7 @@ def survive(reference: Undisturbed, at: Path, verb: str, kills: int, counts: Cou
     """Kills of one folder, and what is left of it in the end."""
     rng = random.Random(f"{SEED}/{verb}/{at.name}")
     folder = reference.copy_for(verb, at)
-    kill_and_go_on(folder, verb, reference.seconds[verb], kills, rng, counts)
+    kill_and_go_on(folder, verb, reference, kills, rng, counts)
     assert not litter(folder), litter(folder)
     ours, theirs = written(folder, verb), reference.writes[verb]
     assert ours.keys() == theirs.keys()
@@ -46,7 +46,8 @@ def test_a_few_kills(tmp_path: Path) -> None:
 @pytest.mark.torture
 def test_many_kills(tmp_path: Path) -> None:
     """Up to six kills in a folder before it may end; the counts so far are printed."""
-    reference = undisturbed(tmp_path / "whole", ("run", *(v for v in VERBS if v != "run")))
+    verbs = ("run", *(verb for verb in VERBS if verb != "run"))
+    reference = undisturbed(tmp_path / "whole", verbs, fork=True)
     print({verb: round(seconds, 1) for verb, seconds in reference.seconds.items()}, flush=True)
     counts, rng = Counts(), random.Random(SEED)
     left = {verb: round(KILLS * share / 100) for verb, share in SHARES.items()}

@@ -1,0 +1,147 @@
+"""Commands and their workers as forks of this process, which has imported everything.
+
+A kill at a random moment then falls into the work of a command and not into its imports, which are
+most of the time of a small study; and several hundred kills take an hour and not a day. Commands
+stay processes of their own, in sessions of their own, with workers that are tied to them. What is
+not as in a fresh process: nothing is imported anew, one order of sets holds for all, and what
+pytest has patched (fsync, in this suite) is patched.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+# What commands and workers import on their way.
+MODULES = (
+    "lm_eval.evaluator",
+    "lm_eval.tasks",
+    "paribus.cli.commands",
+    "paribus.cli.progress",
+    "paribus.cli.task_tables",
+    "paribus.execution.run",
+    "paribus.execution.evaluate",
+    "paribus.execution.worker",
+    "paribus.evaluation.harness",
+    "paribus.analysis",
+    "paribus.decision",
+    "paribus.report",
+    "paribus.export",
+    "scipy.stats",
+    "torch._dynamo",
+    "pyarrow.csv",
+)
+
+
+class Forked:
+    """A command in a fork; what of `subprocess.Popen` the harness uses."""
+
+    def __init__(self, folder: Path, main: Callable[[list[str]], int], *arguments: str) -> None:
+        for name in MODULES:
+            import_module(name)
+        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            os.chdir(folder)
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            _leave_with(lambda: _command(main, arguments), nowhere, nowhere, self._said.fileno())
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float = 600) -> int:
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("a fork", timeout)
+            time.sleep(0.002)
+        return code
+
+    def communicate(self, timeout: float = 600) -> tuple[str, str]:
+        self.wait(timeout)
+        self._said.seek(0)
+        return "", self._said.read()
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class ForkedWorker(Forked):
+    """A worker in a fork of its command; what of `subprocess.Popen` the pool uses."""
+
+    def __init__(self, command: Sequence[str], *, stderr: Any, env: dict[str, str], **_: Any):
+        self.returncode = None
+        theirs_in, ours_in = os.pipe()
+        ours_out, theirs_out = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            from paribus.execution.launch import tie_to
+
+            tie_to(int(command[-1]))
+            os.environ.update(env)
+            _leave_with(_worker, theirs_in, theirs_out, stderr.fileno())
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.stdin = os.fdopen(ours_in, "w", encoding="utf-8")
+        self.stdout = os.fdopen(ours_out, encoding="utf-8")
+
+
+def _command(main: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
+    from paribus.execution import pool
+
+    pool.subprocess = SimpleNamespace(  # type: ignore[assignment]
+        Popen=ForkedWorker, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
+    )
+    return main(list(arguments))
+
+
+def _worker() -> int:
+    from paribus.execution import worker
+
+    return worker.main()
+
+
+def _leave_with(work: Callable[[], int], *streams: int) -> NoReturn:
+    """In a fork: `streams` as standard input, output and errors, nothing else open; then `work`."""
+    code = 1
+    try:
+        kept = [os.dup(stream) for stream in streams]
+        for number, stream in enumerate(kept):
+            os.dup2(stream, number)
+        faulthandler.disable()
+        os.closerange(3, 4096)  # the locks of the parent, and the ends of others' pipes
+        logging.getLogger().handlers.clear()  # pytest's
+        sys.stdin, sys.stdout, sys.stderr = (
+            os.fdopen(number, mode, encoding="utf-8", closefd=False, buffering=1)
+            for number, mode in enumerate("rww")
+        )
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.default_int_handler if name == 2 else signal.SIG_DFL)
+        code = work()
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
