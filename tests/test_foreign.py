@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.data import load_dataset
+from paribus.data import load_dataset, read_corpus
 from paribus.data.bpe import BpeTokenizer
 from paribus.errors import LONGEST_MESSAGE, ParibusError, one_line
 from paribus.foreign import (
@@ -22,6 +22,7 @@ from paribus.foreign import (
     parse_toml,
     read_bytes,
     read_text,
+    regular_path,
 )
 from paribus.results import Results, load_results
 from paribus.study import Data, Study, load_study, parse_override
@@ -90,6 +91,19 @@ def test_a_file_that_is_swapped_after_the_look_is_refused(
     monkeypatch.setattr("paribus.foreign.os.stat", lambda path: looked)
     with at_once(), pytest.raises(ParibusError, match="is a named pipe"):
         open_regular(tmp_path / "pipe", 100)
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no names for open files")
+def test_a_library_reads_the_very_file_that_was_checked(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"checked")
+    with regular_path(file, 100) as checked:
+        file.unlink()
+        make_pipe(file)
+        with at_once():
+            assert Path(checked).read_bytes() == b"checked"
+    with at_once(), pytest.raises(ParibusError, match="is a named pipe"), regular_path(file, 100):
+        pass
 
 
 def test_text_that_is_not_utf_8_is_named_by_file_and_byte(tmp_path: Path) -> None:
@@ -189,6 +203,21 @@ def test_no_input_of_a_study_hangs_or_streams(make: Callable[[Path], Path], tmp_
         load_dataset(data, tmp_path)
     with at_once(), pytest.raises(ParibusError, match="and not a file"):
         BpeTokenizer.read(strange)
+
+
+@pytest.mark.parametrize("make", [make_pipe, make_device])
+def test_no_corpus_with_a_reader_of_its_own_hangs_or_streams(
+    make: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the file is, is asked of the file that is read, not of what stood there before."""
+    strange = make(tmp_path / "strange")
+    monkeypatch.setattr("paribus.data.corpora.enwik8.corpus_files", lambda *_: [strange])
+    with at_once(), pytest.raises(ParibusError, match="and not a file"):
+        list(read_corpus(Data(corpus="enwik8", path="strange"), tmp_path))
+    pytest.importorskip("datasets")
+    strange.rename(make_folder(tmp_path / "set") / "train.jsonl")
+    with at_once(), pytest.raises(ParibusError, match=r"and not a file|leaves"):
+        list(read_corpus(Data(corpus="huggingface", name="set"), tmp_path))
 
 
 @pytest.mark.parametrize("name", ["timing.json", "trial.json", "steps.parquet"])

@@ -14,6 +14,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,18 @@ def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") 
         file.close()
         raise
     return file
+
+
+@contextmanager
+def regular_path(path: str | os.PathLike[str], most: int) -> Iterator[str]:
+    """A path for a library that opens files itself: of the very file that was checked.
+
+    Where the system has /dev/fd, it names the open file, whatever stands at `path` by then.
+    Raises ParibusError as `open_regular` does.
+    """
+    with open_regular(path, most) as file:
+        opened = f"/dev/fd/{file.fileno()}"
+        yield opened if os.path.exists(opened) else os.fspath(path)
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:

@@ -219,6 +219,10 @@ def test_enwik8_is_checked(as_zip: bool, tmp_path: Path, monkeypatch: pytest.Mon
         read(tmp_path, corpus="enwik8", path=file.name)
     monkeypatch.setattr(enwik8, "SHA1", hashlib.sha1(content).hexdigest())
     assert read(tmp_path, corpus="enwik8", path=file.name) == [content.decode()]
+    monkeypatch.setattr(enwik8, "BYTES", 100)
+    monkeypatch.setattr(enwik8, "CHUNK_BYTES", 60)
+    with pytest.raises(ParibusError, match="more than 100 bytes"):
+        read(tmp_path, corpus="enwik8", path=file.name)
 
 
 OWN = """

@@ -224,7 +224,8 @@ def test_the_chain_of_registrations_is_derived_again(
 def test_what_a_finished_study_lacks_is_told(copy: Path) -> None:
     for name in ("throughput.parquet", "manifest.json"):
         (copy / name).rename(copy.parent / name)
-    assert any(line.startswith("not timed: ") for line in paribus.verify(copy).findings)
+    (untimed,) = (f for f in paribus.verify(copy).findings if f.startswith("not timed: "))
+    assert "`paribus run` with the same study and folder times the arms" in untimed
     shutil.rmtree(copy / TRIAL)
     assert "incomplete: baseline/seed-1 missing, of 9 trials" in paribus.verify(copy).findings
     for name in ("throughput.parquet", "manifest.json"):

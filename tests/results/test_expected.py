@@ -79,6 +79,16 @@ def test_a_malformed_json_file_is_one_line(
     refused(("report",) if file.name == "data.json" else ("decide",), damaged, file)
 
 
+@pytest.mark.parametrize("lacking", ["positions", "training"])
+def test_a_causality_of_an_earlier_version_is_one_line(damaged: Path, lacking: str) -> None:
+    file = damaged / TRIAL / "trial.json"
+    record = json.loads(file.read_text())
+    del record["causality"][lacking]
+    file.write_text(json.dumps(record))
+    ResultsFolder(damaged).trial("baseline", 1).finish()
+    refused(("decide",), damaged, file)
+
+
 def throughput(**columns: object) -> pa.Table:
     return pa.table({**GOOD_SPEEDS, **columns})
 

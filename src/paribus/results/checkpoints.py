@@ -12,6 +12,7 @@ business of training; here every name, type, shape and value is kept and checked
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ import safetensors.numpy
 
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, whole_folder, write_bytes
-from paribus.foreign import WEIGHTS_BYTES, open_regular, read_json
+from paribus.foreign import WEIGHTS_BYTES, read_json, regular_path
 from paribus.results.files import write_json
 from paribus.study.canonical import changes, digest
 
@@ -240,11 +241,11 @@ def _parts(arrays: Arrays) -> Iterator[list[str]]:
 
 def _read_shard(path: Path, about: dict[str, Any]) -> dict[str, np.ndarray]:
     try:
-        with open_regular(path, WEIGHTS_BYTES) as file:
-            length = file.seek(0, 2)
-        if length != about["bytes"]:
-            raise UnusableError(f"{path.name} has {length} bytes of {about['bytes']}")
-        arrays = safetensors.numpy.load_file(path)
+        with regular_path(path, WEIGHTS_BYTES) as checked:
+            length = os.stat(checked).st_size
+            if length != about["bytes"]:
+                raise UnusableError(f"{path.name} has {length} bytes of {about['bytes']}")
+            arrays = safetensors.numpy.load_file(checked)
     except UnusableError:
         raise
     except (ParibusError, OSError, ValueError, KeyError, safetensors.SafetensorError):

@@ -130,7 +130,7 @@ OPTIONAL: dict[str, dict[str, Check]] = {
         "code": text,
     },
     "trial.json": {
-        "causality": _table_of(_number),
+        "causality": _holding(training=_number, evaluation=_number, positions=_number),
         "stack": _list_of(_is(list)),
     },
     "data.json": {

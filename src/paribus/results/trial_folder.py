@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
-from paribus.foreign import WEIGHTS_BYTES, is_regular, open_regular
+from paribus.foreign import WEIGHTS_BYTES, is_regular, regular_path
 from paribus.results.columns import Folder
 from paribus.results.files import read_json, write_json
 
@@ -126,8 +126,10 @@ class TrialFolder(Folder):
         """Shapes of the trained weights by parameter name, from the header of their file."""
         path = self.path / weights_file()
         try:
-            open_regular(path, WEIGHTS_BYTES).close()  # the library opens it by its path
-            with safetensors.safe_open(path, framework="np") as file:
+            with (
+                regular_path(path, WEIGHTS_BYTES) as checked,
+                safetensors.safe_open(checked, framework="np") as file,
+            ):
                 return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         except (safetensors.SafetensorError, OSError) as error:
             raise ParibusError(f"{path} does not hold weights ({error})") from None
@@ -135,8 +137,8 @@ class TrialFolder(Folder):
     def _read_weights(self, step: int | None) -> dict[str, np.ndarray]:
         path = self.path / weights_file(step)
         try:
-            open_regular(path, WEIGHTS_BYTES).close()  # the library opens it by its path
-            return safetensors.numpy.load_file(path)
+            with regular_path(path, WEIGHTS_BYTES) as checked:
+                return safetensors.numpy.load_file(checked)
         except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
             raise ParibusError(
                 f"{path} does not hold weights ({error}); delete {self.path} and run again"

@@ -168,7 +168,10 @@ def _complete(results: Results) -> Iterator[str]:
             yield f"incomplete: {_some(lost)} missing, and was finished when the arms were timed"
         return
     if not folder.has_throughput:
-        yield "not timed: every trial is finished, and throughput.parquet does not hold all of them"
+        yield (
+            "not timed: every trial is finished, and throughput.parquet does not hold all of them; "
+            "`paribus run` with the same study and folder times the arms and trains nothing again"
+        )
     custom = [arm for arm in results.study.arms if own_parts(results.study.setting(arm))]
     repeated = folder.read_repeated(custom)
     if lacking := [arm for arm in custom if arm not in repeated]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import hashlib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from paribus.data.corpora import corpus
 from paribus.data.pieces import Document
 from paribus.data.reading import CHUNK_BYTES, corpus_files
 from paribus.errors import ParibusError
+from paribus.foreign import TEXT_BYTES, open_regular
 from paribus.study import Data
 
 # Published at http://mattmahoney.net/dc/textdata.html
@@ -42,21 +45,29 @@ def _parts(file: Path) -> Iterator[str]:
     found, length = hashlib.sha1(usedforsecurity=False), 0
     try:
         with _opened(file) as content:
-            while chunk := content.read(CHUNK_BYTES):
+            # Of a member that unpacks to more than was published, no more is read.
+            while length <= BYTES and (chunk := content.read(CHUNK_BYTES)):
                 found.update(chunk)
                 length += len(chunk)
                 yield decoder.decode(chunk)
-            yield decoder.decode(b"", final=True)
+        decoder.decode(b"", final=length <= BYTES)
     except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
         raise ParibusError(f"{file} is no enwik8 ({error}); fetch it again from {URL}") from None
     if found.hexdigest() != SHA1:
+        size = f"{length:,}" if length <= BYTES else f"more than {BYTES:,}"
         raise ParibusError(
-            f"{file} has {length:,} bytes with SHA-1 {found.hexdigest()[:12]}..., not the "
+            f"{file} has {size} bytes with SHA-1 {found.hexdigest()[:12]}..., not the "
             f"{BYTES:,} bytes with {SHA1[:12]}... that were published; fetch it again from {URL}"
         )
 
 
-def _opened(file: Path):
-    if zipfile.is_zipfile(file):
-        return zipfile.ZipFile(file).open("enwik8")
-    return file.open("rb")
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[IO[bytes]]:
+    """The bytes of enwik8, or those of its member in enwik8.zip."""
+    with open_regular(file, TEXT_BYTES) as content:
+        if not zipfile.is_zipfile(content):
+            content.seek(0)
+            yield content
+            return
+        with zipfile.ZipFile(content) as archive, archive.open("enwik8") as member:
+            yield member

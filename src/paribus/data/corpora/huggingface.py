@@ -7,14 +7,27 @@ from pathlib import Path
 
 from paribus.data.corpora import corpus
 from paribus.errors import ParibusError, nearest
-from paribus.foreign import files_below
+from paribus.foreign import TEXT_BYTES, files_below, open_regular
 from paribus.study import Data
 
 
 def dataset_files(data: Data, folder: Path) -> list[Path]:
     """The files of a data set in a folder; none of one of the hub, whose revision decides."""
-    local = data.name is not None and (folder / data.name).is_dir()
-    return list(files_below(folder / data.name)) if local and data.name else []
+    return _local_files(folder, data.name) if data.name else []
+
+
+def _local_files(folder: Path, name: str) -> list[Path]:
+    """Those below `name`, none where that is no folder; each was opened as a regular file.
+
+    The library opens them by their paths: raises ParibusError for a pipe, a device, and a link that
+    leaves the folder, before it does.
+    """
+    if not (folder / name).is_dir():
+        return []
+    files = list(files_below(folder / name))
+    for file in files:
+        open_regular(file, TEXT_BYTES).close()
+    return files
 
 
 @corpus(
@@ -51,6 +64,7 @@ def stream_dataset(data: Data, folder: Path, name: str, subset: str | None = Non
             f"the data set '{name}' needs data.revision, a commit of its repository, so that every "
             "run reads the same text; its page on the hub shows it"
         )
+    _local_files(folder, name)
     try:
         rows = datasets.load_dataset(
             str(folder / name) if local else name,
