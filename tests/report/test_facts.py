@@ -17,8 +17,9 @@ import pytest
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report import draw
-from paribus.report.facts import WORDS, Facts
+from paribus.report.facts import Facts
 from paribus.report.paper import Material, compose
+from paribus.report.vocabulary import WORDS
 from paribus.results import Control
 from paribus.study import Study
 from paribus.study.canonical import flatten
@@ -339,4 +340,4 @@ def test_default_parts_have_words(recorded: Material) -> None:
     """Of what ships, nothing is called by a mere name."""
     setting = recorded.facts.trial["setting"]
     assert setting["training"]["optimizer"]["name"] in WORDS["optimizer"]
-    assert not recorded.facts.further, "give the new key words in paribus.report.facts"
+    assert not recorded.facts.further, "give the new key words in paribus.report.vocabulary"

@@ -1,9 +1,9 @@
 """What a trial's record says of model, data and training, in words.
 
 Page and paper state nothing of them but what stands here, and what stands here is read from the
-record (trial.json): a part, corpus, optimizer or loss that has no words is called by its name, one
-of the user's own by its import path and the digest of its source, and a key of the setting that no
-sentence is about is printed as it is (`Facts.further`).
+record (trial.json): a part, corpus, optimizer or loss that has no words (`vocabulary`) is called by
+its name, one of the user's own by its import path and the digest of its source, and a key of the
+setting that no sentence is about is printed as it is (`Facts.further`).
 """
 
 from __future__ import annotations
@@ -12,104 +12,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from paribus import numbers
+from paribus.report.model_facts import ModelFacts
+from paribus.report.vocabulary import (
+    BUILT_IN,
+    OF_DATA,
+    OF_OPTIMIZERS,
+    WORDS,
+    Worded,
+    called,
+    listed,
+    plain,
+)
 from paribus.results import Results
 from paribus.study.canonical import flatten
-
-# What parts are called, by site and name.
-WORDS: dict[str, dict[str, str]] = {
-    "norm": {
-        "layernorm": "LayerNorm",
-        "rmsnorm": "RMSNorm",
-        "center": "centring (the mean taken away)",
-        "fixed_scale": "a fixed scale",
-        "rms_free": "RMS normalization without a gain",
-    },
-    "positions": {
-        "learned": "learned absolute positions",
-        "rotary": "rotary positions",
-        "none": "no positions",
-    },
-    "mlp": {
-        "gelu": "GELU",
-        "gelu_tanh": "GELU (by tanh)",
-        "swiglu": "SwiGLU",
-        "relu2": "squared ReLU",
-    },
-    "optimizer": {"adamw": "AdamW", "muon": "Muon", "lion": "Lion", "sgd": "SGD"},
-    "schedule": {"constant": "a constant schedule", "cosine": "a cosine schedule"},
-    "loss": {"cross_entropy": "cross-entropy"},
-    "corpus": {
-        "shakespeare": "the collected Shakespeare text",
-        "pydoc": "the language reference that comes with Python",
-        "text": "the user's own text",
-        "jsonl": "the user's own text, in files of JSON lines",
-        "parquet": "the user's own text, in Parquet files",
-        "huggingface": "a data set of the Hugging Face hub",
-        "fineweb-edu": "educational web text (FineWeb-Edu)",
-        "tinystories": "short synthetic stories (TinyStories)",
-        "wikitext-103": "good and featured articles of Wikipedia (WikiText-103, raw)",
-        "enwik8": "the first 100,000,000 bytes of an English Wikipedia in XML (enwik8)",
-    },
-    "precision": {
-        "float32": "float32",
-        "bfloat16": "mixed: float32 weights and optimizer, bfloat16 matrix products",
-        "auto": "not settled yet",
-    },
-    "decay": {
-        "matrices": "on all matrices, embeddings included",
-        "linear": "on all matrices but embeddings",
-    },
-}
-
-# What is so of a model where no key of its setting states it.
-BUILT_IN: dict[str, Any] = {
-    "norm.kind": "layernorm",
-    "norm.placement": "pre",
-    "norm.eps": None,
-    "positions.kind": "learned",
-    "mlp.kind": "gelu",
-    "head.tied": True,
-    "head.softcap": None,
-    "attention.n_kv_head": None,
-    "attention.qk_norm": "none",
-    "attention.softcap": None,
-    "attention.window": None,
-}
-
-# Where a user's own module stands, by site.
-SITES = {
-    "embedding": "the stage before the first block",
-    "block_norm": "the norm before each sub-layer",
-    "attention": "attention",
-    "mlp": "the MLP",
-    "positions": "the positions",
-    "head": "the head",
-    "final_norm": "the norm after the last block",
-}
-
-# Keys of `data` that say more than where the text is from: other sentences are about them.
-OF_DATA = frozenset(
-    {
-        *("corpus", "path", "tokenizer", "seq_len", "order", "pack", "deduplicate"),
-        *("validation_fraction", "validation_path", "validation_tokens"),
-        *("test_fraction", "test_path"),
-    }
-)
-
-OF_OPTIMIZERS = {
-    "learning_rate": "a learning rate of {}",
-    "betas": "β of {}",
-    "eps": "ε of {}",
-    "weight_decay": "a weight decay of {}",
-    "options": "the options {}",
-    "groups": "groups of parameters with settings of their own ({})",
-}
-
-
-def called(site: str, name: str) -> str:
-    """What the part `name` is called; one without words by its name."""
-    return WORDS[site].get(name, f"“{name}”")
 
 
 @dataclass(frozen=True)
@@ -134,32 +49,25 @@ class Facts:
                 return cls(record, folder.read_json("environment.json"))
         return cls({"setting": study.setting(study.baseline).model_dump(mode="json")}, {})
 
-    @property
-    def model(self) -> dict[str, Any]:
-        return self.trial["setting"]["model"]
+    @cached_property
+    def model(self) -> ModelFacts:
+        """Of the model."""
+        return ModelFacts(self.trial["setting"]["model"], self.trial.get("own_modules", {}))
 
     @property
     def training(self) -> dict[str, Any]:
+        """The setting of training, as recorded."""
         return self.trial["setting"]["training"]
 
     @property
     def data(self) -> dict[str, Any]:
+        """The setting of the data, as recorded."""
         return self.trial["setting"]["data"]
 
     @property
     def parameters(self) -> int | None:
         """None before a trial of the baseline is finished."""
         return self.trial.get("parameters")
-
-    @cached_property
-    def own(self) -> dict[str, str]:
-        """The user's own modules: import path by site."""
-        return {site: path for site, path in self.model["modules"].items() if path}
-
-    @cached_property
-    def _model(self) -> dict[str, Any]:
-        """The model's setting by dotted key, with what is built in."""
-        return BUILT_IN | flatten(self.model)
 
     @property
     def text(self) -> str:
@@ -169,7 +77,7 @@ class Facts:
             words = f"the corpus {words}"
         about = [f"“{self.data['path']}”"] if self.data["path"] is not None else []
         about += [
-            f"{key} {_plain(value)}"
+            f"{key} {plain(value)}"
             for key, value in self.data.items()
             if key not in OF_DATA and value is not None
         ]
@@ -243,124 +151,13 @@ class Facts:
 
     @property
     def tokens_per_step(self) -> int:
+        """Tokens of a batch: windows times their length."""
         return self.training["batch_size"] * self.data["seq_len"]
 
     @property
     def tokens(self) -> int:
         """Training tokens of a trial."""
         return self.iterations * self.tokens_per_step
-
-    @property
-    def norms(self) -> str:
-        """The norms inside blocks and after the last one; empty where both are the user's own."""
-        name, parts = called("norm", self._model["norm.kind"]), []
-        pre = self._model["norm.placement"] == "pre"
-        if "block_norm" not in self.own:
-            parts.append("before each sub-layer" if pre else "after each residual sum")
-        if "final_norm" not in self.own and pre:
-            parts.append("after the last block")
-        eps = self._model["norm.eps"]
-        about = "" if eps is None else f" (ε of {_plain(eps)})"
-        return f"{name} {' and '.join(parts)}{about}" if parts else ""
-
-    @property
-    def has_layernorm(self) -> bool:
-        return bool(self.norms) and self._model["norm.kind"] == "layernorm"
-
-    @property
-    def is_pre_layernorm(self) -> bool:
-        pre = self._model["norm.placement"] == "pre"
-        return pre and self.has_layernorm and "block_norm" not in self.own
-
-    @property
-    def shape(self) -> str:
-        """Blocks, width, heads, MLP, positions and head: those that are built in."""
-        model = self._model
-        told = [f"{model['n_layer']} blocks of width {model['d_model']}"]
-        if "attention" not in self.own:
-            told[0] += f" with {self._attention}"
-        if "mlp" not in self.own:
-            ratio = model["mlp.ratio"]
-            matched = model["mlp.kind"] == "swiglu" and model.get("mlp.match_parameters")
-            told.append(
-                f"an MLP of {ratio} times the width with {called('mlp', model['mlp.kind'])}"
-                + (" (made narrower to match the parameters of an ungated one)" if matched else "")
-            )
-        if not {"embedding", "positions"} & self.own.keys():
-            kind = model["positions.kind"]
-            theta = model.get("positions.theta") if kind == "rotary" else None
-            told.append(
-                called("positions", kind)
-                + (f" (base {_plain(theta)})" if theta is not None else "")
-            )
-        if "head" not in self.own:
-            tied = (
-                "one matrix for input and output embeddings"
-                if model["head.tied"]
-                else "separate matrices for input and output embeddings"
-            )
-            told.append(tied + _capped(model["head.softcap"], "logits"))
-        return f"It has {listed(told)}."
-
-    @property
-    def _attention(self) -> str:
-        """`8 attention heads each`, and what else attention has."""
-        model = self._model
-        text = f"{model['n_head']} attention heads each"
-        if model["attention.n_kv_head"] is not None:
-            text += f", {model['attention.n_kv_head']} of them for keys and values"
-        if model["attention.qk_norm"] != "none":
-            text += f", queries and keys normalised by {called('norm', model['attention.qk_norm'])}"
-        text += _capped(model["attention.softcap"], "scores")
-        if model["attention.window"] is not None:
-            text += f", in a window of {model['attention.window']} tokens"
-        return text
-
-    @property
-    def embedding(self) -> str:
-        """What enters the first block."""
-        if "embedding" in self.own:
-            return ""
-        stage = self.model["embedding"]
-        if stage["norm"] == "none":
-            return "Embeddings enter the first block as they are, without a norm."
-        eps = "" if stage["eps"] is None else f" (ε of {_plain(stage['eps'])})"
-        what = {"sum": "The sum of token and position embeddings", "tokens": "Token embeddings"}
-        where = what.get(stage["norm_at"], f"Embeddings at “{stage['norm_at']}”")
-        return f"{where} are normalised by {called('norm', stage['norm'])}{eps}."
-
-    @property
-    def replaced(self) -> str:
-        """The user's own modules; empty where there are none."""
-        if not self.own:
-            return ""
-        digests = self.trial.get("own_modules", {})
-        told = [
-            f"{SITES.get(site, f'the site “{site}”')} is “{path}”"
-            + (f" (source digest {_sources(digests[site])})" if site in digests else "")
-            for site, path in self.own.items()
-        ]
-        return f"The user's own modules stand in the place of built-in parts: {listed(told)}."
-
-    @property
-    def initial(self) -> str:
-        """How weights begin."""
-        init = self.model["init"]
-        text = (
-            f"Weights start from normal distributions with standard deviation {_plain(init['std'])}"
-        )
-        if "embedding" not in self.own:
-            text += f", token embeddings {_plain(init['token_std'])}"
-            if self._model["positions.kind"] == "learned" and "positions" not in self.own:
-                text += f" and positions {_plain(init['position_std'])}"
-        if init["scale_residual"]:
-            text += (
-                "; projections into the residual stream are scaled down by the square root of "
-                "twice the number of blocks"
-            )
-        if init["salt"]:
-            text += f"; their random streams carry the salt {init['salt']}"
-        return f"{text}."
 
     @property
     def optimizer(self) -> str:
@@ -374,12 +171,12 @@ class Facts:
         if name != "adamw" and name in used:
             stated["options"] = used[name]
         if decay and stated.get("weight_decay") is not None:
-            size = _plain(stated["weight_decay"])
+            size = plain(stated["weight_decay"])
             stated["weight_decay"] = Worded(f"{size} {called('decay', decay)}")
         # Words in their order; keys without any after them.
         order = [*OF_OPTIMIZERS, *stated]
         told = [
-            OF_OPTIMIZERS.get(key, f"{key} of {{}}").format(_plain(value))
+            OF_OPTIMIZERS.get(key, f"{key} of {{}}").format(plain(value))
             for key, value in sorted(stated.items(), key=lambda item: order.index(item[0]))
             if value not in (None, {}, [])
         ]
@@ -390,13 +187,14 @@ class Facts:
         """What is learned from, where it is stated and not plain cross-entropy."""
         stated = dict(self.training.get("loss", {}))
         name = stated.pop("name", "cross_entropy")
-        told = [f"{key} {_plain(value)}" for key, value in stated.items() if value]
+        told = [f"{key} {plain(value)}" for key, value in stated.items() if value]
         if name == "cross_entropy" and not told:
             return ""
         return f"Learned from is {called('loss', name)}{' with ' if told else ''}{listed(told)}."
 
     @property
     def schedule(self) -> str:
+        """`a cosine schedule down to 0.1 of the peak after 100 iterations of warmup`."""
         schedule = self.training["schedule"]
         kind = schedule["kind"]
         text = called("schedule", kind)
@@ -410,29 +208,31 @@ class Facts:
 
     @property
     def clipping(self) -> str:
+        """What becomes of large gradients, as a clause."""
         limit = self.training["grad_clip"]
         return (
-            f"gradients are clipped to a total norm of {_plain(limit)}"
+            f"gradients are clipped to a total norm of {plain(limit)}"
             if limit
             else "gradients are not clipped"
         )
 
     @property
     def precision(self) -> str:
-        name = self.training["precision"]
-        return called("precision", name)
+        """In which precision it was trained, as a clause."""
+        return called("precision", self.training["precision"])
 
     @property
     def dropout(self) -> str:
+        """Its rate, as a clause."""
         rate = self.training["dropout"]
-        return f"dropout is {_plain(rate)}" if rate else "there is no dropout"
+        return f"dropout is {plain(rate)}" if rate else "there is no dropout"
 
     @property
     def further(self) -> str:
         """Every key of the setting that no sentence is about, by its name; empty without any."""
         flat = flatten(self.trial["setting"])
         rest = [
-            f"{key} is {_plain(value)}"
+            f"{key} is {plain(value)}"
             for key, value in flat.items()
             if not _is_told(key) and value not in (None, {}, [])
         ]
@@ -472,38 +272,3 @@ TOLD = (
 
 def _is_told(key: str) -> bool:
     return key in TOLD or any(told[-1] == "." and key.startswith(told) for told in TOLD)
-
-
-def listed(words: list[str]) -> str:
-    """`a, b and c`."""
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _capped(limit: float | None, what: str) -> str:
-    return "" if limit is None else f", {what} softly capped at {_plain(limit)}"
-
-
-class Worded(str):
-    """Words of ours, which are not quoted."""
-
-
-def _plain(value: Any) -> str:
-    """A value of a setting as a reader writes it."""
-    if isinstance(value, Worded):
-        return value
-    if isinstance(value, dict):
-        return listed([f"{key} {_plain(inner)}" for key, inner in value.items() if inner != {}])
-    if isinstance(value, (list, tuple)):
-        return listed([_plain(inner) for inner in value])
-    if isinstance(value, dict):
-        return listed([f"{key} {_plain(inner)}" for key, inner in value.items() if inner])
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return f"“{value}”" if isinstance(value, str) else str(value).lower()
-    return numbers.compact(value)
-
-
-def _sources(digests: dict[str, str]) -> str:
-    """What an own module is made of: the digest of each file's part in it."""
-    return ", ".join(f"{digest[:12]} of {file}" for file, digest in digests.items())

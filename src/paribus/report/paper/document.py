@@ -37,13 +37,17 @@ Run = str | Cite | Ref
 
 @dataclass(frozen=True)
 class Paragraph:
+    """A paragraph: words, with citations and references between them."""
+
     runs: tuple[Run, ...]
 
     @property
     def text(self) -> str:
+        """Its words alone."""
         return "".join(run for run in self.runs if isinstance(run, str))
 
     def to_dict(self) -> dict[str, Any]:
+        """As the typst template reads it."""
         return {"kind": "text", "runs": [_run(run) for run in self.runs]}
 
 
@@ -56,6 +60,7 @@ class Picture:
     wide: bool = False
 
     def to_dict(self) -> dict[str, Any]:
+        """As the typst template reads it."""
         caption = typeset(self.caption)
         return {"kind": "figure", "name": self.name, "caption": caption, "wide": self.wide}
 
@@ -67,6 +72,7 @@ class Grid:
     table: Table
 
     def to_dict(self) -> dict[str, Any]:
+        """As the typst template reads it."""
         table = self.table
         return {
             "kind": "table",
@@ -91,11 +97,14 @@ class Part:
     blocks: list[Block] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
+        """As the typst template reads it."""
         return {"title": self.title, "blocks": [block.to_dict() for block in self.blocks]}
 
 
 @dataclass(frozen=True)
 class Document:
+    """A whole paper; `about` is the line under its title."""
+
     title: str
     about: str
     abstract: list[Paragraph]
@@ -109,6 +118,7 @@ class Document:
         return [*self.abstract, *(block for block in blocks if isinstance(block, Paragraph))]
 
     def to_dict(self) -> dict[str, Any]:
+        """As the typst template reads it."""
         return {
             "title": typeset(self.title),
             "about": typeset(self.about),
@@ -119,6 +129,7 @@ class Document:
 
 
 def say(*runs: Run) -> Paragraph:
+    """A paragraph of these runs."""
     return Paragraph(runs)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from paribus.report import tables
-from paribus.report.facts import listed
 from paribus.report.figures import names
 from paribus.report.paper.document import Block, Cite, Grid, Paragraph, Part, Ref, Run, say
 from paribus.report.paper.material import Material
+from paribus.report.vocabulary import listed
 from paribus.report.words import plural
 from paribus.results.root import root_digest
 from paribus.study import METRICS
@@ -30,17 +30,17 @@ def method(material: Material) -> Part:
 
 
 def _architecture(material: Material) -> Paragraph:
-    facts = material.facts
+    facts, model = material.facts, material.facts.model
     size = f" ({facts.parameters:,} parameters)" if facts.parameters else ""
     runs: list[Run] = [f"The model is a decoder-only Transformer{size}"]
-    if facts.is_pre_layernorm:
+    if model.is_pre_layernorm:
         runs += [" in the Pre-LayerNorm form ", Cite("Xiong2020")]
-    if facts.norms:
-        runs.append(f", with {facts.norms}")
-        if facts.has_layernorm:
+    if model.norms:
+        runs.append(f", with {model.norms}")
+        if model.has_layernorm:
             runs += [" ", Cite("LayerNorm")]
-    bias = "with biases" if facts.model["bias"] else "without biases"
-    told = [facts.shape, facts.embedding, facts.replaced, facts.initial, facts.further]
+    bias = "with biases" if model.setting["bias"] else "without biases"
+    told = [model.shape, model.embedding, model.replaced, model.initial, facts.further]
     windows = f"It reads windows of {facts.data['seq_len']} tokens."
     runs.append(f", {bias}. {' '.join(filter(None, [*told, windows]))}")
     return say(*runs)

@@ -6,7 +6,6 @@ from paribus import numbers
 from paribus.decision import ROWS, Row, Verdict
 from paribus.report import tables
 from paribus.report.data_tables import data_tables
-from paribus.report.facts import listed
 from paribus.report.paper.document import (
     Block,
     Document,
@@ -22,6 +21,7 @@ from paribus.report.paper.material import Material
 from paribus.report.paper.method import method
 from paribus.report.paper.related import related
 from paribus.report.tasks import task_contrast_table, task_table
+from paribus.report.vocabulary import listed
 from paribus.report.words import (
     clause,
     headline,
