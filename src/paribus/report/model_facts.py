@@ -29,7 +29,7 @@ class ModelFacts:
         return {site: path for site, path in self.setting["modules"].items() if path}
 
     @cached_property
-    def _model(self) -> dict[str, Any]:
+    def _stated(self) -> dict[str, Any]:
         """The model's setting by dotted key, with what is built in."""
         return BUILT_IN | flatten(self.setting)
 
