@@ -14,6 +14,7 @@ import pytest
 
 from paribus.data import Dataset, load_dataset
 from paribus.evaluation.harness import CELLS, ITEMS
+from paribus.execution.endpoints import endpoint_metrics, possible
 from paribus.results import (
     Results,
     ResultsFolder,
@@ -148,6 +149,16 @@ def fabricate(tmp_path: Path) -> Callable[..., Results]:
     return make
 
 
+def registered(
+    study: Study,
+    data: dict[str, Any],
+    device: str = "cpu",
+    tasks: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The registration of `study`, with its endpoints as its code declares them."""
+    return registration(study, data, device, endpoint_metrics(study), tasks)
+
+
 def write_results(
     path: Path,
     study: Study,
@@ -165,7 +176,8 @@ def write_results(
     """
     folder = ResultsFolder(path)
     dataset = load_dataset(study.data, study.folder)
-    settle(folder, study, registration(study, dict.fromkeys(study.arms, dataset.record), "cpu"))
+    settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
+    declared = {name: metric.about for name, metric in possible(study).items()}
     for arm, seed in study.trials:
         if (arm, seed) in skip:
             continue
@@ -222,6 +234,7 @@ def write_results(
                 "iterations": steps,
                 "own_modules": {},
                 **measuring_record(study),
+                "metrics": declared,
                 "diverged_at": steps // 2 if (arm, seed) in diverged else None,
             },
         )

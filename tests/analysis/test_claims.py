@@ -12,6 +12,7 @@ from rich.console import Console
 from paribus.analysis import analyse
 from paribus.analysis.claims import check_claims, check_share
 from paribus.cli.tables import comparison
+from paribus.metric import Metric
 from paribus.model import count_parameters
 from paribus.report.tables import claims as claims_table
 from paribus.results import Results
@@ -20,11 +21,13 @@ from paribus.study import Claim, Study, load_study
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 SHAKESPEARE_CHARACTERS = 65
 
+ACCURACY = Metric("validation_accuracy", "next-token accuracy", "share", "higher", "evaluation")
+
 
 def test_the_pilots_shares_are_8_9_and_10_of_150() -> None:
     claims = load_study("embedding-norm-pilot").claims
     assert claims is not None
-    found = dict.fromkeys(filter(None, map(check_share, claims.values)))
+    found = dict.fromkeys(filter(None, (check_share(claim, ACCURACY) for claim in claims.values)))
     assert list(found) == [
         "A next-token accuracy of 0.0533 is 8 of 150 items.",
         "A next-token accuracy of 0.0667 is 10 of 150 items.",
@@ -58,8 +61,8 @@ def test_a_share_that_cannot_be_is_named(mean: float, digits: int | None, says: 
     claim = Claim(
         arms=("baseline",), metric="validation_accuracy", mean=mean, items=150, digits=digits
     )
-    assert check_share(claim).endswith(says)
-    assert check_share(claim.model_copy(update={"metric": "validation_loss"})) == ""
+    assert check_share(claim, ACCURACY).endswith(says)
+    assert check_share(claim, replace(ACCURACY, unit="nats/token")) == ""
 
 
 def test_checks_stand_wherever_claims_are_shown(small_study: Maker, fabricate: Fabricate) -> None:

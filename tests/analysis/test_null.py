@@ -13,6 +13,7 @@ from paribus.analysis import Contrast
 from paribus.analysis.families import adjusted
 from paribus.decision import calibrate
 from paribus.errors import ParibusError
+from paribus.metric import Metric
 from paribus.results import Results
 from paribus.statistics import paired_contrast
 from paribus.study import Study, null_study
@@ -92,6 +93,9 @@ def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: 
     assert len(found.p_values) == 2 * 2
 
 
+LOSS = Metric("validation_loss", "validation loss", "nats/token", "lower", "evaluation")
+
+
 def family_of(rng: np.random.Generator, arms: int, n: int) -> list[Contrast]:
     """Primary contrasts of `arms` arms against one baseline, with a true difference of 0."""
     baseline = rng.normal(2.5, 0.02, n)
@@ -100,7 +104,7 @@ def family_of(rng: np.random.Generator, arms: int, n: int) -> list[Contrast]:
         scores = rng.normal(2.5, 0.02, n)
         paired = paired_contrast(baseline, scores, seed=0, margin=0.03, family=arms)
         made.append(
-            Contrast(f"arm-{arm}", "b", "validation_loss", True, (), paired, "", margin=0.03)
+            Contrast(f"arm-{arm}", "b", "validation_loss", True, (), paired, "", LOSS, margin=0.03)
         )
     return adjusted(made, 0.05)
 
@@ -141,7 +145,7 @@ def test_equivalence_is_held_over_the_family(studies: int) -> None:
             scores = baseline + 0.03 + rng.normal(0, 0.01, 5)
             paired = paired_contrast(baseline, scores, seed=0, margin=0.03, family=2)
             arms.append(
-                Contrast(f"{arm}", "b", "validation_loss", True, (), paired, "", margin=0.03)
+                Contrast(f"{arm}", "b", "validation_loss", True, (), paired, "", LOSS, margin=0.03)
             )
         claimed += any(c.equivalent(0.05) for c in adjusted(arms, 0.05))
     assert claimed / studies <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / studies)

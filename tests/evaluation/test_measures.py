@@ -16,8 +16,6 @@ from torch import nn
 
 from paribus.data import TOKEN_CLASSES
 from paribus.evaluation import TEMPERATURES, Measure, Predictions, all_measures, predict
-from paribus.evaluation.harness.outcome import METRICS as OF_TASKS
-from paribus.study import METRICS
 
 each = pytest.mark.parametrize("measure", all_measures(), ids=lambda measure: measure.name)
 Maker = Callable[..., Predictions]
@@ -167,14 +165,6 @@ def test_model_and_generators_are_left_as_they_were(measure: Measure, bigram: Ca
     again = measure.compute(predict(model, np.array(TOKENS), 4, **KNOWS))
     assert rows == again
     assert state() == before
-
-
-def test_every_held_out_metric_of_a_study_is_a_measure_of_the_whole() -> None:
-    found = {measure.name: measure for measure in all_measures()}
-    for metric in METRICS.values():
-        if metric.record == "evaluation" and metric.name not in OF_TASKS:
-            assert found[metric.name].unit == metric.unit
-            assert "all" in found[metric.name].part_names(8)
 
 
 def by_name(predictions: Predictions) -> dict[str, dict[str, tuple]]:

@@ -25,6 +25,8 @@ from paribus.results.sources import require_same_sources
 from paribus.study import Study, own_digests
 from paribus.training import Trainer
 
+from ..conftest import registered
+
 Maker = Callable[..., Study]
 OWN = """
 from helper import rate
@@ -49,7 +51,7 @@ def test_own_optimizers_and_losses_are_kept_with_the_results(
     trained: Study, tmp_path: Path
 ) -> None:
     folder = ResultsFolder(tmp_path / "r")
-    settle(folder, trained, registration(trained, {}, "cpu"))
+    settle(folder, trained, registration(trained, {}, "cpu", {}))
     assert {"ideas.py", "helper.py"} <= {f.name for f in (folder.path / "sources").iterdir()}
     study = folder.read_study()
     assert study.folder == folder.path / "sources"
@@ -166,7 +168,7 @@ def test_the_seed_that_is_trained_again_is_drawn(small_study: Maker, tmp_path: P
             {"training.iterations": iterations}, seeds=[1, 2, 3], arms={"baseline": {}} | own
         )
         folder = ResultsFolder(tmp_path / f"r{iterations}")
-        settle(folder, study, registration(study, {}, "cpu"))
+        settle(folder, study, registered(study, {}))
         drawn.add(repetitions(folder)["own"]["seed"])
     assert drawn == {1, 2, 3}
 
@@ -214,10 +216,10 @@ def _stack(study: Study) -> Trainer:
 
 def test_an_earlier_registration_is_told_so(trained: Study, tmp_path: Path) -> None:
     folder = ResultsFolder(tmp_path / "r")
-    settle(folder, trained, registration(trained, {}, "cpu"))
+    settle(folder, trained, registration(trained, {}, "cpu", {}))
     path = folder.path / "registration.json"
     there = json.loads(path.read_text())
     del there["own_tasks"]
     path.write_text(json.dumps(there))
     with pytest.raises(ParibusError, match=r"registered by an earlier paribus \(it has no 'own_ta"):
-        settle(folder, trained, registration(trained, {}, "cpu"))
+        settle(folder, trained, registration(trained, {}, "cpu", {}))

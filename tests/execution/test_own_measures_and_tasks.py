@@ -12,12 +12,11 @@ import paribus
 from paribus.data import load_dataset
 from paribus.execution.dry_run import dry_run
 from paribus.results import Results, ResultsFolder, read_registration, settle
-from paribus.results.registration import registration
 from paribus.study import Study
 from paribus.study.trust import custom_code
 from paribus.tasks import build_suite, own_tasks
 
-from ..conftest import studies_in
+from ..conftest import registered, studies_in
 
 IDEAS = """
 import itertools
@@ -126,9 +125,9 @@ def test_own_measures_and_tasks_are_recorded_with_their_source(measured: Results
     trial = measured.trials[first.arm, first.seed]
     assert trial["own_measures"].keys() == {"ideas.py:surprise", "ideas.py:by_half"}
     assert list(trial["own_tasks"]) == ["ideas.py:last_letter"]
-    registered = read_registration(ResultsFolder(measured.path))
-    assert registered is not None
-    assert registered["own_measures"] == trial["own_measures"]
+    known = read_registration(ResultsFolder(measured.path))
+    assert known is not None
+    assert known["own_measures"] == trial["own_measures"]
     assert (measured.path / "sources" / "ideas.py").is_file()
     assert custom_code(measured.study) == (
         *("ideas.py:surprise", "ideas.py:by_half", "ideas.py:last_letter"),
@@ -141,7 +140,7 @@ def test_an_edited_measure_is_refused_by_its_name(measured: Results) -> None:
     assert there is not None
     try:
         ideas.write_text(IDEAS.replace("0.9", "0.8"))
-        wanted = registration(measured.study, there["data"], there["device"], there["tasks"])
+        wanted = registered(measured.study, there["data"], there["device"], there["tasks"])
         with pytest.raises(paribus.ParibusError, match=r"ideas.py was edited .*evaluation.own"):
             settle(ResultsFolder(measured.path), measured.study, wanted)
     finally:

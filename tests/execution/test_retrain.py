@@ -16,11 +16,13 @@ from paribus.execution.leaving import Leaving
 from paribus.execution.pool import Message, Pool, code_of
 from paribus.execution.retrain import retrain, train_again
 from paribus.execution.trial import StackTask, run_stack
-from paribus.results import Results, ResultsFolder, load_results, registration, settle
+from paribus.results import Results, ResultsFolder, load_results, settle
 from paribus.results.files import read_json
 from paribus.results.registration import repetitions
 from paribus.study import Study
 from paribus.verification import verify
+
+from ..conftest import registered
 
 Maker = Callable[..., Study]
 CPU = torch.device("cpu")
@@ -80,7 +82,7 @@ def train(study: Study, *trials: tuple[str, int]) -> ResultsFolder:
     """Train these side by side, in this process."""
     folder = ResultsFolder(study.folder / "r")
     dataset = load_dataset(study.data, study.folder)
-    settle(folder, study, registration(study, dict.fromkeys(study.arms, dataset.record), "cpu"))
+    settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
     assert run_stack(
         StackTask(study, trials, folder, CPU, 60),
         dataset,
@@ -232,7 +234,7 @@ def test_how_many_steps(small_study: Maker) -> None:
         study = small_study({"training.iterations": iterations}, arms=arms)
         (study.folder / "own.py").write_text("A = loss = 1\n")
         folder = ResultsFolder(study.folder / f"r{iterations}")
-        settle(folder, study, registration(study, {}, "cpu"))
+        settle(folder, study, registered(study, {}))
         found = {arm: one["steps"] for arm, one in repetitions(folder).items()}
         assert found == {"own": steps, "loss": steps}
     assert code_of(study.setting("loss")) == "own.py:loss"

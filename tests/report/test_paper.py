@@ -31,7 +31,7 @@ from paribus.report.paper.write import _write_figure
 from paribus.report.tables import claims as claims_table
 from paribus.results import Results, load_results
 from paribus.results.root import root_digest
-from paribus.study import METRICS, Study
+from paribus.study import Study
 
 from ..conftest import studies_in, write_results
 
@@ -92,7 +92,7 @@ def known_numbers(material: Material) -> set[float]:
     ]
     found = {abs(number) for record in records for number in leaves(record)}
     for contrast in analysis.contrasts:
-        if contrast.paired and METRICS[contrast.metric].unit == "nats/token":
+        if contrast.paired and contrast.declared.unit == "nats/token":
             interval = contrast.decided.interval
             found |= {math.exp(x) for x in (contrast.paired.mean, interval.low, interval.high)}
     alpha = study.inference.alpha

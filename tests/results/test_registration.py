@@ -11,8 +11,10 @@ import pytest
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder, load_results, registration, settle
+from paribus.results import ResultsFolder, load_results, settle
 from paribus.study import Study
+
+from ..conftest import registered
 
 Maker = Callable[..., Study]
 DATA = {"baseline": {"digests": {"corpus": "abc"}}}
@@ -20,7 +22,7 @@ DATA = {"baseline": {"digests": {"corpus": "abc"}}}
 
 def test_everything_that_counts_is_written_down(small_study: Maker, tmp_path: Path) -> None:
     study, folder = small_study(), ResultsFolder(tmp_path / "r")
-    settle(folder, study, registration(study, DATA, "cpu"))
+    settle(folder, study, registered(study, DATA, "cpu"))
     written = json.loads((folder.path / "registration.json").read_text())
     assert written["study_digest"] == study.digest
     assert written["primary_endpoint"] == {"metric": "validation_loss", "margin": 0.02}
@@ -36,9 +38,9 @@ def test_everything_that_counts_is_written_down(small_study: Maker, tmp_path: Pa
 
 def test_a_later_run_continues_under_it(small_study: Maker, tmp_path: Path) -> None:
     study, folder = small_study(), ResultsFolder(tmp_path / "r")
-    settle(folder, study, registration(study, DATA, "cpu"))
+    settle(folder, study, registered(study, DATA, "cpu"))
     before = (folder.path / "registration.json").read_bytes()
-    settle(folder, study, registration(study, DATA, "cpu"))
+    settle(folder, study, registered(study, DATA, "cpu"))
     assert (folder.path / "registration.json").read_bytes() == before
 
 
@@ -57,22 +59,22 @@ def test_an_edited_study_is_refused_by_what_changed(
     small_study: Maker, tmp_path: Path, overrides: dict, named: str
 ) -> None:
     folder = ResultsFolder(tmp_path / "r")
-    settle(folder, small_study(), registration(small_study(), DATA, "cpu"))
+    settle(folder, small_study(), registered(small_study(), DATA, "cpu"))
     edited = small_study(overrides)
     with pytest.raises(ParibusError, match="different study") as caught:
-        settle(folder, edited, registration(edited, DATA, "cpu"))
+        settle(folder, edited, registered(edited, DATA, "cpu"))
     assert named in str(caught.value)
 
 
 def test_another_text_or_version_or_device_is_refused(small_study: Maker, tmp_path: Path) -> None:
     study, folder = small_study(), ResultsFolder(tmp_path / "r")
-    wanted = registration(study, DATA, "cpu")
+    wanted = registered(study, DATA, "cpu")
     settle(folder, study, wanted)
     other_text = {"baseline": {"digests": {"corpus": "xyz"}}}
     with pytest.raises(ParibusError, match=r"data.baseline.digests.corpus: abc there, xyz now"):
-        settle(folder, study, registration(study, other_text, "cpu"))
+        settle(folder, study, registered(study, other_text, "cpu"))
     with pytest.raises(ParibusError, match="device: cpu there, cuda now"):
-        settle(folder, study, registration(study, DATA, "cuda"))
+        settle(folder, study, registered(study, DATA, "cuda"))
     with pytest.raises(ParibusError, match=r"packages.torch"):
         settle(folder, study, wanted | {"packages": wanted["packages"] | {"torch": "1.0"}})
 
@@ -82,19 +84,19 @@ def test_own_modules_are_registered(small_study: Maker, tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("C = 1")
     arms = {"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:A"}}}
     study, folder = small_study(arms=arms), ResultsFolder(tmp_path / "r")
-    settle(folder, study, registration(study, DATA, "cpu"))
+    settle(folder, study, registered(study, DATA, "cpu"))
     (tmp_path / "ideas.py").write_text("from helper import C\nA = C\nB = 2\n")
-    settle(folder, study, registration(study, DATA, "cpu"))  # nobody uses B
+    settle(folder, study, registered(study, DATA, "cpu"))  # nobody uses B
     (tmp_path / "helper.py").write_text("C = 2")
     with pytest.raises(
         ParibusError, match=r"otherwise: helper.py was edited \(used by arm 'own'\)"
     ):
-        settle(folder, study, registration(study, DATA, "cpu"))
+        settle(folder, study, registered(study, DATA, "cpu"))
 
 
 def test_another_source_of_paribus_is_refused(small_study: Maker, tmp_path: Path) -> None:
     study, folder = small_study(), ResultsFolder(tmp_path / "r")
-    wanted = registration(study, DATA, "cpu")
+    wanted = registered(study, DATA, "cpu")
     assert len(wanted["code"]) == 64
     settle(folder, study, wanted)
     with pytest.raises(ParibusError, match="the installed source of paribus is another"):
@@ -127,7 +129,7 @@ def test_results_without_their_registration_are_invalid(
     )
     study = small_study()
     with pytest.raises(ParibusError, match="is missing though 6 trials are finished"):
-        settle(ResultsFolder(results.path), study, registration(study, DATA, "cpu"))
+        settle(ResultsFolder(results.path), study, registered(study, DATA, "cpu"))
 
 
 def test_a_study_edited_after_registration_is_invalid(
@@ -143,7 +145,7 @@ def test_a_study_edited_after_registration_is_invalid(
 def test_seeds_added_before_results_are_no_peeking(small_study: Maker, tmp_path: Path) -> None:
     folder = ResultsFolder(tmp_path / "r")
     for study in (small_study(), small_study(seeds=[1, 2, 3])):
-        settle(folder, study, registration(study, DATA, "cpu"))
+        settle(folder, study, registered(study, DATA, "cpu"))
     written = json.loads((folder.path / "registration.json").read_text())
     assert written["number"] == 2
     assert written["seeds_added_after_results"] == []
@@ -157,7 +159,7 @@ def test_seeds_added_after_results_are_said_everywhere(
     more = small_study(seeds=[1, 2, 3])
     folder = ResultsFolder(first.path)
     known = json.loads((first.path / "registration.json").read_text())
-    settle(folder, more, registration(more, known["data"], "cpu"))
+    settle(folder, more, registered(more, known["data"], "cpu"))
     written = json.loads((first.path / "registration.json").read_text())
     assert written["seeds_added_after_results"] == [3]
     assert "baseline/seed-1" in written["results_when_registered"]

@@ -15,6 +15,8 @@ from paribus.results.sources import require_same_sources
 from paribus.study import Study, changed_files, load_study, own_digests, require_trust
 from paribus.verification import verify
 
+from ..conftest import registered
+
 Maker = Callable[..., Study]
 
 
@@ -26,7 +28,7 @@ def settled(small_study: Maker, tmp_path: Path) -> ResultsFolder:
     (tmp_path / "unrelated.py").write_text("D = 1\n")
     arms = {"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:A"}}}
     study, folder = small_study(arms=arms), ResultsFolder(tmp_path / "r")
-    settle(folder, study, registration(study, {}, "cpu"))
+    settle(folder, study, registered(study, {}, "cpu"))
     return folder
 
 
@@ -44,7 +46,7 @@ def test_own_optimizers_and_losses_are_kept_too(small_study: Maker, tmp_path: Pa
     (tmp_path / "loss.py").write_text("B = 1\n")
     own = {"training.optimizer.name": "descent.py:A", "training.loss.name": "loss.py:B"}
     study = small_study(arms={"baseline": {}, "own": {"set": own}})
-    settle(ResultsFolder(tmp_path / "r"), study, registration(study, {}, "cpu"))
+    settle(ResultsFolder(tmp_path / "r"), study, registration(study, {}, "cpu", {}))
     assert {"descent.py", "loss.py"} <= {f.name for f in (tmp_path / "r" / "sources").iterdir()}
 
 
@@ -99,5 +101,5 @@ def test_later_seeds_keep_what_was_registered_first(
     before = json.loads((settled.path / "registration.json").read_text())["sources"]
     arms = {"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:A"}}}
     more = small_study(arms=arms, seeds=[1, 2, 3])
-    settle(settled, more, registration(more, {}, "cpu"))
+    settle(settled, more, registered(more, {}, "cpu"))
     assert json.loads((settled.path / "registration.json").read_text())["sources"] == before

@@ -57,8 +57,7 @@ def analyse_table(
 ) -> Analysis:
     """The same of scores that have been read; the two are as `Analysis` has them."""
     study = table.results.study
-    claimed = [claim.metric for claim in study.claims.values] if study.claims else []
-    metrics = dict.fromkeys([*(endpoint.metric for endpoint in study.endpoints), *claimed])
+    metrics = {name: table.results.metrics[name] for name in study.metrics}
     contrasts, left_out = [], []
     for endpoint in study.endpoints:
         for arm, reference in study.contrasts:
@@ -85,6 +84,7 @@ def analyse_table(
         family=_family(study, contrasts),
         left_out=tuple(left_out),
         claim_checks=check_claims(table.results),
+        metrics=metrics,
     )
 
 
@@ -110,6 +110,7 @@ def _contrast(
         why_not = f"{len(seeds)} comparable seed {pairs}; inference needs two"
     contrast = Contrast(
         *(arm, reference, metric, endpoint.primary, seeds, None, why_not),
+        declared=table.results.metrics[metric],
         margin=endpoint.margin,
         counted=table.is_measured(metric),
     )

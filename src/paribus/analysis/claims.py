@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from paribus.metric import Metric
 from paribus.results import Results
 from paribus.statistics.granularity import granularity
-from paribus.study import METRICS
 from paribus.study.study import Claim
 
 SHARE = "share"
@@ -17,13 +17,16 @@ def check_claims(results: Results) -> tuple[str, ...]:
     if claims is None:
         return ()
     sizes = _sizes(results, claims.parameters) if claims.parameters else []
-    shares = [check_share(claim) for claim in claims.values if claim.items is not None]
+    shares = [
+        check_share(claim, results.metrics[claim.metric])
+        for claim in claims.values
+        if claim.items is not None
+    ]
     return tuple(dict.fromkeys([*sizes, *filter(None, shares)]))
 
 
-def check_share(claim: Claim) -> str:
+def check_share(claim: Claim, metric: Metric) -> str:
     """Whether a share of so many items can have been reported so; empty for other metrics."""
-    metric = METRICS[claim.metric]
     if metric.unit != SHARE or claim.items is None or not 0 <= claim.mean <= 1:
         return ""
     digits = claim.digits if claim.digits is not None else _digits(claim.mean)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from paribus.metric import Metric
 from paribus.results import Control
 from paribus.statistics import (
     Decided,
@@ -91,6 +92,7 @@ class Contrast:
     Attributes:
         seeds: those of the pairs, in the order of `paired.pairs`.
         paired: the inference over seed pairs; None where it does not exist, and `why_not` says why.
+        declared: the metric's label, unit, direction and digits.
         margin: within which a difference is too small to matter.
         counted: whether it is a hypothesis of its family; not where nobody measured the metric.
         holm_p: p of the test that decides, adjusted over the contrast's family: the primary
@@ -110,6 +112,7 @@ class Contrast:
     seeds: tuple[int, ...]
     paired: PairedContrast | None
     why_not: str
+    declared: Metric
     margin: float | None = None
     counted: bool = True
     holm_p: float | None = None
@@ -334,6 +337,7 @@ class Analysis:
         tasks: the family of tasks x contrasts.
         family: the maximum-statistic sign-flip test over the primary family, a sensitivity
             analysis beside Holm; None where the contrasts have no two seeds in common.
+        metrics: label, unit, direction and digits of all that is compared or claimed, by name.
         claim_checks: what can be said of the study's claims beside what was measured.
     """
 
@@ -351,7 +355,13 @@ class Analysis:
     tasks: tuple[TaskContrast, ...]
     family: FamilySignFlip | None
     left_out: tuple[LeftOut, ...]
+    metrics: dict[str, Metric]
     claim_checks: tuple[str, ...] = ()
+
+    @property
+    def primary(self) -> Metric:
+        """The metric of the primary endpoint."""
+        return self.metrics[self.study.primary.metric]
 
     def contrast(self, arm: str, metric: str) -> Contrast:
         return next(c for c in self.contrasts if (c.arm, c.metric) == (arm, metric))
@@ -374,6 +384,7 @@ class Analysis:
         """Plain JSON types: the content of `analysis.json`."""
         return {
             "study": self.study.digest,
+            "metrics": {name: metric.about for name, metric in self.metrics.items()},
             "missing": list(self.missing),
             "unregistered": self.unregistered,
             "late_seeds": list(self.late_seeds),

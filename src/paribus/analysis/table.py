@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +11,6 @@ import pyarrow as pa
 
 from paribus.results import Results
 from paribus.statistics import StabilityEvents, StabilityRule, stability_events
-from paribus.study import METRICS
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,10 @@ class Table:
 
     @classmethod
     def of(cls, results: Results) -> Table:
-        values = {
-            (row["arm"], row["seed"], metric): row[metric]
-            for row in results.scores.to_pylist()
-            for metric in METRICS
-        }
+        values: dict[tuple[str, int, str], float] = defaultdict(lambda: math.nan)
+        for row in results.scores.to_pylist():
+            for metric in results.metrics:
+                values[row["arm"], row["seed"], metric] = row[metric]
         stability = results.study.stability
         rule = StabilityRule(
             smoothing_steps=stability.smoothing_steps,

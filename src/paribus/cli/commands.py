@@ -122,7 +122,10 @@ def plan(
     earlier = analyse_results(load_results(pilot)) if pilot else None
     rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
     cost = estimate(loaded, workers=workers, device=device, stack=stack)
-    for part in (tables.cost(loaded, cost), *tables.detectable(loaded, rows)):
+    for part in (
+        tables.cost(loaded, cost),
+        *tables.detectable(loaded, rows, cost.metrics[loaded.primary.metric]),
+    ):
         console.print(part)
 
 

@@ -15,6 +15,7 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Detectable
 from paribus.decision import ROWS, TESTS, Calibration, Verdict, out_of_reach
 from paribus.execution import Estimate
+from paribus.metric import Metric
 from paribus.results import Results
 from paribus.results.checkpoints import begun_stacks
 from paribus.statistics import (
@@ -24,7 +25,7 @@ from paribus.statistics import (
     minimum_detectable_effect,
     power_error,
 )
-from paribus.study import METRICS, Study, is_open
+from paribus.study import Study, is_open
 from paribus.study.canonical import flatten
 
 MARKS = {
@@ -131,9 +132,9 @@ def status(results: Results) -> Iterator[RenderableType]:
 def summary(analysis: Analysis, verdicts: list[Verdict]) -> Iterator[RenderableType]:
     """A row for each contrast: the primary endpoint, its test and what is decided; then counts."""
     study = analysis.study
-    metric = METRICS[study.primary.metric]
+    metric = analysis.primary
     level = numbers.level(study.inference.alpha)
-    title = f"{metric.label}{f', {metric.unit}' if metric.unit else ''}"
+    title = escape(metric.title)
     table = table_of(
         "arm",
         "against",
@@ -173,10 +174,10 @@ def comparison(analysis: Analysis) -> Iterator[RenderableType]:
     )
     absent = analysis.unmeasured
     for endpoint in study.endpoints:
-        metric = METRICS[endpoint.metric]
+        metric = analysis.metrics[endpoint.metric]
         if endpoint.metric in absent:
             continue
-        table.add_row(f"[bold]{metric.label}[/]", f"[dim]{metric.unit}[/]")
+        table.add_row(f"[bold]{escape(metric.label)}[/]", f"[dim]{escape(metric.unit)}[/]")
         for arm in study.arms:
             summary = analysis.summary(arm, metric.name)
             table.add_row(
@@ -187,7 +188,7 @@ def comparison(analysis: Analysis) -> Iterator[RenderableType]:
             )
     yield table
     if absent:
-        named = ", ".join(METRICS[metric].label for metric in absent)
+        named = ", ".join(escape(analysis.metrics[metric].label) for metric in absent)
         yield f"[dim]not measured in this study: {named}[/]"
     yield from _claims(analysis)
 
@@ -219,7 +220,7 @@ def _delta(analysis: Analysis, arm: str, metric: str) -> str:
     if says is None:
         return f"[dim]{contrast.why_not}[/]"
     interval = says.interval
-    return numbers.delta(says.mean, interval.low, interval.high, METRICS[metric].digits)
+    return numbers.delta(says.mean, interval.low, interval.high, contrast.declared.digits)
 
 
 def _claims(analysis: Analysis) -> Iterator[RenderableType]:
@@ -228,8 +229,8 @@ def _claims(analysis: Analysis) -> Iterator[RenderableType]:
         return
     table = table_of("", "claimed", "measured", title="claimed and measured")
     for claim in claims.values:
-        metric = METRICS[claim.metric]
-        table.add_row(f"[bold]{metric.label}[/]")
+        metric = analysis.metrics[claim.metric]
+        table.add_row(f"[bold]{escape(metric.label)}[/]")
         for arm in claim.arms:
             summary = analysis.summary(arm, claim.metric)
             table.add_row(
@@ -248,8 +249,8 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
     study = analysis.study
     for arm, reference in study.contrasts:
         primary = analysis.contrast(arm, study.primary.metric)
-        metric = METRICS[primary.metric]
-        title = f"{escape(arm)} against {escape(reference)}: {metric.label}"
+        metric = analysis.metrics[primary.metric]
+        title = f"{escape(arm)} against {escape(reference)}: {escape(metric.label)}"
         if primary.paired is None:
             yield f"[bold]{title}[/]: {escape(primary.why_not)}"
             continue
@@ -272,9 +273,9 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
             if endpoint.primary or says is None or paired is None:
                 continue
             others.add_row(
-                METRICS[endpoint.metric].label,
+                escape(analysis.metrics[endpoint.metric].label),
                 _delta(analysis, arm, endpoint.metric),
-                _span(says.simultaneous_interval, METRICS[endpoint.metric].digits),
+                _span(says.simultaneous_interval, analysis.metrics[endpoint.metric].digits),
                 numbers.p_or_blank(contrast.tested_p),
                 numbers.signed(paired.d_z, 2),
             )
@@ -307,7 +308,7 @@ def _tests(contrast: Contrast) -> Iterator[tuple[str, str]]:
 
 
 def _details(contrast: Contrast) -> list[tuple[str, str]]:
-    paired, says, metric = contrast.paired, contrast.decided, METRICS[contrast.metric]
+    paired, says, metric = contrast.paired, contrast.decided, contrast.declared
     digits = metric.digits
     assert paired is not None and says is not None
     level = f"{says.interval.level:.0%}"
@@ -409,7 +410,7 @@ def verdicts(verdicts: list[Verdict]) -> Iterator[RenderableType]:
         )
 
 
-def detectable(study: Study, rows: list[Detectable]) -> Iterator[RenderableType]:
+def detectable(study: Study, rows: list[Detectable], metric: Metric) -> Iterator[RenderableType]:
     n, inference, family = len(study.seeds), study.inference, max(len(study.contrasts), 1)
     if n < 2:
         yield "One seed: nothing can be tested."
@@ -427,9 +428,8 @@ def detectable(study: Study, rows: list[Detectable]) -> Iterator[RenderableType]
     if not rows:
         yield "[dim]--pilot DIR or --sd X says what that is in the endpoint's unit[/]"
         return
-    metric = METRICS[study.primary.metric]
     columns = ("SD", "detects", "margin", "pairs for it")
-    table = table_of("contrast", *columns, title=f"{metric.label}, {metric.unit}", right=columns)
+    table = table_of("contrast", *columns, title=escape(metric.title), right=columns)
     for row in rows:
         table.add_row(
             escape(row.contrast),
@@ -483,7 +483,7 @@ def calibration(calibration: Calibration) -> Iterator[RenderableType]:
         )
     yield table
     yield (
-        f"Measured: the whole pipeline (analysis, Holm, verdict) on {METRICS[c.metric].label} by "
+        f"Measured: the whole pipeline (analysis, Holm, verdict) on {escape(c.label)} by "
         f"the {TESTS[c.test]}; rates are means over {c.analyses} analyses of the same trials, "
         f"regrouped by seed; intervals are those of the {c.replicates} replicates that share no "
         "trial."

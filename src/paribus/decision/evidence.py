@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paribus.analysis import Analysis, Contrast, Costs, Stabilities
-from paribus.study import METRICS
 
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
 Fix = Literal["fix", "harm", "unshown"]
@@ -94,7 +93,7 @@ def _quality(analysis: Analysis, contrast: Contrast) -> Quality:
         return "Q0"
     if not contrast.significant(alpha):  # also where divergence has left too few pairs to test
         return "Q?"
-    higher_is_better = METRICS[contrast.metric].better == "higher"
+    higher_is_better = contrast.declared.better == "higher"
     return "Q+" if (says.mean > 0) == higher_is_better else "Q-"
 
 

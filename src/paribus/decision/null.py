@@ -48,7 +48,7 @@ class Calibration:
     """Measured error rates of the whole pipeline.
 
     Attributes:
-        metric: the primary endpoint, and `test` what decides on it.
+        metric, label: the primary endpoint, and `test` what decides on it.
         pairs: seed pairs of each replicate; `contrasts` are its family.
         replicates: that share no trial; `analyses` is how many were analysed, regrouped ones
             included.
@@ -57,6 +57,7 @@ class Calibration:
     """
 
     metric: str
+    label: str
     test: str
     pairs: int
     contrasts: int
@@ -110,6 +111,7 @@ def calibrate(results: Results, pairs: int, analyses: int = ANALYSES) -> Calibra
     ]
     return Calibration(
         metric=study.primary.metric,
+        label=results.metrics[study.primary.metric].label,
         test=study.inference.test,
         pairs=pairs,
         contrasts=len(study.contrasts),

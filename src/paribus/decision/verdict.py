@@ -12,7 +12,7 @@ from paribus.decision.needed import ANYTHING_ELSE, BY_EVENTS, pairs_needed
 from paribus.decision.rule import Outcome, Row
 from paribus.decision.stability_gate import decide_row
 from paribus.statistics import CROSSED, Decided
-from paribus.study import METRICS, at_rates
+from paribus.study import at_rates
 
 # What `Decided.test` is called in a sentence.
 TESTS = {
@@ -230,7 +230,7 @@ def disagreements(contrast: Contrast) -> list[str]:
 
 def effect_in_words(contrast: Contrast) -> str:
     """The primary effect with its interval, losses as perplexity ratios too."""
-    metric, says = METRICS[contrast.metric], contrast.decided
+    metric, says = contrast.declared, contrast.decided
     assert says is not None
     interval = says.interval
     text = (

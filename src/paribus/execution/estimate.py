@@ -12,6 +12,7 @@ from paribus.errors import ParibusError
 from paribus.execution.pool import Device, Pool, default_workers
 from paribus.execution.precision import is_emulated, settle_precision
 from paribus.execution.stacks import default_size, plan_stacks
+from paribus.metric import Metric
 from paribus.study import Study, require_trust
 
 
@@ -35,6 +36,7 @@ class Estimate:
         precision: what the shared setting is trained with there; "auto" is settled.
         emulated: whether the device has to emulate bfloat16, which is slow.
         seconds: training and evaluation of all trials.
+        metrics: what the study compares, as it is declared.
     """
 
     parameters: dict[str, int]
@@ -50,6 +52,7 @@ class Estimate:
     precision: str
     emulated: bool
     seconds: float
+    metrics: dict[str, Metric]
 
 
 def estimate(
@@ -72,7 +75,9 @@ def estimate(
     for data in dict.fromkeys(setting.data for setting in settings.values()):
         load_dataset(data, study.folder)
     with Pool(study, Path(), device=device, checkpoint_seconds=0) as pool:
-        ready = pool.answer(pool.start())
+        first = pool.start()
+        ready = pool.answer(first)
+        metrics = pool.metrics(first)
         kind = ready["device"]
         study = settle_precision(study, ready, pool)
         checked = {}
@@ -115,6 +120,7 @@ def estimate(
         precision=study.training.precision,
         emulated=is_emulated(study, ready),
         seconds=_together(each, n_workers),
+        metrics=metrics,
     )
 
 

@@ -17,6 +17,7 @@ from queue import Queue
 from typing import Any, Literal, Self
 
 from paribus.errors import ParibusError
+from paribus.metric import Metric, from_records
 from paribus.study import Setting, Study, own_parts, require_trust
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -188,6 +189,14 @@ class Pool:
         """Send `message`, and return the answer of the kind `event`; others are passed."""
         worker.send(message)
         return self._await(worker, event, doing)
+
+    def metrics(self, worker: Worker) -> dict[str, Metric]:
+        """What the study compares, as its code declares it; `worker` is asked.
+
+        Raises ParibusError for an endpoint that nothing declares, or that cannot be one.
+        """
+        answer = self.ask(worker, {"do": "declare"}, "declared", "while endpoints were looked up")
+        return from_records(answer["metrics"], "endpoints")
 
     def work_on(self, study: Study) -> None:
         """Let every worker, present and future, work on `study` from its next task on."""

@@ -24,6 +24,7 @@ from paribus.evaluation import (
 )
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
 from paribus.execution.causality import require_causal_reading
+from paribus.execution.endpoints import declarations
 from paribus.execution.environment import environment
 from paribus.model import build_model, describe_parts, load_parameters
 from paribus.results import TrialFolder
@@ -78,6 +79,7 @@ def record(
         "parts": describe_parts(setting.model),
         "own_modules": own_digests(setting, study.folder),
         **measuring_record(study),
+        "metrics": measured_metrics(study, stack, tasks=outcome is not None),
         "probes": {probe.name: {"every": probe.every} for probe in stack.probes},
         "data": dataset.record,
         "parameters": sum(value.size for value in weights.values()),
@@ -106,6 +108,17 @@ def record(
     }
     folder.write_json("timing.json", timing)
     folder.finish()
+
+
+def measured_metrics(study: Study, stack: Trainer, *, tasks: bool) -> dict[str, Any]:
+    """The declarations of all that the trials of `stack` measured, by name."""
+    first: dict[str, str] = {}
+    for column in stack.probe_columns:
+        first.setdefault(column.probe, column.name)
+    probes = [(probe, first[probe.name]) for probe in stack.probes if probe.name in first]
+    objective = not stack.replicas.loss.is_plain
+    found = declarations(study, probes, tasks=tasks, objective=objective)
+    return {name: metric.about for name, metric in found.items()}
 
 
 def predict_on(

@@ -55,6 +55,7 @@ def start(
     # While they import PyTorch, which takes seconds, the questions are drawn.
     with drafted_suite(study, folder, datasets[study.data]) as suite:
         ready = pool.answer(first)
+        metrics = pool.metrics(first)
         study = settle_precision(study, ready, pool)
         size = stack or default_size(study, ready["device"], ready["devices"])
         recorded = read_recorded(study, folder)
@@ -68,8 +69,8 @@ def start(
             _check(pool, study, max(map(len, stacks)))
             stacks = _fitting(pool, study, size, sharing, recorded)
         data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
-        tasks = suite.registered(study.tasks.names) if suite else {}
-        settle(folder, study, registration(study, data, ready["device"], tasks))
+        chosen = suite.registered(study.tasks.names) if suite else {}
+        settle(folder, study, registration(study, data, ready["device"], metrics, chosen))
         adopt_suite(folder)
     return study, stacks
 

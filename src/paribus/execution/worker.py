@@ -23,6 +23,7 @@ from paribus.errors import ParibusError
 from paribus.execution.answer import answer
 from paribus.execution.capacity import largest_stack
 from paribus.execution.dry_run import dry_run
+from paribus.execution.endpoints import endpoint_metrics
 from paribus.execution.environment import (
     choose_device,
     count_devices,
@@ -104,6 +105,10 @@ def _work(tell: Any, leaving: Leaving) -> None:
             continue
         if task["do"] == "adopt":
             study = parse_study(task["study"], folder=study.folder)
+            continue
+        if task["do"] == "declare":
+            found = endpoint_metrics(study)
+            tell("declared", metrics={name: metric.about for name, metric in found.items()})
             continue
         arm = task["arm"] if "arm" in task else task["trials"][0][0]
         dataset = dataset_of(study.setting(arm).data)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from paribus.errors import ParibusError
+from paribus.metric import Better, Metric
 from paribus.model.rows import Rows
 from paribus.study import Setting
 
@@ -93,6 +94,8 @@ class Probe:
         updates: whether it needs `StepView.updates`.
         by_slot: whether it gives its parts once for each slot of the optimizer: P is slots x parts,
             and a part is called such as "exp_avg embedding".
+        better: which direction is an improvement, if any.
+        label, digits: what readers are shown.
         is_own: whether it is the user's own, and sees copies of what training goes on from.
     """
 
@@ -105,8 +108,16 @@ class Probe:
     every: int
     modules: Labels
     updates: bool
-    by_slot: bool = False
+    by_slot: bool
+    better: Better
+    label: str
+    digits: int
     is_own: bool = False
+
+    def metric(self, first: str) -> Metric:
+        """What it declares; `first` is the column that its name alone stands for."""
+        about = (self.name, self.label, self.unit, self.better)
+        return Metric(*about, "probes", digits=self.digits, column=first)
 
     def columns(self, setting: Setting, slots: Sequence[str] = ()) -> list[Column]:
         """Every number that it gives, in the order of a flattened [P, S].

@@ -7,13 +7,14 @@ named in the study (`probes.own`).
 """
 
 from paribus.model import EVERY_BLOCK, LOGITS, Probe, StepView
-from paribus.probes.registry import probe, shipped_probes, study_probes
+from paribus.probes.registry import known_probes, probe, shipped_probes, study_probes
 
 __all__ = [
     "EVERY_BLOCK",
     "LOGITS",
     "Probe",
     "StepView",
+    "known_probes",
     "probe",
     "shipped_probes",
     "study_probes",

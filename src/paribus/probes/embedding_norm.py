@@ -13,6 +13,8 @@ from paribus.probes.reduce import CLASSES, QUANTILES, by_class, quantiles
     "embedding_norm",
     unit="L2",
     source="definition",
+    label="norm entering block 1",
+    digits=2,
     parts=CLASSES,
     statistics=("mean", *QUANTILES),
     modules=("embedding",),

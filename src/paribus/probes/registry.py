@@ -8,6 +8,7 @@ from functools import cache
 
 from paribus.declared import declared
 from paribus.errors import ParibusError, nearest
+from paribus.metric import Better, readable
 from paribus.model import Probe
 from paribus.model.observe import Labels, Measure
 from paribus.study import Setting, Study
@@ -25,13 +26,19 @@ def probe(
     modules: Labels = (),
     updates: bool = False,
     by_slot: bool = False,
+    better: Better = "neither",
+    label: str = "",
+    digits: int = 4,
 ) -> Callable[[Measure], Probe]:
     """Make a function from a step to numbers a probe; see `paribus.model.Probe` for the rest."""
 
+    called = label or readable(name)
+
     def declare(measure: Measure) -> Probe:
-        return Probe(
-            measure, name, unit, source, parts, statistics, every, modules, updates, by_slot
-        )
+        shape = (parts, statistics, every, modules, updates, by_slot)
+        declared = Probe(measure, name, unit, source, *shape, better, called, digits)
+        _ = declared.metric(name)  # raises where it cannot be one
+        return declared
 
     return declare
 
@@ -47,6 +54,11 @@ def study_probes(study: Study) -> list[Probe]:
 
     Raises ParibusError for an unknown name, or an own probe that is none.
     """
+    return [one for one in known_probes(study) if one.every > 0]
+
+
+def known_probes(study: Study) -> list[Probe]:
+    """The same, and those that it turned off, of a cadence of 0."""
     found = dict(shipped_probes())
     for path in study.probes.own:
         own = load_own(path, f"probes.own = '{path}'", "probe", _is_probe, study.folder)
@@ -60,7 +72,7 @@ def study_probes(study: Study) -> list[Probe]:
         if name not in found:
             raise ParibusError(f"probes.every.{name}: no such probe: {nearest(name, found)}")
     cadences = {name: study.probes.every.get(name, one.every) for name, one in found.items()}
-    return [one.at(cadences[name]) for name, one in found.items() if cadences[name] > 0]
+    return [one.at(cadences[name]) for name, one in found.items()]
 
 
 def _is_probe(value: object) -> bool:

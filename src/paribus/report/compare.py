@@ -20,12 +20,11 @@ from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.report.figures import Figure, colours, names
 from paribus.report.figures.contrasts import SHAPES, STATES, state_of
-from paribus.report.figures.style import PANEL, TEXT, arm_colour, hover, metric_title, rounded
+from paribus.report.figures.style import PANEL, TEXT, arm_colour, hover, rounded
 from paribus.report.page import page
 from paribus.report.tables import Table, change_of
 from paribus.report.words import headline
 from paribus.results import Results
-from paribus.study import METRICS
 
 ROW_PIXELS = 30
 STUDY_PIXELS = 190
@@ -57,7 +56,7 @@ def render_comparison(results: Sequence[Results]) -> str:
         "compare.html",
         [figure] if figure else [],
         title=f"{len(results)} studies: {', '.join(labels)}",
-        metric=METRICS[metric].label,
+        metric=analyses[0].metrics[metric].label,
         verdicts=[
             (label, headline(analysis, decide(analysis)))
             for label, analysis in zip(labels, analyses, strict=True)
@@ -131,7 +130,7 @@ def _forest(analyses: dict[str, Analysis], shared: list[Pair], metric: str) -> F
     if not rows:
         return None
     there = {row["state"] for row in rows}
-    title = f"change of {metric_title(metric)}"
+    title = f"change of {next(iter(analyses.values())).metrics[metric].title}"
     base = alt.Chart().encode(
         y=alt.Y(
             "study:N",
@@ -216,7 +215,7 @@ def _contrasts(labels: list[str], analyses: list[Analysis], shared: list[Pair]) 
     ]
     rows = []
     for metric in common:
-        info = METRICS[metric]
+        info = analyses[0].metrics[metric]
         for arm, _ in shared:
             for i, (label, analysis) in enumerate(zip(labels, analyses, strict=True)):
                 contrast = analysis.contrast(arm, metric)

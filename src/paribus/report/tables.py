@@ -11,7 +11,7 @@ from paribus.report.figures import names
 from paribus.report.figures.contrasts import state_of
 from paribus.results import Results
 from paribus.statistics import Interval, PairedRates
-from paribus.study import METRICS, Study
+from paribus.study import Study
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Table:
 def primary(analysis: Analysis) -> Table:
     """The primary endpoint: every arm, and every contrast."""
     study, called = analysis.study, names(analysis.study)
-    metric = METRICS[study.primary.metric]
+    metric = analysis.primary
     level = numbers.level(study.inference.alpha)
     rows = []
     for arm in study.arms:
@@ -82,7 +82,7 @@ def endpoints(analysis: Analysis) -> Table:
     for endpoint in study.endpoints:
         if endpoint.metric in absent:
             continue
-        metric = METRICS[endpoint.metric]
+        metric = analysis.metrics[endpoint.metric]
         unit = f" ({metric.unit})" if metric.unit else ""
         for i, arm in enumerate(study.arms):
             summary, change = analysis.summary(arm, metric.name), ""
@@ -98,7 +98,7 @@ def endpoints(analysis: Analysis) -> Table:
         "endpoints",
         f"Every endpoint: mean and SD over seeds, and the change to the arm's reference at the "
         f"same seed with its {numbers.level(study.inference.alpha)} interval by the test that "
-        "decides." + _not_measured(absent),
+        "decides." + _not_measured(analysis),
         (
             "endpoint",
             "arm",
@@ -112,9 +112,9 @@ def endpoints(analysis: Analysis) -> Table:
     )
 
 
-def _not_measured(metrics: list[str]) -> str:
-    named = ", ".join(METRICS[metric].label for metric in metrics)
-    return f" Not measured in this study: {named}." if metrics else ""
+def _not_measured(analysis: Analysis) -> str:
+    named = ", ".join(analysis.metrics[metric].label for metric in analysis.unmeasured)
+    return f" Not measured in this study: {named}." if named else ""
 
 
 def claims(analysis: Analysis) -> Table | None:
@@ -124,7 +124,7 @@ def claims(analysis: Analysis) -> Table | None:
         return None
     rows = []
     for claim in study.claims.values:
-        metric = METRICS[claim.metric]
+        metric = analysis.metrics[claim.metric]
         for arm in claim.arms:
             summary = analysis.summary(arm, claim.metric)
             rows.append(
@@ -282,7 +282,7 @@ def arms(study: Study) -> Table:
 def trials(results: Results, analysis: Analysis) -> Table:
     """Every trial with every endpoint."""
     called, study = names(results.study), results.study
-    metrics = [METRICS[endpoint.metric] for endpoint in study.endpoints]
+    metrics = [analysis.metrics[endpoint.metric] for endpoint in study.endpoints]
     rows = []
     for row in results.scores.to_pylist():
         events = analysis.events[row["arm"], row["seed"]]
@@ -308,7 +308,7 @@ def contrasts(analysis: Analysis) -> tuple[Table, Table]:
     study, called = analysis.study, names(analysis.study)
     estimates, tests = [], []
     for c in analysis.contrasts:
-        metric, paired, says = METRICS[c.metric], c.paired, c.decided
+        metric, paired, says = c.declared, c.paired, c.decided
         who = (metric.label, called[c.arm], called[c.reference])
         if paired is None or says is None:
             estimates.append((*who, str(len(c.seeds)), c.why_not, "", "", ""))

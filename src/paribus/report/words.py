@@ -13,7 +13,7 @@ from paribus.analysis import Analysis, Contrast
 from paribus.analysis.parts import Stabilities
 from paribus.decision import ROWS, Verdict, divergence_in_words, untested
 from paribus.report.figures import names
-from paribus.study import METRICS, Study, at_rates
+from paribus.study import Study, at_rates
 
 MOST_CLAUSES = 3  # contrasts that one sentence can hold
 
@@ -69,7 +69,7 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
 
 def changed(contrast: Contrast) -> str:
     """`validation loss changed by +0.0123 nats/token (95% interval +0.01 to +0.02)`."""
-    metric = METRICS[contrast.metric]
+    metric = contrast.declared
     if contrast.decided is None:
         return f"{metric.label} cannot be compared ({contrast.why_not})"
     change = numbers.signed(contrast.decided.mean, metric.digits)
@@ -78,7 +78,7 @@ def changed(contrast: Contrast) -> str:
 
 def raised(contrast: Contrast) -> str:
     """`raises validation loss by 0.0952 nats/token (...)`, of a change that was shown."""
-    metric = METRICS[contrast.metric]
+    metric = contrast.declared
     if contrast.decided is None:
         return f"has no comparable {metric.label}"
     verb = "raises" if contrast.decided.mean > 0 else "lowers"
@@ -88,7 +88,7 @@ def raised(contrast: Contrast) -> str:
 
 def evidence_on(contrast: Contrast) -> str:
     """`95% interval +0.0899 to +0.1005, n = 5, Holm p <0.001`."""
-    says, metric = contrast.decided, METRICS[contrast.metric]
+    says, metric = contrast.decided, contrast.declared
     assert says is not None
     span = numbers.span(says.interval.low, says.interval.high, metric.digits)
     parts = [
@@ -111,7 +111,7 @@ def p_in_words(p: float) -> str:
 def ratio_in_words(contrast: Contrast) -> str:
     """A change of loss as a perplexity ratio; empty for other metrics."""
     says = contrast.decided
-    if says is None or METRICS[contrast.metric].unit != "nats/token":
+    if says is None or contrast.declared.unit != "nats/token":
         return ""
     between = numbers.ratio_interval(says.interval.low, says.interval.high, 3)
     return f"a perplexity ratio of {numbers.ratio(says.mean, 3)} {between}"

@@ -14,13 +14,15 @@ import pyarrow as pa
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
+from paribus.metric import Metric, find, from_records, readable
 from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.files import csv_cell, read_json, write_table
 from paribus.results.layout import secure
+from paribus.results.registration import read_registration
 from paribus.results.store import THROUGHPUT, ResultsFolder
 from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import METRICS, Study, changed_sources
+from paribus.study import Study, changed_sources
 from paribus.study.own import Sources
 
 # The tidy tables of `Results`.
@@ -65,7 +67,15 @@ class Results:
             unfinished=tuple(f for f in self.unfinished if f.seed in kept),
             trials={key: record for key, record in self.trials.items() if key[1] in kept},
         )
-        for name in ("controls", "trial_steps", "trial_windows", "trial_items", "timing", "tasks"):
+        for name in (
+            "controls",
+            "trial_steps",
+            "trial_windows",
+            "trial_items",
+            "timing",
+            "tasks",
+            "metrics",
+        ):
             part.__dict__[name] = getattr(self, name)
         return part
 
@@ -188,25 +198,57 @@ class Results:
         return _joined(tables) if tables else empty
 
     @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """Unit, direction, label and digits of every column of `scores`, by name.
+
+        Of what the study compares they are those that were registered; of the rest those that the
+        trials recorded.
+        """
+        registered = read_registration(ResultsFolder(self.path)) or {}
+        declared: dict[str, Metric] = {}
+        for (arm, seed), trial in self.trials.items():
+            declared = from_records(trial["metrics"], f"trial {arm}/seed-{seed}") | declared
+        fixed = from_records(registered.get("metrics", {}), "the registration")
+        whole = {name: metric for name, metric in declared.items() if metric.record != "probes"}
+        compared = {
+            name: fixed.get(name)
+            or find(name, declared)
+            or Metric(name, readable(name), "", "neither", "evaluation")
+            for name in self.study.metrics
+        }
+        return whole | compared
+
+    @cached_property
     def scores(self) -> pa.Table:
         """One row per finished trial: arm, seed, diverged, and every metric (NaN where absent)."""
         rows = []
         for folder in self.finished:
             diverged = self.trials[folder.arm, folder.seed]["diverged_at"] is not None
             row = {"arm": folder.arm, "seed": folder.seed, "diverged": diverged}
-            named = [m.column for m in METRICS.values() if m.record == "probes"]
-            found = {
-                "evaluation": folder.read_json("evaluation.json"),
-                "steps": last_row(self.trial_steps[folder.arm, folder.seed]),
-                "probes": last_row(folder.read_columns("probes.parquet", named)),
-            }
-            for metric in METRICS.values():
-                value = found[metric.record].get(metric.column or metric.name)
+            found = self._values(folder)
+            for metric in self.metrics.values():
+                value = found[metric.record].get(metric.key)
                 row[metric.name] = math.nan if value is None else float(value)
             rows.append(row)
         fields = [("arm", pa.string()), ("seed", pa.int64()), ("diverged", pa.bool_())]
-        fields += [(name, pa.float64()) for name in METRICS]
+        fields += [(name, pa.float64()) for name in self.metrics]
         return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+    def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
+        """The numbers of a trial that metrics are read from, by `Metric.record`."""
+        wanted: dict[str, list[str]] = {}
+        for metric in self.metrics.values():
+            wanted.setdefault(metric.record, []).append(metric.key)
+        parts = {}
+        if "parts" in wanted:
+            rows = folder.read_columns("evaluation.parquet", ["measure", "part", "value"])
+            parts = {f"{row['measure']}/{row['part']}": row["value"] for row in rows.to_pylist()}
+        return {
+            "evaluation": folder.read_json("evaluation.json"),
+            "parts": parts,
+            "steps": last_row(self.trial_steps[folder.arm, folder.seed]),
+            "probes": last_row(folder.read_columns("probes.parquet", wanted.get("probes", []))),
+        }
 
     @cached_property
     def trial_windows(self) -> dict[tuple[str, int], pa.Table]:

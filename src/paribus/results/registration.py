@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from paribus.errors import ParibusError
+from paribus.metric import Metric, find, from_records
 from paribus.results.code import package_digest
 from paribus.results.files import read_json, write_json
 from paribus.results.sources import keep_sources
@@ -37,7 +38,11 @@ MEASURING = {
 
 
 def registration(
-    study: Study, data: dict[str, Any], device: str, tasks: dict[str, Any] | None = None
+    study: Study,
+    data: dict[str, Any],
+    device: str,
+    metrics: Mapping[str, Metric],
+    tasks: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What `study` commits to, the source of the user's own modules included.
 
@@ -45,10 +50,12 @@ def registration(
         study: the whole study, as resolved: its precision is settled.
         data: by arm, what `Dataset.record` says of its corpus and tokenizer.
         device: the kind of device it is run on.
+        metrics: what it compares, as its code declares it: units and directions are registered.
         tasks: `suite_sha256`, `names` and `left_out` of its task suite; empty where it has none.
     """
     return {
         **from_study(study, tasks or {}),
+        "metrics": {name: metric.about for name, metric in metrics.items()},
         "data": data,
         "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
         **measuring_record(study),
@@ -199,13 +206,18 @@ def why_unregistered(
         return "the registration is missing"
     if registered["study_digest"] != study.digest:
         return "the study was changed after it was registered"
+    declared = from_records(registered["metrics"], "the registration")
     for (arm, seed), trial in trials.items():
-        for name, theirs, words in (
+        for name, found, words in (
             ("data", trial["data"], "text or tokenizer"),
             ("own_modules", trial["own_modules"], "source of own modules"),
         ):
-            if registered[name].get(arm) != theirs:
+            if registered[name].get(arm) != found:
                 return f"trial {arm}/seed-{seed} has another {words} than was registered"
+        theirs = from_records(trial["metrics"], f"trial {arm}/seed-{seed}")
+        for name, metric in declared.items():
+            if find(name, theirs) not in (metric, None):
+                return f"trial {arm}/seed-{seed} declares {name} otherwise than was registered"
         for name, where in MEASURING.items():
             if changed_sources(registered[name], trial.get(name, {})):
                 return f"trial {arm}/seed-{seed} has another source of {where} than was registered"

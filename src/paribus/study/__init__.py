@@ -5,7 +5,6 @@ from paribus.study.base import Spec
 from paribus.study.explain import explain
 from paribus.study.kept import changed_files
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
-from paribus.study.metrics import METRICS, Metric
 from paribus.study.null import null_study
 from paribus.study.own import (
     changed_sources,
@@ -32,7 +31,6 @@ from paribus.study.trust import custom_code, measuring_parts, measuring_record, 
 from paribus.study.tuning import at_rates
 
 __all__ = [
-    "METRICS",
     "Arm",
     "Claim",
     "Claims",
@@ -43,7 +41,6 @@ __all__ = [
     "Evaluation",
     "Inference",
     "Init",
-    "Metric",
     "Model",
     "Modules",
     "Probes",

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from paribus.errors import ParibusError, nearest
+from paribus.metric import LONGEST
 from paribus.study.base import Spec
 from paribus.study.bounds import (
     MOST_ARMS,
@@ -25,7 +26,6 @@ from paribus.study.bounds import (
 )
 from paribus.study.canonical import changes, digest
 from paribus.study.explain import explain
-from paribus.study.metrics import METRICS
 from paribus.study.presets import PRESET, preset_values
 from paribus.study.spec import Setting
 from paribus.study.text import Name, Prose, Title, require_plain
@@ -62,9 +62,10 @@ class Arm(Spec):
 
 
 class Endpoint(Spec):
-    """A measurement on which arms are compared: a name of `paribus.study.metrics`."""
+    """A measurement on which arms are compared: whatever something declares (see `Metric`)."""
 
-    metric: str
+    metric: Annotated[str, Field(min_length=1, max_length=LONGEST)]
+    """A measure or `measure/part`, `probe/part/statistic`, or what the trainer records."""
     primary: bool = False
     margin: Annotated[float, Field(gt=0)] | None = None
     """Differences within +- margin, in the metric's unit, are too small to matter."""
@@ -253,9 +254,6 @@ class Study(Setting):
         for arm in named:
             if arm not in self.arms:
                 raise ParibusError(f"arm '{arm}' is not {known_arm}: {nearest(arm, self.arms)}")
-        for metric in [*(e.metric for e in self.endpoints), *(c.metric for c in claims)]:
-            if metric not in METRICS:
-                raise ParibusError(f"metric '{metric}' is unknown: {nearest(metric, METRICS)}")
         return self
 
     @model_validator(mode="after")
@@ -294,11 +292,6 @@ class Study(Setting):
         if len(primary) != 1:
             raise ParibusError(
                 f"{len(primary)} endpoints are primary; exactly one decides: mark it primary = true"
-            )
-        if METRICS[primary[0].metric].better == "neither":
-            raise ParibusError(
-                f"'{primary[0].metric}' cannot be primary: neither more nor less of it is better; "
-                "take validation_loss"
             )
         if primary[0].margin is None:
             raise ParibusError(
@@ -377,6 +370,12 @@ class Study(Setting):
     def primary(self) -> Endpoint:
         """The endpoint that decides."""
         return next(endpoint for endpoint in self.endpoints if endpoint.primary)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of all that it compares: its endpoints, and what its claims are about."""
+        claimed = [claim.metric for claim in self.claims.values] if self.claims else []
+        return tuple(dict.fromkeys([*(e.metric for e in self.endpoints), *claimed]))
 
     @property
     def contrasts(self) -> list[tuple[str, str]]:

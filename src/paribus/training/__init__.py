@@ -1,7 +1,7 @@
 """Training: replicas of one model in lockstep, their optimizer, loss and schedule."""
 
 from paribus.training.clipping import clip_factors
-from paribus.training.groups import is_decayed
+from paribus.training.groups import is_decayed, optimizer_slots
 from paribus.training.losses import Loss, loss
 from paribus.training.optimizers import Optimizer, Update, optimizer
 from paribus.training.parts import Options
@@ -9,11 +9,13 @@ from paribus.training.phases import OTHER, PHASES
 from paribus.training.replicas import Replicas
 from paribus.training.schedule import learning_rate
 from paribus.training.state import MEASURED, ReplicaState
-from paribus.training.trainer import COLUMNS, Trainer
+from paribus.training.trainer import COLUMNS, METRICS, OBJECTIVE, Trainer
 
 __all__ = [
     "COLUMNS",
     "MEASURED",
+    "METRICS",
+    "OBJECTIVE",
     "OTHER",
     "PHASES",
     "Loss",
@@ -28,4 +30,5 @@ __all__ = [
     "learning_rate",
     "loss",
     "optimizer",
+    "optimizer_slots",
 ]

@@ -17,10 +17,11 @@ from torch import nn
 
 from paribus.errors import ParibusError, nearest
 from paribus.model import ParameterUse, parameter_uses, role
-from paribus.study import Setting
+from paribus.study import Setting, Training
 from paribus.study.spec import Group as GroupSpec
 from paribus.study.spec import Optimizer as OptimizerSpec
 from paribus.training.optimizers import Optimizer, Options, find_optimizer
+from paribus.training.optimizers.declare import takes_all
 from paribus.training.parts import part_options
 
 KEY = "training.optimizer"
@@ -112,6 +113,17 @@ def optimizer_record(groups: Sequence[ParameterGroup], model: nn.Module) -> list
         }
         for group in groups
     ]
+
+
+def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:
+    """Every slot that the optimizers of `training` keep, theirs first that it names.
+
+    Raises ParibusError for an unknown optimizer.
+    """
+    found = _Found(training.optimizer, folder)
+    named = [found.of(number) for number in range(-1, len(training.optimizer.groups))]
+    rests = [found.rest(one) for one in named if one.takes is not takes_all]
+    return tuple(dict.fromkeys(slot for one in (*named, *rests) for slot in one.slots))
 
 
 class _Found:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from paribus.data import Dataset
+from paribus.metric import Metric
 from paribus.model import Probe
 from paribus.study import Setting
 from paribus.training.clipping import clip_factors
@@ -34,10 +35,16 @@ from paribus.training.probing import Done, Kind, Probing
 from paribus.training.replicas import WEIGHTS, Replicas, StackedReplicas
 from paribus.training.state import MEASURED, ReplicaState, require_shapes
 
-# Measured at every step by the trainer itself, with their units; probes add their own columns.
-COLUMNS = {"train_loss": "nats/token", "grad_norm": "L2", "learning_rate": "1"}
+# What the trainer itself measures at every step; probes add their own columns.
+METRICS = (
+    Metric("train_loss", "final training loss", "nats/token", "lower", "steps"),
+    Metric("grad_norm", "final gradient norm", "L2", "neither", "steps"),
+    Metric("learning_rate", "final learning rate", "", "neither", "steps", digits=6),
+)
 # And where something else than the cross-entropy is learned from.
-OBJECTIVE = {"train_objective": "nats/token"}
+OBJECTIVE = Metric("train_objective", "final objective", "nats/token", "neither", "steps")
+# Their columns, with units.
+COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}
 
 
 class Trainer:
@@ -85,7 +92,9 @@ class Trainer:
         classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._probing = Probing(probes, self.setting, self.replicas, R, classes, strict=strict)
         self.probes, self.probe_columns = self._probing.probes, self._probing.columns
-        self.columns = COLUMNS if self.replicas.loss.is_plain else COLUMNS | OBJECTIVE
+        self.columns = (
+            COLUMNS if self.replicas.loss.is_plain else COLUMNS | {OBJECTIVE.name: OBJECTIVE.unit}
+        )
         self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
         dropouts = self.replicas.dropouts

@@ -29,6 +29,7 @@ BESIDE_STUDY = frozenset(
         "code",
         "data",
         "device",
+        "metrics",
         "number",
         "own_measures",
         "own_modules",
@@ -129,6 +130,8 @@ def _study(results: Results, chain: list[Record]) -> Iterator[str]:
                     f"{_name(record, chain[-1])}: {name} is not what the study gives"
                     + (f": {record[name]}, and {value} there" if name == "seeds" else "")
                 )
+        if record["metrics"].keys() != set(study.metrics):
+            yield f"{_name(record, chain[-1])}: metrics is not of what the study compares"
         if record["data"].keys() != set(study.arms):
             yield f"{_name(record, chain[-1])}: data is not of the arms of the study"
 

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.evaluation.bins import equal_width, gap_sum, tally
+from paribus.metric import Metric
 
 UNITS = {
     "task": "1",
@@ -132,7 +133,7 @@ class TaskResults:
     def headline(self) -> dict[str, float | None]:
         """What endpoints are read from, by the name of the metric."""
         overall = self.scores["overall"]
-        return {metric: overall[name] for metric, name in METRICS.items()}
+        return {metric.name: overall[average] for average, metric in HEADLINE.items()}
 
     @property
     def about(self) -> dict[str, Any]:
@@ -165,12 +166,24 @@ class TaskResults:
         }
 
 
-# {metric of a study: macro average}
-METRICS = {
-    "macro_accuracy": "accuracy",
-    "macro_accuracy_normalised": "normalised_accuracy",
-    "choice_brier_score": "brier_score",
-    "choice_calibration_error": "calibration_error",
+# What endpoints are read from, by the macro average that it is.
+HEADLINE = {
+    "accuracy": Metric(
+        "macro_accuracy", "macro accuracy over tasks", "share", "higher", "evaluation"
+    ),
+    "normalised_accuracy": Metric(
+        "macro_accuracy_normalised",
+        "macro accuracy above chance",
+        "share",
+        "higher",
+        "evaluation",
+    ),
+    "calibration_error": Metric(
+        "choice_calibration_error", "calibration error of choices", "share", "lower", "evaluation"
+    ),
+    "brier_score": Metric(
+        "choice_brier_score", "Brier score of choices", "", "lower", "evaluation"
+    ),
 }
 MACRO = (
     "accuracy",

@@ -14,6 +14,7 @@ from functools import cache
 from paribus.declared import declared
 from paribus.evaluation.parts import Parts, Row, whole
 from paribus.evaluation.predictions import Predictions
+from paribus.metric import Better, Metric, readable
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Measure:
         name: what its rows and, for the part "all", the trial's score are called.
         unit: of its values; empty where they have none.
         source: where the definition is from.
+        better: which direction is an improvement, if any.
+        label, digits: what readers are shown.
         parts: the families of parts that its rows belong to, in their order.
         compute: from predictions to rows; parts of no tokens are left out.
     """
@@ -33,6 +36,15 @@ class Measure:
     source: str
     parts: tuple[Parts, ...]
     compute: Callable[[Predictions], list[Row]]
+    better: Better
+    label: str
+    digits: int
+
+    @property
+    def metric(self) -> Metric:
+        """What it declares, for the whole text; `Metric.part` for the others."""
+        about = (self.name, self.label, self.unit, self.better)
+        return Metric(*about, "evaluation", digits=self.digits)
 
     def part_names(self, seq_len: int) -> tuple[str, ...]:
         """Every part that there can be, in the order of the rows."""
@@ -40,10 +52,24 @@ class Measure:
 
 
 def measure(
-    name: str, *, unit: str, source: str = "", parts: tuple[Parts, ...] = (whole,)
+    name: str,
+    *,
+    unit: str,
+    source: str = "",
+    parts: tuple[Parts, ...] = (whole,),
+    better: Better = "neither",
+    label: str = "",
+    digits: int = 4,
 ) -> Callable[[Callable[[Predictions], list[Row]]], Measure]:
-    """Make the decorated function the measure `name`."""
-    return lambda compute: Measure(name, unit, source, parts, compute)
+    """Make the decorated function the measure `name`; see `Measure` for what is declared."""
+    called = label or readable(name)
+
+    def declare(compute: Callable[[Predictions], list[Row]]) -> Measure:
+        declared = Measure(name, unit, source, parts, compute, better, called, digits)
+        _ = declared.metric  # raises where it cannot be one
+        return declared
+
+    return declare
 
 
 @cache

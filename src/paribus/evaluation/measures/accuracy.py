@@ -9,6 +9,8 @@ from paribus.evaluation.predictions import Predictions
 
 @measure(
     "validation_accuracy",
+    better="higher",
+    label="next-token accuracy",
     unit="share",
     source="top-1 accuracy: hits over predictions",
     parts=BREAKDOWN,

@@ -11,6 +11,7 @@ from paribus.evaluation.predictions import Predictions
 
 @measure(
     "bits_per_character",
+    better="lower",
     unit="bits/character",
     source="Shannon 1951; per character of the text, as Graves 2013",
     parts=BREAKDOWN,

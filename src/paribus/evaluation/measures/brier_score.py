@@ -9,6 +9,8 @@ from paribus.evaluation.predictions import Predictions
 
 @measure(
     "brier_score",
+    better="lower",
+    label="Brier score",
     unit="",
     source="Brier 1950, Verification of forecasts expressed in terms of probability",
     parts=(whole,),

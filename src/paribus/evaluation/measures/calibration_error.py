@@ -12,6 +12,7 @@ from paribus.evaluation.predictions import Predictions
 
 @measure(
     "calibration_error",
+    better="lower",
     unit="share",
     source="Guo et al. 2017 (arXiv 1706.04599), equation 3: 15 bins of equal width",
     parts=(whole,),
@@ -23,6 +24,8 @@ def calibration_error(predictions: Predictions) -> list[Row]:
 
 @measure(
     "calibration_error_equal_mass",
+    better="lower",
+    label="calibration error, bins of equal mass",
     unit="share",
     source="Nguyen & O'Connor 2015 (arXiv 1508.05154), adaptive binning: 15 bins of equal mass",
     parts=(whole,),

@@ -11,6 +11,8 @@ from paribus.evaluation.predictions import Predictions
 
 @measure(
     "context_loss",
+    better="lower",
+    label="loss by context",
     unit="nats/token",
     source="loss by token index, as Kaplan et al. 2020 (arXiv 2001.08361)",
     parts=(contexts,),

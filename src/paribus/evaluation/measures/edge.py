@@ -11,6 +11,7 @@ EDGE = 8  # positions
 
 @measure(
     "edge_loss",
+    label="loss at the edge of the window",
     unit="nats/token",
     source="own definition: the last positions of the window against its middle half",
     parts=(whole,),

@@ -11,6 +11,7 @@ from paribus.evaluation.predictions import Predictions
 
 @measure(
     "validation_loss",
+    better="lower",
     unit="nats/token",
     source="cross-entropy, Shannon 1948",
     parts=BREAKDOWN,
@@ -22,6 +23,8 @@ def validation_loss(predictions: Predictions) -> list[Row]:
 
 @measure(
     "validation_perplexity",
+    better="lower",
+    digits=2,
     unit="",
     source="Jelinek, Mercer, Bahl & Baker 1977",
     parts=BREAKDOWN,

@@ -21,13 +21,27 @@ from paribus.evaluation.predictions import TEMPERATURES, Predictions
 SOURCE = "temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2"
 
 
-@measure("temperature_loss", unit="nats/token", source=SOURCE, parts=(temperatures,))
+@measure(
+    "temperature_loss",
+    better="lower",
+    label="loss by temperature",
+    unit="nats/token",
+    source=SOURCE,
+    parts=(temperatures,),
+)
 def temperature_loss(predictions: Predictions) -> list[Row]:
     """The validation loss at each temperature."""
     return _by_temperature(predictions, predictions.sweep.loss_sum_nats.tolist())
 
 
-@measure("temperature_calibration_error", unit="share", source=SOURCE, parts=(temperatures,))
+@measure(
+    "temperature_calibration_error",
+    better="lower",
+    label="calibration error by temperature",
+    unit="share",
+    source=SOURCE,
+    parts=(temperatures,),
+)
 def temperature_calibration_error(predictions: Predictions) -> list[Row]:
     """The expected calibration error, with bins of equal width, at each temperature."""
     return _by_temperature(predictions, [gap_sum(tally) for tally in predictions.sweep.tallies])
@@ -39,7 +53,14 @@ def _by_temperature(predictions: Predictions, totals: list[float]) -> list[Row]:
     return [Row.ratio(name, total, n) for name, total in zip(names, totals, strict=True)]
 
 
-@measure("best_temperature", unit="", source=SOURCE, parts=(whole,))
+@measure(
+    "best_temperature",
+    label="best softmax temperature",
+    digits=3,
+    unit="",
+    source=SOURCE,
+    parts=(whole,),
+)
 def best_temperature(predictions: Predictions) -> list[Row]:
     """The temperature of the lowest loss, fitted on the very text that the loss is of.
 

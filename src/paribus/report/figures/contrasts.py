@@ -20,11 +20,10 @@ from paribus.report.figures.style import (
     Figure,
     arm_colour,
     hover,
-    metric_title,
     names,
     rounded,
 )
-from paribus.study import METRICS, Study
+from paribus.study import Study
 
 ROW_PIXELS = 26
 LEAST_ROOM = 24  # of an axis, besides its labels
@@ -41,7 +40,7 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         for arm, reference in study.contrasts
         if values[arm].keys() & values[reference].keys()
     ][:MOST_PANELS]
-    digits = METRICS[metric].digits
+    digits = analysis.metrics[metric].digits
     rows = [
         {
             "contrast": called[arm]
@@ -70,7 +69,7 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         ),
         y=alt.Y(
             "value:Q",
-            title=metric_title(metric),
+            title=analysis.metrics[metric].title,
             scale=alt.Scale(zero=False),
             axis=alt.Axis(tickCount=5),
         ),
@@ -88,7 +87,7 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         columns=3,
         data=alt.NamedData(name),
     ).resolve_scale(x="independent")
-    label = METRICS[metric].label
+    label = analysis.metrics[metric].label
     left = len(study.contrasts) - len(pairs)
     caption = f"{label[0].upper()}{label[1:]}: every seed is a line from its baseline to its arm."
     if left:
@@ -107,7 +106,7 @@ def forest(analysis: Analysis) -> Figure | None:
     if not rows:
         return None
     name = "forest"
-    margin, title = primary.margin or 0, f"change of {metric_title(primary.metric)}"
+    margin, title = primary.margin or 0, f"change of {analysis.primary.title}"
     band = (
         alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
         .mark_rect(color=TEXT, opacity=0.1, tooltip=None)
@@ -127,7 +126,7 @@ def forest(analysis: Analysis) -> Figure | None:
     ).properties(width=WIDTH, height=ROW_PIXELS * len(rows) + 10)
     level = numbers.level(study.inference.alpha)
     caption = (
-        f"Change of {METRICS[primary.metric].label} at the same seed, treatment minus baseline, "
+        f"Change of {analysis.primary.label} at the same seed, treatment minus baseline, "
         f"with its {level} t interval. The band is the registered margin of ±{primary.margin:g}: "
         "what lies within is too small to matter. Shapes say what the test found, adjusted by "
         "Holm's method over the registered contrasts."
@@ -140,7 +139,7 @@ def forest_of_all(analysis: Analysis) -> Figure | None:
     study = analysis.study
     rows = _rows(analysis, [c for c in analysis.contrasts if not c.primary])
     metrics = [e.metric for e in study.endpoints if not e.primary]
-    order = [METRICS[metric].label for metric in metrics]
+    order = [analysis.metrics[metric].label for metric in metrics]
     if not rows:
         return None
     name = "forest-others"
@@ -193,7 +192,7 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
         row = {
             "arm": called[c.arm],
             "against": called[c.reference],
-            "metric": METRICS[c.metric].label,
+            "metric": c.declared.label,
             "mean": rounded(says.mean),
             "low": rounded(ends[0]),
             "high": rounded(ends[1]),

@@ -6,6 +6,7 @@ from typing import Any
 
 import altair as alt
 
+from paribus.data import TOKEN_CLASSES
 from paribus.report.figures.read import MOST_LINES, Curves
 from paribus.report.figures.style import (
     HEIGHT,
@@ -19,7 +20,7 @@ from paribus.report.figures.style import (
 )
 from paribus.results import Results
 
-CLASSES = ("all", "alphabetic", "numeric", "punctuation", "whitespace", "end-of-document")
+CLASSES = ("all", *TOKEN_CLASSES)
 STATISTICS = ("mean", "q05", "q25", "q75", "q95")
 
 

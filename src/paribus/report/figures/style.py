@@ -15,7 +15,7 @@ from typing import Any
 
 import altair as alt
 
-from paribus.study import METRICS, Study
+from paribus.study import Study
 
 BASELINE_COLOUR = "#7a7a7a"
 ARM_COLOURS = (
@@ -197,12 +197,6 @@ def hover(*fields: str | alt.Tooltip) -> list[alt.Tooltip]:
 
 _LINE = alt.Legend(symbolType="stroke", symbolStrokeWidth=2.5, symbolSize=250)
 _DOT = alt.Legend(symbolType="circle")
-
-
-def metric_title(metric: str) -> str:
-    """`validation loss (nats/token)`."""
-    info = METRICS[metric]
-    return f"{info.label} ({info.unit})" if info.unit else info.label
 
 
 def rounded(value: float) -> float:

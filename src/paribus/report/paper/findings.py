@@ -11,7 +11,6 @@ from paribus.report.figures.contrasts import state_of
 from paribus.report.paper.document import Block, Grid, Paragraph, Part, Picture, Ref, say
 from paribus.report.paper.material import Material
 from paribus.report.words import changed, missing_in_words, p_in_words, ratio_in_words
-from paribus.study import METRICS
 
 MOST_TOLD = 6  # contrasts told one by one; more are left to the tables
 MAIN_FIGURES = ("train_loss", "grad_norm")
@@ -115,7 +114,7 @@ def _has_contrast(material: Material, metric: str) -> bool:
 
 
 def _secondary(material: Material, metric: str) -> str:
-    info, parts = METRICS[metric], []
+    info, parts = material.analysis.metrics[metric], []
     for contrast in material.analysis.contrasts:
         if contrast.metric == metric and contrast.decided is not None:
             change = tables.change_of(contrast, info.digits)
@@ -169,7 +168,7 @@ def _mechanism(material: Material) -> list[Block]:
 
 
 def _value(material: Material, summary: Summary) -> str:
-    digits = METRICS[summary.metric].digits
+    digits = material.analysis.metrics[summary.metric].digits
     value = numbers.mean_sd(summary.mean, summary.sd, digits)
     return f"{value} in {material.called[summary.arm]}"
 

@@ -9,7 +9,6 @@ from paribus.report.paper.material import Material
 from paribus.report.vocabulary import listed
 from paribus.report.words import plural
 from paribus.results.root import root_digest
-from paribus.study import METRICS
 
 # How p-values come about, by the registered `inference.test`.
 MOST_SEEDS = 12  # are named one by one
@@ -92,8 +91,8 @@ def _controls(material: Material) -> Paragraph:
 
 def _registration(material: Material) -> Paragraph:
     study = material.study
-    primary, rule = METRICS[study.primary.metric], study.stability
-    others = [METRICS[e.metric].label for e in study.endpoints if not e.primary]
+    primary, rule = material.analysis.primary, study.stability
+    others = [material.analysis.metrics[e.metric].label for e in study.endpoints if not e.primary]
     called = names(study)
     contrasts = len(study.contrasts)
     against = sorted({called[reference] for _, reference in study.contrasts})

@@ -31,7 +31,7 @@ from paribus.report.words import (
     reference_name,
 )
 from paribus.statistics import DESCRIPTIVE_BELOW
-from paribus.study import METRICS, Study
+from paribus.study import Study
 from paribus.study.canonical import flatten
 
 
@@ -99,7 +99,7 @@ def _held(material: Material) -> str:
 
 def _introduction(material: Material) -> Part:
     study = material.study
-    primary = METRICS[study.primary.metric].label
+    primary = material.analysis.primary.label
     ask = study.question or f"What do the arms of this study change in {primary}?"
     blocks: list[Block] = [
         say(

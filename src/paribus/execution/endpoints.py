@@ -1,0 +1,113 @@
+"""What a study's endpoints are: asked of the code that declares them, before anything trains.
+
+This runs in a worker, as all code of a study does. What it finds is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from paribus.errors import ParibusError, nearest
+from paribus.evaluation import all_measures, own_measures
+from paribus.evaluation.harness import HEADLINE
+from paribus.metric import Metric, by_name, find, unknown
+from paribus.model import Probe
+from paribus.probes import known_probes
+from paribus.study import Setting, Study
+from paribus.training import METRICS, OBJECTIVE, optimizer_slots
+
+
+def declarations(
+    study: Study, probes: Iterable[tuple[Probe, str]], *, tasks: bool, objective: bool
+) -> dict[str, Metric]:
+    """All that is declared, by name.
+
+    `probes` come with their first columns; `tasks` and `objective` say whether there are tasks, and
+    an objective beside the cross-entropy.
+    """
+    own = own_measures(study.evaluation.own, study.folder)
+    return by_name(
+        [
+            *(measure.metric for measure in (*all_measures(), *own)),
+            *(HEADLINE.values() if tasks else ()),
+            *METRICS,
+            *([OBJECTIVE] if objective else []),
+            *(probe.metric(first) for probe, first in probes),
+        ]
+    )
+
+
+def possible(study: Study) -> dict[str, Metric]:
+    """All that some trial of `study` could measure, by name."""
+    columns = probe_columns(study)
+    first = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
+    return declarations(study, first, tasks=True, objective=True)
+
+
+def probe_columns(study: Study) -> dict[str, list[str]]:
+    """The columns of each probe in any of the arms."""
+    settings = [study.setting(arm) for arm in study.arms]
+    return {
+        probe.name: list(dict.fromkeys(c for one in settings for c in _columns(probe, one, study)))
+        for probe in known_probes(study)
+    }
+
+
+def endpoint_metrics(study: Study) -> dict[str, Metric]:
+    """The declarations of all that `study` compares, by name; nothing is trained for it.
+
+    Raises ParibusError for an unknown name, a part that there is not, and a primary endpoint that
+    has no direction or is not measured.
+    """
+    settings = [study.setting(arm) for arm in study.arms]
+    columns, known = probe_columns(study), possible(study)
+    parts = {
+        measure.name: measure.part_names(max(one.data.seq_len for one in settings))
+        for measure in (*all_measures(), *own_measures(study.evaluation.own, study.folder))
+    }
+    found = {name: _known(name, known, columns, parts) for name in study.metrics}
+    _require_primary(study, found[study.primary.metric])
+    return found
+
+
+def _columns(probe: Probe, setting: Setting, study: Study) -> list[str]:
+    slots = optimizer_slots(setting.training, study.folder) if probe.by_slot else ()
+    return [column.name for column in probe.columns(setting, slots)] or [probe.name]
+
+
+def _known(
+    name: str,
+    known: Mapping[str, Metric],
+    columns: Mapping[str, list[str]],
+    parts: Mapping[str, tuple[str, ...]],
+) -> Metric:
+    """What `name` is declared as. Raises ParibusError."""
+    head, slash, part = name.partition("/")
+    metric = find(name, known)
+    if metric is None:
+        raise unknown(name, known)
+    if head in columns and slash and name not in columns[head]:
+        raise ParibusError(
+            f"metric '{name}' is unknown: probe '{head}' has no such column: "
+            f"{nearest(name, columns[head])}"
+        )
+    if head in parts and (part or "all") not in parts[head]:
+        what = f"no part '{part}'" if slash else "no value of the whole text; name a part"
+        raise ParibusError(
+            f"metric '{name}' is unknown: measure '{head}' has {what}: "
+            f"{nearest(name, [f'{head}/{one}' for one in parts[head]])}"
+        )
+    if head in parts and part == "all":
+        raise ParibusError(f"metric '{name}' is called '{head}'")
+    return metric
+
+
+def _require_primary(study: Study, metric: Metric) -> None:
+    if metric.better == "neither":
+        raise ParibusError(
+            f"'{metric.name}' cannot be primary: neither more nor less of it is better; "
+            "take validation_loss"
+        )
+    off = {probe.name for probe in known_probes(study) if probe.every == 0}
+    if metric.record == "probes" and metric.name.partition("/")[0] in off:
+        raise ParibusError(f"'{metric.name}' cannot be primary: probes.every turns its probe off")

@@ -1,0 +1,119 @@
+"""What declares a number declares it whole: unit, direction, label, digits, and where it is read.
+
+Measures, probes, the trainer and the task suite each declare their own. A trial records what it
+measured so, and a registration records its endpoints: whoever reads results needs no code of
+theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+from paribus.errors import ParibusError, nearest
+
+Better = Literal["lower", "higher", "neither"]
+Where = Literal["evaluation", "parts", "steps", "probes"]
+
+LONGEST = 200  # of a name or a label, in characters
+MOST_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number per trial.
+
+    Attributes:
+        name: what an endpoint calls it. A part of a measure is `measure/part`, a column of a probe
+            `probe/part/statistic`; the probe's name alone is its first column.
+        label: what readers are shown.
+        unit: of its values; empty where they have none.
+        better: which direction is an improvement, if any.
+        record: where it is read: held-out scores at the end, parts of a held-out measure, or the
+            last value of a column of what was recorded by step or by probes.
+        digits: decimal places that are shown.
+        column: what it is called there, where that is another name.
+    """
+
+    name: str
+    label: str
+    unit: str
+    better: Better
+    record: Where
+    digits: int = 4
+    column: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("name", "label", "unit", "column"):
+            text = getattr(self, name)
+            if not isinstance(text, str) or len(text) > LONGEST or not (text + "a").isprintable():
+                raise ValueError(f"{name} {text!r:.80} is no line of at most {LONGEST} characters")
+        if not self.name or not self.label:
+            raise ValueError("a metric has a name and a label")
+        for name, known in (("better", Better), ("record", Where)):
+            if getattr(self, name) not in get_args(known):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r:.80}; known: {', '.join(get_args(known))}"
+                )
+        if type(self.digits) is not int or not 0 <= self.digits <= MOST_DIGITS:
+            raise ValueError(f"digits {self.digits!r:.80} is not a whole number to {MOST_DIGITS}")
+
+    @property
+    def key(self) -> str:
+        """What it is called where it is read."""
+        return self.column or self.name
+
+    @property
+    def title(self) -> str:
+        """`validation loss (nats/token)`."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What records hold of it, under its name."""
+        return {key: value for key, value in asdict(self).items() if key != "name"}
+
+    def part(self, name: str) -> Metric:
+        """The same of one part or column, `name` being its full name."""
+        rest = name.partition("/")[2].replace("/", ", ")
+        record: Where = "parts" if self.record == "evaluation" else self.record
+        return replace(self, name=name, label=f"{self.label}: {rest}", record=record, column="")
+
+
+def readable(name: str) -> str:
+    """The label of what declares none."""
+    return name.replace("_", " ")
+
+
+def by_name(metrics: Iterable[Metric]) -> dict[str, Metric]:
+    return {metric.name: metric for metric in metrics}
+
+
+def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
+    """What `name` means among `declared`: one of them, or a part of one; None for neither."""
+    if name in declared:
+        return declared[name]
+    whole = declared.get(name.partition("/")[0])
+    if whole is None or "/" not in name or whole.record not in ("evaluation", "probes"):
+        return None
+    return whole.part(name)
+
+
+def unknown(name: str, known: Iterable[str]) -> ParibusError:
+    """The error for an endpoint that nothing declares."""
+    return ParibusError(f"metric '{name}' is unknown: {nearest(name, known)}")
+
+
+def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
+    """`Metric.about` by name, read back. Raises ParibusError where it is something else."""
+    names = {field.name for field in fields(Metric)} - {"name"}
+    found = {}
+    for name, about in records.items():
+        try:
+            if not isinstance(about, dict) or about.keys() != names:
+                raise ValueError(f"it must have the keys {', '.join(sorted(names))}")
+            found[name] = Metric(name, **about)
+        except (TypeError, ValueError) as error:
+            raise ParibusError(f"{where}: metric {name!r:.80}: {error}") from None
+    return found

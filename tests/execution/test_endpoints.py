@@ -1,0 +1,136 @@
+"""Endpoints are what code declares: looked up before training, registered, and read by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.analysis import analyse
+from paribus.decision import decide
+from paribus.execution.endpoints import endpoint_metrics
+from paribus.metric import Metric, from_records
+from paribus.report.tables import endpoints as endpoint_table
+from paribus.results import Results, ResultsFolder, read_registration
+from paribus.study import Study
+
+from ..conftest import studies_in
+
+IDEAS = """
+import numpy as np
+from paribus.evaluation import Row, measure
+from paribus.probes import probe
+
+@measure("worst", unit="nats/token", better="lower", label="worst tokens", digits=2)
+def worst(predictions):
+    return float(np.quantile(predictions.loss_nats, 0.9))
+
+@probe("quiet", unit="share", better="higher", statistics=("mean", "max"))
+def quiet(step):
+    return step.tokens.float().mean(dim=(1, 2))[:, None].repeat(1, 2)
+"""
+OTHERS = ("quiet/all/max", "validation_loss/position 3", "embedding_norm", "grad_norm")
+
+
+def study_in(folder: Path, *metrics: str, every: dict[str, int] | None = None) -> Study:
+    """The small study with these endpoints; the first is primary."""
+    (folder / "ideas.py").write_text(IDEAS)
+    endpoints = [{"metric": name} for name in metrics]
+    endpoints[0] |= {"primary": True, "margin": 0.01}
+    return studies_in(folder)(
+        endpoints=endpoints,
+        evaluation={"own": ["ideas.py:worst"]},
+        probes={"own": ["ideas.py:quiet"], "every": every or {}},
+        tasks={"names": []},
+        arms={"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
+    )
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("endpoints")
+    return paribus.run(study_in(folder, "worst", *OTHERS), folder / "r", workers=1)
+
+
+def test_whatever_is_declared_can_be_an_endpoint(measured: Results) -> None:
+    worst = Metric("worst", "worst tokens", "nats/token", "lower", "evaluation", 2)
+    assert measured.metrics["worst"] == worst
+    column = measured.metrics["quiet/all/max"]
+    assert (column.label, column.unit, column.better) == ("quiet: all, max", "share", "higher")
+    assert measured.metrics["embedding_norm"].column == "embedding_norm/all/mean"
+    registered = read_registration(ResultsFolder(measured.path))
+    assert registered is not None
+    assert registered["metrics"]["worst"] == worst.about
+
+    first = measured.finished[0]
+    row = measured.scores.to_pylist()[0]
+    assert row["worst"] == first.read_json("evaluation.json")["worst"]
+    rows = first.read_columns("evaluation.parquet").to_pylist()
+    parts = {(r["measure"], r["part"]): r["value"] for r in rows}
+    assert row["validation_loss/position 3"] == parts["validation_loss", "position 3"]
+    probes = first.read_columns("probes.parquet")
+    assert row["quiet/all/max"] == probes["quiet/all/max"].to_pylist()[-1]
+
+    analysis = analyse(measured)
+    assert analysis.primary == worst
+    assert analysis.unmeasured == []
+    assert all(contrast.paired for contrast in analysis.contrasts)
+    assert "worst tokens" in str(endpoint_table(analysis))
+    assert "worst tokens" in decide(analysis)[0].sentence or decide(analysis)[0].row == "1"
+
+
+def test_a_direction_is_registered(measured: Results, tmp_path: Path) -> None:
+    """Another declaration than the registered one is told, whichever of the two was edited."""
+    import shutil
+
+    path = shutil.copytree(measured.path, tmp_path / "copy")
+    file = path / "registration.json"
+    table = json.loads(file.read_text())
+    table["metrics"]["worst"]["better"] = "higher"
+    file.write_text(json.dumps(table))
+    assert "declares worst otherwise" in analyse(paribus.load_results(path)).unregistered
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("validation_los", "did you mean 'validation_loss'"),
+        ("wurst", "did you mean 'worst'"),
+        ("quiet/all/min", "probe 'quiet' has no such column"),
+        ("validation_loss/position 99", "measure 'validation_loss' has no part 'position 99'"),
+        ("context_loss", "no value of the whole text; name a part"),
+        ("train_loss/all", "metric 'train_loss/all' is unknown"),
+        ("grad_norm", "'grad_norm' cannot be primary: neither more nor less of it is better"),
+    ],
+)
+def test_what_cannot_be_an_endpoint_is_refused(name: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(paribus.ParibusError, match=words) as caught:
+        endpoint_metrics(study_in(tmp_path, name))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_primary_endpoint_is_measured(tmp_path: Path) -> None:
+    study = study_in(tmp_path, "quiet", every={"quiet": 0})
+    with pytest.raises(paribus.ParibusError, match=r"probes\.every turns its probe off"):
+        endpoint_metrics(study)
+
+
+@pytest.mark.parametrize("verb", ["estimate", "register", "run"])
+def test_an_unknown_endpoint_is_refused_before_anything_trains(verb: str, tmp_path: Path) -> None:
+    study = study_in(tmp_path, "validation_los")
+    folder = () if verb == "estimate" else (tmp_path / "r",)
+    with pytest.raises(paribus.ParibusError, match="did you mean 'validation_loss'"):
+        getattr(paribus, verb)(study, *folder)
+    assert not (tmp_path / "r" / "registration.json").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"better": "up"}, {"digits": -1}, {"digits": True}, {"label": "a\nb"}, {"unit": 3}, {"x": 1}],
+)
+def test_a_declaration_of_anybodys_record_is_checked(change: dict[str, object]) -> None:
+    about = Metric("worst", "worst tokens", "", "lower", "evaluation").about
+    with pytest.raises(paribus.ParibusError, match="here: metric 'worst'"):
+        from_records({"worst": about | change}, "here")
