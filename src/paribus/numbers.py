@@ -8,12 +8,14 @@ NONE = "–"  # noqa: RUF001  (an en dash, where there is no number)
 
 
 def fixed(value: float | None, digits: int) -> str:
+    """`3.4567`, never `-0.0000`; a dash where there is no finite number."""
     if value is None or not math.isfinite(value):
         return NONE
     return f"{value:z.{digits}f}"
 
 
 def signed(value: float | None, digits: int) -> str:
+    """`+3.4567`, never `-0.0000`; a dash where there is no finite number."""
     if value is None or not math.isfinite(value):
         return NONE
     return f"{value:+z.{digits}f}"

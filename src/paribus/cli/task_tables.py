@@ -83,10 +83,12 @@ def _macro(rows: list[dict], arm: str, shots: int) -> list[float]:
 
 
 def mean_sd(shares: list[float]) -> str:
+    """Mean and SD over seeds of shares, in per cent; the mean alone of a single one."""
     mean = 100 * float(np.mean(shares)) if shares else None
     sd = 100 * float(np.std(shares, ddof=1)) if len(shares) > 1 else None
     return numbers.mean_sd(mean, sd, 1) if mean is not None else numbers.NONE
 
 
 def percent(share: float) -> str:
+    """A share in per cent with one decimal."""
     return numbers.fixed(100 * share, 1)

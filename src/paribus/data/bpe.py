@@ -92,6 +92,7 @@ class BpeTokenizer:
 
     @property
     def vocab_size(self) -> int:
+        """Token ids, special ones included."""
         return len(self.pieces)
 
     @property
@@ -210,6 +211,7 @@ class BpeTokenizer:
 
     @property
     def dtype(self) -> type[np.uint16] | type[np.uint32]:
+        """The narrowest type that holds every id."""
         return narrowest(self.vocab_size)
 
     @cached_property

@@ -51,6 +51,7 @@ class Dataset:
 
     @property
     def vocab_size(self) -> int:
+        """Token ids of the tokenizer."""
         return self.tokenizer.vocab_size
 
     @cached_property

@@ -75,6 +75,7 @@ class Runs:
 
     @classmethod
     def of(cls, ids: np.ndarray, length: int) -> Runs:
+        """The runs of a text `ids` [n]; none where it is shorter than one."""
         found = run_hashes(ids, length) if len(ids) >= length else np.zeros(0, np.uint64)
         hashes, place = np.unique(found, return_inverse=True)
         bits = min(max(len(hashes).bit_length() + 6, 16), MOST_BITS)

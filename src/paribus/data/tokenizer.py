@@ -26,7 +26,10 @@ class Tokenizer(Protocol):
     """Text to token ids 0 to vocab_size - 1, and back; nothing is lost on the way."""
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """Token ids."""
+        ...
+
     @property
     def end_of_document(self) -> int | None:
         """The token between documents, where there is one."""
@@ -64,7 +67,9 @@ class Tokenizer(Protocol):
         """All documents in one row of token ids; of several, each closed by its end."""
         ...
 
-    def decode(self, ids: Sequence[int] | np.ndarray) -> str: ...
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """The text of these ids."""
+        ...
 
 
 def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Tokenizer:
@@ -102,15 +107,18 @@ class CharacterTokenizer:
 
     @classmethod
     def of(cls, documents: Sequence[str]) -> CharacterTokenizer:
+        """The one for all characters of `documents`."""
         characters = "".join(sorted(set().union(*documents)))
         return cls(characters, has_end_of_document=len(documents) > 1)
 
     @property
     def vocab_size(self) -> int:
+        """Characters, and the end of document where there is one."""
         return len(self.characters) + self.has_end_of_document
 
     @property
     def end_of_document(self) -> int | None:
+        """The last id, where there are ends of document."""
         return len(self.characters) if self.has_end_of_document else None
 
     @property
@@ -125,10 +133,12 @@ class CharacterTokenizer:
 
     @property
     def digest(self) -> str:
+        """SHA-256 of the vocabulary in its order."""
         return digest(self.vocabulary)
 
     @property
     def dtype(self) -> type[np.uint16] | type[np.uint32]:
+        """The narrowest type that holds every id."""
         return narrowest(self.vocab_size)
 
     @cached_property
@@ -167,6 +177,7 @@ class CharacterTokenizer:
         return np.concatenate(parts).astype(self.dtype)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """The text of these ids."""
         ids = np.asarray(ids, np.int64)
         if ids.size and ids.max() < len(self.characters):
             return self._codes[ids].tobytes().decode("utf-32-le", "surrogatepass")

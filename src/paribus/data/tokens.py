@@ -75,6 +75,7 @@ class ShardedTokens:
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """That of the shards."""
         return self.shards.dtype
 
     def part(self, start: int, stop: int) -> ShardedTokens:

@@ -67,6 +67,7 @@ def _budget(cost: Costs) -> Budget:
 
 
 def cost_of(analysis: Analysis, arm: str) -> Costs:
+    """What calibration and throughput `arm` costs; every contrast's arm has an entry."""
     return next(cost for cost in analysis.costs if cost.arm == arm)
 
 

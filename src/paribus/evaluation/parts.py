@@ -35,6 +35,7 @@ class Row:
 
     @classmethod
     def ratio(cls, part: str, total: float, count: int) -> Row:
+        """total / count of a part that has tokens (count > 0), with both."""
         return cls(part, float(total) / int(count), float(total), int(count))
 
 

@@ -65,6 +65,7 @@ class RMSNormWithoutGain(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> the same shape."""
         return F.rms_norm(x, x.shape[-1:], eps=self.eps)
 
 
@@ -72,6 +73,7 @@ class Center(nn.Module):
     """x - mean(x)."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> the same shape."""
         return x - x.mean(dim=-1, keepdim=True)
 
 
@@ -85,10 +87,12 @@ class FixedScale(nn.Module):
         self.scale = torch.tensor(1 / math.sqrt(variance), device="cpu").item()
 
     def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> the same shape."""
         return x * self.scale
 
 
 def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn.Module:
+    """The norm called `kind` over `width` channels; `eps` None is the norm's own."""
     if kind == "layernorm":
         return nn.LayerNorm(width, eps=eps or LAYERNORM_EPS, bias=bias)
     if kind == "rmsnorm":
@@ -113,6 +117,7 @@ class MLP(nn.Module):
         self.down = nn.Linear(width, d, bias=model.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x [B, T, D] -> [B, T, D]."""
         up = self.up(x)
         if self.kind == "swiglu":
             return self.down(F.silu(self.gate(x)) * up)
@@ -169,6 +174,7 @@ def turned(x: Tensor, positions: Tensor, theta: float) -> Tensor:
 
 
 def capped(x: Tensor, cap: float | None) -> Tensor:
+    """cap tanh(x / cap) (Gemma Team 2024); x itself without a cap."""
     return x if cap is None else cap * torch.tanh(x / cap)
 
 
@@ -187,6 +193,7 @@ class Embedding(nn.Module):
         self.dropout = nn.Dropout(model.dropout)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """tokens [B, T] and their positions [B, T] -> [B, T, D]."""
         x = self.tokens(tokens)
         if self.positions is None:
             return self.dropout(self.norm(x))
@@ -195,6 +202,7 @@ class Embedding(nn.Module):
 
 
 def block_norm(model: Any, site: str) -> nn.Module:
+    """The norm at `site`, "block_norm" or "final_norm": the user's own, or the study's kind."""
     if site in OWN:
         return OWN[site](model)
     return norm(model, model.norm.kind, model.d_model, model.norm.eps, model.bias)
@@ -219,6 +227,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(model.dropout)
 
     def forward(self, x: Tensor, *seen: Any) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; `seen` is what `Attention.forward` takes besides."""
         seen = () if self.is_own else seen
         if self.is_pre:
             x = x + self.dropout(self.attention(self.attention_norm(x), *seen))
@@ -228,6 +237,8 @@ class Block(nn.Module):
 
 
 class ParibusPreTrainedModel(PreTrainedModel):
+    """What both models have in common for transformers: the config, and how parts are filled."""
+
     config_class = ParibusConfig
     base_model_prefix = "model"
 
@@ -243,6 +254,8 @@ class ParibusPreTrainedModel(PreTrainedModel):
 
 
 class ParibusModel(ParibusPreTrainedModel):
+    """Embeddings, blocks and the last norm: token ids [B, T] -> hidden states [B, T, D]."""
+
     def __init__(self, config: ParibusConfig) -> None:
         super().__init__(config)
         model = spec(config)
@@ -258,9 +271,11 @@ class ParibusModel(ParibusPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
+        """The token matrix's module."""
         return self.embedding.tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
+        """Put another one in its place."""
         self.embedding.tokens = value
 
     def forward(
@@ -304,6 +319,8 @@ class ParibusModel(ParibusPreTrainedModel):
 
 
 class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
+    """The model with its head: token ids [B, T] -> logits [B, T, V]."""
+
     def __init__(self, config: ParibusConfig) -> None:
         super().__init__(config)
         model = spec(config)
@@ -318,6 +335,7 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
+        """The token matrix's module."""
         return self.model.embedding.tokens
 
     def forward(
@@ -345,6 +363,7 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         )
 
     def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
+        """A part that cannot be cached is given the whole text at every step."""
         if self.model.reads_whole:
             return {"input_ids": input_ids, "attention_mask": kwargs.get("attention_mask")}
         return super().prepare_inputs_for_generation(input_ids, **kwargs)

@@ -48,6 +48,7 @@ class Attention(nn.Module):
         self.dropout = Dropout(model.dropout)
 
     def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """x_BTD -> [B, T, D]; with a cache, T new tokens after those that it holds."""
         B, T, D = x_BTD.shape
         H, G = self.n_head, self.n_kv_head
         start = 0 if cache is None else cache.length

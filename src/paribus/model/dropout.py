@@ -28,6 +28,7 @@ class Dropout(nn.Module):
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x [B, ...] -> the same shape; x itself in evaluation, and where p is 0."""
         if not self.training or self.p == 0:
             return x
         start = self.first * (x.numel() // len(x))

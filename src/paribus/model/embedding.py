@@ -28,6 +28,7 @@ class Embedding(nn.Module):
         self.dropout = Dropout(model.dropout)
 
     def forward(self, tokens_BT: Tensor, start: int = 0) -> Tensor:
+        """tokens_BT int64, the first of them at position `start` -> [B, T, D]."""
         tokens_BTD = self.tokens(tokens_BT)
         if self.positions is None:
             return self.dropout(self.norm(tokens_BTD))

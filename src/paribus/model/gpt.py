@@ -48,6 +48,7 @@ class Block(nn.Module):
         self.mlp_dropout = Dropout(model.dropout)
 
     def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """x_BTD -> [B, T, D]; with a cache, T new tokens after those that it holds."""
         reads = () if cache is None else (cache,)
         if self.is_pre:
             y_BTD = self.attention(self.attention_norm(x_BTD), *reads)
@@ -93,6 +94,7 @@ class GPT(nn.Module):
         ]
 
     def forward(self, tokens_BT: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """tokens_BT int64 -> logits [B, T, V]; with a cache, after the tokens that it holds."""
         return self.logits(self.hidden(tokens_BT, cache))
 
     def logits(self, x: Tensor) -> Tensor:

@@ -24,6 +24,8 @@ class Head(nn.Module):
             self.weight = nn.Parameter(torch.empty(shape))
 
     def forward(self, x: Tensor, tokens_VD: Tensor) -> Tensor:
+        """x [..., D] and the token matrix -> logits [..., V]; one of its own goes before the
+        latter."""
         logits = F.linear(x, tokens_VD if self.weight is None else self.weight)
         return logits if self.softcap is None else capped(logits, self.softcap)
 

@@ -48,6 +48,7 @@ class InitialParameter:
 
     @property
     def record(self) -> dict[str, object]:
+        """Shape, rule and SHA-256 of the little-endian float32 bytes, as initial.json has them."""
         content = np.ascontiguousarray(self.value, dtype="<f4").tobytes()
         return {
             "shape": list(self.value.shape),

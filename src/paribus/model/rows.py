@@ -52,6 +52,7 @@ class Rows(Mapping[str, Tensor]):
         return other
 
     def clone(self) -> Rows:
+        """A copy of the numbers under the same names."""
         return self.like(self.flat.clone())
 
     def minus(self, other: Rows) -> Rows:

@@ -84,4 +84,5 @@ def depths(setting: Setting) -> Labels:
 
 
 def blocks(setting: Setting) -> Labels:
+    """`block 1`, `block 2`, ...: the labels of a model with so many layers."""
     return tuple(f"block {i + 1}" for i in range(setting.model.n_layer))

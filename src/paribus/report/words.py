@@ -141,6 +141,7 @@ def _threshold(analysis: Analysis, verdict: Verdict) -> str:
 
 
 def stability_of(analysis: Analysis, arm: str) -> Stabilities | None:
+    """The events of `arm` and its reference; None for an arm that is in no contrast."""
     return next((s for s in analysis.stabilities if s.arm == arm), None)
 
 

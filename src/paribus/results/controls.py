@@ -33,6 +33,7 @@ class TrialRecord:
 
     @property
     def label(self) -> str:
+        """`<arm>/seed-<seed>`, as findings call it."""
         return f"{self.arm}/seed-{self.seed}"
 
 

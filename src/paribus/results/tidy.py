@@ -23,6 +23,7 @@ def of_trial(folder: TrialFolder, table: pa.Table) -> pa.Table:
 
 
 def of_no_trial(*columns: str) -> pa.Table:
+    """An empty table with arm, seed and these columns."""
     return pa.table({name: [] for name in ("arm", "seed", *columns)})
 
 

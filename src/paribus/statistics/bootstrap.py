@@ -50,10 +50,12 @@ class ResamplePlan:
 
     @property
     def enumerated(self) -> bool:
+        """Whether these are all resamples that there are, so that no seed matters."""
         return self.observed == 0
 
     @property
     def total(self) -> int:
+        """Resamples that p-values are counted over, the observed sample included where it counts."""
         return int(self.multiplicity.sum()) + self.observed
 
 
@@ -132,10 +134,12 @@ class PairedBootstrap:
 
     @property
     def mean(self) -> float:
+        """Of the differences, in their unit."""
         return self.t.mean
 
     @property
     def sd(self) -> float:
+        """Of the differences (n - 1), in their unit."""
         return self.t.sd
 
     @cached_property

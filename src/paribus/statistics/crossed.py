@@ -60,10 +60,12 @@ class CrossedBootstrap(Result):
 
     @property
     def n(self) -> int:
+        """Seeds, as for tests of seed means."""
         return self.n_seeds
 
     @property
     def df(self) -> int:
+        """Degrees of freedom of t: those of the seeds."""
         return self.n_seeds - 1
 
     def p_value(self, null: float = 0.0) -> float:

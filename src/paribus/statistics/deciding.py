@@ -44,10 +44,14 @@ class DecidingTest(Protocol):
     """A test of a mean difference, with all that follows from it, in the endpoint's unit."""
 
     @property
-    def n(self) -> int: ...
+    def n(self) -> int:
+        """Pairs of seeds."""
+        ...
 
     @property
-    def mean(self) -> float: ...
+    def mean(self) -> float:
+        """The mean difference."""
+        ...
 
     @property
     def constant(self) -> bool:
@@ -87,37 +91,45 @@ class SeedTest:
 
     @cached_property
     def t(self) -> PairedT:
+        """Student's t of the differences."""
         return paired_t(self.deltas, resolution=self.resolution)
 
     @cached_property
     def bootstrap(self) -> PairedBootstrap:
+        """Their bootstrap; drawn when it is first asked for."""
         return paired_bootstrap(
             self.deltas, seed=self.seed, resamples=self.resamples, resolution=self.resolution
         )
 
     @property
     def n(self) -> int:
+        """Pairs of seeds."""
         return self.t.n
 
     @property
     def mean(self) -> float:
+        """The mean difference."""
         return self.t.mean
 
     @property
     def constant(self) -> bool:
+        """Whether all differences are equal."""
         return self.t.constant
 
     def p_value(self, null: float = 0.0) -> float:
+        """Two-sided p of "the mean is null"; of the gate, the larger of its two."""
         p = self.t.p_value(null)
         return p if self.name == "paired_t" else max(p, self.bootstrap.p_value(null))
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
+        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
         p = self.t.one_sided_p(null, greater=greater)
         if self.name == "paired_t":
             return p
         return max(p, self.bootstrap.one_sided_p(null, greater=greater))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
+        """The null means with p above 1 - level; of the gate, what either of its intervals keeps."""
         interval = self.t.interval(level)
         if self.name == "paired_t":
             return interval
@@ -126,12 +138,14 @@ class SeedTest:
         return Interval(min(interval.low, other.low), max(interval.high, other.high), level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
+        """The least mean difference detected with that power by so many pairs of this SD."""
         if self.constant:
             return self.t.resolution
         least = minimum_detectable_effect(self.n, power=power, alpha=alpha, test=self.name)
         return self.t.sd * least
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
+        """Pairs that detect `effect` at this SD; None where nothing varies, or no number does."""
         if self.constant:
             return None
         try:

@@ -14,9 +14,13 @@ from .paired import paired_t
 class OneSided(Protocol):
     """A test that has one-sided p-values, and intervals that invert them."""
 
-    def one_sided_p(self, null: float, *, greater: bool) -> float: ...
+    def one_sided_p(self, null: float, *, greater: bool) -> float:
+        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
+        ...
 
-    def interval(self, level: float) -> Interval: ...
+    def interval(self, level: float) -> Interval:
+        """The null means with two-sided p above 1 - level."""
+        ...
 
 
 @dataclass(frozen=True)

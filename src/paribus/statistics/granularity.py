@@ -29,6 +29,7 @@ class Granularity:
 
     @property
     def possible(self) -> bool:
+        """Whether any count of items gives the share as it was written."""
         return bool(self.counts)
 
 

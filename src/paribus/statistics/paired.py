@@ -85,6 +85,7 @@ class PairedT(Result):
 
     @property
     def df(self) -> int:
+        """Degrees of freedom."""
         return self.n - 1
 
     @property
@@ -94,6 +95,7 @@ class PairedT(Result):
 
     @property
     def standard_error(self) -> float:
+        """Of the mean; where all differences are equal, what the resolution allows."""
         return (self.sd or self.resolution) / math.sqrt(self.n)
 
     def statistic(self, null: float = 0.0) -> float:

@@ -40,10 +40,12 @@ class PairedRates(Result):
 
     @property
     def baseline_rate(self) -> float:
+        """Share of the seeds at which the baseline had the event."""
         return (self.both + self.only_baseline) / self.n
 
     @property
     def treatment_rate(self) -> float:
+        """Share of the seeds at which the treatment had the event."""
         return (self.both + self.only_treatment) / self.n
 
 

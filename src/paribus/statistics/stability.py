@@ -38,6 +38,7 @@ class StabilityEvents(Result):
 
     @property
     def spiked(self) -> bool:
+        """Whether there was any spike."""
         return bool(self.spike_starts)
 
 

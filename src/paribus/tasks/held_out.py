@@ -49,6 +49,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, dataset: Dataset) -> HeldOut:
+        """The validation split as text, up to MOST_TOKENS of it, divided at its ends of document."""
         tokenizer, end = dataset.tokenizer, dataset.tokenizer.end_of_document
         ids = dataset.validation[:MOST_TOKENS]
         ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
@@ -60,6 +61,7 @@ class HeldOut:
         return cls(documents, frozenset(words))
 
     def contains(self, text: str) -> bool:
+        """Whether `text` stands word for word in one of the documents."""
         return text in self._joined
 
     @cached_property

@@ -23,6 +23,7 @@ class Measured:
         self._recent: list[Tensor] = []
 
     def append(self, row_RC: Tensor) -> None:
+        """Keep the row [R, C] of the step just made; every BLOCK rows leave the device together."""
         self._recent.append(row_RC)
         if len(self._recent) == BLOCK:
             block_KRC, self._recent = torch.stack(self._recent), []

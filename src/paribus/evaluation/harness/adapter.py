@@ -31,9 +31,17 @@ class Tokenizer(Protocol):
     """What the adapter needs of a tokenizer."""
 
     @property
-    def end_of_document(self) -> int | None: ...
-    def encode(self, text: str) -> np.ndarray: ...
-    def decode(self, ids: Sequence[int] | np.ndarray) -> str: ...
+    def end_of_document(self) -> int | None:
+        """The token between documents, where there is one."""
+        ...
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids. Raises ParibusError for an unknown character."""
+        ...
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """The text of these ids."""
+        ...
 
 
 class ParibusLM(TemplateLM):

@@ -59,6 +59,8 @@ class Ran:
         not_offered: tuple[tuple[str, int], ...],
         pins: dict[str, Any],
     ) -> TaskResults:
+        """What was run as one result; `chance`, `not_offered` and `pins` are those of the whole
+        run."""
         return TaskResults(
             items=pa.Table.from_pylist(self.rows, schema=ITEMS),
             chance=chance,

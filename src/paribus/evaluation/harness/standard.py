@@ -51,6 +51,7 @@ WORDING = (
 
 @cache
 def templates() -> dict[str, Template]:
+    """Every wording by `task:name`; read once."""
     return read_templates()
 
 

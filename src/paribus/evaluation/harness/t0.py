@@ -44,6 +44,7 @@ class Template:
 
     @property
     def digest(self) -> str:
+        """SHA-256 of what decides the prompts."""
         return digest([self.choices, self.jinja])
 
     def text(self, document: dict[str, Any]) -> str:

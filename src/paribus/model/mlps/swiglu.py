@@ -41,4 +41,5 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(width, model.d_model, bias=model.bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
+        """x_BTD -> [B, T, D]."""
         return self.down(F.silu(self.gate(x_BTD)) * self.up(x_BTD))

@@ -16,4 +16,5 @@ class Center(nn.Module):
         super().__init__()
 
     def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> the same shape, of mean 0 over D."""
         return x - x.mean(dim=-1, keepdim=True)

@@ -40,4 +40,5 @@ class FixedScale(nn.Module):
         self.register_buffer("scale", torch.tensor(1 / math.sqrt(variance)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> the same shape."""
         return x * self.scale

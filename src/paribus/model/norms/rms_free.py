@@ -24,4 +24,5 @@ class ParameterFreeRMSNorm(nn.Module):
         self.width, self.eps = width, eps or EPS
 
     def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> the same shape, of root mean square 1 over D."""
         return F.rms_norm(x, (self.width,), eps=self.eps)

@@ -15,6 +15,8 @@ from paribus.model.parts import part
     source="Haviv et al. 2022; Kazemnejad et al. 2023",
 )
 class NoPositions(nn.Module):
+    """Stands nowhere, and is never called."""
+
     stands = "nowhere"
 
     def __init__(self, model: ModelConfig) -> None:

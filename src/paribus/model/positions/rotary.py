@@ -34,6 +34,7 @@ class RotaryPositions(nn.Module):
         self.register_buffer("frequencies", model.positions.theta**-exponents, persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+        """q [B, H, T, K] and k [B, G, T, K], both turned by the positions [T] of their tokens."""
         angles_TK = (positions_T[:, None].float() * self.frequencies).repeat(1, 2)
         cos_TK, sin_TK = angles_TK.cos(), angles_TK.sin()
         return _turned(q, cos_TK, sin_TK), _turned(k, cos_TK, sin_TK)

@@ -178,6 +178,7 @@ def arm_colour(
 
 
 def arm_dash(study: Study) -> alt.StrokeDash:
+    """Dash by arm, so that lines that coincide, or are printed without colour, are told apart."""
     called = names(study)
     ranks = range(len(called))
     dashes = [DASHES[0] if i == 0 else DASHES[(i - 1) % len(DASHES)] for i in ranks]

@@ -24,6 +24,7 @@ class Material:
 
     @property
     def study(self) -> Study:
+        """The study, as the results folder has it."""
         return self.results.study
 
     @cached_property
@@ -33,10 +34,12 @@ class Material:
 
     @cached_property
     def called(self) -> dict[str, str]:
+        """What every arm is called."""
         return names(self.study)
 
     @cached_property
     def drawn(self) -> dict[str, Figure]:
+        """The figures by name."""
         return {figure.name: figure for figure in self.figures}
 
     @cached_property

@@ -21,6 +21,7 @@ FIRST_WORD = re.compile(r"\s([a-z]+)\W")
 
 @task("agreement", n_choices=2, description="the verb's number, or the other one")
 def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """One question of each number in turn; `length` is that of context and choice together."""
     waiting: tuple[list[Question], list[Question]] = ([], [])
     # Two characters more than are shown, so that both forms fill the span.
     for site in held_out.sites(rng, length - SPAN, SPAN + 2):

@@ -17,6 +17,7 @@ SPAN = 12
 
 @task("case", n_choices=2, description="the word, or the word with its first letter in other case")
 def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """One question of each kind in turn; `length` is that of context and choice together."""
     known = set("".join(held_out.documents))
     waiting: tuple[list[Question], list[Question]] = ([], [])
     for site in held_out.sites(rng, length - SPAN, SPAN):

@@ -14,6 +14,7 @@ SPAN = 12
 
 @task("continuation", n_choices=4, description="the true next characters", length=80)
 def continuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Four places a group: what continues one is wrong for the three others."""
     sites = held_out.sites(rng, length - SPAN, SPAN)
     for group in grouped(sites, lambda site: site.span, size=4):
         for site in group:

@@ -14,6 +14,7 @@ SPAN = 14
 
 @task("letter_swap", n_choices=2, description="the word, or the word with two letters swapped")
 def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """The swap that looks most like the language, of the first word that has one."""
     for site in held_out.sites(rng, length - SPAN, SPAN):
         for word in words_inside(site.span, least=4):
             text = word.group()

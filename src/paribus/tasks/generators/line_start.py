@@ -23,6 +23,7 @@ LENGTH = 63
     length=LENGTH,
 )
 def line_start(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Four lines a group, of different shapes: what begins one is wrong for the three others."""
     places = [
         (before_from_word(document, line.end(), length - SPAN), document[line.end() :][:SPAN])
         for document in held_out.documents

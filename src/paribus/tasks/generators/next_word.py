@@ -15,6 +15,7 @@ SPAN = 10
 
 @task("next_word", n_choices=4, description="the true next word among words of its length")
 def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Three words of the same length that stand elsewhere in the text are the wrong choices."""
     sites = held_out.sites(rng, length - SPAN, SPAN)
     words = ((site, words_inside(site.span, least=3)[:1]) for site in sites)
     found = [(site, word.group()) for site, first in words for word in first if word.start() == 1]

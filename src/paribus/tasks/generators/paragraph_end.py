@@ -20,6 +20,7 @@ GOES_ON = re.compile(r"(?<=\S)\n(?=[^\n])")
 
 @task("paragraph_end", n_choices=2, description="an empty line, or the next line of the paragraph")
 def paragraph_end(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Pairs of an end and of a line that goes on; what is right for one is wrong for the other."""
     ends, goes_on = (
         [
             (before_from_word(document, at, length - SPAN), document[at : at + SPAN])

@@ -17,6 +17,7 @@ MARK = re.compile(r"(?<=.)[.,;:!?()\"'-](?=.)", re.DOTALL)
 
 @task("punctuation", n_choices=2, description="the punctuation mark, or another one")
 def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """The most plausible of a few marks, drawn as often as the text has them, is wrong."""
     marks = held_out.marks
     for site in held_out.sites(rng, length - SPAN, SPAN):
         if mark := MARK.search(site.span):

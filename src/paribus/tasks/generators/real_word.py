@@ -15,6 +15,7 @@ TRIED = 20
 
 @task("real_word", n_choices=2, description="the word, or a non-word of the same letters")
 def real_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """The shuffle that looks most like the language, of the first word that has one."""
     for site in held_out.sites(rng, length - SPAN, SPAN):
         for word in words_inside(site.span, least=4):
             shuffles = ("".join(rng.permutation(list(word.group()))) for _ in range(TRIED))

@@ -15,6 +15,7 @@ TRIED = 4
 
 @task("typo", n_choices=2, description="the word, or the word with one letter replaced")
 def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """The change that looks most like the language, of the first word that has one."""
     known = sorted({letter for text in held_out.documents for letter in text if letter.islower()})
     for site in held_out.sites(rng, length - SPAN, SPAN):
         for word in words_inside(site.span, least=4):

@@ -16,6 +16,7 @@ TWO_WORDS = re.compile(rf"(?<=\s)({LETTERS})(\s)({LETTERS})(?=\W)")
 
 @task("word_cut", n_choices=2, description="the gap between two words, or one letter beside it")
 def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """The gap moves to the left or the right, where that makes no two words of the corpus."""
     for site in held_out.sites(rng, length - SPAN, SPAN):
         if two := TWO_WORDS.search(site.span):
             first, gap, second = two.groups()

@@ -16,6 +16,7 @@ TWO_WORDS = re.compile(rf"(?<=\s)({LETTERS})(\s)({LETTERS})(?=\W)")
 
 @task("word_order", n_choices=2, description="two words, or the same two in the other order")
 def word_order(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """The first two neighbouring words after the context, unless they are the same word."""
     for site in held_out.sites(rng, length - SPAN, SPAN):
         if two := TWO_WORDS.search(site.span):
             first, gap, second = two.groups()

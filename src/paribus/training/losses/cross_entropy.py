@@ -23,6 +23,7 @@ class CrossEntropyOptions(Options):
 
     @property
     def is_plain(self) -> bool:
+        """Whether it is the cross-entropy that evaluations use."""
         return not self.label_smoothing and not self.z_loss
 
 

@@ -46,10 +46,12 @@ Takes = Callable[[tuple[int, ...], ParameterUse], bool]
 
 
 def takes_all(shape: tuple[int, ...], use: ParameterUse) -> bool:
+    """Every parameter is for the optimizer."""
     return True
 
 
 def no_corrections(options: Any, t: int) -> Mapping[str, float]:
+    """Its slots are divided by nothing."""
     return {}
 
 

@@ -96,6 +96,7 @@ class StackedReplicas:
 
     @property
     def weights(self) -> Rows:
+        """The rows as they are now, by parameter name; views, which `update` writes to."""
         return self._rows(self._flat.detach())
 
     @property
@@ -105,6 +106,8 @@ class StackedReplicas:
     def forward_backward(
         self, inputs: Inputs, tapped: Sequence[str], on_phase: OnPhase
     ) -> ForwardBackward:
+        """All replicas in one pass, in parts of `micro_batch` sequences whose gradients are added
+        up."""
         on_phase(FORWARD)
         pieces = inputs.windows.long().split(self._micro_batch, dim=1)
         losses, objectives, outputs, grads_RN = [], [], [], None
@@ -141,6 +144,7 @@ class StackedReplicas:
         *,
         mixed: bool = True,
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The model mapped over the rows; a single replica is called as it is."""
         sizes = [shape.numel() for shape in self._shapes.values()]
         state = {
             name: piece.view(self._R, *shape)
@@ -160,17 +164,20 @@ class StackedReplicas:
                 return torch.func.vmap(partial(self._forward, tapped))(state, tokens_RBT)
 
     def norms(self, gradients: Rows) -> Tensor:
+        """[R] the L2 norm of each row."""
         return torch.linalg.vector_norm(gradients.flat, dim=1)
 
     def update(
         self, gradients: Rows, factors_R: Tensor, alive_R: Tensor, rates_R: Tensor, t: Tensor
     ) -> None:
+        """One step in place; a frozen replica has no gradient and no learning rate, so it stays."""
         # A frozen replica has no gradient and no learning rate: its weights stay what they were.
         alive_R1 = alive_R[:, None]
         clipped_RN = torch.where(alive_R1, gradients.flat * factors_R[:, None], 0.0)
         self._optimizer.update(clipped_RN, torch.where(alive_R1, rates_R[:, None], 0.0), t)
 
     def corrections(self, t: int) -> dict[str, dict[str, float]]:
+        """As the optimizer of each group declares them, by slot and parameter."""
         found: dict[str, dict[str, float]] = {slot: {} for slot in self.slots}
         for group in self._groups:
             for slot, value in group.optimizer.corrections(group.options, t).items():
@@ -178,6 +185,7 @@ class StackedReplicas:
         return found
 
     def arrays(self, replica: int) -> dict[str, np.ndarray]:
+        """Copies on the host, float32; waits for the device."""
         return {
             f"{kind}/{name}": values[replica].cpu().numpy().copy()
             for kind, rows in self._kinds.items()
@@ -186,6 +194,7 @@ class StackedReplicas:
 
     @torch.no_grad()
     def load(self, replica: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Copy into the rows of one replica; no other's change."""
         for name, values in arrays.items():
             kind, _, parameter = name.partition("/")
             self._kinds[kind][parameter][replica].copy_(torch.from_numpy(values))
