@@ -56,7 +56,7 @@ class Source:
     folder: Path
 
     def pieces(self) -> Iterator[Piece]:
-        """Its documents in order, long ones in pieces. Raises ParibusError where it cannot be read."""
+        """Its documents in order, long ones in pieces. Raises ParibusError if it cannot be read."""
         return read_pieces(self.data, self.folder)
 
     def scan(self) -> Scan:

@@ -55,7 +55,7 @@ class ResamplePlan:
 
     @property
     def total(self) -> int:
-        """Resamples that p-values are counted over, the observed sample included where it counts."""
+        """Resamples that p is counted over, the observed sample included where it counts."""
         return int(self.multiplicity.sum()) + self.observed
 
 

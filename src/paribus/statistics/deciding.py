@@ -129,7 +129,7 @@ class SeedTest:
         return max(p, self.bootstrap.one_sided_p(null, greater=greater))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """The null means with p above 1 - level; of the gate, what either of its intervals keeps."""
+        """The null means with p above 1 - level; of the gate, what either interval keeps."""
         interval = self.t.interval(level)
         if self.name == "paired_t":
             return interval

@@ -49,7 +49,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, dataset: Dataset) -> HeldOut:
-        """The validation split as text, up to MOST_TOKENS of it, divided at its ends of document."""
+        """The validation split as text, at most MOST_TOKENS of it, one text a document."""
         tokenizer, end = dataset.tokenizer, dataset.tokenizer.end_of_document
         ids = dataset.validation[:MOST_TOKENS]
         ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
