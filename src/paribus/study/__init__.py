@@ -12,8 +12,7 @@ from paribus.study.own import (
     own_parts,
 )
 from paribus.study.precision import is_open, with_precision
-from paribus.study.spec import Data, Setting, Training
-from paribus.study.study import (
+from paribus.study.sections import (
     Arm,
     Claim,
     Claims,
@@ -23,10 +22,11 @@ from paribus.study.study import (
     Inference,
     Probes,
     Stability,
-    Study,
     Sweep,
     Tasks,
 )
+from paribus.study.spec import Data, Setting, Training
+from paribus.study.study import Study
 from paribus.study.trust import custom_code, measuring_parts, measuring_record, require_trust
 from paribus.study.tuning import at_rates
 

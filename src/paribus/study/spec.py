@@ -284,10 +284,12 @@ class Setting(Spec):
 
     @property
     def tokens_per_step(self) -> int:
+        """Tokens that a step learns from: windows times their length."""
         return self.training.batch_size * self.data.seq_len
 
     @property
     def iterations(self) -> int:
+        """Steps of a trial, as stated or as its budget of tokens comes to."""
         if self.training.iterations is not None:
             return self.training.iterations
         assert self.training.tokens is not None

@@ -1,0 +1,166 @@
+"""The tables of a study file besides the setting: arms, endpoints, inference, tasks, claims ...
+
+What each may hold is said here; what they say of each other is checked by `Study`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from paribus.metric import LONGEST
+from paribus.study.base import Spec
+from paribus.study.bounds import (
+    MOST_ARMS,
+    MOST_ENTRIES,
+    MOST_RESAMPLES,
+    MOST_SHOTS,
+    MOST_STEPS,
+    Seed,
+    Steps,
+)
+from paribus.study.text import Prose, Title
+
+
+class Arm(Spec):
+    """One way of training, as a difference from the shared setting."""
+
+    title: Title = ""
+    description: Prose = ""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Dotted overrides of the shared setting."""
+    against: str | None = None
+    """The arm it is compared with; None is the study's baseline."""
+
+
+class Endpoint(Spec):
+    """A measurement on which arms are compared: whatever something declares (see `Metric`)."""
+
+    metric: Annotated[str, Field(min_length=1, max_length=LONGEST)]
+    """A measure or `measure/part`, `probe/part/statistic`, or what the trainer records."""
+    primary: bool = False
+    margin: Annotated[float, Field(gt=0)] | None = None
+    """Differences within +- margin, in the metric's unit, are too small to matter."""
+
+
+class Inference(Spec):
+    """How contrasts are tested."""
+
+    test: Literal["paired_t", "gate"] = "paired_t"
+    """What decides on seed means: the paired t, or the larger p of it and the studentized
+    bootstrap, which is conservative. The others stand beside it as sensitivity analyses."""
+    alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """Two-sided level, held by Holm over the family of primary endpoint x contrasts."""
+    power: Annotated[float, Field(ge=0.5, lt=1)] = 0.80
+    """Power at which a detectable effect is stated."""
+    resamples: Annotated[int, Field(ge=10_000, le=MOST_RESAMPLES)] = 10_000
+    seed: Seed = 0
+    """Of the resampling."""
+    target: Literal["this item set", "new items"] = "new items"
+    """What claims from items (windows, questions) are about: these, by `test` on seed means; or
+    others like them too, by the crossed bootstrap of seeds and items."""
+
+
+class Stability(Spec):
+    """What counts as an event in a training loss curve, and when a baseline is unstable."""
+
+    smoothing_steps: Steps = 10
+    """The final loss is the mean of so many last steps; above the first loss it is divergence."""
+    median_steps: Steps = 20
+    """A spike is judged against the median and MAD of so many steps before."""
+    mad_multiplier: Annotated[float, Field(gt=0)] = 8.0
+    spike_steps: Steps = 3
+    """Consecutive steps above median + mad_multiplier x MAD that make a spike."""
+    unstable_above: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """A baseline is unstable where more than this share of its trials had an event."""
+
+    @property
+    def steps_needed(self) -> int:
+        """The shortest run that can be judged."""
+        return max(self.smoothing_steps, self.median_steps + self.spike_steps)
+
+
+class Decision(Spec):
+    """What a cured instability may cost and still be adopted."""
+
+    calibration_budget: Annotated[float, Field(ge=0)] = 0.01
+    """Largest rise of the expected calibration error."""
+    throughput_budget: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Largest share of training throughput that may be lost."""
+
+
+class Sweep(Spec):
+    """Arms that differ in their learning rate alone: how delicate is its choice?"""
+
+    arms: Annotated[tuple[str, ...], Field(strict=False, min_length=2, max_length=MOST_ARMS)]
+    against: str | None = None
+    """The sweep it is compared with."""
+
+
+class Probes(Spec):
+    """What is measured while training, the same in every arm."""
+
+    own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
+    """The user's own probes, by import path: `package.module:name` or `file.py:name`."""
+    every: Annotated[
+        dict[str, Annotated[int, Field(ge=0, le=MOST_STEPS)]], Field(max_length=MOST_ENTRIES)
+    ] = Field(default_factory=dict)
+    """Steps from one measurement of a probe to the next, by its name; 0 turns it off. A probe that
+    is not named keeps the cadence that it declares."""
+
+
+class Evaluation(Spec):
+    """What is measured on held-out text when a trial is trained, the same in every arm."""
+
+    own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
+    """The user's own measures, by import path: `package.module:name` or `file.py:name`."""
+
+
+class Tasks(Spec):
+    """Zero- and few-shot tasks made from the validation text, run through lm_eval in every trial.
+
+    `paribus evaluate` runs more of them on finished trials."""
+
+    own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
+    """The user's own tasks, by import path: `package.module:name` or `file.py:name`."""
+    names: Annotated[tuple[str, ...], Field(strict=False)] | None = None
+    """Left out: every task that the text and the window allow. An empty list: none."""
+    shots: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=MOST_SHOTS)], ...],
+        Field(strict=False, min_length=1, max_length=MOST_ENTRIES),
+    ] = (
+        0,
+        3,
+    )
+    """Solved examples before each question; tasks whose questions then do not fit are left out."""
+    items: Annotated[int, Field(ge=1, le=500)] = 48
+    """Questions of each task."""
+    seed: Seed = 0
+    """Of the questions."""
+    unknown: Literal["skip", "replace"] = "skip"
+    """Questions with characters outside the vocabulary are left out, or shown with a stand-in."""
+
+
+class Claim(Spec):
+    """A value that somebody reported, to stand beside what is measured."""
+
+    arms: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)]
+    """The arms it may be about: a report that leaves something open fits several."""
+    metric: str
+    mean: float
+    sd: float | None = None
+    items: Annotated[int, Field(gt=0)] | None = None
+    """Of a share: how many items it is of. Then it is checked whether it can be."""
+    digits: Annotated[int, Field(ge=0, le=12)] | None = None
+    """Decimal digits that were reported; None is as many as `mean` has, without zeros at its
+    end."""
+
+
+class Claims(Spec):
+    """Reported values and where they come from."""
+
+    source: Prose
+    parameters: Annotated[int, Field(gt=0)] | None = None
+    """What was reported of the model's size, as a number of parameters."""
+    values: Annotated[tuple[Claim, ...], Field(strict=False, max_length=MOST_ENTRIES)]
