@@ -14,6 +14,7 @@ from rich.table import Table
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Detectable
 from paribus.decision import ROWS, TESTS, Calibration, Verdict, out_of_reach
+from paribus.digests import flatten
 from paribus.execution import Estimate
 from paribus.metric import Metric
 from paribus.results import Results
@@ -26,7 +27,6 @@ from paribus.statistics import (
     power_error,
 )
 from paribus.study import Study, is_open
-from paribus.study.canonical import flatten
 
 MARKS = {
     "held": "[green]✓[/]",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
-from paribus.analysis.parts import Stabilities
+from paribus.analysis.schema import Stabilities
 from paribus.decision import ROWS, Verdict, divergence_in_words, untested
 from paribus.report.figures import names
 from paribus.study import Study, at_rates

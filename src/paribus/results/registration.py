@@ -14,15 +14,14 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from paribus.digests import changes, package_digest
 from paribus.errors import ParibusError
 from paribus.metric import Metric, find, from_records
-from paribus.results.code import package_digest
-from paribus.results.files import read_json, write_json
+from paribus.results.formats import read_json, write_json
 from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
 from paribus.streams import key
 from paribus.study import Study, changed_sources, measuring_record, own_digests, own_parts
-from paribus.study.canonical import changes
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
 FILE = "registration.json"
