@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from paribus.data import Dataset, load_dataset
+from paribus.decision import own_rule
 from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.execution.endpoints import endpoint_metrics, possible
 from paribus.results import (
@@ -23,7 +24,7 @@ from paribus.results import (
     registration,
     settle,
 )
-from paribus.results.formats import write_table
+from paribus.results.files import write_table
 from paribus.streams import stream
 from paribus.study import Study, load_study, measuring_record, parse_study
 from paribus.study.study import override
@@ -156,7 +157,7 @@ def registered(
     tasks: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The registration of `study`, with its endpoints as its code declares them."""
-    return registration(study, data, device, endpoint_metrics(study), tasks)
+    return registration(study, data, device, endpoint_metrics(study), tasks, own_rule(study))
 
 
 def write_results(

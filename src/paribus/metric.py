@@ -7,6 +7,7 @@ theirs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
@@ -15,7 +16,10 @@ from paribus.errors import ParibusError, nearest
 
 Better = Literal["lower", "higher", "neither"]
 Where = Literal["evaluation", "parts", "steps", "probes"]
+Scale = Literal["linear", "log"]
 
+LEAST_SHARE = -0.999_999  # nothing can lose all that it is
+RATIO_DIGITS = 4  # of the logarithm of a ratio
 LONGEST = 200  # of a name or a label, in characters
 MOST_DIGITS = 12
 
@@ -34,6 +38,8 @@ class Metric:
             last value of a column of what was recorded by step or by probes.
         digits: decimal places that are shown.
         column: what it is called there, where that is another name.
+        scale: "log" where values are compared as ratios: a change is the logarithm of one, and a
+            change that a study states (a margin, a benefit) is a share.
     """
 
     name: str
@@ -43,6 +49,7 @@ class Metric:
     record: Where
     digits: int = 4
     column: str = ""
+    scale: Scale = "linear"
 
     def __post_init__(self) -> None:
         for name in ("name", "label", "unit", "column"):
@@ -51,7 +58,7 @@ class Metric:
                 raise ValueError(f"{name} {text!r:.80} is no line of at most {LONGEST} characters")
         if not self.name or not self.label:
             raise ValueError("a metric has a name and a label")
-        for name, known in (("better", Better), ("record", Where)):
+        for name, known in (("better", Better), ("record", Where), ("scale", Scale)):
             if getattr(self, name) not in get_args(known):
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r:.80}; known: {', '.join(get_args(known))}"
@@ -63,6 +70,27 @@ class Metric:
     def key(self) -> str:
         """What it is called where it is read."""
         return self.column or self.name
+
+    def change(self, stated: float) -> float:
+        """A change as it is compared: a stated share of +0.05 is log 1.05 on the log scale."""
+        return stated if self.scale == "linear" else math.log1p(max(stated, LEAST_SHARE))
+
+    @property
+    def change_unit(self) -> str:
+        """The unit of a change."""
+        return self.unit if self.scale == "linear" else "log ratio"
+
+    @property
+    def change_digits(self) -> int:
+        """Decimal places of a change that are shown."""
+        return self.digits if self.scale == "linear" else RATIO_DIGITS
+
+    @property
+    def ratio(self) -> str:
+        """What the exponential of a change is called; empty where it is nothing."""
+        if self.scale == "log":
+            return "a ratio"
+        return "a perplexity ratio" if self.unit == "nats/token" else ""
 
     @property
     def title(self) -> str:

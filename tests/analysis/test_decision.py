@@ -1,116 +1,20 @@
-"""The decision table: total, each row reached by what it says, words that match the numbers."""
+"""Verdicts from records: each row is reached by what it says, with words that match the numbers."""
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from collections.abc import Callable
-from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from paribus.analysis import analyse
-from paribus.decision import ROWS, Budget, Evidence, Fix, Quality, Verdict, decide, decide_row
+from paribus.decision import Verdict, decide, shipped_rules
 from paribus.results import Results
 from paribus.statistics import required_pairs
 from paribus.study import Study
 
 Fabricate = Callable[..., Results]
-
-
-def evidence(**changes: object) -> Evidence:
-    ordinary = {
-        "invalid": "",
-        "n": 5,
-        "quality": "Q?",
-        "baseline_stable": True,
-        "fix": "unshown",
-        "collapse": False,
-        "budget": "within",
-    }
-    return Evidence(**(ordinary | changes))  # type: ignore[arg-type]
-
-
-# The table of statistics.md, row by row: (evidence, row).
-TABLE = [
-    ({"invalid": "a run is missing"}, "0"),
-    ({"n": 4}, "1"),
-    ({"fix": "harm"}, "2"),
-    ({"quality": "Q-"}, "3"),
-    ({"quality": "Q0"}, "4"),
-    ({"quality": "Q+"}, "5"),
-    ({"quality": "Q?"}, "6"),
-    ({"baseline_stable": False, "quality": "Q-"}, "7"),
-    ({"baseline_stable": False, "quality": "Q0"}, "8"),
-    ({"baseline_stable": False, "quality": "Q+"}, "8"),
-    ({"baseline_stable": False, "quality": "Q?"}, "8"),
-    ({"baseline_stable": False, "fix": "fix", "quality": "Q-"}, "9"),
-    ({"baseline_stable": False, "fix": "fix", "quality": "Q?"}, "10"),
-    ({"baseline_stable": False, "fix": "fix", "quality": "Q0", "budget": "over"}, "11"),
-    ({"baseline_stable": False, "fix": "fix", "quality": "Q+", "budget": "over"}, "11"),
-    ({"baseline_stable": False, "fix": "fix", "quality": "Q0"}, "12"),
-    ({"baseline_stable": False, "fix": "fix", "quality": "Q+"}, "12"),
-    # First match wins.
-    ({"invalid": "x", "n": 1, "fix": "harm"}, "0"),
-    ({"n": 2, "fix": "harm"}, "1"),
-    ({"fix": "harm", "quality": "Q+", "baseline_stable": False}, "2"),
-    ({"fix": "fix", "quality": "Q+"}, "5"),
-    ({"collapse": True}, "2b"),
-    ({"collapse": True, "fix": "harm"}, "2"),
-    ({"baseline_stable": False, "fix": "fix", "quality": "Q0", "budget": "not shown"}, "11b"),
-]
-
-
-@pytest.mark.parametrize(("changes", "row"), TABLE)
-def test_the_table_by_hand(changes: dict, row: str) -> None:
-    assert decide_row(evidence(**changes)).id == row
-
-
-def test_every_input_has_exactly_one_row_and_every_row_an_input() -> None:
-    found = Counter(
-        decide_row(Evidence(invalid, n, quality, stable, fix, collapse, budget)).id
-        for invalid, n, quality, stable, fix, collapse, budget in itertools.product(
-            ("", "missing"),
-            (0, 1, 4, 5, 50),
-            get_args(Quality),
-            (True, False),
-            get_args(Fix),
-            (True, False),
-            get_args(Budget),
-        )
-    )
-    assert sum(found.values()) == 2 * 5 * 4 * 2 * 3 * 2 * 3
-    assert set(found) == set(ROWS)
-
-
-@settings(max_examples=1000, deadline=None, derandomize=True)
-@given(
-    st.builds(
-        Evidence,
-        st.sampled_from(["", "missing"]),
-        st.integers(0, 1000),
-        st.sampled_from(get_args(Quality)),
-        st.booleans(),
-        st.sampled_from(get_args(Fix)),
-        st.booleans(),
-        st.sampled_from(get_args(Budget)),
-    )
-)
-def test_a_verdict_never_claims_more_than_its_evidence(e: Evidence) -> None:
-    row = decide_row(e)
-    if row.outcome == "ADOPT":
-        assert (e.fix, e.baseline_stable, e.budget) == ("fix", False, "within")
-        assert e.quality in ("Q0", "Q+")
-    if row.outcome == "IMPROVES":
-        assert e.quality == "Q+" and e.n >= 5
-    if row.hypothesis == "H0":
-        assert e.quality == "Q0" and e.baseline_stable
-    if e.n < 5 or e.invalid:
-        assert row.outcome in ("INVALID", "DESCRIPTIVE ONLY")
-
+ROWS = shipped_rules()["stability_gate"].all_rows
 
 NOISE = [0.010, -0.013, 0.004, 0.021, -0.009, 0.012, -0.002, 0.007, -0.016, 0.001]
 SEEDS = list(range(1, 11))

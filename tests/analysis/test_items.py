@@ -14,7 +14,7 @@ from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.report import tables
 from paribus.report.words import headline
 from paribus.results import Results, load_results
-from paribus.results.formats import write_table
+from paribus.results.files import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 
@@ -122,4 +122,4 @@ def test_equal_items_at_every_seed_have_words_of_their_own(
     (verdict,) = decide(some)
     assert "differences are equal" not in verdict.sentence
     assert "same amount" not in verdict.sentence
-    assert "[" in tables.primary(some).rows[1][3]
+    assert "[" in tables.primary(some)[0].rows[1][3]

@@ -58,7 +58,7 @@ def test_an_interval_without_ends_is_unbounded_everywhere(
         verdict.sentence,
         effect_in_words(contrast),
         evidence_on(contrast),
-        tables.primary(analysis).rows[1][3],
+        tables.primary(analysis)[0].rows[1][3],
         tables.contrasts(analysis)[0].rows[0][5],
         printed(analysis),
     ]
@@ -116,7 +116,7 @@ def test_p_beside_an_interval_is_the_one_that_it_inverts(
     both = f"p = {p:.3f}, Holm p = {holm:.3f}"
     assert both in effect_in_words(contrast)
     assert both in evidence_on(contrast).replace("\N{NO-BREAK SPACE}", " ")
-    assert tables.primary(analysis).rows[1][5:7] == (f"{p:.3f}", f"{holm:.3f}")
+    assert tables.primary(analysis)[0].rows[1][5:7] == (f"{p:.3f}", f"{holm:.3f}")
 
 
 def test_what_is_lost_to_divergence_is_not_called_underpowered(

@@ -11,16 +11,17 @@ import pytest
 
 from paribus.analysis import analyse
 from paribus.analysis.costs import _judged, _share_lost
-from paribus.decision import ROWS, Verdict, decide, out_of_reach
+from paribus.decision import Verdict, decide, out_of_reach, shipped_rules
 from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.report.words import headline
 from paribus.results import Results, load_results
-from paribus.results.formats import write_table
+from paribus.results.files import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.statistics import Interval
 from paribus.streams import stream
 from paribus.study import Study
 
+ROWS = shipped_rules()["stability_gate"].all_rows
 Study_, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5]
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}

@@ -19,7 +19,7 @@ import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, TrialFolder, settle
-from paribus.results.formats import write_json, write_table
+from paribus.results.files import write_json, write_table
 from paribus.results.registration import from_study
 from paribus.results.root import root_digest
 from paribus.study import Study
@@ -173,7 +173,7 @@ REGISTERED = "registration.json"
     ("change", "words"),
     [
         ({"contrasts": []}, "contrasts is not what the study gives"),
-        ({"primary_endpoint": {}}, "primary_endpoint is not what the study gives"),
+        ({"endpoints": []}, "endpoints is not what the study gives"),
         ({"families": {}}, "families is not what the study gives"),
         ({"precision": {}}, "precision is not what the study gives"),
         ({"repeated": {"x": {"seed": 1, "steps": 1}}}, "repeated is not what the study gives"),

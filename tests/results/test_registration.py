@@ -25,7 +25,12 @@ def test_everything_that_counts_is_written_down(small_study: Maker, tmp_path: Pa
     settle(folder, study, registered(study, DATA, "cpu"))
     written = json.loads((folder.path / "registration.json").read_text())
     assert written["study_digest"] == study.digest
-    assert written["primary_endpoint"] == {"metric": "validation_loss", "margin": 0.02}
+    primary = written["endpoints"][0]
+    assert (primary["metric"], primary["margin"], primary["smallest_effect"]) == (
+        "validation_loss",
+        0.02,
+        0.02,
+    )
     assert written["contrasts"] == ["layernorm against baseline", "rmsnorm against baseline"]
     assert len(written["families"]["primary"]) == 2
     assert written["seeds"] == [1, 2]

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.digests import canonical_json, changes, flatten
 from paribus.errors import ParibusError
 from paribus.study import (
     Study,
@@ -21,6 +20,7 @@ from paribus.study import (
     parse_study,
     shipped_studies,
 )
+from paribus.study.canonical import canonical_json, changes, flatten
 
 MINIMAL = """
 name = "minimal"
@@ -81,7 +81,7 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ("[model.embedding]\nnrm = 'x'", "unknown key 'model.embedding.nrm': did you mean 'norm'?"),
         ("[data]\nvalidation_fraction = 1.0", "must be less than 1"),
         ("[[endpoints]]\nmetrc = 'x'", "unknown key 'endpoints.0.metrc': did you mean 'metric'?"),
-        ("[[endpoints]]\nmetric = 'validation_loss'", "exactly one decides"),
+        ("[[endpoints]]\nmetric = 'validation_loss'", "no endpoint is primary; mark what decides"),
         ("[[endpoints]]\nmetric='validation_loss'\nprimary=true", "has no margin"),
         ("[arms.b]", "arm 'b' does not differ from 'baseline'"),
         ("[arms.b]\ntitel = 'x'", "unknown key 'arms.b.titel': did you mean 'title'?"),

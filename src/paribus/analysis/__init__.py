@@ -1,8 +1,8 @@
 """From records to inference, as the study registered it. No torch."""
 
 from paribus.analysis.analyse import analyse, analyse_table
-from paribus.analysis.detectable import Detectable, detectable
-from paribus.analysis.schema import (
+from paribus.analysis.detectable import Detectable, Sight, detectable, sights
+from paribus.analysis.parts import (
     Analysis,
     BudgetState,
     Check,
@@ -27,6 +27,7 @@ __all__ = [
     "Detectable",
     "LeftOut",
     "Sensitivity",
+    "Sight",
     "Stabilities",
     "Summary",
     "Table",
@@ -34,4 +35,5 @@ __all__ = [
     "analyse",
     "analyse_table",
     "detectable",
+    "sights",
 ]

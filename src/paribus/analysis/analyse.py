@@ -8,18 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from paribus.analysis.by_task import question_scores, questions_asked, task_contrasts
 from paribus.analysis.claims import check_claims
 from paribus.analysis.costs import costs
 from paribus.analysis.families import adjusted
 from paribus.analysis.infer import infer, infer_items
-from paribus.analysis.schema import Analysis, Contrast, LeftOut, Stabilities, Summary
+from paribus.analysis.parts import Analysis, Contrast, LeftOut, Stabilities, Summary
 from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.table import Table
-from paribus.results import Results, ResultsFolder, read_registration, why_unregistered
+from paribus.analysis.tasks import question_scores, questions_asked, task_contrasts
+from paribus.results import (
+    Results,
+    ResultsFolder,
+    read_registration,
+    registered_rule,
+    why_unregistered,
+)
 from paribus.statistics import (
     FamilySignFlip,
     MacroContrast,
@@ -49,13 +56,18 @@ def analyse(results: Results) -> Analysis:
         Table.of(results),
         unregistered=why_unregistered(folder, results.study, results.trials),
         late_seeds=_late_seeds(folder),
+        own_rule=registered_rule(folder),
     )
 
 
 def analyse_table(
-    table: Table, *, unregistered: str = "", late_seeds: tuple[int, ...] = ()
+    table: Table,
+    *,
+    unregistered: str = "",
+    late_seeds: tuple[int, ...] = (),
+    own_rule: dict[str, Any] | None = None,
 ) -> Analysis:
-    """The same of scores that have been read; the two are as `Analysis` has them."""
+    """The same of scores that have been read; the three are as `Analysis` has them."""
     study = table.results.study
     metrics = {name: table.results.metrics[name] for name in study.metrics}
     contrasts, left_out = [], []
@@ -85,6 +97,7 @@ def analyse_table(
         left_out=tuple(left_out),
         claim_checks=check_claims(table.results),
         metrics=metrics,
+        own_rule=own_rule or {},
     )
 
 
@@ -111,7 +124,8 @@ def _contrast(
     contrast = Contrast(
         *(arm, reference, metric, endpoint.primary, seeds, None, why_not),
         declared=table.results.metrics[metric],
-        margin=endpoint.margin,
+        margin=_stated(table, endpoint, endpoint.margin),
+        smallest_effect=_stated(table, endpoint, endpoint.smallest_effect),
         counted=table.is_measured(metric),
     )
     if not why_not:
@@ -130,9 +144,14 @@ def _contrast(
 
 def _family_size(table: Table, endpoint: Endpoint) -> int:
     """Hypotheses tested together with one of this endpoint."""
-    study, contrasts = table.results.study, len(table.results.study.contrasts)
+    study = table.results.study
     others = [e for e in study.endpoints if not e.primary and table.is_measured(e.metric)]
-    return contrasts if endpoint.primary else contrasts * len(others)
+    return study.family if endpoint.primary else len(study.contrasts) * len(others)
+
+
+def _stated(table: Table, endpoint: Endpoint, change: float | None) -> float | None:
+    """A change that the study states, as the endpoint is compared."""
+    return None if change is None else table.results.metrics[endpoint.metric].change(change)
 
 
 def _items(
@@ -165,7 +184,7 @@ def _items(
         study,
         baseline,
         treatment,
-        endpoint.margin,
+        contrast.margin,
         family=_family_size(table, endpoint),
         resolution=_resolution(table, contrast.metric),
     )
@@ -215,7 +234,7 @@ def _infer(
         study,
         [baseline[seed] for seed in seeds],
         [treatment[seed] for seed in seeds],
-        endpoint.margin,
+        _stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
         resolution=_resolution(table, endpoint.metric),
     )

@@ -1,88 +1,183 @@
-"""Before a run: the smallest effect that a design can detect, given a pilot's spread."""
+"""Before a run: the smallest effect that a design can detect, and whether it sees what matters."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from paribus.analysis.schema import Analysis
+from paribus.analysis.parts import Analysis
 from paribus.errors import ParibusError
-from paribus.statistics import StatisticsError, minimum_detectable_effect, required_pairs
-from paribus.study import Study
+from paribus.statistics import (
+    DESCRIPTIVE_BELOW,
+    StatisticsError,
+    minimum_detectable_effect,
+    required_pairs,
+)
+from paribus.study import Endpoint, Study
+from paribus.tasks import find_tasks
+
+MACRO_ACCURACY = "macro_accuracy"
 
 
 @dataclass(frozen=True)
 class Detectable:
-    """What the primary endpoint can show for one contrast, in the metric's unit.
+    """What a primary endpoint can show for one contrast, in the metric's unit.
 
     Attributes:
         sd: of the paired differences, and `source` says from where.
         effect: the least difference detected at the registered power with the study's seeds.
         pairs_for_margin: seed pairs that would detect a difference as large as the margin.
+        smallest_effect: worth detecting; None where none is registered.
     """
 
+    metric: str
     contrast: str
     source: str
     sd: float
     effect: float
     margin: float
     pairs_for_margin: int
+    smallest_effect: float | None = None
 
     @property
     def exceeds_margin(self) -> bool:
         return self.effect > self.margin
 
+    @property
+    def could_miss(self) -> bool:
+        """Whether the smallest effect worth detecting is likelier missed than registered."""
+        return self.smallest_effect is not None and self.effect > self.smallest_effect
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Whether a design can detect the smallest effect worth detecting, before anything is known.
+
+    Attributes:
+        sd: the largest SD of paired differences at which it does; None where nothing is tested.
+        why_not: why it cannot, whatever the spread; empty where it can.
+    """
+
+    metric: str
+    smallest_effect: float
+    sd: float | None
+    why_not: str = ""
+
+
+def sights(study: Study) -> list[Sight]:
+    """Of every primary endpoint with a smallest effect, by the registered test in its family."""
+    found = []
+    for endpoint in study.judged if study.contrasts else ():
+        least = endpoint.smallest_effect
+        if least is None:
+            continue
+        if len(study.seeds) < DESCRIPTIVE_BELOW:
+            why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
+            found.append(Sight(endpoint.metric, least, None, why))
+            continue
+        sd = least / _least_in_sds(study)
+        found.append(Sight(endpoint.metric, least, sd, _too_few_questions(study, endpoint, least)))
+    return found
+
+
+def _least_in_sds(study: Study) -> float:
+    """The least difference detected, in SDs, at the first step of Holm's method."""
+    inference = study.inference
+    return minimum_detectable_effect(
+        len(study.seeds),
+        power=inference.power,
+        alpha=inference.alpha / study.family,
+        test=inference.test,
+    )
+
+
+def _too_few_questions(study: Study, endpoint: Endpoint, least: float) -> str:
+    """Why accuracy over new questions cannot show `least`; empty where it can.
+
+    An effect of d changes a share of at least d of the answers. Even if all of them change for the
+    better, a mean over N new questions has the variance d (1 - d) / N, which no seeds reduce.
+    """
+    if endpoint.metric != MACRO_ACCURACY or study.inference.target != "new items" or least >= 1:
+        return ""
+    tasks = len(find_tasks(study.tasks.names)) + len(study.tasks.own)
+    questions = tasks * study.tasks.items
+    errors = _least_in_sds(study) * math.sqrt(len(study.seeds))
+    needed = math.ceil(errors**2 * (1 - least) / least)
+    if not questions or questions >= needed:
+        return ""
+    return (
+        f"{questions:,} questions show no change of {least:g} on new ones with {len(study.seeds)} "
+        f"seeds, even if every answer that changes were right: at least {needed:,} would"
+    )
+
 
 def detectable(
     study: Study, *, pilot: Analysis | None = None, sd: float | None = None
 ) -> list[Detectable]:
-    """One row per contrast, from the SDs of an earlier study's contrasts or a stated `sd`.
+    """One row per primary endpoint and contrast, from the SDs of an earlier study's contrasts; or
+    per contrast of the first endpoint, from a stated `sd`.
 
-    Of the registered test, at the level of Holm's first step: alpha over the number of contrasts. A
-    contrast that the pilot lacks takes the largest SD among those it has. Raises ParibusError
-    where the SD is not positive, or the pilot measured no difference of the primary endpoint.
+    Of the registered test, at the level of Holm's first step: alpha over the family. A contrast
+    that the pilot lacks takes the largest SD among those it has. Raises ParibusError where the SD
+    is not positive, or the pilot measured no difference of a primary endpoint.
     """
-    n, margin = len(study.seeds), study.primary.margin
-    assert margin is not None
-    if n < 2:
-        raise ParibusError(f"the study has {n} seed; a contrast needs two")
+    if len(study.seeds) < 2:
+        raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
     if sd is not None and not 0 < sd < math.inf:
         raise ParibusError(f"sd = {sd} must be a number greater than 0")
     if not study.contrasts:
         raise ParibusError("the study has one arm; a contrast needs two")
-    seen: dict[tuple[str, str], float] = {}
-    if pilot is not None:
-        seen = {
-            (c.arm, c.reference): c.paired.sd
-            for c in pilot.contrasts
-            if c.metric == study.primary.metric and c.paired is not None and c.paired.sd > 0
-        }
-        if not seen:
-            raise ParibusError(
-                f"the pilot '{pilot.study.name}' has no contrast of {study.primary.metric} with "
-                "two seed pairs; state --sd instead"
-            )
+    if sd is not None or pilot is None:
+        return _of_endpoint(study, study.primary, {}, sd)
+    return [
+        row
+        for endpoint in study.judged
+        for row in _of_endpoint(study, endpoint, _seen(pilot, endpoint), None)
+    ]
+
+
+def _seen(pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
+    """SD of the paired differences in a pilot, by contrast. Raises ParibusError for none."""
+    seen = {
+        (c.arm, c.reference): c.paired.sd
+        for c in pilot.contrasts
+        if c.metric == endpoint.metric and c.paired is not None and c.paired.sd > 0
+    }
+    if not seen:
+        raise ParibusError(
+            f"the pilot '{pilot.study.name}' has no contrast of {endpoint.metric} with "
+            "two seed pairs; state --sd instead"
+        )
+    return seen
+
+
+def _of_endpoint(
+    study: Study, endpoint: Endpoint, seen: dict[tuple[str, str], float], sd: float | None
+) -> list[Detectable]:
+    margin, inference = endpoint.margin, study.inference
+    assert margin is not None
     # Holm's first step: the level that a contrast must reach whatever the others do.
-    power, test = study.inference.power, study.inference.test
-    alpha = study.inference.alpha / len(study.contrasts)
-    least = minimum_detectable_effect(n, power=power, alpha=alpha, test=test)
+    alpha, least = inference.alpha / study.family, _least_in_sds(study)
     rows = []
     for arm, reference in study.contrasts:
         spread = sd or seen.get((arm, reference)) or max(seen.values())
-        own = (arm, reference) in seen
-        source = "stated" if sd else "pilot" if own else "pilot's largest"
+        source = "stated" if sd else "pilot" if (arm, reference) in seen else "pilot's largest"
         try:
-            pairs = required_pairs(margin / spread, power=power, alpha=alpha, test=test)
+            pairs = required_pairs(
+                margin / spread, power=inference.power, alpha=alpha, test=inference.test
+            )
         except StatisticsError as error:
             raise ParibusError(f"{arm} against {reference}: {error}") from None
         rows.append(
             Detectable(
+                metric=endpoint.metric,
                 contrast=f"{arm} against {reference}",
                 source=source,
                 sd=spread,
                 effect=least * spread,
                 margin=margin,
                 pairs_for_margin=pairs,
+                smallest_effect=endpoint.smallest_effect,
             )
         )
     return rows

@@ -1,15 +1,15 @@
 """Families of hypotheses, fixed at registration, each adjusted by Holm.
 
-The primary endpoint in every contrast is one family; that it lies inside its margin, another; the
-secondary endpoints x contrasts a third. A contrast that could not be analysed stays in its family
-as p = 1, so that losing one never makes the others easier.
+The primary endpoints in every contrast are one family; that they lie inside their margins, another;
+that they are no worse, a third; the secondary endpoints x contrasts a fourth. A contrast that could
+not be analysed stays in its family as p = 1, so that losing one never makes the others easier.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from paribus.analysis.schema import Check, Contrast
+from paribus.analysis.parts import Check, Contrast
 from paribus.statistics import holm
 
 
@@ -27,29 +27,30 @@ def adjusted(contrasts: list[Contrast], alpha: float) -> list[Contrast]:
 def _adjusted(family: list[Contrast], alpha: float) -> list[Contrast]:
     says = [c.decided for c in family]
     tested = holm([d.p_value if d else 1.0 for d in says])
-    judged = [c.margin is not None for c in family]
-    same = [d.equivalence_p if d and d.equivalence_p is not None else 1.0 for d in says]
-    equal = dict(
-        zip(
-            [c for c, with_margin in zip(family, judged, strict=True) if with_margin],
-            holm([p for p, with_margin in zip(same, judged, strict=True) if with_margin])
-            if any(judged)
-            else [],
-            strict=True,
-        )
-    )
+    equal = _with_margin(family, [d.equivalence_p if d else None for d in says])
+    not_worse = _with_margin(family, [c.not_worse_p for c in family])
     checks = _checks(family, [float(p) for p in tested], alpha)
     return [
         replace(
             c,
             holm_p=float(p),
-            equivalence_holm_p=float(equal[c]) if c in equal else None,
+            equivalence_holm_p=equal.get(c),
+            not_worse_holm_p=not_worse.get(c),
             checks=checked,
         )
         if c.decided
         else c
         for c, p, checked in zip(family, tested, checks, strict=True)
     ]
+
+
+def _with_margin(family: list[Contrast], p_values: list[float | None]) -> dict[Contrast, float]:
+    """p against the margins, adjusted over the contrasts of the family that have one."""
+    named = {c: p for c, p in zip(family, p_values, strict=True) if c.margin is not None}
+    if not named:
+        return {}
+    adjusted = holm([1.0 if p is None else p for p in named.values()])
+    return dict(zip(named, map(float, adjusted), strict=True))
 
 
 def _checks(family: list[Contrast], decided: list[float], alpha: float) -> list[tuple[Check, ...]]:

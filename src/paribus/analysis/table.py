@@ -67,7 +67,7 @@ class Table:
 
     def is_measured(self, metric: str) -> bool:
         """Whether any trial has a value of it: a study may have no tasks, or a probe turned off."""
-        if metric == self.results.study.primary.metric:
+        if metric in [endpoint.metric for endpoint in self.results.study.judged]:
             return True
         return any(math.isfinite(self.values[*trial, metric]) for trial in self.events)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from paribus.cli import tables
+from paribus.cli import decision_tables, tables
 from paribus.errors import ParibusError
 from paribus.execution import Device
 from paribus.study import Study, load_study, parse_override, require_trust, shipped_studies
@@ -84,14 +84,15 @@ def show(
     loaded = _load(study, set_, trust)
     if parameters:
         from paribus.cli import parameter_table
-        from paribus.training.parameters import parameter_rows, parameter_warnings
+        from paribus.execution.parameters import parameter_rows, parameter_warnings
 
         rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
         parts = parameter_table.parameters(loaded, rows, parameter_warnings(loaded))
     else:
         from paribus.execution import estimate
 
-        parts = tables.study(loaded, estimate(loaded, workers=workers, device=device, stack=stack))
+        cost = estimate(loaded, workers=workers, device=device, stack=stack)
+        parts = (*tables.study(loaded, cost), *decision_tables.design(loaded, cost.metrics))
     for part in parts:
         console.print(part)
 
@@ -124,7 +125,7 @@ def plan(
     cost = estimate(loaded, workers=workers, device=device, stack=stack)
     for part in (
         tables.cost(loaded, cost),
-        *tables.detectable(loaded, rows, cost.metrics[loaded.primary.metric]),
+        *decision_tables.detectable(loaded, rows, cost.metrics),
     ):
         console.print(part)
 
@@ -143,7 +144,7 @@ def register(
 
     loaded = _load(study, set_, trust)
     path = register_study(loaded, results, device=device, eager=eager)
-    for part in tables.reach(loaded):
+    for part in decision_tables.design(loaded, {}, warnings=True):
         console.print(part)
     console.print(f"registered: {path}", soft_wrap=True)
 
@@ -164,9 +165,10 @@ def run(
     trust: Trust = False,
 ) -> int:
     """Train, evaluate, compare and report a study; continues an earlier run."""
-    return _finish(
-        _train(_load(study, set_, trust), results, workers, device, stack, log or [], eager=eager)
-    )
+    loaded = _load(study, set_, trust)
+    for part in decision_tables.design(loaded, {}, warnings=True):
+        console.print(part)
+    return _finish(_train(loaded, results, workers, device, stack, log or [], eager=eager))
 
 
 def watch(folder: Folder) -> None:
@@ -216,19 +218,21 @@ def decide(
         bool, Parameter(negative=(), help="Print the decision table too, row by row.")
     ] = False,
 ) -> int:
-    """The verdict on every arm, with the row of the decision table that fired."""
+    """The verdict on every arm, with the row of the registered rule that fired."""
+    from paribus.decision import rule_of, shipped_rules
     from paribus.results import load_results
 
     if folder is None:
         if not rows:
-            raise ParibusError("decide takes a results folder, or --rows for the table alone")
-        console.print(tables.decision_rows([]))
+            raise ParibusError("decide takes a results folder, or --rows for the rules alone")
+        for rule in shipped_rules().values():
+            console.print(decision_tables.decision_rows(rule, []))
         return 0
-    _, verdicts = _analyse(load_results(folder))
-    for part in tables.verdicts(verdicts):
+    analysis, verdicts = _analyse(load_results(folder))
+    for part in decision_tables.verdicts(verdicts):
         console.print(part)
     if rows:
-        console.print(tables.decision_rows(verdicts))
+        console.print(decision_tables.decision_rows(rule_of(analysis), verdicts))
     return _exit_code(verdicts)
 
 
@@ -292,7 +296,7 @@ def null(
 ) -> None:
     """Run the baseline against itself through the whole pipeline, and count what is found."""
     from paribus.decision import calibrate
-    from paribus.results.formats import write_json
+    from paribus.results.files import write_json
     from paribus.study import null_study
 
     loaded = _load(study, set_, trust)
@@ -300,7 +304,7 @@ def null(
     done = _train(nulls, results, workers, device, None)
     calibration = calibrate(done, pairs=len(loaded.seeds))
     write_json(done.path / "null.json", calibration.to_dict())
-    for part in tables.calibration(calibration):
+    for part in decision_tables.calibration(calibration):
         console.print(part)
     console.print(f"null: {done.path / 'null.json'}", soft_wrap=True)
 
@@ -329,7 +333,7 @@ def bench(
     """Time training on this machine: against its ceiling, and where the time goes."""
     from paribus.cli import bench_table
     from paribus.execution import bench as bench_study
-    from paribus.results.formats import write_json
+    from paribus.results.files import write_json
 
     loaded = _load(study, set_, trust)
     with console.status("timing"):
@@ -458,9 +462,12 @@ def _shots(text: str | None) -> list[int] | None:
 
 
 def _load(study: str, overrides: list[str] | None, trust: bool) -> Study:
+    from paribus.decision import find_rule
+
     changes = dict(parse_override(text) for text in overrides or ())
     loaded = load_study(study, changes, trust=trust)
     require_trust(loaded)
+    find_rule(loaded)  # a rule that is none is told at once
     return loaded
 
 
@@ -468,7 +475,7 @@ def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:
     """Analyse and decide; leaves analysis.json and verdict.json."""
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
-    from paribus.results.formats import write_json
+    from paribus.results.files import write_json
     from paribus.results.layout import secure
 
     secure(results.path)
@@ -499,7 +506,7 @@ def _finish(results: Results) -> int:
         drawn = draw(results, analysis)
         page = write_report(results, analysis, verdicts, drawn)
         paper = write_paper(results, analysis, verdicts, drawn)
-    for part in (*tables.comparison(analysis), *tables.verdicts(verdicts)):
+    for part in (*tables.comparison(analysis), *decision_tables.verdicts(verdicts)):
         console.print(part)
     console.print(f"report: {page}", soft_wrap=True)
     console.print(f"paper: {paper}", soft_wrap=True)

@@ -12,21 +12,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Detectable
-from paribus.decision import ROWS, TESTS, Calibration, Verdict, out_of_reach
-from paribus.digests import flatten
+from paribus.analysis import Analysis, Contrast
+from paribus.decision import TESTS, Verdict
 from paribus.execution import Estimate
 from paribus.metric import Metric
 from paribus.results import Results
 from paribus.results.checkpoints import begun_stacks
 from paribus.statistics import (
-    DESCRIPTIVE_BELOW,
     Interval,
     PairedRates,
-    minimum_detectable_effect,
-    power_error,
 )
 from paribus.study import Study, is_open
+from paribus.study.canonical import flatten
 
 MARKS = {
     "held": "[green]✓[/]",
@@ -130,11 +127,20 @@ def status(results: Results) -> Iterator[RenderableType]:
 
 
 def summary(analysis: Analysis, verdicts: list[Verdict]) -> Iterator[RenderableType]:
-    """A row for each contrast: the primary endpoint, its test and what is decided; then counts."""
+    """A table for each primary endpoint: its test and what is decided; then counts."""
     study = analysis.study
-    metric = analysis.primary
-    level = numbers.level(study.inference.alpha)
-    title = escape(metric.title)
+    for endpoint in study.judged:
+        mine = [verdict for verdict in verdicts if verdict.metric == endpoint.metric]
+        yield _summary(analysis, analysis.metrics[endpoint.metric], mine)
+    states = Counter(control.state for control in analysis.controls)
+    trials = len(study.trials) - len(analysis.missing)
+    counts = ", ".join(f"{n} {state}" for state, n in states.items()) or "none to compare yet"
+    yield f"{trials} of {len(study.trials)} trials; controls: {counts}"
+
+
+def _summary(analysis: Analysis, metric: Metric, verdicts: list[Verdict]) -> Table:
+    """A row for each contrast of one endpoint."""
+    level = numbers.level(analysis.study.inference.alpha)
     table = table_of(
         "arm",
         "against",
@@ -142,7 +148,7 @@ def summary(analysis: Analysis, verdicts: list[Verdict]) -> Iterator[RenderableT
         "p",
         "Holm p",
         "verdict",
-        title=title,
+        title=escape(metric.title),
         right=("p", "Holm p"),
     )
     for verdict in verdicts:
@@ -155,11 +161,7 @@ def summary(analysis: Analysis, verdicts: list[Verdict]) -> Iterator[RenderableT
             numbers.p_or_blank(contrast.tested_p),
             f"{verdict.outcome} (row {verdict.row})",
         )
-    yield table
-    states = Counter(control.state for control in analysis.controls)
-    trials = len(study.trials) - len(analysis.missing)
-    counts = ", ".join(f"{n} {state}" for state, n in states.items()) or "none to compare yet"
-    yield f"{trials} of {len(study.trials)} trials; controls: {counts}"
+    return table
 
 
 def comparison(analysis: Analysis) -> Iterator[RenderableType]:
@@ -220,7 +222,7 @@ def _delta(analysis: Analysis, arm: str, metric: str) -> str:
     if says is None:
         return f"[dim]{contrast.why_not}[/]"
     interval = says.interval
-    return numbers.delta(says.mean, interval.low, interval.high, contrast.declared.digits)
+    return numbers.delta(says.mean, interval.low, interval.high, contrast.declared.change_digits)
 
 
 def _claims(analysis: Analysis) -> Iterator[RenderableType]:
@@ -245,20 +247,14 @@ def _claims(analysis: Analysis) -> Iterator[RenderableType]:
 
 
 def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
-    """Every contrast: the primary endpoint in full, the others in a line."""
+    """Every contrast: primary endpoints in full, the others in a line."""
     study = analysis.study
-    for arm, reference in study.contrasts:
-        primary = analysis.contrast(arm, study.primary.metric)
-        metric = analysis.metrics[primary.metric]
-        title = f"{escape(arm)} against {escape(reference)}: {escape(metric.label)}"
-        if primary.paired is None:
-            yield f"[bold]{title}[/]: {escape(primary.why_not)}"
+    for arm, _ in study.contrasts:
+        primaries = [analysis.contrast(arm, endpoint.metric) for endpoint in study.judged]
+        for primary in primaries:
+            yield _in_full(primary)
+        if all(primary.paired is None for primary in primaries):
             continue
-        table = table_of("", "", title=title)
-        table.show_header = False
-        for name, value in _details(primary):
-            table.add_row(name, value)
-        yield table
         others = table_of(
             "also",
             f"delta \\[{numbers.level(study.inference.alpha)} CI]",
@@ -275,7 +271,7 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
             others.add_row(
                 escape(analysis.metrics[endpoint.metric].label),
                 _delta(analysis, arm, endpoint.metric),
-                _span(says.simultaneous_interval, analysis.metrics[endpoint.metric].digits),
+                _span(says.simultaneous_interval, analysis.metrics[endpoint.metric].change_digits),
                 numbers.p_or_blank(contrast.tested_p),
                 numbers.signed(paired.d_z, 2),
             )
@@ -288,6 +284,18 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
     for line in left_out_lines(analysis):
         yield f"[yellow]left out:[/] {escape(line)}"
     yield "[dim]everything else, every pair included, is in analysis.json[/]"
+
+
+def _in_full(contrast: Contrast) -> RenderableType:
+    label = escape(contrast.declared.label)
+    title = f"{escape(contrast.arm)} against {escape(contrast.reference)}: {label}"
+    if contrast.paired is None:
+        return f"[bold]{title}[/]: {escape(contrast.why_not)}"
+    table = table_of("", "", title=title)
+    table.show_header = False
+    for name, value in _details(contrast):
+        table.add_row(name, value)
+    return table
 
 
 def _span(interval: Interval | None, places: int) -> str:
@@ -309,7 +317,7 @@ def _tests(contrast: Contrast) -> Iterator[tuple[str, str]]:
 
 def _details(contrast: Contrast) -> list[tuple[str, str]]:
     paired, says, metric = contrast.paired, contrast.decided, contrast.declared
-    digits = metric.digits
+    digits = metric.change_digits
     assert paired is not None and says is not None
     level = f"{says.interval.level:.0%}"
 
@@ -343,10 +351,11 @@ def _details(contrast: Contrast) -> list[tuple[str, str]]:
                 span(says.equivalence_interval) + (tost if contrast.tested else ""),
             )
         )
-    if metric.unit == "nats/token":
+    if metric.ratio:
         between = numbers.ratio_interval(says.interval.low, says.interval.high, 4)
         ratio = f"{numbers.ratio(says.mean, 4)} {between}"
-        rows.insert(2, (f"perplexity ratio, {level} interval", escape(ratio)))
+        called = metric.ratio.removeprefix("a ")
+        rows.insert(2, (f"{called}, {level} interval", escape(ratio)))
     if contrast.capped is not None:
         capped = contrast.capped
         rows.append(
@@ -395,100 +404,3 @@ def _sensitivities(analysis: Analysis) -> Iterator[RenderableType]:
         table.add_row(escape(sensitivity.sweep), mean, *row)
     if analysis.sensitivities:
         yield table
-
-
-OUTCOME_STYLES = {"INVALID": "red", "ADOPT": "green", "IMPROVES": "green", "BASELINE": "cyan"}
-
-
-def verdicts(verdicts: list[Verdict]) -> Iterator[RenderableType]:
-    for verdict in verdicts:
-        style = OUTCOME_STYLES.get(verdict.outcome, "yellow")
-        speaks = f", {verdict.hypothesis}" if verdict.hypothesis else ""
-        yield (
-            f"[bold {style}]{verdict.outcome}[/] [dim](row {verdict.row}{speaks})[/] "
-            f"{escape(verdict.sentence)}"
-        )
-
-
-def detectable(study: Study, rows: list[Detectable], metric: Metric) -> Iterator[RenderableType]:
-    n, inference, family = len(study.seeds), study.inference, max(len(study.contrasts), 1)
-    if n < 2:
-        yield "One seed: nothing can be tested."
-        return
-    alpha = inference.alpha / family  # the first step of Holm
-    least = minimum_detectable_effect(n, power=inference.power, alpha=alpha, test=inference.test)
-    error = power_error(inference.test, inference.power)
-    simulated = f", simulated to {100 * error:.1f} points" if error else ""
-    yield (
-        f"{n} seed pairs detect {least:.2f} SDs of a difference at {inference.power:.0%} power "
-        f"by the {TESTS[inference.test]} (alpha {inference.alpha:g} over {family} "
-        f"contrasts{simulated})."
-    )
-    yield from reach(study)
-    if not rows:
-        yield "[dim]--pilot DIR or --sd X says what that is in the endpoint's unit[/]"
-        return
-    columns = ("SD", "detects", "margin", "pairs for it")
-    table = table_of("contrast", *columns, title=escape(metric.title), right=columns)
-    for row in rows:
-        table.add_row(
-            escape(row.contrast),
-            f"{numbers.fixed(row.sd, metric.digits)} ({row.source})",
-            numbers.fixed(row.effect, metric.digits),
-            numbers.fixed(row.margin, metric.digits),
-            str(row.pairs_for_margin),
-        )
-    yield table
-    for row in rows:
-        if row.exceeds_margin:
-            yield (
-                f"[yellow]warning:[/] {escape(row.contrast)}: the smallest detectable effect "
-                f"exceeds the margin; {row.pairs_for_margin} seeds would resolve it"
-            )
-
-
-def reach(study: Study) -> Iterator[RenderableType]:
-    """Rows of the decision table that the design cannot reach, and why."""
-    for out in out_of_reach(study):
-        noun = "row" if len(out.rows) == 1 else "rows"
-        yield (
-            f"[yellow]warning:[/] {escape(out.why)}. Out of reach: {noun} {', '.join(out.rows)}; "
-            "`paribus decide --rows` prints the table."
-        )
-
-
-def decision_rows(fired: list[Verdict]) -> Table:
-    """The decision table: its rows in the order in which they are tried."""
-    arms = [{v.arm for v in fired if v.row == row} for row in ROWS]
-    columns = ("row", "when (no row before it)", "verdict")
-    table = table_of(*columns, *(["fired for"] if fired else []), title="stability gate")
-    for row, mine in zip(ROWS.values(), arms, strict=True):
-        speaks = f" ({row.hypothesis})" if row.hypothesis else ""
-        says = f"{row.outcome}{speaks}: {row.reason}"
-        cells = (row.id, row.when, says)
-        table.add_row(*cells, *([escape(", ".join(sorted(mine)))] if fired else []))
-    return table
-
-
-def calibration(calibration: Calibration) -> Iterator[RenderableType]:
-    """What was measured of the whole pipeline, and on how many trials' worth of replicates."""
-    columns = ("nominal", "measured", "95% interval")
-    c = calibration
-    title = f"A/A: {c.replicates} replicates of {c.contrasts} contrasts x {c.pairs} seed pairs"
-    table = table_of("how often", *columns, title=title, right=columns)
-    for rate in c.rates:
-        low, high = rate.interval.low, rate.interval.high
-        table.add_row(
-            rate.name, f"{rate.nominal:.1%}", f"{rate.rate:.1%}", f"{low:.1%} to {high:.1%}"
-        )
-    yield table
-    yield (
-        f"Measured: the whole pipeline (analysis, Holm, verdict) on {escape(c.label)} by "
-        f"the {TESTS[c.test]}; rates are means over {c.analyses} analyses of the same trials, "
-        f"regrouped by seed; intervals are those of the {c.replicates} replicates that share no "
-        "trial."
-    )
-    if c.pairs < DESCRIPTIVE_BELOW:
-        yield "With so few pairs no verdict claims an effect; the tests are counted all the same."
-    if c.skipped:
-        yield f"{c.skipped} replicates were left out: a trial is not finished."

@@ -1,10 +1,19 @@
 """When is a change adopted? A registered rule, one file each: its rows, conditions and words."""
 
-from paribus.decision.evidence import Budget, Evidence, Fix, Quality, gather
+from paribus.decision.evidence import (
+    Benefit,
+    Budget,
+    Evidence,
+    Fix,
+    Quality,
+    benefit_of,
+    gather,
+)
+from paribus.decision.find import find_rule, own_rule, rule_of, shipped_rules
 from paribus.decision.null import Calibration, Rate, calibrate
 from paribus.decision.reach import OutOfReach, out_of_reach
-from paribus.decision.rule import Outcome, Row
-from paribus.decision.stability_gate import ROWS, decide_row
+from paribus.decision.row import OUTCOMES, UNJUDGED, Outcome, Row, State
+from paribus.decision.rule import Rule
 from paribus.decision.verdict import (
     TESTS,
     Verdict,
@@ -13,12 +22,15 @@ from paribus.decision.verdict import (
     divergence_in_words,
     effect_in_words,
     fixed_items,
+    missed,
     untested,
 )
 
 __all__ = [
-    "ROWS",
+    "OUTCOMES",
     "TESTS",
+    "UNJUDGED",
+    "Benefit",
     "Budget",
     "Calibration",
     "Evidence",
@@ -28,15 +40,22 @@ __all__ = [
     "Quality",
     "Rate",
     "Row",
+    "Rule",
+    "State",
     "Verdict",
+    "benefit_of",
     "calibrate",
     "decide",
-    "decide_row",
     "disagreements",
     "divergence_in_words",
     "effect_in_words",
+    "find_rule",
     "fixed_items",
     "gather",
+    "missed",
     "out_of_reach",
+    "own_rule",
+    "rule_of",
+    "shipped_rules",
     "untested",
 ]

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paribus.analysis import Analysis, Contrast, Costs, Stabilities
+from paribus.statistics import holm
 
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
 Fix = Literal["fix", "harm", "unshown"]
 Budget = Literal["within", "over", "not shown"]
+Benefit = Literal["shown", "absent", "not shown"]
 
 
 @dataclass(frozen=True)
@@ -19,35 +21,42 @@ class Evidence:
     Attributes:
         invalid: why the study cannot be judged; empty where it can.
         n: seed pairs that both arms have finished, diverged ones included.
-        quality: of the arm on the primary endpoint.
+        quality: of the arm on the endpoint that is judged.
+        not_worse: whether it is shown to be worse by less than the margin, if at all.
         baseline_stable: by the registered threshold.
         fix: what the arm does to instability.
         collapse: whether the arm diverges in every seed, and its reference in none.
         budget: whether calibration and throughput cost less than registered: one of them is over
             its budget, or not shown to be within, which is also where it was not measured.
+        benefit: whether the registered benefit is shown to be more than registered, or shown not to
+            be; also "not shown" where none is registered.
     """
 
     invalid: str
     n: int
     quality: Quality
+    not_worse: bool
     baseline_stable: bool
     fix: Fix
     collapse: bool
     budget: Budget
+    benefit: Benefit
 
 
 def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
-    """The evidence on one contrast of the primary endpoint."""
+    """The evidence on one contrast of an endpoint that is judged."""
     stability = next((s for s in analysis.stabilities if s.arm == contrast.arm), None)
     return Evidence(
         invalid=_why_invalid(analysis, contrast),
         n=stability.any_event.n if stability else 0,
         quality=_quality(analysis, contrast),
+        not_worse=contrast.not_worse(analysis.study.inference.alpha),
         baseline_stable=stability is None
         or stability.any_event.baseline_rate <= analysis.study.stability.unstable_above,
         fix=_fix(stability, analysis.study.inference.alpha),
         collapse=_collapses(stability),
         budget=_budget(cost_of(analysis, contrast.arm)),
+        benefit=benefit_state(analysis, contrast.arm),
     )
 
 
@@ -103,3 +112,34 @@ def _fix(stability: Stabilities | None, alpha: float) -> Fix:
         return "unshown"
     cured = stability.any_event.treatment_rate < stability.any_event.baseline_rate
     return "fix" if cured else "harm"
+
+
+def benefit_of(analysis: Analysis, arm: str) -> Contrast | None:
+    """The contrast of the endpoint that is the registered benefit; None where there is none."""
+    metric = analysis.study.decision.benefit
+    return analysis.contrast(arm, metric) if metric is not None else None
+
+
+def benefit_state(analysis: Analysis, arm: str) -> Benefit:
+    """Whether the benefit exceeds what is registered, by one-sided tests, Holm over contrasts."""
+    alpha, arms = analysis.study.inference.alpha, [arm for arm, _ in analysis.study.contrasts]
+    contrasts = [benefit_of(analysis, one) for one in arms]
+    mine = contrasts[arms.index(arm)]
+    if mine is None or mine.decided is None or mine.decided.descriptive_only:
+        return "not shown"
+    least = analysis.study.decision.least_benefit
+    more, less = (
+        holm([_benefit_p(c, least, greater=greater) if c else 1.0 for c in contrasts])
+        for greater in (True, False)
+    )
+    place = arms.index(arm)
+    return "shown" if more[place] <= alpha else "absent" if less[place] <= alpha else "not shown"
+
+
+def _benefit_p(contrast: Contrast, least: float, *, greater: bool) -> float:
+    """p against "the gain is at most `least`" (greater), or "at least `least`"."""
+    if contrast.test is None:
+        return 1.0
+    gains = contrast.declared.better == "higher"
+    null = contrast.declared.change(least if gains else -least)
+    return contrast.test.one_sided_p(null, greater=greater == gains)

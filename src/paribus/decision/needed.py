@@ -5,28 +5,29 @@ from __future__ import annotations
 import math
 
 from paribus.analysis import Analysis, Contrast
+from paribus.decision.row import Row
 from paribus.statistics import mcnemar
 
 MOST_PAIRS = 1000  # stop searching beyond this
-ANYTHING_ELSE = "6"
-BY_EVENTS, BY_COST = "8", "11b"  # rows that another effect on quality would not resolve
 
 
-def pairs_needed(analysis: Analysis, contrast: Contrast, row: str) -> int | None:
+def pairs_needed(analysis: Analysis, contrast: Contrast, row: Row) -> int | None:
     """Seed pairs that would resolve an inconclusive verdict; None where no number is known.
 
-    They would detect or exclude a difference of the margin's size with the registered power, by the
-    test that decided, at the level of Holm's first step, and with the spread seen here. Where
-    trials diverged, so many more are counted in as were lost of the pairs here.
+    They would detect or exclude a difference of the margin's size with the registered power (or
+    exclude a loss of that size, where an arm has to be no worse), by the test that decided, at the
+    level of Holm's first step, and with the spread seen here. Where trials diverged, so many more
+    are counted in as were lost of the pairs here.
     """
-    inference, contrasts = analysis.study.inference, len(analysis.study.contrasts)
-    alpha, power = inference.alpha / contrasts, inference.power
-    if row == BY_COST:
+    study = analysis.study
+    power, of_events = study.inference.power, study.inference.alpha / len(study.contrasts)
+    alpha = study.inference.alpha / study.family
+    if row.open not in ("quality", "not worse", "cure"):
         return None
-    if row == BY_EVENTS:
-        return _pairs_to_show_events(analysis, contrast.arm, alpha, harm=False)
-    if row == ANYTHING_ELSE and not contrast.tested:
-        return _pairs_to_show_events(analysis, contrast.arm, alpha, harm=True)
+    if row.open == "cure":
+        return _pairs_to_show_events(analysis, contrast.arm, of_events, harm=False)
+    if not contrast.tested:
+        return _pairs_to_show_events(analysis, contrast.arm, of_events, harm=True)
     test, says = contrast.test, contrast.decided
     if test is None or says is None or says.descriptive_only or contrast.margin is None:
         return None  # of fewer than 5 pairs the spread is a guess
@@ -36,6 +37,8 @@ def pairs_needed(analysis: Analysis, contrast: Contrast, row: str) -> int | None
     # Two one-sided tests of a true difference of 0 both reject with the power asked for where
     # each does with probability (1 + power) / 2.
     excludes = test.pairs_needed(contrast.margin, power=(1 + power) / 2, alpha=2 * alpha)
+    if row.open == "not worse":
+        excludes = detects = test.pairs_needed(contrast.margin, power=power, alpha=2 * alpha)
     if detects is None or excludes is None:
         return None
     trained = next((s.any_event.n for s in analysis.stabilities if s.arm == contrast.arm), says.n)

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from paribus.analysis import Analysis, Table, analyse_table
+from paribus.decision.find import rule_of
 from paribus.decision.verdict import Verdict, decide
 from paribus.errors import ParibusError
-from paribus.results import Results, ResultsFolder, why_unregistered
+from paribus.results import Results, ResultsFolder, registered_rule, why_unregistered
 from paribus.statistics import Interval, clopper_pearson
 from paribus.streams import stream
 
 ANALYSES = 100  # replicates that are analysed, regrouped ones included, unless there are more
-NO_EFFECT = ("4", "6", "8")  # rows of valid verdicts that claim no effect of the arm
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Calibration:
     """Measured error rates of the whole pipeline.
 
     Attributes:
-        metric, label: the primary endpoint, and `test` what decides on it.
+        rule: that decides.
+        metrics, label: the primary endpoints, and `test` what decides on them.
         pairs: seed pairs of each replicate; `contrasts` are its family.
         replicates: that share no trial; `analyses` is how many were analysed, regrouped ones
             included.
@@ -56,7 +57,8 @@ class Calibration:
         p_values: of the deciding test, of every contrast of every replicate as it was run.
     """
 
-    metric: str
+    rule: str
+    metrics: list[str]
     label: str
     test: str
     pairs: int
@@ -90,10 +92,11 @@ def calibrate(results: Results, pairs: int, analyses: int = ANALYSES) -> Calibra
     groups = [group for group in as_run if not unfinished & set(group)]
     if not groups:
         raise ParibusError(f"no replicate of {results.path} is complete; run `paribus null` again")
+    rule = registered_rule(ResultsFolder(results.path))
     table, happened, p_values = Table.of(results), [], []
     for number, group in enumerate(_groupings(groups, pairs, analyses)):
         part = replace(table, results=results.of_seeds(sorted(group)))
-        analysis = analyse_table(part)
+        analysis = analyse_table(part, own_rule=rule)
         happened.append(_happened(analysis, decide(analysis)))
         if number < len(groups):
             primary = [c.decided for c in analysis.contrasts if c.primary]
@@ -110,8 +113,9 @@ def calibrate(results: Results, pairs: int, analyses: int = ANALYSES) -> Calibra
         _rate(name, nominal[name], [h[name] for h in happened], len(groups)) for name in nominal
     ]
     return Calibration(
-        metric=study.primary.metric,
-        label=results.metrics[study.primary.metric].label,
+        rule=study.decision.rule,
+        metrics=[endpoint.metric for endpoint in study.judged],
+        label=" and ".join(results.metrics[endpoint.metric].label for endpoint in study.judged),
         test=study.inference.test,
         pairs=pairs,
         contrasts=len(study.contrasts),
@@ -151,7 +155,8 @@ def _happened(analysis: Analysis, verdicts: list[Verdict]) -> dict[str, float]:
         )
         for kind in ("primary", "secondary")
     }
-    claims = [v for v in verdicts if v.row not in (*NO_EFFECT, "0", "1")]
+    rows = rule_of(analysis).all_rows
+    claims = [verdict for verdict in verdicts if rows[verdict.row].claims]
     return {
         "any primary contrast significant (Holm)": float(found["primary"]),
         "any secondary contrast significant (Holm)": float(found["secondary"]),

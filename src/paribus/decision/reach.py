@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paribus.decision.stability_gate import ROWS
+from paribus.decision.find import find_rule
 from paribus.statistics import DESCRIPTIVE_BELOW, mcnemar
 from paribus.study import Study
-
-SHOWN_BY_EVENTS = ("2", "9", "10", "11", "11b", "12")  # rows that need McNemar's test to reject
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,9 @@ def out_of_reach(study: Study) -> list[OutOfReach]:
     n, contrasts, alpha = len(study.seeds), len(study.contrasts), study.inference.alpha
     if not contrasts:
         return []
+    rule = find_rule(study)
     if n < DESCRIPTIVE_BELOW:
-        rows = tuple(row for row in ROWS if row not in ("0", "1"))
+        rows = tuple(row.id for row in rule.rows)
         why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
         return [OutOfReach(rows, f"{n} seeds: {why}")]
     least = mcnemar(0, n)
@@ -37,4 +36,6 @@ def out_of_reach(study: Study) -> list[OutOfReach]:
         f"{n} seeds cannot show that an arm cures or causes instability: McNemar's exact p is at "
         f"least {least:.3g}{family}; {needed} seeds can"
     )
-    return [OutOfReach(SHOWN_BY_EVENTS, why)]
+    without = {row.id for state, row in rule.table.items() if state.fix == "unshown"}
+    rows = tuple(row.id for row in rule.rows if row.id not in without)
+    return [OutOfReach(rows, why)] if rows else []

@@ -1,48 +1,147 @@
-"""What a decision rule is made of: rows, each with its condition and its words."""
+"""A decision rule: rows in their order, and the table of every state that they give.
+
+A rule decides on a finite number of states of the evidence. All of them are tried before anything
+runs, so that a rule which leaves one open, or has a row that no state reaches, is refused; and the
+table that this gives is what a study with an own rule registers, so that reading its results runs
+no code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from paribus.decision.evidence import Evidence
+from paribus.decision.row import UNJUDGED, Row, State, require_braces, state_of, states
+from paribus.errors import ParibusError
+from paribus.statistics import DESCRIPTIVE_BELOW
 
-Outcome = Literal["INVALID", "DESCRIPTIVE ONLY", "BASELINE", "IMPROVES", "INCONCLUSIVE", "ADOPT"]
+SYMBOLS = string.digits + string.ascii_lowercase  # of rows, in a registered table
+# What `Rule.adopts` may name, in braces.
+REGISTERED = frozenset({"calibration", "throughput", "benefit", "least"})
+
+# Before any rule: what no rule judges.
+CANNOT, TOO_FEW = (
+    Row(
+        "0",
+        "INVALID",
+        when="a run is missing, a control did not hold, or the registration was changed",
+        reason="a run is missing, or a control did not hold",
+        why="{arm} cannot be judged, as {invalid}",
+        advice="Mend what is missing or broken before anything is concluded.",
+        claims=False,
+    ),
+    Row(
+        "1",
+        "DESCRIPTIVE ONLY",
+        when=f"fewer than {DESCRIPTIVE_BELOW} seed pairs",
+        reason=f"fewer than {DESCRIPTIVE_BELOW} seed pairs",
+        why="{arm} has {pairs}, and fewer than five are described, not tested; {effect}",
+        advice="Take this as a pilot: plan the number of seeds from its spread, and register "
+        "again.",
+        claims=False,
+    ),
+)
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of a decision table.
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """When a change is adopted: a total function of the evidence, first match wins.
 
     Attributes:
-        id: what it is called, in records too.
-        when: its condition in words, where no row before it has matched.
-        holds: its condition.
-        reason: why, in the verdict's sentence.
-        lead, why: what the page and the paper say of it. In braces: {arm} and {base} are names,
-            {shown} an effect that was shown, {effect} one that was not, {events} counts of events,
-            {margin}, {pairs} and {invalid} what they say.
-        advice: what follows from it.
-        hypothesis: the one of the commissioned study that it speaks to.
+        name: how a study calls it.
+        title: how readers do.
+        adopts: when an arm is adopted, a sentence of the paper's method. In braces: {calibration},
+            {throughput}, {benefit} and {least} are what the study registers of them.
+        rows: what is tried in their order, after the two that every rule has (a study that cannot
+            be judged, and fewer than five pairs).
+        keys: keys of `[decision]` that it weighs.
+        registered: the table as a registration holds it; None is to be found from the conditions.
     """
 
-    id: str
-    outcome: Outcome
-    when: str
-    holds: Callable[[Evidence], bool]
-    reason: str
-    lead: str
-    why: str
-    advice: str
-    hypothesis: Literal["H0", "H1a", "H1b"] | None = None
+    name: str
+    title: str
+    adopts: str
+    rows: tuple[Row, ...]
+    keys: tuple[str, ...] = ()
+    registered: str | None = field(default=None, repr=False)
+
+    @property
+    def all_rows(self) -> dict[str, Row]:
+        """Every row by its id, those of every rule first."""
+        return {row.id: row for row in (CANNOT, TOO_FEW, *self.rows)}
+
+    @cached_property
+    def table(self) -> dict[State, Row]:
+        """The row of every state. Raises ValueError for a rule that is not whole."""
+        if self.registered is not None:
+            places = [SYMBOLS.find(symbol) for symbol in self.registered]
+            return dict(zip(states(), (self.rows[place] for place in places), strict=True))
+        found = {}
+        for state in states():
+            row = next((row for row in self.rows if row.holds(state)), None)
+            if row is None:
+                raise ValueError(f"no row holds where {state}: end with a row that always does")
+            found[state] = row
+        return found
+
+    def decide(self, evidence: Evidence) -> Row:
+        """The row that fires."""
+        if evidence.invalid:
+            return CANNOT
+        if evidence.n < DESCRIPTIVE_BELOW:
+            return TOO_FEW
+        return self.table[state_of(evidence)]
+
+    def require_whole(self) -> None:
+        """Raise ValueError where a row is there twice or never fires, or a state has none."""
+        require_braces(self.adopts, REGISTERED, "adopts")
+        ids = [row.id for row in self.rows]
+        reserved = [row for row in (CANNOT.id, TOO_FEW.id) if row in ids]
+        if reserved:
+            raise ValueError(f"row '{reserved[0]}' is one that every rule has; call it otherwise")
+        twice = next((one for one in ids if ids.count(one) > 1), None)
+        if twice:
+            raise ValueError(f"row '{twice}' is there twice; give each its own id")
+        if not 0 < len(ids) <= len(SYMBOLS):
+            raise ValueError(f"it has {len(ids)} rows; 1 to {len(SYMBOLS)} are a table")
+        unjudged = next((row.id for row in self.rows if row.outcome in UNJUDGED), None)
+        if unjudged:
+            raise ValueError(f"row '{unjudged}' judges, and may not be {' or '.join(UNJUDGED)}")
+        fired = {row.id for row in self.table.values()}
+        dead = next((row for row in self.rows if row.id not in fired), None)
+        if dead:
+            raise ValueError(f"row '{dead.id}' never fires: rows before it hold wherever it does")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The whole rule as data, from which `rule_from_record` makes it again."""
+        places = {row.id: SYMBOLS[place] for place, row in enumerate(self.rows)}
+        return {
+            "name": self.name,
+            "title": self.title,
+            "adopts": self.adopts,
+            "keys": list(self.keys),
+            "rows": [row.record for row in self.rows],
+            "table": "".join(places[row.id] for row in self.table.values()),
+        }
 
 
-def table(*rows: Row) -> dict[str, Row]:
-    """Rows by their id, in the order in which they are tried."""
-    return {row.id: row for row in rows}
-
-
-def first_match(rows: Iterable[Row], evidence: Evidence) -> Row:
-    """The first row whose condition holds. A rule is total: its tests show that one always does."""
-    return next(row for row in rows if row.holds(evidence))
+def rule_from_record(record: Mapping[str, Any], where: str) -> Rule:
+    """`Rule.record` read back. Raises ParibusError where it is something else."""
+    try:
+        rows = tuple(Row(**row) for row in record["rows"])
+        texts = [record[name] for name in ("name", "title", "adopts", "table")]
+        if not all(isinstance(text, str) and text.isprintable() for text in texts):
+            raise ValueError("name, title, adopts and table are lines of text")
+        name, title, adopts, table = texts
+        if len(table) != sum(1 for _ in states()) or not set(table) <= set(SYMBOLS[: len(rows)]):
+            raise ValueError("its table does not name a row for every state")
+        rule = Rule(name, title, adopts, rows, tuple(record["keys"]), registered=table)
+        rule.require_whole()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ParibusError(f"{where}: this is no decision rule: {error}; restore it") from None
+    return rule

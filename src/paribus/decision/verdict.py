@@ -7,10 +7,11 @@ from typing import Any
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost
-from paribus.decision.evidence import Evidence, cost_of, gather
-from paribus.decision.needed import ANYTHING_ELSE, BY_EVENTS, pairs_needed
-from paribus.decision.rule import Outcome, Row
-from paribus.decision.stability_gate import decide_row
+from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather
+from paribus.decision.find import rule_of
+from paribus.decision.needed import pairs_needed
+from paribus.decision.row import OUTCOMES, UNJUDGED, Row
+from paribus.decision.rule import Rule
 from paribus.statistics import CROSSED, Decided
 from paribus.study import at_rates
 
@@ -22,12 +23,18 @@ TESTS = {
 }
 
 
+EFFECTS = ("quality", "not worse")  # what is open where an effect is
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """What is decided of one arm.
+    """What is decided of one arm on one endpoint.
 
     Attributes:
-        row, outcome, reason, hypothesis: the row that fired, and the hypothesis it speaks to.
+        metric: of the endpoint, and `label` what readers call it.
+        rule: the registered one, whose row fired.
+        row, outcome, reason, hypothesis: the row, and the hypothesis it speaks to as far as this
+            endpoint shows.
         evidence: what it fired on.
         sentence: the verdict in plain words, with its numbers.
         pairs_needed: seed pairs that would resolve an inconclusive verdict, at the registered
@@ -39,8 +46,11 @@ class Verdict:
 
     arm: str
     reference: str
+    metric: str
+    label: str
+    rule: str
     row: str
-    outcome: Outcome
+    outcome: str
     reason: str
     hypothesis: str | None
     evidence: Evidence
@@ -57,21 +67,28 @@ class Verdict:
 
 
 def decide(analysis: Analysis) -> list[Verdict]:
-    """A verdict for every contrast of the study."""
-    return [_verdict(analysis, arm, ref) for arm, ref in analysis.study.contrasts]
+    """A verdict for every contrast of the study on every primary endpoint, by its rule."""
+    rule = rule_of(analysis)
+    return [
+        _verdict(analysis, rule, analysis.contrast(arm, endpoint.metric))
+        for endpoint in analysis.study.judged
+        for arm, _ in analysis.study.contrasts
+    ]
 
 
-def _verdict(analysis: Analysis, arm: str, reference: str) -> Verdict:
-    contrast = analysis.contrast(arm, analysis.study.primary.metric)
+def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
     evidence = gather(analysis, contrast)
-    row = decide_row(evidence)
+    row = rule.decide(evidence)
     needed = None
     if row.outcome == "INCONCLUSIVE":
-        needed = pairs_needed(analysis, contrast, row.id)
-    notes = tuple(caveats(analysis, contrast, judged=row.id != "0"))
+        needed = pairs_needed(analysis, contrast, row)
+    notes = tuple(caveats(analysis, contrast, judged=row.outcome != "INVALID"))
     return Verdict(
-        arm=arm,
-        reference=reference,
+        arm=contrast.arm,
+        reference=contrast.reference,
+        metric=contrast.metric,
+        label=contrast.declared.label,
+        rule=analysis.study.decision.rule,
         row=row.id,
         outcome=row.outcome,
         reason=_reason(row, contrast),
@@ -80,7 +97,7 @@ def _verdict(analysis: Analysis, arm: str, reference: str) -> Verdict:
         sentence=" ".join([_sentence(analysis, row, contrast, evidence, needed), *notes]),
         pairs_needed=needed,
         caveats=notes,
-        tie_breaks=_tie_breaks(analysis, arm),
+        tie_breaks=_tie_breaks(analysis, contrast.arm),
     )
 
 
@@ -122,34 +139,50 @@ def budget_words(cost: Cost) -> str:
 def _sentence(
     analysis: Analysis, row: Row, contrast: Contrast, evidence: Evidence, needed: int | None
 ) -> str:
-    opening = {
-        "INVALID": f"{contrast.arm} against {contrast.reference} cannot be judged",
-        "DESCRIPTIVE ONLY": f"{contrast.arm} against {contrast.reference} is only described",
-        "BASELINE": f"Keep {contrast.reference} rather than {contrast.arm}",
-        "IMPROVES": f"{contrast.arm} improves on {contrast.reference}, which is kept all the same",
-        "INCONCLUSIVE": f"{contrast.arm} against {contrast.reference} is not resolved",
-        "ADOPT": f"Adopt {contrast.arm} in place of {contrast.reference}",
-    }[row.outcome]
+    names = {"arm": contrast.arm, "base": contrast.reference}
+    opening = OUTCOMES[row.outcome].opening.format(**names)
     why = evidence.invalid or _reason(row, contrast)
-    if row.id == "1":
+    if row.outcome == "DESCRIPTIVE ONLY":
         why = f"{why} ({evidence.n})"
-    if row.outcome not in ("INVALID", "DESCRIPTIVE ONLY"):
+    if row.outcome not in UNJUDGED:
         opening += f" {at_rates(analysis.study, contrast.arm, contrast.reference)}"
     text = f"{opening}: {why}."
-    if row.id != "0":
-        text += "".join(f" {part}." for part in _found(analysis, contrast))
-    if needed is not None and row.id == BY_EVENTS:
-        text += f" At these rates of events, about {needed} seed pairs would show a cure."
-    elif needed is not None and not contrast.tested:
-        text += f" At these rates of events, about {needed} seed pairs would show harm."
-    elif needed is not None:
-        text += f" About {needed} seed pairs would detect or exclude a change of the margin's size."
-    return text
+    if row.outcome != "INVALID":
+        found = [*_found(analysis, contrast), *_benefit(analysis, contrast.arm)]
+        text += "".join(f" {part}." for part in found)
+    return text + _way_out(row, contrast, needed)
+
+
+def _way_out(row: Row, contrast: Contrast, needed: int | None) -> str:
+    """How many pairs would resolve an inconclusive verdict; empty where no number is known."""
+    if needed is None:
+        return ""
+    if row.open == "cure":
+        return f" At these rates of events, about {needed} seed pairs would show a cure."
+    if not contrast.tested:
+        return f" At these rates of events, about {needed} seed pairs would show harm."
+    if row.open == "not worse":
+        return f" About {needed} seed pairs would exclude a loss of the margin's size."
+    return f" About {needed} seed pairs would detect or exclude a change of the margin's size."
+
+
+def _benefit(analysis: Analysis, arm: str) -> list[str]:
+    """The effect on the registered benefit, where there is one."""
+    contrast = benefit_of(analysis, arm)
+    if contrast is None:
+        return []
+    if contrast.decided is None:
+        return [f"The registered benefit, {contrast.declared.label}: {contrast.why_not}"]
+    return [f"Of the registered benefit: {lowered(effect_in_words(contrast))}"]
+
+
+def lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _reason(row: Row, contrast: Contrast) -> str:
     """Why this row: power is not what is missing where quality could not be tested."""
-    return untested(contrast) or row.reason if row.id == ANYTHING_ELSE else row.reason
+    return untested(contrast) or row.reason if row.open in EFFECTS else row.reason
 
 
 def untested(contrast: Contrast) -> str:
@@ -189,13 +222,26 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
             "measurement, and its p the least that this resolution allows."
         )
     if judged:
-        found += fixed_items(contrast) + disagreements(contrast)
+        found += fixed_items(contrast) + disagreements(contrast) + missed(analysis, contrast)
     if analysis.late_seeds:
         seeds = ", ".join(map(str, analysis.late_seeds))
         found.append(
             f"Seeds added after results had been seen ({seeds}): no error rate is guaranteed."
         )
     return found
+
+
+def missed(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """That an effect worth detecting could have been missed, where none was found."""
+    says, alpha = contrast.decided, analysis.study.inference.alpha
+    if says is None or not contrast.could_miss or contrast.significant(alpha):
+        return []
+    metric, power = contrast.declared, analysis.study.inference.power
+    return [
+        f"With {power:.0%} power this study detects a change of "
+        f"{numbers.fixed(says.detectable, metric.change_digits)}; the registered smallest effect "
+        f"worth detecting is {contrast.smallest_effect:g}, and can have been missed."
+    ]
 
 
 def fixed_items(contrast: Contrast) -> list[str]:
@@ -229,17 +275,17 @@ def disagreements(contrast: Contrast) -> list[str]:
 
 
 def effect_in_words(contrast: Contrast) -> str:
-    """The primary effect with its interval, losses as perplexity ratios too."""
+    """An effect with its interval, losses and what is compared as ratios as these too."""
     metric, says = contrast.declared, contrast.decided
     assert says is not None
     interval = says.interval
     text = (
         f"{metric.label} changes by "
-        f"{numbers.delta(says.mean, interval.low, interval.high, metric.digits)}"
-        + (f" {metric.unit}" if metric.unit else "")
+        f"{numbers.delta(says.mean, interval.low, interval.high, metric.change_digits)}"
+        + (f" {metric.change_unit}" if metric.change_unit else "")
     )
-    if metric.unit == "nats/token":
-        text += f", a perplexity ratio of {numbers.ratio(says.mean, 3)} "
+    if metric.ratio:
+        text += f", {metric.ratio} of {numbers.ratio(says.mean, 3)} "
         text += numbers.ratio_interval(interval.low, interval.high, 3)
     text += f", n = {says.n}"
     if contrast.tested:

@@ -11,7 +11,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.evaluation import all_measures, own_measures
 from paribus.evaluation.harness import HEADLINE
 from paribus.metric import Metric, by_name, find, unknown
-from paribus.observation import Probe
+from paribus.model import Probe
 from paribus.probes import known_probes
 from paribus.study import Setting, Study
 from paribus.training import METRICS, OBJECTIVE, optimizer_slots
@@ -66,7 +66,10 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
         for measure in (*all_measures(), *own_measures(study.evaluation.own, study.folder))
     }
     found = {name: _known(name, known, columns, parts) for name in study.metrics}
-    _require_primary(study, found[study.primary.metric])
+    for endpoint in study.judged:
+        _require_direction(study, found[endpoint.metric], "be primary")
+    if study.decision.benefit is not None:
+        _require_direction(study, found[study.decision.benefit], "be a benefit")
     return found
 
 
@@ -102,12 +105,13 @@ def _known(
     return metric
 
 
-def _require_primary(study: Study, metric: Metric) -> None:
+def _require_direction(study: Study, metric: Metric, role: str) -> None:
+    """Raise ParibusError where nothing of it is better, or it is not measured."""
     if metric.better == "neither":
         raise ParibusError(
-            f"'{metric.name}' cannot be primary: neither more nor less of it is better; "
+            f"'{metric.name}' cannot {role}: neither more nor less of it is better; "
             "take validation_loss"
         )
     off = {probe.name for probe in known_probes(study) if probe.every == 0}
     if metric.record == "probes" and metric.name.partition("/")[0] in off:
-        raise ParibusError(f"'{metric.name}' cannot be primary: probes.every turns its probe off")
+        raise ParibusError(f"'{metric.name}' cannot {role}: probes.every turns its probe off")

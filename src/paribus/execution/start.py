@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 from paribus.data import Dataset, load_dataset
+from paribus.decision import find_rule, own_rule
 from paribus.errors import ParibusError
-from paribus.execution.device_precision import settle_precision, warn_of_emulation
 from paribus.execution.pool import Pool, default_workers
+from paribus.execution.precision import settle_precision, warn_of_emulation
 from paribus.execution.stacks import (
     Recorded,
     Trial,
@@ -31,6 +32,7 @@ GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 def read_data(study: Study) -> dict[Data, Dataset]:
     """The text as the study and each arm cut it; one that cannot be read is told at once."""
     require_trust(study)  # a corpus may be custom code
+    find_rule(study)
     wanted = [study.data, *(study.setting(arm).data for arm in study.arms)]
     return {data: load_dataset(data, study.folder) for data in dict.fromkeys(wanted)}
 
@@ -70,7 +72,11 @@ def start(
             stacks = _fitting(pool, study, size, sharing, recorded)
         data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
         chosen = suite.registered(study.tasks.names) if suite else {}
-        settle(folder, study, registration(study, data, ready["device"], metrics, chosen))
+        settle(
+            folder,
+            study,
+            registration(study, data, ready["device"], metrics, chosen, own_rule(study)),
+        )
         adopt_suite(folder)
     return study, stacks
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from paribus.digests import flatten
 from paribus.report.model_facts import ModelFacts
 from paribus.report.vocabulary import (
     BUILT_IN,
@@ -25,6 +24,7 @@ from paribus.report.vocabulary import (
     plain,
 )
 from paribus.results import Results
+from paribus.study.canonical import flatten
 
 
 @dataclass(frozen=True)

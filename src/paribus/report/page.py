@@ -13,18 +13,18 @@ import jinja2
 import vl_convert
 
 from paribus.analysis import Analysis
-from paribus.decision import Verdict
-from paribus.digests import flatten
+from paribus.decision import OUTCOMES, Verdict
 from paribus.files import write_bytes
 from paribus.report import tables
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, colours, draw, names
 from paribus.report.tables import Table
-from paribus.report.task_accuracy import task_contrast_table, task_table
+from paribus.report.tasks import task_contrast_table, task_table
 from paribus.report.words import headline, missing_in_words, plural
 from paribus.results import Results
 from paribus.results.layout import secure
 from paribus.results.root import root_digest
+from paribus.study.canonical import flatten
 
 MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
 
@@ -79,7 +79,10 @@ def render(
         names=called,
         colours={called[arm]: palette[arm] for arm in study.arms},
         lead=next((figure for figure in drawn if figure.name == "forest"), None),
-        summary=tables.primary(analysis),
+        summaries=tables.primary(analysis),
+        decision=tables.decision(analysis, verdicts),
+        several=len(study.judged) > 1,
+        styles={name: outcome.style for name, outcome in OUTCOMES.items()},
         sections=_sections(results, analysis, drawn),
         arms=tables.arms(study),
         trials=tables.trials(results, analysis),

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Costs
+from paribus.decision import Verdict, rule_of
 from paribus.report.figures import names
 from paribus.report.figures.contrasts import state_of
 from paribus.results import Results
 from paribus.statistics import Interval, PairedRates
-from paribus.study import Study
+from paribus.study import Endpoint, Study
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,14 @@ class Table:
     wide: bool = False
 
 
-def primary(analysis: Analysis) -> Table:
-    """The primary endpoint: every arm, and every contrast."""
+def primary(analysis: Analysis) -> list[Table]:
+    """Every primary endpoint: every arm, and every contrast."""
+    return [_primary(analysis, endpoint) for endpoint in analysis.study.judged]
+
+
+def _primary(analysis: Analysis, endpoint: Endpoint) -> Table:
     study, called = analysis.study, names(analysis.study)
-    metric = analysis.primary
+    metric, several = analysis.metrics[endpoint.metric], len(study.judged) > 1
     level = numbers.level(study.inference.alpha)
     rows = []
     for arm in study.arms:
@@ -51,25 +56,62 @@ def primary(analysis: Analysis) -> Table:
             row += [contrast.why_not, *[""] * 4]
         else:
             ratio = numbers.NONE
-            if metric.unit == "nats/token":
+            if metric.ratio:
                 ratio = numbers.ratio(contrast.decided.mean, 3)
             row += [
-                change_of(contrast, metric.digits),
+                change_of(contrast),
                 ratio,
                 numbers.p_or_blank(contrast.p),
                 numbers.p_or_blank(contrast.tested_p),
                 state_of(contrast, study.inference.alpha),
             ]
         rows.append(tuple(row))
-    unit = f" ({metric.unit})" if metric.unit else ""
+    is_first = endpoint is study.primary
+    opening = (
+        f"A primary endpoint, {metric.title}"
+        if several
+        else (f"The primary endpoint, {metric.title}")
+    )
+    worth = endpoint.smallest_effect
     return Table(
-        "primary",
-        f"The primary endpoint, {metric.label}{unit}: mean and SD over seeds, and the change at "
+        "primary" if is_first else f"primary-{plain_name(metric.name)}",
+        f"{opening}: mean and SD over seeds, and the change at "
         f"the same seed with its {level} interval by the test that decides. The registered "
-        f"margin is ±{study.primary.margin:g}.",
+        f"margin is ±{endpoint.margin:g}"
+        + (f", the smallest effect worth detecting {worth:g}." if worth is not None else ".")
+        + (
+            f" Holm's method adjusts over {len(study.judged)} primary endpoints and all contrasts."
+            if several
+            else ""
+        ),
         ("arm", "mean (SD)", "seeds", f"change [{level}]", "ratio", "p", "Holm p", "finding"),
         tuple(rows),
         frozenset({"arm", "finding"}),
+        wide=True,
+    )
+
+
+def decision(analysis: Analysis, verdicts: list[Verdict]) -> Table:
+    """The registered rule: its rows in their order, and what they fired for."""
+    called, rule = names(analysis.study), rule_of(analysis)
+    several = len(analysis.study.judged) > 1
+
+    def fired(row: str) -> str:
+        mine = [verdict for verdict in verdicts if verdict.row == row]
+        told = (called[v.arm] + (f" ({v.label})" if several else "") for v in mine)
+        return ", ".join(told)
+
+    rows = tuple(
+        (row.id, row.when, row.outcome, row.hypothesis or "", fired(row.id))
+        for row in rule.all_rows.values()
+    )
+    return Table(
+        "decision",
+        f"The registered decision rule, {rule.title}: the first row whose condition holds decides, "
+        "for each contrast and each primary endpoint by itself.",
+        ("row", "when (no row before it)", "verdict", "speaks to", "fired for"),
+        rows,
+        frozenset({"row", "when (no row before it)", "verdict", "speaks to", "fired for"}),
         wide=True,
     )
 
@@ -90,7 +132,7 @@ def endpoints(analysis: Analysis) -> Table:
                 contrast = analysis.contrast(arm, metric.name)
                 change = contrast.why_not
                 if contrast.decided:
-                    change = change_of(contrast, metric.digits)
+                    change = change_of(contrast)
             label = f"{metric.label}{unit}" if i == 0 else ""
             mean = numbers.mean_sd(summary.mean, summary.sd, metric.digits)
             rows.append((label, called[arm], mean, str(summary.n), change))
@@ -313,7 +355,7 @@ def contrasts(analysis: Analysis) -> tuple[Table, Table]:
         if paired is None or says is None:
             estimates.append((*who, str(len(c.seeds)), c.why_not, "", "", ""))
             continue
-        d = metric.digits
+        d = metric.change_digits
 
         def p(value: float | None, tested: bool = c.tested) -> str:
             return numbers.p_or_blank(value if tested else None)
@@ -385,10 +427,16 @@ def left_out(analysis: Analysis) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def change_of(contrast: Contrast, digits: int) -> str:
+def plain_name(metric: str) -> str:
+    """The name of a metric as that of a file."""
+    return metric.replace("/", "-").replace(" ", "-")
+
+
+def change_of(contrast: Contrast) -> str:
     """The change with its interval, by the test that decides."""
     says = contrast.decided
     assert says is not None
+    digits = contrast.declared.change_digits
     return change_text(says.mean, says.interval.low, says.interval.high, digits)
 
 

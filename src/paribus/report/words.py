@@ -10,8 +10,16 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
-from paribus.analysis.schema import Stabilities
-from paribus.decision import ROWS, Verdict, divergence_in_words, untested
+from paribus.analysis.parts import Stabilities
+from paribus.decision import (
+    OUTCOMES,
+    UNJUDGED,
+    Verdict,
+    benefit_of,
+    divergence_in_words,
+    rule_of,
+    untested,
+)
 from paribus.report.figures import names
 from paribus.study import Study, at_rates
 
@@ -27,9 +35,21 @@ class Clause:
 
 
 def headline(analysis: Analysis, verdicts: list[Verdict]) -> str:
-    """The verdict on the whole study in one sentence."""
+    """The verdict on the whole study: a sentence for each endpoint that is judged."""
     if not verdicts:
         return "One arm alone: nothing is compared."
+    metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
+    if len(metrics) == 1:
+        return _sentence(analysis, verdicts)
+    told = []
+    for metric in metrics:
+        mine = [verdict for verdict in verdicts if verdict.metric == metric]
+        told.append(f"On {mine[0].label}: {_sentence(analysis, mine)}")
+    return " ".join(told)
+
+
+def _sentence(analysis: Analysis, verdicts: list[Verdict]) -> str:
+    """The verdicts on one endpoint."""
     if len(verdicts) > MOST_CLAUSES:
         return _counts(analysis.study, verdicts)
     clauses = [clause(analysis, verdict) for verdict in verdicts]
@@ -41,9 +61,12 @@ def headline(analysis: Analysis, verdicts: list[Verdict]) -> str:
 
 def clause(analysis: Analysis, verdict: Verdict) -> Clause:
     """The wording of the row that fired."""
-    study, row = analysis.study, ROWS[verdict.row]
-    contrast = analysis.contrast(verdict.arm, study.primary.metric)
+    study, row = analysis.study, rule_of(analysis).all_rows[verdict.row]
+    contrast = analysis.contrast(verdict.arm, verdict.metric)
+    benefit = benefit_of(analysis, verdict.arm)
     words = {
+        "metric": contrast.declared.label,
+        "benefit": changed(benefit) if benefit else "none is registered",
         "arm": names(study)[verdict.arm],
         "base": reference_name(study, verdict.reference),
         "invalid": verdict.evidence.invalid,
@@ -52,19 +75,28 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
         "shown": raised(contrast),
         "events": events_in_words(analysis, verdict),
         "threshold": _threshold(analysis, verdict),
-        "margin": f"the registered margin of ±{study.primary.margin:g}",
+        "margin": f"the registered margin of {margin_in_words(study, contrast)}",
     }
     why = row.why.format(**words)
-    if row.id == "6" and untested(contrast):
+    if row.open == "quality" and untested(contrast):
         why += f"; {untested(contrast)}"
     diverged = divergence_in_words(analysis, verdict.arm)
-    if diverged and row.id != "0":
+    if diverged and row.outcome != "INVALID":
         why += f"; {words['arm']} {diverged}"
-    why += _way_out(verdict) + _items(contrast) + _disagreement(contrast) + _late(analysis)
-    lead = row.lead.format(**words)
-    if row.outcome not in ("INVALID", "DESCRIPTIVE ONLY"):
+    why += (
+        _way_out(verdict, row.open) + _items(contrast) + _disagreement(contrast) + _late(analysis)
+    )
+    lead = OUTCOMES[row.outcome].lead.format(**words)
+    if row.outcome not in UNJUDGED:
         lead += f" {at_rates(study, verdict.arm, verdict.reference)}"
     return Clause(lead, why)
+
+
+def margin_in_words(study: Study, contrast: Contrast) -> str:
+    """`±0.02`, or `±5%` of what is compared as a ratio: as the study states it."""
+    endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
+    margin = endpoint.margin or 0
+    return f"±{margin:.3g}" if contrast.declared.scale == "linear" else f"±{100 * margin:.3g}%"
 
 
 def changed(contrast: Contrast) -> str:
@@ -72,8 +104,9 @@ def changed(contrast: Contrast) -> str:
     metric = contrast.declared
     if contrast.decided is None:
         return f"{metric.label} cannot be compared ({contrast.why_not})"
-    change = numbers.signed(contrast.decided.mean, metric.digits)
-    return f"{metric.label} changed by {_with_unit(change, metric.unit)} ({evidence_on(contrast)})"
+    size = numbers.signed(contrast.decided.mean, metric.change_digits)
+    change = _with_unit(size, metric.change_unit)
+    return f"{metric.label} changed by {change} ({evidence_on(contrast)})"
 
 
 def raised(contrast: Contrast) -> str:
@@ -82,15 +115,16 @@ def raised(contrast: Contrast) -> str:
     if contrast.decided is None:
         return f"has no comparable {metric.label}"
     verb = "raises" if contrast.decided.mean > 0 else "lowers"
-    size = numbers.fixed(abs(contrast.decided.mean), metric.digits)
-    return f"{verb} {metric.label} by {_with_unit(size, metric.unit)} ({evidence_on(contrast)})"
+    size = numbers.fixed(abs(contrast.decided.mean), metric.change_digits)
+    by = _with_unit(size, metric.change_unit)
+    return f"{verb} {metric.label} by {by} ({evidence_on(contrast)})"
 
 
 def evidence_on(contrast: Contrast) -> str:
     """`95% interval +0.0899 to +0.1005, n = 5, Holm p <0.001`."""
     says, metric = contrast.decided, contrast.declared
     assert says is not None
-    span = numbers.span(says.interval.low, says.interval.high, metric.digits)
+    span = numbers.span(says.interval.low, says.interval.high, metric.change_digits)
     parts = [
         f"{says.interval.level:.0%} interval {span}",
         f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{says.n}",
@@ -109,12 +143,12 @@ def p_in_words(p: float) -> str:
 
 
 def ratio_in_words(contrast: Contrast) -> str:
-    """A change of loss as a perplexity ratio; empty for other metrics."""
+    """A change of loss as a perplexity ratio, or of speed as one; empty for other metrics."""
     says = contrast.decided
-    if says is None or contrast.declared.unit != "nats/token":
+    if says is None or not contrast.declared.ratio:
         return ""
     between = numbers.ratio_interval(says.interval.low, says.interval.high, 3)
-    return f"a perplexity ratio of {numbers.ratio(says.mean, 3)} {between}"
+    return f"{contrast.declared.ratio} of {numbers.ratio(says.mean, 3)} {between}"
 
 
 def events_in_words(analysis: Analysis, verdict: Verdict) -> str:
@@ -165,10 +199,10 @@ def plural(n: int, word: str) -> str:
     return f"{n} {word}" if n == 1 else f"{n} {word}s"
 
 
-def _way_out(verdict: Verdict) -> str:
+def _way_out(verdict: Verdict, open_: str) -> str:
     if verdict.pairs_needed is None:
         return ""
-    does = "show a cure at these rates" if verdict.row == "8" else "tell"
+    does = "show a cure at these rates" if open_ == "cure" else "tell"
     return f"; about {verdict.pairs_needed} seed pairs would {does}"
 
 
@@ -195,19 +229,11 @@ def _late(analysis: Analysis) -> str:
 
 
 def _counts(study: Study, verdicts: list[Verdict]) -> str:
-    words = {
-        "ADOPT": "adopt the arm",
-        "IMPROVES": "improve on what is kept all the same",
-        "BASELINE": "keep the baseline",
-        "INCONCLUSIVE": "are undecided",
-        "DESCRIPTIVE ONLY": "are described only",
-        "INVALID": "cannot be judged",
-    }
     parts = []
-    for outcome, does in words.items():
+    for outcome, words in OUTCOMES.items():
         arms = [verdict.arm for verdict in verdicts if verdict.outcome == outcome]
         if arms:
-            parts.append(f"{len(arms)} {does}")
+            parts.append(f"{len(arms)} {words.several}")
     rates = {at_rates(study, verdict.arm, verdict.reference) for verdict in verdicts}
     where = rates.pop() if len(rates) == 1 else "at the learning rates of their arms"
     return f"Of {len(verdicts)} contrasts, {', '.join(parts)}, {where}."

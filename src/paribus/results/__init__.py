@@ -5,6 +5,7 @@ from paribus.results.read import Results, load_results, write_tables
 from paribus.results.registration import (
     PACKAGES,
     read_registration,
+    registered_rule,
     registration,
     settle,
     why_unregistered,
@@ -22,6 +23,7 @@ __all__ = [
     "check_controls",
     "load_results",
     "read_registration",
+    "registered_rule",
     "registration",
     "settle",
     "why_unregistered",

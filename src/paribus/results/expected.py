@@ -85,6 +85,7 @@ FILES: dict[str, dict[str, Check]] = {
         "own_probes": table,
         "own_measures": table,
         "own_tasks": table,
+        "own_rule": _holding(sources=table, rule=table),
         "metrics": _table_of(table),
         "data": _table_of(table),
         "sources": _table_of(text),

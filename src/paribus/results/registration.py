@@ -14,14 +14,22 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from paribus.digests import changes, package_digest
 from paribus.errors import ParibusError
 from paribus.metric import Metric, find, from_records
-from paribus.results.formats import read_json, write_json
+from paribus.results.code import package_digest
+from paribus.results.files import read_json, write_json
 from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
 from paribus.streams import key
-from paribus.study import Study, changed_sources, measuring_record, own_digests, own_parts
+from paribus.study import (
+    Study,
+    changed_sources,
+    measuring_record,
+    own_digests,
+    own_parts,
+    rule_record,
+)
+from paribus.study.canonical import changes
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
 FILE = "registration.json"
@@ -34,6 +42,7 @@ MEASURING = {
     "own_measures": "evaluation.own",
     "own_tasks": "tasks.own",
 }
+RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
 
 def registration(
@@ -42,6 +51,7 @@ def registration(
     device: str,
     metrics: Mapping[str, Metric],
     tasks: dict[str, Any] | None = None,
+    own_rule: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What `study` commits to, the source of the user's own modules included.
 
@@ -51,6 +61,7 @@ def registration(
         device: the kind of device it is run on.
         metrics: what it compares, as its code declares it: units and directions are registered.
         tasks: `suite_sha256`, `names` and `left_out` of its task suite; empty where it has none.
+        own_rule: the table of the user's own rule (`Rule.record`); empty for one that ships.
     """
     return {
         **from_study(study, tasks or {}),
@@ -58,6 +69,7 @@ def registration(
         "data": data,
         "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
         **measuring_record(study),
+        RULE: {"sources": rule_record(study), "rule": own_rule or {}},
         "packages": {name: version(name) for name in PACKAGES},
         "code": package_digest(),
         "device": device,
@@ -66,22 +78,22 @@ def registration(
 
 def from_study(study: Study, tasks: dict[str, Any]) -> dict[str, Any]:
     """The part of it that follows from the study alone and from its task suite."""
-    endpoint = study.primary
     contrasts = [f"{arm} against {reference}" for arm, reference in study.contrasts]
     return {
         "study_digest": study.digest,
         "seeds": list(study.seeds),
-        "primary_endpoint": {"metric": endpoint.metric, "margin": endpoint.margin},
         "endpoints": [e.model_dump(mode="json") for e in study.endpoints],
         "contrasts": contrasts,
         "families": {
-            "primary": [f"{endpoint.metric}: {contrast}" for contrast in contrasts],
-            "secondary": [
-                f"{e.metric}: {contrast}"
-                for e in study.endpoints
-                if not e.primary
+            name: [
+                f"{endpoint.metric}: {contrast}"
+                for endpoint in study.endpoints
+                if endpoint.primary == (name == "primary")
                 for contrast in contrasts
-            ],
+            ]
+            for name in ("primary", "secondary")
+        }
+        | {
             "tasks": [f"{task}: {c}" for task in tasks.get("names", ()) for c in contrasts],
         },
         "tasks": tasks,
@@ -178,11 +190,16 @@ def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
     for name, where in MEASURING.items():
         for file in changed_sources(there.get(name, {}), now[name]):
             users.setdefault(file, []).append(where)
+    theirs, ours = (one.get(RULE, {}).get("sources", {}) for one in (there, now))
+    for file in changed_sources(theirs, ours):
+        users.setdefault(file, []).append("decision.rule")
+    if not users and there.get(RULE) != now[RULE]:
+        told.append("the rule that decision.rule names decides otherwise")
     told += [f"{file} was edited (used by {', '.join(by)})" for file, by in users.items()]
     if there.get("code") != now["code"]:
         told.append("the installed source of paribus is another")
     # Seeds decide the digest too.
-    apart = {"seeds", "study_digest", "own_modules", *MEASURING, "code"}
+    apart = {"seeds", "study_digest", "own_modules", *MEASURING, RULE, "code"}
     rest = changes(*({k: v for k, v in one.items() if k not in apart} for one in (there, now)))
     return told + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
 
@@ -221,6 +238,11 @@ def why_unregistered(
             if changed_sources(registered[name], trial.get(name, {})):
                 return f"trial {arm}/seed-{seed} has another source of {where} than was registered"
     return ""
+
+
+def registered_rule(folder: ResultsFolder) -> dict[str, Any]:
+    """The table of the user's own rule, as registered; empty where there is none."""
+    return (read_registration(folder) or {}).get(RULE, {}).get("rule", {})
 
 
 def read_registration(folder: ResultsFolder) -> dict[str, Any] | None:

@@ -2,11 +2,15 @@
 
 from paribus.study.architecture import Embedding, Init, Model, Modules
 from paribus.study.base import Spec
-from paribus.study.custom_code import changed_sources, own_digests, own_parts
 from paribus.study.explain import explain
 from paribus.study.kept import changed_files
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
-from paribus.study.null_study import null_study
+from paribus.study.null import null_study
+from paribus.study.own import (
+    changed_sources,
+    own_digests,
+    own_parts,
+)
 from paribus.study.precision import is_open, with_precision
 from paribus.study.sections import (
     Arm,
@@ -23,7 +27,13 @@ from paribus.study.sections import (
 )
 from paribus.study.spec import Data, Setting, Training
 from paribus.study.study import Study
-from paribus.study.trust import custom_code, measuring_parts, measuring_record, require_trust
+from paribus.study.trust import (
+    custom_code,
+    measuring_parts,
+    measuring_record,
+    require_trust,
+    rule_record,
+)
 from paribus.study.tuning import at_rates
 
 __all__ = [
@@ -62,6 +72,7 @@ __all__ = [
     "parse_override",
     "parse_study",
     "require_trust",
+    "rule_record",
     "shipped_studies",
     "with_precision",
 ]

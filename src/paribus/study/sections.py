@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from paribus.metric import LONGEST
-from paribus.study.allowed_text import Prose, Title
 from paribus.study.base import Spec
 from paribus.study.bounds import (
     MOST_ARMS,
@@ -21,6 +20,9 @@ from paribus.study.bounds import (
     Seed,
     Steps,
 )
+from paribus.study.text import Prose, Title
+
+MOST_RULE = 1_000  # characters of a rule's name or import path
 
 
 class Arm(Spec):
@@ -42,6 +44,9 @@ class Endpoint(Spec):
     primary: bool = False
     margin: Annotated[float, Field(gt=0)] | None = None
     """Differences within +- margin, in the metric's unit, are too small to matter."""
+    smallest_effect: Annotated[float, Field(gt=0)] | None = None
+    """Of a primary endpoint: the smallest change worth detecting. A design that would miss it is
+    warned about before it runs, and in its verdict."""
 
 
 class Inference(Spec):
@@ -51,7 +56,7 @@ class Inference(Spec):
     """What decides on seed means: the paired t, or the larger p of it and the studentized
     bootstrap, which is conservative. The others stand beside it as sensitivity analyses."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
-    """Two-sided level, held by Holm over the family of primary endpoint x contrasts."""
+    """Two-sided level, held by Holm over the family of primary endpoints x contrasts."""
     power: Annotated[float, Field(ge=0.5, lt=1)] = 0.80
     """Power at which a detectable effect is stated."""
     resamples: Annotated[int, Field(ge=10_000, le=MOST_RESAMPLES)] = 10_000
@@ -82,12 +87,20 @@ class Stability(Spec):
 
 
 class Decision(Spec):
-    """What a cured instability may cost and still be adopted."""
+    """When an arm is adopted: by which rule, and what that weighs."""
 
+    rule: Annotated[str, Field(min_length=1, max_length=MOST_RULE)] = "stability_gate"
+    """A file of `paribus/decision/rules/`, or the user's own: `package.module:name` or
+    `file.py:name`."""
     calibration_budget: Annotated[float, Field(ge=0)] = 0.01
     """Largest rise of the expected calibration error."""
     throughput_budget: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Largest share of training throughput that may be lost."""
+    benefit: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
+    """Of non_inferiority: the endpoint on which an arm that is no worse must gain."""
+    least_benefit: Annotated[float, Field(ge=0)] = 0.0
+    """How much it must gain at least: in the endpoint's unit, or as a share of what is compared as
+    a ratio (throughput, memory)."""
 
 
 class Sweep(Spec):

@@ -11,14 +11,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
-from paribus.digests import changes, digest
 from paribus.errors import ParibusError, nearest
-from paribus.study.allowed_text import Name, Prose, Title, require_plain
 from paribus.study.bounds import (
     MOST_ARMS,
     MOST_SEEDS,
     Seed,
 )
+from paribus.study.canonical import changes, digest
 from paribus.study.explain import explain
 from paribus.study.presets import PRESET, preset_values
 from paribus.study.sections import (
@@ -34,6 +33,7 @@ from paribus.study.sections import (
     Tasks,
 )
 from paribus.study.spec import Setting
+from paribus.study.text import Name, Prose, Title, require_plain
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
@@ -65,7 +65,7 @@ class Study(Setting):
     arms: Annotated[dict[Name, Arm], Field(min_length=1, max_length=MOST_ARMS)]
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)]
     endpoints: Annotated[tuple[Endpoint, ...], Field(strict=False, min_length=1)] = (
-        Endpoint(metric="validation_loss", primary=True, margin=0.02),
+        Endpoint(metric="validation_loss", primary=True, margin=0.02, smallest_effect=0.02),
         Endpoint(metric="validation_perplexity"),
         Endpoint(metric="validation_accuracy"),
         Endpoint(metric="calibration_error"),
@@ -148,19 +148,39 @@ class Study(Setting):
         return self
 
     @model_validator(mode="after")
-    def _one_primary_endpoint(self) -> Self:
+    def _some_endpoint_decides(self) -> Self:
         metrics = [endpoint.metric for endpoint in self.endpoints]
         if len(set(metrics)) < len(metrics):
             raise ParibusError(f"endpoints {metrics} name a metric twice; state each once")
-        primary = [endpoint for endpoint in self.endpoints if endpoint.primary]
-        if len(primary) != 1:
+        primary = self.judged
+        if not primary:
+            raise ParibusError("no endpoint is primary; mark what decides with primary = true")
+        open_ = [endpoint.metric for endpoint in primary if endpoint.margin is None]
+        if open_:
             raise ParibusError(
-                f"{len(primary)} endpoints are primary; exactly one decides: mark it primary = true"
-            )
-        if primary[0].margin is None:
-            raise ParibusError(
-                f"the primary endpoint '{primary[0].metric}' has no margin; state the smallest "
+                f"the primary endpoint '{open_[0]}' has no margin; state the smallest "
                 "difference that matters, such as margin = 0.02"
+            )
+        idle = [e for e in self.endpoints if e.smallest_effect is not None and not e.primary]
+        if idle:
+            raise ParibusError(
+                f"'{idle[0].metric}' has smallest_effect = {idle[0].smallest_effect:g} and no "
+                "verdict; mark it primary = true, or leave smallest_effect out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _benefit_is_recorded(self) -> Self:
+        benefit, metrics = self.decision.benefit, [e.metric for e in self.endpoints]
+        if benefit is not None and benefit not in metrics:
+            raise ParibusError(
+                f"decision.benefit = '{benefit}' is no endpoint of the study, and is not recorded: "
+                f"{nearest(benefit, metrics)}; or add it to the endpoints"
+            )
+        if benefit in [endpoint.metric for endpoint in self.judged]:
+            raise ParibusError(
+                f"decision.benefit = '{benefit}' is primary, and its verdict asks that it is no "
+                "worse; a benefit is one of the other endpoints"
             )
         return self
 
@@ -232,8 +252,18 @@ class Study(Setting):
 
     @property
     def primary(self) -> Endpoint:
-        """The endpoint that decides."""
-        return next(endpoint for endpoint in self.endpoints if endpoint.primary)
+        """The first endpoint that decides: what pages begin with."""
+        return self.judged[0]
+
+    @property
+    def judged(self) -> tuple[Endpoint, ...]:
+        """The primary endpoints: every contrast has a verdict on each of them."""
+        return tuple(endpoint for endpoint in self.endpoints if endpoint.primary)
+
+    @property
+    def family(self) -> int:
+        """Hypotheses that the verdicts test together: primary endpoints x contrasts."""
+        return len(self.judged) * max(len(self.contrasts), 1)
 
     @property
     def metrics(self) -> tuple[str, ...]:

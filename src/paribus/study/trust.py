@@ -12,8 +12,8 @@ from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.foreign import CODE_BYTES, read_bytes
-from paribus.study.custom_code import SOURCES, Sources, measuring_digests, own_named
 from paribus.study.kept import require_kept
+from paribus.study.own import SOURCES, Sources, measuring_digests, own_named
 from paribus.study.study import Study
 
 SHOWN = 4  # of the files and modules, in an error
@@ -21,9 +21,10 @@ SHOWN = 4  # of the files and modules, in an error
 
 def custom_code(study: Study) -> tuple[str, ...]:
     """Every import path of the user's own parts that `study` names: corpora, modules, optimizers,
-    losses, probes, measures and tasks."""
+    losses, probes, measures, tasks and the rule."""
     trained = [path for arm in study.arms for path in own_named(study.setting(arm)).values()]
-    return tuple(dict.fromkeys([*trained, *measuring_parts(study)]))
+    rule = [study.decision.rule] if ":" in study.decision.rule else []
+    return tuple(dict.fromkeys([*trained, *measuring_parts(study), *rule]))
 
 
 def measuring_parts(study: Study) -> tuple[str, ...]:
@@ -38,6 +39,12 @@ def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
         "own_measures": measuring_digests(study.evaluation.own, "evaluation.own", study.folder),
         "own_tasks": measuring_digests(study.tasks.own, "tasks.own", study.folder),
     }
+
+
+def rule_record(study: Study) -> dict[str, Sources]:
+    """What a registration holds of the source of the user's own rule, by import path."""
+    name = study.decision.rule
+    return measuring_digests([name] if ":" in name else [], "decision.rule", study.folder)
 
 
 def require_trust(study: Study) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from jinja2 import BaseLoader, Environment
 
-from paribus.digests import digest
+from paribus.study.canonical import digest
 
 SEPARATOR = "|||"
 # As promptsource protects the separator where a text has it.

@@ -7,8 +7,8 @@ from paribus.report.figures import depth, trends
 from paribus.report.figures.contrasts import forest, forest_of_all, seed_pairs
 from paribus.report.figures.cost import learning_rates, throughput
 from paribus.report.figures.depth import all_depths
-from paribus.report.figures.evaluations import all_heldout, tasks
-from paribus.report.figures.figure_rows import Curves, task_accuracy
+from paribus.report.figures.heldout import all_heldout, tasks
+from paribus.report.figures.read import Curves, task_accuracy
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours, names
 from paribus.report.figures.trends import all_trends, trend
 from paribus.results import Results
@@ -27,7 +27,7 @@ __all__ = [
 
 def draw(results: Results, analysis: Analysis) -> list[Figure]:
     """Every figure that the records have data for, in the order of a report."""
-    endpoints = [forest(analysis)]
+    endpoints = [forest(analysis, endpoint) for endpoint in results.study.judged]
     endpoints += [seed_pairs(analysis, endpoint.metric) for endpoint in results.study.endpoints]
     endpoints.append(forest_of_all(analysis))
     curves = Curves(results, [*trends.columns(), *depth.columns(results)])

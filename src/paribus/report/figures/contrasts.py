@@ -23,7 +23,7 @@ from paribus.report.figures.style import (
     names,
     rounded,
 )
-from paribus.study import Study
+from paribus.study import Endpoint, Study
 
 ROW_PIXELS = 26
 LEAST_ROOM = 24  # of an axis, besides its labels
@@ -98,15 +98,16 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     return Figure(name, "endpoints", title, caption, panels, rows, panel=PANEL, wide=wide)
 
 
-def forest(analysis: Analysis) -> Figure | None:
-    """The primary endpoint: every contrast with its interval, the margin, and what Holm says."""
-    study = analysis.study
-    primary = study.primary
-    rows = _rows(analysis, [c for c in analysis.contrasts if c.primary])
+def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
+    """A primary endpoint: every contrast with its interval, the margin, and what Holm says."""
+    study, metric = analysis.study, analysis.metrics[endpoint.metric]
+    contrasts = [c for c in analysis.contrasts if c.metric == endpoint.metric]
+    rows = _rows(analysis, contrasts)
     if not rows:
         return None
-    name = "forest"
-    margin, title = primary.margin or 0, f"change of {analysis.primary.title}"
+    name = "forest" if endpoint is study.primary else f"forest-{endpoint.metric}"
+    margin = contrasts[0].margin or 0
+    title = f"change of {metric.label}" + (f" ({metric.change_unit})" if metric.change_unit else "")
     band = (
         alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
         .mark_rect(color=TEXT, opacity=0.1, tooltip=None)
@@ -126,12 +127,13 @@ def forest(analysis: Analysis) -> Figure | None:
     ).properties(width=WIDTH, height=ROW_PIXELS * len(rows) + 10)
     level = numbers.level(study.inference.alpha)
     caption = (
-        f"Change of {analysis.primary.label} at the same seed, treatment minus baseline, "
-        f"with its {level} t interval. The band is the registered margin of ±{primary.margin:g}: "
+        f"Change of {metric.label} at the same seed, treatment minus baseline, with its {level} "
+        f"interval by the test that decides. The band is the registered margin of ±{margin:.3g}: "
         "what lies within is too small to matter. Shapes say what the test found, adjusted by "
-        "Holm's method over the registered contrasts."
+        "Holm's method over the registered contrasts and primary endpoints."
     )
-    return Figure(name, "endpoints", "Every contrast", caption, chart, rows, stretch=False)
+    heading = "Every contrast" + (f": {metric.label}" if len(study.judged) > 1 else "")
+    return Figure(name, "endpoints", heading, caption, chart, rows, stretch=False)
 
 
 def forest_of_all(analysis: Analysis) -> Figure | None:

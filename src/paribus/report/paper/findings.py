@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from paribus import numbers
 from paribus.analysis import Contrast
-from paribus.analysis.schema import Summary
-from paribus.decision import disagreements, fixed_items
+from paribus.analysis.parts import Summary
+from paribus.decision import disagreements, fixed_items, missed
 from paribus.report import tables
 from paribus.report.figures.contrasts import state_of
 from paribus.report.paper.document import Block, Grid, Paragraph, Part, Picture, Ref, say
 from paribus.report.paper.material import Material
-from paribus.report.words import changed, missing_in_words, p_in_words, ratio_in_words
+from paribus.report.words import (
+    changed,
+    margin_in_words,
+    missing_in_words,
+    p_in_words,
+    ratio_in_words,
+)
+from paribus.study import Endpoint, Study
 
 MOST_TOLD = 6  # contrasts told one by one; more are left to the tables
 MAIN_FIGURES = ("train_loss", "grad_norm")
@@ -21,19 +28,12 @@ EVALUATION_FIGURES = ("reliability", "loss-by-context")
 def results(material: Material) -> Part:
     """The registered comparison first, then the other endpoints."""
     analysis, study = material.analysis, material.study
-    metric = study.primary.metric
     blocks: list[Block] = []
     missing = missing_in_words(analysis)
     if missing:
         blocks.append(say(f"The study is in progress. {missing} What follows is what is there."))
-    blocks.append(say("The primary endpoint is in ", Ref("primary"), "."))
-    blocks.append(Grid(tables.primary(analysis)))
-    blocks += _pictures(material, ("forest", f"pairs-{metric}"))
-    primary = [c for c in analysis.contrasts if c.primary]
-    for contrast in primary[:MOST_TOLD]:
-        blocks.append(_told(material, contrast))
-    if len(primary) > MOST_TOLD:
-        blocks.append(say("The other contrasts are in the table and in the appendix."))
+    for endpoint, table in zip(study.judged, tables.primary(analysis), strict=True):
+        blocks += _judged(material, endpoint, table)
     others = [e.metric for e in study.endpoints if not e.primary]
     if others:
         told = [_secondary(material, m) for m in others if _has_contrast(material, m)]
@@ -46,6 +46,29 @@ def results(material: Material) -> Part:
     if claims is not None and claims.rows:
         blocks += [say("Claimed and measured values stand in ", Ref("claims"), "."), Grid(claims)]
     return Part("Results", blocks)
+
+
+def _judged(material: Material, endpoint: Endpoint, table: tables.Table) -> list[Block]:
+    """One primary endpoint: its table, its figures, and its contrasts one by one."""
+    study, analysis = material.study, material.analysis
+    label = analysis.metrics[endpoint.metric].label
+    opening = "The primary endpoint"
+    if len(study.judged) > 1:
+        opening = f"The primary endpoint {label}"
+    blocks: list[Block] = [say(f"{opening} is in ", Ref(table.name), "."), Grid(table)]
+    blocks += _pictures(material, _figures(study, endpoint))
+    contrasts = [c for c in analysis.contrasts if c.metric == endpoint.metric]
+    for contrast in contrasts[:MOST_TOLD]:
+        blocks.append(_told(material, contrast))
+    if len(contrasts) > MOST_TOLD:
+        blocks.append(say("The other contrasts are in the table and in the appendix."))
+    return blocks
+
+
+def _figures(study: Study, endpoint: Endpoint) -> tuple[str, ...]:
+    """The names of what is drawn of a primary endpoint."""
+    forest = "forest" if endpoint is study.primary else f"forest-{endpoint.metric}"
+    return forest, f"pairs-{endpoint.metric}"
 
 
 def analysis_part(material: Material) -> Part:
@@ -68,8 +91,9 @@ def analysis_part(material: Material) -> Part:
 
 def in_the_text(material: Material) -> set[str]:
     """Names of the figures that stand in the text, so that the appendix has the others."""
-    wanted = {"forest", f"pairs-{material.study.primary.metric}", "learning-rates"}
-    return wanted | {*MAIN_FIGURES, *MECHANISM_FIGURES, *EVALUATION_FIGURES}
+    study = material.study
+    wanted = {name for endpoint in study.judged for name in _figures(study, endpoint)}
+    return wanted | {"learning-rates"} | {*MAIN_FIGURES, *MECHANISM_FIGURES, *EVALUATION_FIGURES}
 
 
 def _pictures(material: Material, wanted: tuple[str, ...]) -> list[Block]:
@@ -86,13 +110,13 @@ def _told(material: Material, contrast: Contrast) -> Paragraph:
         return say(f"{opening}.")
     ratio = ratio_in_words(contrast)
     text = opening + (f", {ratio}." if ratio else ".")
-    margin = material.study.primary.margin
+    margin = margin_in_words(material.study, contrast)
     finding = {
         "significant": "The difference is significant after Holm's adjustment.",
-        "within the margin": f"The change lies within the margin of ±{margin:g}.",
+        "within the margin": f"The change lies within the margin of {margin}.",
         "unresolved": (
             "The difference is not significant, nor is it shown to lie within the margin of "
-            f"±{margin:g}."
+            f"{margin}."
         ),
         "described only": "With so few pairs this is a description and no test.",
     }
@@ -104,7 +128,8 @@ def _told(material: Material, contrast: Contrast) -> Paragraph:
             text += f" [{numbers.signed(low, 2)}, {numbers.signed(high, 2)}]"
         text += f", the exact sign-flip p is {numbers.fixed(paired.sign_flip_p, 4)}"
         text += f" (the least possible is {numbers.fixed(paired.sign_flip_floor, 4)})."
-    text += "".join(f" {line}" for line in fixed_items(contrast) + disagreements(contrast))
+    notes = fixed_items(contrast) + disagreements(contrast) + missed(material.analysis, contrast)
+    text += "".join(f" {line}" for line in notes)
     return say(text)
 
 
@@ -117,9 +142,9 @@ def _secondary(material: Material, metric: str) -> str:
     info, parts = material.analysis.metrics[metric], []
     for contrast in material.analysis.contrasts:
         if contrast.metric == metric and contrast.decided is not None:
-            change = tables.change_of(contrast, info.digits)
+            change = tables.change_of(contrast)
             parts.append(f"{change} in {material.called[contrast.arm]}")
-    unit = f", in {info.unit}" if info.unit else ""
+    unit = f", in {info.change_unit}" if info.change_unit else ""
     label = info.label[0].upper() + info.label[1:]
     return f"{label} changed by {', by '.join(parts)}{unit}."
 

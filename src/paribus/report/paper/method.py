@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from paribus.decision import rule_of
 from paribus.report import tables
 from paribus.report.figures import names
 from paribus.report.paper.document import Block, Cite, Grid, Paragraph, Part, Ref, Run, say
 from paribus.report.paper.material import Material
 from paribus.report.vocabulary import listed
-from paribus.report.words import plural
+from paribus.report.words import margin_in_words, plural
 from paribus.results.root import root_digest
 
 # How p-values come about, by the registered `inference.test`.
@@ -91,7 +92,7 @@ def _controls(material: Material) -> Paragraph:
 
 def _registration(material: Material) -> Paragraph:
     study = material.study
-    primary, rule = material.analysis.primary, study.stability
+    rule = study.stability
     others = [material.analysis.metrics[e.metric].label for e in study.endpoints if not e.primary]
     called = names(study)
     contrasts = len(study.contrasts)
@@ -107,23 +108,20 @@ def _registration(material: Material) -> Paragraph:
         "The root digest over registration and sealed records, which paribus verify computes "
         f"again, is {root_digest(material.results.path)}. "
     )
-    text += (
-        f"The primary endpoint is {primary.label}, with a margin of "
-        f"±{study.primary.margin:g} within which a difference is too small to matter. "
-    )
+    text += _primary(material)
     if others:
         text += f"Secondary endpoints are {listed(others)}. "
     if contrasts:
-        text += f"The family is {plural(contrasts, 'contrast')} against {listed(against)}. "
+        text += f"The family is {plural(contrasts, 'contrast')} against {listed(against)}"
+        several = len(study.judged) > 1
+        text += f" on {len(study.judged)} primary endpoints. " if several else ". "
     text += (
         f"A trial has diverged where a loss is not finite, or where the mean of the last "
         f"{rule.smoothing_steps} losses is above the first; it has a spike where "
         f"{rule.spike_steps} steps in a row lie more than {rule.mad_multiplier:g} median absolute "
         f"deviations above the median of the {rule.median_steps} steps before. The baseline is "
-        f"unstable where more than {rule.unstable_above:g} of its trials had an event. An arm is "
-        "adopted only where it cures instability, raises the expected calibration error by at most "
-        f"{study.decision.calibration_budget:g} and loses at most a share of "
-        f"{study.decision.throughput_budget:g} of the training throughput."
+        f"unstable where more than {rule.unstable_above:g} of its trials had an event. "
+        + _decision(material)
     )
     if material.analysis.late_seeds:
         text += (
@@ -132,6 +130,36 @@ def _registration(material: Material) -> Paragraph:
             "are not guaranteed."
         )
     return say(text)
+
+
+def _primary(material: Material) -> str:
+    """The primary endpoints with their margins, and the smallest effects worth detecting."""
+    told = []
+    for endpoint in material.study.judged:
+        contrast = next(
+            (c for c in material.analysis.contrasts if c.metric == endpoint.metric), None
+        )
+        margin = margin_in_words(material.study, contrast) if contrast else f"±{endpoint.margin:g}"
+        worth = endpoint.smallest_effect
+        told.append(
+            f"{material.analysis.metrics[endpoint.metric].label}, with a margin of {margin}"
+            + (f" and a smallest effect worth detecting of {worth:g}" if worth else "")
+        )
+    are = "The primary endpoint is" if len(told) == 1 else "The primary endpoints are"
+    return f"{are} {listed(told)}; within its margin a difference is too small to matter. "
+
+
+def _decision(material: Material) -> str:
+    """The registered rule, and when it adopts."""
+    decision, rule = material.study.decision, rule_of(material.analysis)
+    benefit = material.analysis.metrics[decision.benefit].label if decision.benefit else "nothing"
+    adopts = rule.adopts.format(
+        calibration=f"{decision.calibration_budget:g}",
+        throughput=f"{decision.throughput_budget:g}",
+        benefit=benefit,
+        least=f"{decision.least_benefit:g}",
+    )
+    return f"The decision rule is {rule.title}. {adopts}"
 
 
 # What the paper says of the registered test, and of what stands beside it.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from paribus import numbers
-from paribus.decision import ROWS, Row, Verdict
-from paribus.digests import flatten
+from paribus.decision import Row, Verdict, rule_of
 from paribus.report import tables
 from paribus.report.data_tables import data_tables
 from paribus.report.paper.document import (
@@ -21,7 +20,7 @@ from paribus.report.paper.findings import MOST_TOLD, analysis_part, in_the_text,
 from paribus.report.paper.material import Material
 from paribus.report.paper.method import method
 from paribus.report.paper.related import related
-from paribus.report.task_accuracy import task_contrast_table, task_table
+from paribus.report.tasks import task_contrast_table, task_table
 from paribus.report.vocabulary import listed
 from paribus.report.words import (
     clause,
@@ -33,6 +32,7 @@ from paribus.report.words import (
 )
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study
+from paribus.study.canonical import flatten
 
 
 def compose(material: Material) -> Document:
@@ -76,8 +76,8 @@ def _abstract(material: Material) -> Paragraph:
     ratios = [
         f"{ratio} with {material.called[verdict.arm]}"
         for verdict in material.verdicts[:3]
-        if verdict.row != "0"
-        and (ratio := ratio_in_words(material.analysis.contrast(verdict.arm, study.primary.metric)))
+        if verdict.outcome != "INVALID"
+        and (ratio := ratio_in_words(material.analysis.contrast(verdict.arm, verdict.metric)))
     ]
     if ratios:
         text += f" That is {' and '.join(ratios)}."
@@ -115,7 +115,8 @@ def _introduction(material: Material) -> Part:
                 "The decision table, which was fixed beforehand, speaks to three hypotheses. H0: "
                 "normalising embeddings changes nothing worth having where training is stable "
                 "without it. H1a: it costs quality although it smooths training. H1b: where "
-                "training is unstable without it, it cures that, perhaps at some cost."
+                "training is unstable without it, it cures that, perhaps at some cost. "
+                + _judged_on(material)
             )
         )
     blocks.append(
@@ -129,6 +130,23 @@ def _introduction(material: Material) -> Part:
         )
     )
     return Part("Introduction", blocks)
+
+
+def _judged_on(material: Material) -> str:
+    """On which endpoints the hypotheses are judged: they were stated of accuracy over tasks."""
+    metrics = material.analysis.metrics
+    labels = [metrics[endpoint.metric].label for endpoint in material.study.judged]
+    if ACCURACY not in [endpoint.metric for endpoint in material.study.judged]:
+        return (
+            "They were stated of zero- and few-shot accuracy; here they are judged on "
+            f"{listed(labels)}, which stands for it."
+        )
+    others = [label for label in labels if label != metrics[ACCURACY].label]
+    also = f"; the verdict on {listed(others)} says the same of that alone" if others else ""
+    return (
+        "They are stated of zero- and few-shot accuracy, and judged on "
+        f"{metrics[ACCURACY].label}{also}."
+    )
 
 
 def _limits(material: Material) -> Part:
@@ -176,26 +194,29 @@ def _listed_rates(study: Study) -> str:
 def _recommendation(material: Material) -> Part:
     if not material.verdicts:
         return Part("Recommendation", [say("One arm alone: nothing is compared or recommended.")])
-    groups: dict[tuple[str, str], list[Verdict]] = {}
+    groups: dict[tuple[str, str, str], list[Verdict]] = {}
     for verdict in material.verdicts[:MOST_TOLD]:
         lead = clause(material.analysis, verdict).lead
-        groups.setdefault((lead, verdict.row), []).append(verdict)
+        groups.setdefault((verdict.metric, lead, verdict.row), []).append(verdict)
+    table = rule_of(material.analysis).all_rows
     blocks: list[Block] = [
-        say(_advice(material, lead, ROWS[row], members)) for (lead, row), members in groups.items()
+        say(_advice(material, lead, table[row], members))
+        for (_, lead, row), members in groups.items()
     ]
     rest = material.verdicts[MOST_TOLD:]
     if rest:
         fired = {verdict.row for verdict in rest}
-        rows = [row for row in ROWS if row in fired]
+        rows = [row for row in table if row in fired]
         blocks.append(
             say(
-                f"For the other {len(rest)} contrasts rows {', '.join(rows)} of the "
+                f"For the other {len(rest)} verdicts rows {', '.join(rows)} of the "
                 "decision table fired; verdict.json has each in words."
             )
         )
     return Part("Recommendation", blocks)
 
 
+ACCURACY = "macro_accuracy"  # what the commissioned hypotheses are about
 UNDECIDED = ("DESCRIPTIVE ONLY", "INCONCLUSIVE")
 
 
@@ -203,6 +224,8 @@ def _advice(material: Material, lead: str, row: Row, members: list[Verdict]) -> 
     """What the row that fired advises on the arms that it fired for."""
     whys = "; ".join(clause(material.analysis, verdict).why for verdict in members)
     text = f"{lead}: {whys}. {row.advice}"
+    if len(material.study.judged) > 1:
+        text = f"On {members[0].label}: {text}"
     if row.outcome in UNDECIDED:
         bases = {reference_name(material.study, verdict.reference) for verdict in members}
         text += f" Until then {' and '.join(sorted(bases))} stays."
@@ -238,6 +261,7 @@ def _appendix(material: Material) -> list[Part]:
         "study", "The study as run: every key.", ("key", "value"), rows, frozenset({"key", "value"})
     )
     found = [
+        Part("The decision rule", [Grid(tables.decision(analysis, material.verdicts))]),
         Part("Every endpoint", [Grid(tables.endpoints(analysis))]),
         Part("Every contrast", [Grid(estimates), Grid(tests)]),
         Part("Tasks", [Grid(table) for table in _task_tables(material) if table]),

@@ -1,0 +1,448 @@
+"""What an analysis consists of. Plain data, all of it in `analysis.json`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from paribus.metric import Metric
+from paribus.results import Control
+from paribus.statistics import (
+    Decided,
+    DecidingTest,
+    FamilySignFlip,
+    Interval,
+    MacroContrast,
+    PairedContrast,
+    PairedRates,
+    StabilityEvents,
+)
+from paribus.study import Study
+
+SIGN_FLIP = "exact sign flip"  # as `PairedContrast.others` calls it
+
+BudgetState = Literal["within", "over", "not shown"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One metric of one arm over its finished, finite trials."""
+
+    arm: str
+    metric: str
+    values: dict[int, float]
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+    @property
+    def mean(self) -> float | None:
+        return float(np.mean(list(self.values.values()))) if self.values else None
+
+    @property
+    def sd(self) -> float | None:
+        """Sample SD (n - 1); None for fewer than two trials."""
+        return float(np.std(list(self.values.values()), ddof=1)) if self.n > 1 else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "arm": self.arm,
+            "metric": self.metric,
+            "n": self.n,
+            "mean": self.mean,
+            "sd": self.sd,
+            "values": {str(seed): value for seed, value in self.values.items()},
+        }
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A seed that a contrast could not use, and why."""
+
+    arm: str
+    reference: str
+    metric: str
+    seed: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a test that did not decide says of a contrast: a sensitivity analysis.
+
+    Attributes:
+        holm_p: adjusted over the same family.
+        disagrees: whether it finds what the deciding test does not, or the other way round.
+    """
+
+    test: str
+    p_value: float
+    holm_p: float
+    disagrees: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Contrast:
+    """One metric of an arm against its reference.
+
+    Attributes:
+        seeds: those of the pairs, in the order of `paired.pairs`.
+        paired: the inference over seed pairs; None where it does not exist, and `why_not` says why.
+        declared: the metric's label, unit, direction and digits.
+        margin: within which a difference is too small to matter.
+        counted: whether it is a hypothesis of its family; not where nobody measured the metric.
+        holm_p: p of the test that decides, adjusted over the contrast's family: the primary
+            endpoint in every contrast, or the secondary endpoints in every contrast.
+        equivalence_holm_p: of two one-sided tests against the margin, adjusted over the family.
+        not_worse_holm_p: of the one that excludes a loss of the margin's size, adjusted in the same
+            way.
+        smallest_effect: the smallest change worth detecting; None where none is registered.
+        checks: what other tests say.
+        items: for accuracy-type metrics, paired by seed and by window or question.
+        items_why_not: why a claim about new items could not be judged by them; empty where it was,
+            and where none was registered.
+        capped: the same with diverged trials given a uniform guess's score, where there are any.
+    """
+
+    arm: str
+    reference: str
+    metric: str
+    primary: bool
+    seeds: tuple[int, ...]
+    paired: PairedContrast | None
+    why_not: str
+    declared: Metric
+    margin: float | None = None
+    smallest_effect: float | None = None
+    counted: bool = True
+    holm_p: float | None = None
+    equivalence_holm_p: float | None = None
+    not_worse_holm_p: float | None = None
+    checks: tuple[Check, ...] = ()
+    items: MacroContrast | None = None
+    items_why_not: str = ""
+    capped: PairedContrast | None = None
+
+    @property
+    def decided(self) -> Decided | None:
+        """What the registered test for the registered target says: all that readers state."""
+        if self.items is not None:
+            return self.items.decided
+        return self.paired.decided if self.paired else None
+
+    @property
+    def test(self) -> DecidingTest | None:
+        """The test that decided, for what else is asked of it."""
+        deciding = self.items or self.paired
+        return deciding.test if deciding else None
+
+    @property
+    def others(self) -> dict[str, float]:
+        """p by the tests that did not decide."""
+        deciding = self.items or self.paired
+        return deciding.others if deciding else {}
+
+    @property
+    def tested(self) -> bool:
+        """Whether it has a p that may be stated: fewer than five pairs are only described."""
+        says = self.decided
+        return says is not None and not says.descriptive_only and self.holm_p is not None
+
+    @property
+    def p(self) -> float | None:
+        """p of the deciding test by itself, which the plain interval inverts; None if untested."""
+        return self.decided.p_value if self.decided and self.tested else None
+
+    @property
+    def tested_p(self) -> float | None:
+        """The same by Holm's method in its family; None if untested."""
+        return self.holm_p if self.tested else None
+
+    def floor(self, test: str) -> float:
+        """The least p that `test` could have given with so many pairs."""
+        return self.paired.sign_flip_floor if self.paired and test == SIGN_FLIP else 0.0
+
+    def significant(self, alpha: float) -> bool:
+        """Whether the deciding test finds a difference, in its family."""
+        return self.tested_p is not None and self.tested_p <= alpha
+
+    def equivalent(self, alpha: float) -> bool:
+        """Whether the difference is shown to lie inside the margin, in its family."""
+        p = self.equivalence_holm_p if self.tested else None
+        return p is not None and p <= alpha
+
+    def not_worse(self, alpha: float) -> bool:
+        """Whether it is shown to be worse by less than the margin, if at all, in its family."""
+        p = self.not_worse_holm_p if self.tested else None
+        return p is not None and p <= alpha
+
+    @property
+    def not_worse_p(self) -> float | None:
+        """p against a loss of the margin's size or more; None without a margin or a direction."""
+        better = self.declared.better
+        if self.test is None or self.margin is None or better == "neither":
+            return None
+        higher = better == "higher"
+        return self.test.one_sided_p(-self.margin if higher else self.margin, greater=higher)
+
+    @property
+    def could_miss(self) -> bool:
+        """Whether an effect of the smallest size worth detecting was likelier missed than the
+        registered power allows."""
+        says = self.decided
+        if self.smallest_effect is None or says is None or says.descriptive_only:
+            return False
+        return says.detectable > self.smallest_effect
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "arm": self.arm,
+            "reference": self.reference,
+            "metric": self.metric,
+            "family": "primary" if self.primary else "secondary",
+            "seeds": list(self.seeds),
+            "decided": self.decided.to_dict() if self.decided else None,
+            "why_not": self.why_not,
+            "holm_p": self.holm_p,
+            "equivalence_holm_p": self.equivalence_holm_p,
+            "not_worse_holm_p": self.not_worse_holm_p,
+            "smallest_effect": self.smallest_effect,
+            "checks": [asdict(check) for check in self.checks],
+            "paired": self.paired.to_dict() if self.paired else None,
+            "items": self.items.to_dict() if self.items else None,
+            "items_why_not": self.items_why_not,
+            "capped": self.capped.to_dict() if self.capped else None,
+        }
+
+
+@dataclass(frozen=True)
+class Stabilities:
+    """Events of an arm against its reference, over the seeds that both have finished.
+
+    Attributes:
+        holm_p: McNemar's p of `any_event`, adjusted over the contrasts.
+    """
+
+    arm: str
+    reference: str
+    diverged: PairedRates
+    spiked: PairedRates
+    any_event: PairedRates
+    holm_p: float = 1.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A mean over seed pairs with its interval.
+
+    Attributes:
+        interval: of level 1 - alpha.
+        bounds: of level 1 - 2 alpha, on which a budget is judged.
+        state: against the registered budget; None where there is none. Fewer than five pairs show
+            nothing.
+    """
+
+    mean: float
+    interval: Interval
+    bounds: Interval
+    state: BudgetState | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "mean": self.mean,
+            "interval": self.interval.to_dict(),
+            "bounds": self.bounds.to_dict(),
+            "state": self.state,
+        }
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What an arm costs besides quality, over seed pairs; None for fewer than two.
+
+    Attributes:
+        calibration: rise of the expected calibration error.
+        throughput: share of training tokens per second that is lost.
+        in_turn: whether the arms took turns for it. Where they have not yet, trials are compared as
+            they were timed while training, and load on the machine is in it.
+        prefill, decoding: share of tokens per second that is lost when reading full windows and
+            when writing token by token, measured in turn.
+    """
+
+    arm: str
+    reference: str
+    calibration: Cost | None
+    throughput: Cost | None
+    in_turn: bool
+    prefill: Cost | None
+    decoding: Cost | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "arm": self.arm,
+            "reference": self.reference,
+            "calibration": self.calibration.to_dict() if self.calibration else None,
+            "throughput": self.throughput.to_dict() if self.throughput else None,
+            "in_turn": self.in_turn,
+            "prefill": self.prefill.to_dict() if self.prefill else None,
+            "decoding": self.decoding.to_dict() if self.decoding else None,
+        }
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Learning-rate sensitivity of a sweep (Wortsman et al. 2023), in nats/token.
+
+    Attributes:
+        values: by seed; NaN where no learning rate of the seed learned anything, which leaves the
+            seed out of `paired`.
+        paired: against the sweep that it is compared with; None where there is none.
+    """
+
+    sweep: str
+    against: str | None
+    values: dict[int, float]
+    paired: PairedContrast | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sweep": self.sweep,
+            "against": self.against,
+            "values": {
+                str(seed): value if math.isfinite(value) else None
+                for seed, value in self.values.items()
+            },
+            "paired": self.paired.to_dict() if self.paired else None,
+        }
+
+
+@dataclass(frozen=True)
+class TaskContrast:
+    """The accuracy of an arm on one task against its reference's.
+
+    Attributes:
+        chance: accuracy of a guess.
+        seeds: those that both have.
+        baseline, treatment: mean accuracy over these seeds.
+        paired: the inference over seed pairs; None for fewer than two.
+        holm_p: p of the registered test, adjusted over all tasks and contrasts of the study.
+    """
+
+    arm: str
+    reference: str
+    task: str
+    chance: float
+    seeds: tuple[int, ...]
+    baseline: float
+    treatment: float
+    paired: PairedContrast | None
+    holm_p: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "arm": self.arm,
+            "reference": self.reference,
+            "task": self.task,
+            "chance": self.chance,
+            "seeds": list(self.seeds),
+            "baseline": self.baseline,
+            "treatment": self.treatment,
+            "paired": self.paired.to_dict() if self.paired else None,
+            "holm_p": self.holm_p,
+        }
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All that is inferred from a study's records.
+
+    Attributes:
+        missing: labels of trials that are not finished.
+        unregistered: why these records are not those of what was registered; empty where they are.
+        late_seeds: seeds that were added after results had been seen.
+        tasks: the family of tasks x contrasts.
+        family: the maximum-statistic sign-flip test over the primary family, a sensitivity
+            analysis beside Holm; None where the contrasts have no two seeds in common.
+        metrics: label, unit, direction and digits of all that is compared or claimed, by name.
+        claim_checks: what can be said of the study's claims beside what was measured.
+        own_rule: the table of the user's own decision rule, as registered; empty for one that
+            ships.
+    """
+
+    study: Study
+    missing: tuple[str, ...]
+    unregistered: str
+    late_seeds: tuple[int, ...]
+    controls: tuple[Control, ...]
+    summaries: tuple[Summary, ...]
+    contrasts: tuple[Contrast, ...]
+    events: dict[tuple[str, int], StabilityEvents]
+    stabilities: tuple[Stabilities, ...]
+    costs: tuple[Costs, ...]
+    sensitivities: tuple[Sensitivity, ...]
+    tasks: tuple[TaskContrast, ...]
+    family: FamilySignFlip | None
+    left_out: tuple[LeftOut, ...]
+    metrics: dict[str, Metric]
+    claim_checks: tuple[str, ...] = ()
+    own_rule: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def primary(self) -> Metric:
+        """The metric of the first primary endpoint."""
+        return self.metrics[self.study.primary.metric]
+
+    def contrast(self, arm: str, metric: str) -> Contrast:
+        return next(c for c in self.contrasts if (c.arm, c.metric) == (arm, metric))
+
+    def summary(self, arm: str, metric: str) -> Summary:
+        return next(s for s in self.summaries if (s.arm, s.metric) == (arm, metric))
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """Endpoints, not the primary one, of which no trial has a value: no tasks, a probe off."""
+        names = [e.metric for e in self.study.endpoints if not e.primary]
+        there = {summary.metric for summary in self.summaries if summary.n}
+        return [name for name in names if name not in there] if there else []
+
+    def broken(self, arm: str) -> list[Control]:
+        """Controls between `arm` and its reference that did not hold."""
+        return [c for c in self.controls if c.arm == arm and c.state == "broken"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types: the content of `analysis.json`."""
+        return {
+            "study": self.study.digest,
+            "metrics": {name: metric.about for name, metric in self.metrics.items()},
+            "missing": list(self.missing),
+            "unregistered": self.unregistered,
+            "late_seeds": list(self.late_seeds),
+            "controls": [asdict(control) for control in self.controls],
+            "summaries": [summary.to_dict() for summary in self.summaries],
+            "contrasts": [contrast.to_dict() for contrast in self.contrasts],
+            "events": [
+                {"arm": arm, "seed": seed} | events.to_dict()
+                for (arm, seed), events in self.events.items()
+            ],
+            "stability": [
+                {
+                    "arm": s.arm,
+                    "reference": s.reference,
+                    "diverged": s.diverged.to_dict(),
+                    "spiked": s.spiked.to_dict(),
+                    "any_event": s.any_event.to_dict(),
+                    "holm_p": s.holm_p,
+                }
+                for s in self.stabilities
+            ],
+            "costs": [cost.to_dict() for cost in self.costs],
+            "sensitivities": [sensitivity.to_dict() for sensitivity in self.sensitivities],
+            "tasks": [task.to_dict() for task in self.tasks],
+            "family": self.family.to_dict() if self.family else None,
+            "left_out": [asdict(left_out) for left_out in self.left_out],
+            "claim_checks": list(self.claim_checks),
+        }

@@ -1,0 +1,106 @@
+"""Zero- and few-shot accuracy: paired by seed for every task, and by seed and question for all.
+
+The family of tasks x contrasts is Holm-adjusted by itself. A task's accuracy is the mean over its
+numbers of shots, as in the macro average.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from paribus.analysis.infer import infer
+from paribus.analysis.parts import TaskContrast
+from paribus.analysis.table import Table
+from paribus.results import Results
+from paribus.statistics import holm
+
+
+def task_contrasts(table: Table) -> list[TaskContrast]:
+    """Every task of every contrast whose controls held; diverged trials are left out.
+
+    What could not be compared stays in the family as p = 1, so that losing a contrast never helps
+    the others.
+    """
+    study = table.results.study
+    accuracy = task_accuracy(table.results)
+    chances = {row["task"]: row["chance"] for row in table.results.tasks.to_pylist()}
+    family = len(study.contrasts) * len(chances)
+    found = []
+    for arm, reference in study.contrasts:
+        if any(c.arm == arm and c.state == "broken" for c in table.results.controls):
+            continue
+        usable = table.usable(arm, "validation_loss").keys()
+        usable &= table.usable(reference, "validation_loss").keys()
+        for task, chance in chances.items():
+            seeds = [
+                seed
+                for seed in study.seeds
+                if seed in usable
+                and {(arm, seed, task), (reference, seed, task)} <= accuracy.keys()
+            ]
+            if seeds:
+                theirs = [accuracy[reference, seed, task] for seed in seeds]
+                ours = [accuracy[arm, seed, task] for seed in seeds]
+                found.append(
+                    TaskContrast(
+                        arm,
+                        reference,
+                        task,
+                        chance,
+                        tuple(seeds),
+                        float(np.mean(theirs)),
+                        float(np.mean(ours)),
+                        infer(
+                            study,
+                            theirs,
+                            ours,
+                            family=family,
+                            resolution=1 / questions_asked(table, arm, seeds[0], task),
+                        )
+                        if len(seeds) > 1
+                        else None,
+                    )
+                )
+    if not found:
+        return found
+    p_values = [c.paired.decided.p_value if c.paired else 1.0 for c in found]
+    adjusted = holm(p_values + [1.0] * (family - len(found)))
+    return [replace(c, holm_p=float(p)) for c, p in zip(found, adjusted, strict=False)]
+
+
+def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
+    """Accuracy by (arm, seed, task), the mean over numbers of shots."""
+    found: dict[tuple[str, int, str], list[float]] = {}
+    for row in results.tasks.to_pylist():
+        found.setdefault((row["arm"], row["seed"], row["task"]), []).append(row["accuracy"])
+    return {key: float(np.mean(values)) for key, values in found.items()}
+
+
+def question_scores(table: Table, arm: str, seeds: tuple[int, ...]) -> list[np.ndarray]:
+    """By task [seeds, questions]: the share of the numbers of shots at which it was right.
+
+    Questions are in one order in every trial, whose prompts the controls have compared.
+    """
+    trials = [_by_task(table.results.trial_items[arm, seed]) for seed in seeds]
+    return [np.stack([trial[task] for trial in trials]) for task in trials[0]] if trials else []
+
+
+def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) -> int:
+    """Questions that a trial answered at all numbers of shots, of one task or of all."""
+    items = table.results.trial_items[arm, seed]
+    return len(items) if task is None else items["task"].to_pylist().count(task)
+
+
+def _by_task(items: pa.Table) -> dict[str, np.ndarray]:
+    task, item = items["task"].to_pylist(), items["item"].to_pylist()
+    correct = items["correct"].to_pylist()
+    found: dict[str, dict[int, list[bool]]] = {}
+    for name, number, hit in zip(task, item, correct, strict=True):
+        found.setdefault(name, {}).setdefault(number, []).append(hit)
+    return {
+        name: np.array([np.mean(hits) for hits in questions.values()])
+        for name, questions in found.items()
+    }

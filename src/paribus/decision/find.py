@@ -1,0 +1,83 @@
+"""Which rule a study has: one that ships, by its name, or the user's own."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from paribus.analysis import Analysis
+from paribus.decision.rule import Rule, rule_from_record
+from paribus.declared import declared
+from paribus.errors import ParibusError, nearest
+from paribus.study import Decision, Study
+from paribus.study.importing import load_own
+
+PACKAGE = "paribus.decision.rules"
+BENEFIT = "benefit"
+
+
+@cache
+def shipped_rules() -> dict[str, Rule]:
+    """The rules in `rules/`, by name."""
+    return declared(PACKAGE, Rule)
+
+
+def find_rule(study: Study) -> Rule:
+    """The rule that `study` names; the user's own is imported, and tried on every state.
+
+    Raises ParibusError for an unknown name, a rule that is not whole, keys of `[decision]` that it
+    does not weigh, and where it weighs a benefit and none is registered.
+    """
+    name = study.decision.rule
+    where = f"decision.rule = '{name}'"
+    if ":" in name:
+        rule: Rule = load_own(name, where, "rule", _is_rule, study.folder)
+    else:
+        rule = _shipped(name)
+    try:
+        rule.require_whole()
+    except Exception as error:  # conditions are the user's own code
+        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ParibusError(f"{where}: {told}") from error
+    _require_keys(rule, study.decision, where)
+    return rule
+
+
+def own_rule(study: Study) -> dict[str, Any]:
+    """What a registration holds of the user's own rule; empty for one that ships."""
+    return find_rule(study).record if ":" in study.decision.rule else {}
+
+
+def rule_of(analysis: Analysis) -> Rule:
+    """The rule that a study registered. Nothing of the user's is imported."""
+    name = analysis.study.decision.rule
+    if ":" in name:
+        return rule_from_record(analysis.own_rule, f"registration.json, rule '{name}'")
+    return _shipped(name)
+
+
+def _shipped(name: str) -> Rule:
+    if name not in shipped_rules():
+        raise ParibusError(f"decision.rule = '{name}' is unknown: {nearest(name, shipped_rules())}")
+    return shipped_rules()[name]
+
+
+def _is_rule(value: object) -> bool:
+    return isinstance(value, Rule)
+
+
+def _require_keys(rule: Rule, decision: Decision, where: str) -> None:
+    """Raise ParibusError where what is set has no effect, or what is weighed is not set."""
+    plain = Decision()
+    for key in type(decision).model_fields:
+        if key == "rule" or key in rule.keys or getattr(decision, key) == getattr(plain, key):
+            continue
+        weighed = ", ".join(rule.keys) or "no key"
+        raise ParibusError(
+            f"decision.{key} = {getattr(decision, key)!r} has no effect: {where} weighs {weighed}"
+        )
+    if BENEFIT in rule.keys and decision.benefit is None:
+        raise ParibusError(
+            f"{where} needs a benefit: name an endpoint in decision.benefit, such as "
+            "'training_throughput'"
+        )

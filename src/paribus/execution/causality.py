@@ -1,0 +1,272 @@
+"""An arm reads the past alone: shown in the dry run, and of every trained model before it counts.
+
+What is compared, and what that cannot show, is in `paribus.evaluation.causality`. Here a model is
+read in the ways that a trial reads it: as a stack trains it, and as it is evaluated.
+
+Axes: R replicas, B batch, T time, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paribus.data import Dataset, batch
+from paribus.errors import ParibusError
+from paribus.evaluation.causality import (
+    PLACES,
+    Leak,
+    Read,
+    compare,
+    find_leak,
+    find_length_leak,
+    rounding,
+    tolerance,
+)
+from paribus.evaluation.predictions import windows_per_batch
+from paribus.execution.generators import seeded
+from paribus.model import GPT, LOGITS, KeyValueCache, capture, initial_parameters
+from paribus.streams import stream
+from paribus.study import Setting
+from paribus.training import Trainer
+
+Tap = Callable[
+    [Tensor], dict[str, Tensor]
+]  # tokens [B, T] -> {module path: its output [B, T, ...]}
+
+FEW_ROWS = 2  # where the number of rows does not matter
+SHORT_ROWS, SHORT = 16, 32  # rows and tokens of the texts that are changed at every position
+FEW_PLACES = 8  # from which longer texts are changed in a brief check
+CACHED = 4  # tokens that are read one by one with a cache
+OWN_NOISE = 0.1  # added to a parameter that its module draws itself, relative to its largest value
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a check saw that found no leak.
+
+    Attributes:
+        nats: the largest difference of a log-probability; 0 is bit-equal.
+        positions: the share of a window's positions at which a look at the next token was tried.
+    """
+
+    nats: float
+    positions: float
+
+
+def require_causal_training(
+    where: str, stack: Trainer, dataset: Dataset, *, gradients: bool, brief: bool = False
+) -> float:
+    """Raise ParibusError where the logits of a step of `stack` follow what they must not.
+
+    Rows are the batches of all its replicas: none may know of another. `where` is for the error.
+    With `gradients` they are recorded, as in training; a trained stack is read without, as they
+    take a step's memory, and what opens for them alone lowers no held-out loss. If `brief` a
+    short text is changed at every position, and a window at few; otherwise a window as far as two
+    passes go. Which they are is drawn anew for other weights.
+
+    Returns the largest difference that was seen, in nats of log-probability: 0 is bit-equal.
+    """
+    setting, R = stack.setting, len(stack.seeds)
+    size, seq_len = setting.training.batch_size, setting.data.seq_len
+    order = dataset.windows
+    calls = count()
+
+    def rows(size: int) -> Tensor:
+        found = [batch(dataset.train, seed, stack.t, size, seq_len, order) for seed in stack.seeds]
+        return torch.from_numpy(np.concatenate(found)[:, :-1].copy()).to(stack.device)
+
+    def tap(
+        tokens_BT: Tensor, paths: tuple[str, ...] = _sites(setting), *, mixed: bool
+    ) -> dict[str, Tensor]:
+        tokens_RBT = tokens_BT.reshape(R, -1, tokens_BT.shape[1])
+        with seeded(next(calls)), torch.set_grad_enabled(gradients):
+            logits_RBTV, outputs = stack.logits(tokens_RBT, paths, mixed=mixed)
+        flat = {path: output.flatten(0, 1) for path, output in outputs.items()}
+        return flat | {LOGITS: logits_RBTV.detach().flatten(0, 1)}
+
+    def read(tokens_BT: Tensor, *, mixed: bool) -> Tensor:
+        return tap(tokens_BT, (), mixed=mixed)[LOGITS]
+
+    texts = [(rows(size), FEW_PLACES if brief else 2 * R * size)]
+    if brief:
+        texts.append((rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT))
+    seen, key = 0.0, _digest(stack.parameters(0))
+    for mixed in dict.fromkeys((False, setting.training.precision == "bfloat16")):
+        # What rounds in float32 rounds more in bfloat16; what is exact there must be exact here.
+        dtype = torch.bfloat16 if mixed and seen > 0 else torch.float32
+        for tokens_BT, places in texts:
+            leak, largest = find_leak(
+                partial(read, mixed=mixed),
+                tokens_BT,
+                dataset.vocab_size,
+                tolerance(setting, dtype),
+                stream(stack.seeds[0], "causality", "training", key),
+                places,
+            )
+            if leak is not None:
+                _refuse(where, "in training", setting, leak, partial(tap, mixed=mixed), dtype)
+            seen = max(seen, largest)
+    return seen
+
+
+def require_causal_reading(
+    where: str, model: GPT, setting: Setting, dataset: Dataset, *, brief: bool = False
+) -> Reading:
+    """The same of a model as it is evaluated: on held-out windows, cut off, and with a cache.
+
+    As many windows at once as an evaluation reads, changed at up to PLACES positions; if `brief`
+    as few as in `require_causal_training`.
+    """
+    seq_len, device = setting.data.seq_len, next(model.parameters()).device
+    B = FEW_ROWS if brief else max(windows_per_batch(seq_len, dataset.vocab_size), FEW_ROWS)
+    calls = count()
+
+    def rows(size: int) -> Tensor:
+        windows = batch(dataset.validation, 0, 0, size, seq_len)
+        return torch.from_numpy(windows[:, :-1].copy()).to(device)
+
+    def read(tokens_BT: Tensor) -> Tensor:
+        with seeded(next(calls)), torch.no_grad():
+            return model(tokens_BT)
+
+    def tap(tokens_BT: Tensor) -> dict[str, Tensor]:
+        with capture(model, _sites(setting)) as outputs:
+            read(tokens_BT)
+        return outputs
+
+    texts = [(rows(B), FEW_PLACES if brief else PLACES)]
+    if brief:
+        texts.append((rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT))
+    was_training, allowed, seen = model.training, tolerance(setting), 0.0
+    weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
+    rng = stream(0, "causality", "evaluation", _digest(weights))
+    model.eval()
+    try:
+        for tokens_BT, places in texts:
+            leak, largest = find_leak(read, tokens_BT, dataset.vocab_size, allowed, rng, places)
+            seen = max(seen, largest)
+            if leak is None:
+                leak, _ = find_length_leak(read, tokens_BT[:FEW_ROWS], allowed, rng)
+            if leak is not None:
+                _refuse(where, "in evaluation", setting, leak, tap, torch.float32)
+        if model.can_cache and seq_len > CACHED:
+            _require_same_with_cache(where, model, read, texts[0][0][:FEW_ROWS], allowed)
+    finally:
+        model.train(was_training)
+    return Reading(seen, min(texts[0][1] / max(seq_len - 1, 1), 1.0))
+
+
+def _digest(weights: Mapping[str, np.ndarray]) -> str:
+    """Names the draw of positions: none knows it before the weights are there."""
+    found = hashlib.sha256()
+    for name in sorted(weights):
+        found.update(np.ascontiguousarray(weights[name]).tobytes())
+    return found.hexdigest()
+
+
+def opened(model: GPT, setting: Setting) -> Iterator[dict[str, np.ndarray]]:
+    """Two sets of weights of which none is zero, each the other's mirror image about the start.
+
+    At its start a path may lie behind a gain of zero, and show nothing. Parameters that a module
+    draws or constructs itself stay near their start, where it knows that they make sense.
+    """
+    rng = stream(0, "causality", "weights")
+    start = initial_parameters(model, setting, seed=0)
+    noise = {
+        name: rng.standard_normal(one.value.shape, dtype=np.float32) for name, one in start.items()
+    }
+    for sign in (1, -1):
+        weights = {}
+        for name, one in start.items():
+            if one.std is None:
+                size = OWN_NOISE * max(float(np.abs(one.value).max(initial=0)), 1.0)
+                values = one.value + sign * size * noise[name]
+            else:
+                size = one.value.shape[-1] ** -0.5 if one.value.ndim >= 2 else 0.5
+                values = sign * size * noise[name]
+            weights[name] = np.asarray(values, np.float32)
+        yield weights
+
+
+def _require_same_with_cache(
+    where: str, model: GPT, read: Read, tokens_BT: Tensor, allowed: float
+) -> None:
+    """Raise ParibusError where reading piece by piece gives other logits than reading at once."""
+    whole, T = read(tokens_BT), tokens_BT.shape[1]
+    cache = KeyValueCache(len(model.blocks), room=T)
+    with torch.no_grad():
+        pieces = tokens_BT.split([T - CACHED, *[1] * CACHED], dim=1)
+        apart = torch.cat([model(piece, cache) for piece in pieces], dim=1)
+    found, largest = compare(whole, apart, np.full(len(tokens_BT), T), allowed)
+    if found is not None:
+        raise ParibusError(
+            f"{where}: read token by token with a cache, a log-probability differs by "
+            f"{largest:.3g} nats from the same text read at once; its decoding cannot be trusted"
+        )
+
+
+def _sites(setting: Setting) -> tuple[str, ...]:
+    """Paths of all that may be replaced in a model, in the order of computation."""
+    parts = ("attention_norm", "attention", "mlp_norm", "mlp")
+    blocks = [f"blocks.{i}.{part}" for i in range(setting.model.n_layer) for part in parts]
+    return ("embedding", *blocks, "final_norm")
+
+
+def _refuse(
+    where: str, when: str, setting: Setting, leak: Leak, tap: Tap, dtype: torch.dtype
+) -> None:
+    """Raise the ParibusError that says what leaks, where it begins and at which position."""
+    outputs, relative = (tap(leak.tokens), tap(leak.changed)), rounding(setting, dtype)
+    path = next((path for path in _sites(setting) if _differ(outputs, path, leak, relative)), "")
+    what = {
+        "repetition": "the same tokens read again give other logits: it draws random numbers or "
+        "keeps something between calls; for dropout take paribus.model.Dropout",
+        "other rows": "its logits change with other rows of the batch; each row is a text of its "
+        "own",
+        "later tokens": "its logits change with tokens after it; a language model reads the past "
+        "alone",
+        "the length of the text": "its logits change when the text ends there; a language model "
+        "reads the past alone",
+    }[leak.cause]
+    raise ParibusError(
+        f"{where}{_named(setting, path)}: at position t = {leak.position}, {when}, {what} "
+        f"(by {leak.difference:.3g} nats; rounding explains {tolerance(setting, dtype):.1g}"
+        f"{_of_large_logits(leak, dtype)})"
+    )
+
+
+def _of_large_logits(leak: Leak, dtype: torch.dtype) -> str:
+    """Words where logits are so large that their own rounding may be all there is."""
+    if not leak.difference <= 4 * torch.finfo(dtype).eps * leak.logit:
+        return ""
+    return (
+        f", and logits of {leak.logit:.1g} round so coarsely that the two cannot be told apart; "
+        "keep them small, a constant that is added to all of them predicts nothing"
+    )
+
+
+def _named(setting: Setting, path: str) -> str:
+    """The site at `path`, and what the arm put there."""
+    if not path:
+        own = setting.model.modules.named.get("head")
+        return f", model.modules.head = '{own}'" if own else ""
+    part = path.split(".")[-1]
+    site = "block_norm" if part in ("attention_norm", "mlp_norm") else part
+    own = setting.model.modules.named.get(site)
+    return f", model.modules.{site} = '{own}' (at {path})" if own else f", at {path}"
+
+
+def _differ(outputs: tuple[dict[str, Tensor], ...], path: str, leak: Leak, relative: float) -> bool:
+    """Whether the output of `path` differs in the leak's row, up to its position."""
+    ours, theirs = (of[path][leak.row, : leak.position + 1].float() for of in outputs)
+    return ours.shape != theirs.shape or not torch.allclose(
+        ours, theirs, rtol=0, atol=relative * float(ours.abs().max()), equal_nan=True
+    )

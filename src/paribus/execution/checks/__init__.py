@@ -1,1 +1,0 @@
-"""What an arm and a trial must pass: dry run, causality, repetition."""

@@ -1,0 +1,173 @@
+"""What an arm must pass before anything is trained.
+
+Some steps and an evaluated window of it are computed and kept nowhere: what fails, fails now. It
+must give equal bits when a step is made twice from one state, and read the past alone.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.evaluation import own_measures, require_equal
+from paribus.execution.causality import (
+    FEW_ROWS,
+    opened,
+    require_causal_reading,
+    require_causal_training,
+)
+from paribus.execution.generators import seeded
+from paribus.execution.memory import require_room
+from paribus.execution.record import evaluate_on, predict_on
+from paribus.execution.trial import build_stack
+from paribus.model import (
+    build_model,
+    load_parameters,
+    require_initializers,
+    require_parts,
+    undeclared_projections,
+)
+from paribus.study import Setting, Study
+from paribus.study.guard import require_unchanged, watched
+from paribus.training import MEASURED, ReplicaState, Trainer
+
+GRAPHED_STEPS = 3  # the first of a kind of steps runs as it is written, the second is recorded
+
+
+def dry_run(
+    study: Study,
+    arm: str,
+    dataset: Dataset,
+    device: torch.device,
+    stack_size: int,
+    *,
+    graphs: bool = True,
+) -> list[str]:
+    """Steps and an evaluated window of `arm`, in stacks as it will be trained in.
+
+    On a GPU further steps follow, of which one is recorded and replayed. Returns what the user is
+    to be warned of, a line each. Raises ParibusError.
+    """
+    setting, before = study.setting(arm), watched()
+    require_room(setting, dataset.vocab_size, device, arm)
+    small = setting.training.model_copy(update={"batch_size": FEW_ROWS})
+    tiny = setting.model_copy(update={"training": small})
+    try:
+        model, again = (
+            build_model(setting, dataset.vocab_size, study.folder, constructor_seed=seed)
+            for seed in (0, 1)
+        )
+        require_initializers(model, again, setting)
+        require_parts(model.to(device), setting, dataset.vocab_size)
+        where, lively = f"arm '{arm}'", list(opened(model, setting))
+        # One replica goes a way of its own; two go the way of all other stacks.
+        for R in {1, min(stack_size, 2)}:
+            stack, other = (
+                build_stack(study, tiny, range(R), dataset, device, graphs=graphs) for _ in range(2)
+            )
+            _require_repeatable(arm, tiny, stack, other)
+            if study.probes.own:
+                bare = Trainer(tiny, range(R), dataset, folder=study.folder, device=device)
+                _require_untouched(study, stack, bare)
+            if device.type == "cuda" and graphs:
+                for _ in range(GRAPHED_STEPS):
+                    stack.step()
+            lively = [stack.parameters(0), *lively[-2:]]
+            for weights in lively:
+                stack.load(weights)
+                require_causal_training(where, stack, dataset, gradients=True, brief=True)
+        for weights in lively:
+            load_parameters(model, weights)
+            require_causal_reading(where, model, setting, dataset, brief=True)
+        # A full window and a shorter one, which the end of a text and short questions are.
+        window = dataset.validation[: setting.data.seq_len + setting.data.seq_len // 2 + 1]
+        predict_on(model, dataset, window, setting.data.seq_len)
+        if study.evaluation.own:
+            own = own_measures(study.evaluation.own, study.folder)
+            first, again = (
+                evaluate_on(model, dataset, window, setting.data.seq_len, own) for _ in range(2)
+            )
+            require_equal(own, first, again)
+        require_unchanged(before, f"a step of arm '{arm}'")
+        return undeclared_projections(model, setting)
+    except ParibusError:
+        raise
+    except Exception as error:
+        raise ParibusError(
+            f"arm '{arm}' fails in a dry run of one step: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _require_repeatable(arm: str, setting: Setting, stack: Trainer, other: Trainer) -> None:
+    """Raise ParibusError where a step from one state gives other bits the second time.
+
+    Two fresh stacks make a step, then the first makes it again from its state; the generators that
+    a module could draw from start elsewhere each time. `stack` has made one step at the end.
+    """
+    start, buffers = _states(stack), _buffers(stack)
+    results = []
+    for seed, one in enumerate((stack, other, stack)):
+        if results:
+            one.restore(start)
+        with seeded(seed):
+            one.step()
+        results.append(_states(one))
+    written = [n for n, value in _buffers(stack).items() if not _same(buffers.get(n), value)]
+    if written:
+        raise ParibusError(
+            f"arm '{arm}': a step of training writes the buffer {_some(written)}; buffers are not "
+            "kept with the weights, so an evaluation would not see what is in them: state that "
+            "training changes must be a parameter"
+        )
+    for again in results[1:]:
+        differing = _differing(results[0], again)
+        if differing:
+            own = [f"{s} = '{p}'" for s, p in setting.model.modules.named.items()]
+            suspects = f" ({', '.join(own)})" if own else ""
+            raise ParibusError(
+                f"arm '{arm}': a step made twice from the same state gives other bits "
+                f"({_some(differing)}); a module{suspects} or a probe draws random numbers, or "
+                "keeps something between calls; for dropout take paribus.model.Dropout"
+            )
+
+
+def _require_untouched(study: Study, probed: Trainer, bare: Trainer) -> None:
+    """Raise ParibusError where a step with probes gave other bits than one without."""
+    bare.step()
+    differing = [n for n in _differing(_states(probed), _states(bare)) if n != MEASURED]
+    if differing:
+        raise ParibusError(
+            f"a probe of probes.own = {list(study.probes.own)} changes the training "
+            f"({_some(differing)}); a probe must not write to what it sees"
+        )
+
+
+def _states(stack: Trainer) -> list[ReplicaState]:
+    return [stack.state(replica) for replica in range(len(stack.seeds))]
+
+
+def _buffers(stack: Trainer) -> dict[str, torch.Tensor]:
+    named = stack.replicas.model.named_buffers()
+    return {name: buffer.detach().clone() for name, buffer in named}
+
+
+def _same(before: torch.Tensor | None, after: torch.Tensor) -> bool:
+    """Whether a buffer was left as it was; a table may grow with the text."""
+    return before is None or before.shape != after.shape or before.equal(after)
+
+
+def _differing(ours: list[ReplicaState], theirs: list[ReplicaState]) -> list[str]:
+    """Names of the arrays that differ in some replica."""
+    return [
+        name
+        for name in ours[0].arrays
+        if any(
+            a.arrays[name].tobytes() != b.arrays[name].tobytes()
+            for a, b in zip(ours, theirs, strict=True)
+        )
+    ]
+
+
+def _some(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")

@@ -1,0 +1,122 @@
+"""What a finished trial's weights, seed and text give again, against what was sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paribus.errors import ParibusError
+from paribus.execution.pool import Device, Message, Pool, default_workers
+from paribus.results import Results, ResultsFolder, TrialFolder
+from paribus.study import Study
+
+if TYPE_CHECKING:
+    import torch
+
+    from paribus.data import Dataset
+    from paribus.evaluation import Evaluation
+
+# What must be equal for results to be equal bit by bit.
+MACHINE = ("packages", "python", "processor", "device", "threads")
+# Elsewhere: nats per token of a window, and the share of tokens whose most probable guess differs.
+LOSS_ROUNDING = 1e-3
+HITS_ROUNDING = 5e-3
+
+
+def repeat_trials(
+    study: Study, results: Results, *, workers: int | None, device: Device
+) -> list[str]:
+    """Repeat every finished trial of `results` but for its training; what does not agree."""
+    tasks: list[Message] = [
+        {"do": "repeat", "arm": trial.arm, "seed": trial.seed} for trial in results.finished
+    ]
+    findings: dict[str, list[str]] = {}
+
+    def hear(task: Message, message: Message) -> None:
+        findings[f"{task['arm']}/seed-{task['seed']}"] = message["findings"]
+
+    with Pool(study, results.path, device=device, checkpoint_seconds=0) as pool:
+        kind = pool.answer(pool.start())["device"]
+        for _ in range(min(workers or default_workers(kind), len(results.finished)) - 1):
+            pool.start()
+        pool.work(tasks, lambda task: f"on {task['arm']}/seed-{task['seed']}", hear)
+    return [f for trial in results.finished for f in findings.get(trial.label, [])]
+
+
+def repeat(
+    study: Study,
+    results: ResultsFolder,
+    dataset: Dataset,
+    device: torch.device,
+    arm: str,
+    seed: int,
+) -> list[str]:
+    """In a worker: one trial, evaluated and drawn again; what does not agree, a line each."""
+    from paribus.execution.record import evaluate_on
+    from paribus.model import build_model, initial_parameters, load_parameters
+
+    trial, setting = results.trial(arm, seed), study.setting(arm)
+    recorded = trial.read_json("trial.json")
+    if recorded["data"]["digests"] != dataset.digests:
+        return [f"trial {trial.label}: the text here is not the one it was trained on"]
+    model = build_model(setting, dataset.vocab_size, study.folder)
+    initial = {n: p.record for n, p in initial_parameters(model, setting, seed).items()}
+    found = []
+    if initial != trial.read_json("initial.json"):
+        found.append(f"trial {trial.label}: initial values are not those of its seed")
+    if recorded["diverged_at"] is None and recorded["batch_digest"] != batches_digest(
+        setting, dataset, seed
+    ):
+        found.append(f"trial {trial.label}: batches are not those of its seed")
+    try:
+        load_parameters(model, trial.read_weights())
+    except (ValueError, RuntimeError) as error:
+        return [*found, f"trial {trial.label}: weights do not fit its model: {error}"]
+    evaluation = evaluate_on(model.to(device), dataset, dataset.validation, setting.data.seq_len)
+    return [*found, *_windows(trial, evaluation, exact=_same_machine(trial, device))]
+
+
+def batches_digest(setting: Any, dataset: Dataset, seed: int) -> str:
+    """The running digest of all batches of a trial."""
+    from paribus.data import FIRST_DIGEST, batch, extend_digest
+
+    running, size, length = FIRST_DIGEST, setting.training.batch_size, setting.data.seq_len
+    for t in range(setting.iterations):
+        drawn = batch(dataset.train, seed, t, size, length, dataset.windows)
+        running = extend_digest(running, drawn)
+    return running
+
+
+def _same_machine(trial: TrialFolder, device: torch.device) -> bool:
+    from paribus.execution.environment import environment
+
+    there, here = trial.read_json("environment.json"), environment(device, 1)
+    return all(there.get(key) == here[key] for key in MACHINE)
+
+
+def _windows(trial: TrialFolder, evaluation: Evaluation, *, exact: bool) -> Iterator[str]:
+    """The sealed windows of the validation split against the ones of now."""
+    sealed, now = trial.read_columns("windows.parquet"), evaluation.windows
+    try:
+        loss, correct, predicted = (
+            np.array([np.nan if value is None else value for value in sealed[name].to_pylist()])
+            for name in ("loss_sum_nats", "correct", "predicted")
+        )
+    except KeyError as error:
+        raise ParibusError(f"trial {trial.label}: windows.parquet has no {error}") from None
+    if not np.array_equal(predicted, now.predicted):
+        yield f"trial {trial.label}: windows of other lengths than the text gives"
+        return
+    apart = np.abs(loss - now.loss_sum_nats) / predicted
+    apart[np.isnan(loss) & np.isnan(now.loss_sum_nats)] = 0
+    hits = np.abs(correct - now.correct).sum() / predicted.sum()
+    most = float(apart.max(initial=0))
+    most_loss, most_hits = (0, 0) if exact else (LOSS_ROUNDING, HITS_ROUNDING)
+    if not most <= most_loss or hits > most_hits:
+        where = "on the same kind of machine" if exact else "beyond rounding"
+        yield (
+            f"trial {trial.label}: its weights give another evaluation {where}: up to {most:.3g} "
+            f"nats/token in a window, and {hits:.3%} of the guesses"
+        )

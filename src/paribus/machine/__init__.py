@@ -1,1 +1,0 @@
-"""What this machine can do: its memory, its speed, and where trials ran."""

@@ -1,0 +1,85 @@
+"""Accuracy on tasks, where the records have it: the table beside the figure."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from paribus import numbers
+from paribus.analysis import Analysis
+from paribus.report.figures import names
+from paribus.report.figures.read import task_accuracy
+from paribus.report.tables import Table
+from paribus.results import Results
+
+DIGITS = 3
+FEWEST_TESTED = 5  # seed pairs; fewer are described
+
+
+def task_table(results: Results) -> Table | None:
+    """Mean accuracy (SD over seeds) of every arm on every task, beside what guessing gives."""
+    recorded = task_accuracy(results)
+    if recorded is None or not len(recorded):
+        return None
+    called = names(results.study)
+    values: dict[tuple[str, int], dict[str, list[float]]] = {}
+    chances: dict[tuple[str, int], float] = {}
+    for row in recorded.select(["arm", "task", "shots", "accuracy", "chance"]).to_pylist():
+        if row["accuracy"] is None or not math.isfinite(row["accuracy"]):
+            continue
+        key = (row["task"], row["shots"])
+        values.setdefault(key, {}).setdefault(row["arm"], []).append(row["accuracy"])
+        chances[key] = row["chance"]
+    rows = []
+    for (task, shots), by_arm in values.items():
+        for i, (arm, accuracies) in enumerate(by_arm.items()):
+            about = (task, str(shots)) if i == 0 else ("", "")
+            sd = float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else None
+            mean = numbers.mean_sd(float(np.mean(accuracies)), sd, DIGITS)
+            chance = numbers.fixed(chances[task, shots], DIGITS)
+            rows.append((*about, called[arm], mean, str(len(accuracies)), chance))
+    return Table(
+        "tasks",
+        "Accuracy on every task: mean and SD over seeds, and what guessing gives.",
+        ("task", "shots", "arm", "accuracy (SD)", "seeds", "chance"),
+        tuple(rows),
+        frozenset({"task", "arm"}),
+        wide=True,
+    )
+
+
+def task_contrast_table(analysis: Analysis) -> Table | None:
+    """Every task of every contrast, with Holm over the family of tasks x contrasts."""
+    called = names(analysis.study)
+    rows = []
+    for c in analysis.tasks:
+        change = numbers.signed(c.treatment - c.baseline, DIGITS)
+        if c.paired is not None:
+            interval = c.paired.decided.interval
+            change = numbers.delta(c.paired.mean, interval.low, interval.high, DIGITS)
+        tested = c.paired is not None and len(c.seeds) >= FEWEST_TESTED
+        rows.append(
+            (
+                c.task,
+                called[c.arm],
+                numbers.fixed(c.baseline, DIGITS),
+                numbers.fixed(c.treatment, DIGITS),
+                change,
+                numbers.p_value(c.paired.decided.p_value if c.paired and tested else None),
+                numbers.p_value(c.holm_p if tested else None),
+            )
+        )
+    if not rows:
+        return None
+    level = numbers.level(analysis.study.inference.alpha)
+    return Table(
+        "task-contrasts",
+        "Accuracy on every task against the reference, on these questions: the interval and p are "
+        "of the registered test of seed means and say nothing of new questions. Holm's adjustment "
+        "is over all tasks and contrasts.",
+        ("task", "arm", "reference", "accuracy", f"change [{level}]", "p", "Holm p"),
+        tuple(rows),
+        frozenset({"task", "arm"}),
+        wide=True,
+    )

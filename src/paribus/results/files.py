@@ -1,0 +1,50 @@
+"""The formats of records: canonical JSON, and Parquet with units."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paribus import foreign
+from paribus.files import write_bytes
+from paribus.results.expected import require_json
+from paribus.study.canonical import canonical_json
+
+# What begins a formula; no text begins with nothing.
+FORMULA = frozenset("=+-@\t\r")
+NUMBER = re.compile(r"[+-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?%?", re.IGNORECASE | re.ASCII)
+
+
+def write_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
+    """Canonical JSON: equal values give equal bytes."""
+    write_bytes(path, canonical_json(value, sort_keys=sort_keys).encode())
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Parquet, with the units that the schema's fields carry."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def csv_cell(value: Any) -> Any:
+    """A cell of a CSV file that no spreadsheet reads as a formula; a number stays a number.
+
+    A text that begins with one of = + - @, a tab or a carriage return gets an apostrophe in front
+    (OWASP, CSV injection): the names of arms and tasks are words that anybody may have written.
+    """
+    if isinstance(value, str) and value[:1] in FORMULA and not NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file, which holds what its name says. Raises ParibusError."""
+    missing = f"{path} is missing; was the results folder moved in part?"
+    value = foreign.read_json(path, missing=missing)
+    require_json(path, value)
+    return value

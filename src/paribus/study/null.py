@@ -1,0 +1,50 @@
+"""A/A studies: the baseline against itself, so that whatever is found is a false positive."""
+
+from __future__ import annotations
+
+from paribus.errors import ParibusError
+from paribus.study.load import parse_study
+from paribus.study.study import Study
+from paribus.study.text import MOST_NAME, MOST_NAME_BYTES
+
+BASELINE, AGAIN = "baseline", "again"
+SALT = "model.init.salt"
+
+
+def null_study(study: Study, replicates: int) -> Study:
+    """`replicates` A/A studies of `study` in one: as many seeds each, none of them shared.
+
+    Every arm becomes the baseline with other initial values from the same distributions, on the
+    same batches, and is compared as the arm was: the contrasts, and with them the families, are
+    those of the study. Raises ParibusError for fewer than one replicate or two seeds.
+    """
+    if replicates < 1:
+        raise ParibusError(f"replicates = {replicates} must be at least 1")
+    if len(study.seeds) < 2:
+        raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
+    table = study.model_dump(exclude={"claims", "sweeps"})
+    baseline = table["arms"][study.baseline]
+    salt = study.setting(study.baseline).model.init.salt
+    others = [arm for arm in study.arms if arm != study.baseline]
+    called = {study.baseline: BASELINE}
+    called |= {arm: AGAIN if i == 0 else f"{AGAIN}-{i + 1}" for i, arm in enumerate(others)}
+    table["baseline"] = BASELINE
+    table["arms"] = {BASELINE: baseline | {"against": None}}
+    for i, arm in enumerate(others, start=1):
+        against = study.arms[arm].against
+        table["arms"][called[arm]] = {
+            "title": f"baseline again, for {arm}",
+            "set": baseline["set"] | {SALT: salt + i},
+            "against": called[against] if against else None,
+        }
+    table["name"] = _shortened(study.name, "-null")
+    table["title"] = f"A/A calibration of {study.name}"
+    table["seeds"] = list(range(1, replicates * len(study.seeds) + 1))
+    return parse_study(table, folder=study.folder, foreign=study.is_foreign)
+
+
+def _shortened(name: str, suffix: str) -> str:
+    """`name` with `suffix`, as long as a name may be."""
+    while len(name) + len(suffix) > MOST_NAME or len((name + suffix).encode()) > MOST_NAME_BYTES:
+        name = name[:-1]
+    return name + suffix

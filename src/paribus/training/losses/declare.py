@@ -1,0 +1,106 @@
+"""The decorator, how a loss is found, and what makes one that of a study.
+
+Axes: R replicas, B batch, T time, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from paribus.errors import ParibusError
+from paribus.study import spec
+from paribus.training.parts import Options, find_part, part_options
+
+PACKAGE = "paribus.training.losses"
+WHERE = "training.loss.name"
+
+# (logits [R, B, T, V] float32, targets [R, B, T], options) -> [R, B, T] nats
+Measure = Callable[[Tensor, Tensor, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What is learned from.
+
+    Attributes:
+        measure: from logits and targets to a number for each target; rows of R do not meet.
+        name: how studies call it.
+        options: the class of its options.
+        is_plain: of its options, whether it then is the cross-entropy.
+        source: where it is from.
+    """
+
+    measure: Measure
+    name: str
+    options: type[Options]
+    is_plain: Callable[[Any], bool]
+    source: str
+
+
+def loss(
+    name: str,
+    *,
+    options: type[Options] = Options,
+    is_plain: Callable[[Any], bool] = lambda options: False,
+    source: str = "",
+) -> Callable[[Measure], Loss]:
+    """Make a function from logits and targets to losses a training loss."""
+
+    def declare(measure: Measure) -> Loss:
+        return Loss(measure, name, options, is_plain, source)
+
+    return declare
+
+
+@dataclass(frozen=True)
+class TrainingLoss:
+    """A loss with its options: what a study is trained with."""
+
+    declared: Loss
+    options: Options
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the cross-entropy, and need not be measured beside it."""
+        return self.declared.is_plain(self.options)
+
+    def __call__(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
+        """[R, B, T]. Raises ParibusError where the loss gives another shape."""
+        try:
+            values = self.declared.measure(logits_RBTV, targets_RBT, self.options)
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            raise ParibusError(
+                f"loss '{self.declared.name}' failed: {type(error).__name__}: {error}; it is "
+                "called with logits [R, B, T, V], targets [R, B, T] and its options"
+            ) from error
+        if not isinstance(values, Tensor) or values.shape != targets_RBT.shape:
+            found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ParibusError(
+                f"loss '{self.declared.name}' gave {found}, and must give a tensor of shape "
+                f"{tuple(targets_RBT.shape)}: a number for every target, [R, B, T]"
+            )
+        return values
+
+
+def find_loss(wanted: spec.Loss, folder: Path | None) -> TrainingLoss:
+    """The loss of a study. Raises ParibusError for one that is unknown, or options it lacks."""
+    found = find_part(wanted.name, Loss, WHERE, PACKAGE, folder or Path.cwd())
+    shared = wanted.model_dump(exclude={"name", "options"})
+    unread = [
+        key
+        for key, value in shared.items()
+        if key not in found.options.model_fields and value != spec.Loss.model_fields[key].default
+    ]
+    if unread:
+        raise ParibusError(
+            f"training.loss.{unread[0]} is not read by the loss '{wanted.name}'; leave it out"
+        )
+    given = {k: v for k, v in shared.items() if k in found.options.model_fields} | wanted.options
+    return TrainingLoss(
+        found, part_options(found.options, given, "training.loss.options", wanted.name)
+    )

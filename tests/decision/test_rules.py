@@ -1,0 +1,384 @@
+"""The rules as functions: total, every row reached, monotone where they must be, by hand."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from paribus.analysis import analyse
+from paribus.decision import (
+    UNJUDGED,
+    Benefit,
+    Budget,
+    Evidence,
+    Fix,
+    Quality,
+    Row,
+    Rule,
+    State,
+    decide,
+    find_rule,
+    rule_of,
+    shipped_rules,
+)
+from paribus.decision.rule import rule_from_record
+from paribus.errors import ParibusError
+from paribus.results import Results
+from paribus.study import Study, shipped_studies
+
+RULES = shipped_rules()
+NAMES = ("stability_gate", "superiority", "non_inferiority", "equivalence")
+PLAIN = {
+    "invalid": "",
+    "n": 5,
+    "quality": "Q?",
+    "not_worse": False,
+    "baseline_stable": True,
+    "fix": "unshown",
+    "collapse": False,
+    "budget": "within",
+    "benefit": "not shown",
+}
+# By rule, row by row: (evidence, row). Of the gate, the table of the commissioned documents.
+UNSTABLE, CURED = {"baseline_stable": False}, {"baseline_stable": False, "fix": "fix"}
+NO_WORSE = {"not_worse": True}
+TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "stability_gate": [
+        ({"invalid": "a run is missing"}, "0"),
+        ({"n": 4}, "1"),
+        ({"fix": "harm"}, "2"),
+        ({"quality": "Q-"}, "3"),
+        ({"quality": "Q0"}, "4"),
+        ({"quality": "Q+"}, "5"),
+        ({"quality": "Q?"}, "6"),
+        (UNSTABLE | {"quality": "Q-"}, "7"),
+        (UNSTABLE | {"quality": "Q0"}, "8"),
+        (UNSTABLE | {"quality": "Q+"}, "8"),
+        (UNSTABLE | {"quality": "Q?"}, "8"),
+        (CURED | {"quality": "Q-"}, "9"),
+        (CURED | {"quality": "Q?"}, "10"),
+        (CURED | {"quality": "Q0", "budget": "over"}, "11"),
+        (CURED | {"quality": "Q+", "budget": "over"}, "11"),
+        (CURED | {"quality": "Q0"}, "12"),
+        (CURED | {"quality": "Q+"}, "12"),
+        # First match wins.
+        ({"invalid": "x", "n": 1, "fix": "harm"}, "0"),
+        ({"n": 2, "fix": "harm"}, "1"),
+        (UNSTABLE | {"fix": "harm", "quality": "Q+"}, "2"),
+        ({"fix": "fix", "quality": "Q+"}, "5"),
+        ({"collapse": True}, "2b"),
+        ({"collapse": True, "fix": "harm"}, "2"),
+        (CURED | {"quality": "Q0", "budget": "not shown"}, "11b"),
+    ],
+    "superiority": [
+        ({"fix": "harm", "quality": "Q+"}, "2"),
+        ({"collapse": True}, "2b"),
+        ({"quality": "Q-"}, "3"),
+        ({"quality": "Q+", "budget": "over"}, "4"),
+        ({"quality": "Q0", "budget": "over"}, "4"),
+        ({"quality": "Q0", "budget": "not shown"}, "5"),
+        ({"quality": "Q+"}, "6"),
+        (UNSTABLE | {"quality": "Q+"}, "6"),
+        ({"quality": "Q+", "budget": "not shown"}, "7"),
+        ({}, "8"),
+    ],
+    "non_inferiority": [
+        ({"fix": "harm"}, "2"),
+        ({"collapse": True}, "2b"),
+        ({"quality": "Q-"}, "3"),
+        (NO_WORSE | {"benefit": "shown", "budget": "over"}, "4"),
+        (NO_WORSE | {"benefit": "absent"}, "5"),
+        (NO_WORSE | {"benefit": "shown"}, "6"),
+        (NO_WORSE | {"benefit": "shown", "quality": "Q-"}, "6"),
+        (NO_WORSE | {"benefit": "shown", "budget": "not shown"}, "7"),
+        (NO_WORSE, "8"),
+        ({"benefit": "shown"}, "9"),
+    ],
+    "equivalence": [
+        ({"fix": "harm"}, "2"),
+        ({"fix": "fix", "quality": "Q0"}, "2"),
+        ({"collapse": True}, "2b"),
+        ({"quality": "Q0"}, "3"),
+        ({"quality": "Q-"}, "4"),
+        ({"quality": "Q+"}, "5"),
+        ({}, "6"),
+    ],
+}
+BY_HAND = [(rule, *case) for rule, cases in TABLES.items() for case in cases]
+
+
+def test_these_rules_ship() -> None:
+    assert set(RULES) == set(NAMES) == set(TABLES)
+
+
+@pytest.mark.parametrize(("rule", "changes", "row"), BY_HAND)
+def test_the_tables_by_hand(rule: str, changes: dict[str, Any], row: str) -> None:
+    assert RULES[rule].decide(Evidence(**(PLAIN | changes))).id == row
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_state_has_one_row_and_every_row_a_state(name: str) -> None:
+    truth = (True, False)
+    product = itertools.product(
+        *(get_args(Quality), truth, truth, get_args(Fix), truth, get_args(Budget)),
+        get_args(Benefit),
+    )
+    fired = {RULES[name].table[State(*state)].id for state in product}
+    assert fired == {row.id for row in RULES[name].rows}
+    assert len(RULES[name].table) == 4 * 2 * 2 * 3 * 2 * 3 * 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_is_the_rule(name: str) -> None:
+    """What is registered of a rule decides as the rule does, in the same words."""
+    rule = RULES[name]
+    again = rule_from_record(rule.record, "here")
+    assert again.record == rule.record
+    assert {s: row.id for s, row in again.table.items()} == {
+        s: row.id for s, row in rule.table.items()
+    }
+
+
+EVIDENCE = st.builds(
+    Evidence,
+    st.sampled_from(["", "missing"]),
+    st.integers(0, 1000),
+    st.sampled_from(get_args(Quality)),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(get_args(Fix)),
+    st.booleans(),
+    st.sampled_from(get_args(Budget)),
+    st.sampled_from(get_args(Benefit)),
+)
+# What is better: each state of a part of the evidence, from the worst on.
+BETTER: dict[str, tuple[Any, ...]] = {
+    "quality": ("Q-", "Q?", "Q+"),
+    "not_worse": (False, True),
+    "fix": ("harm", "unshown", "fix"),
+    "collapse": (True, False),
+    "budget": ("over", "not shown", "within"),
+    "benefit": ("absent", "not shown", "shown"),
+}
+RANK = {"REJECT": 0, "DIFFERENT": 0, "NO EFFECT": 1, "INCONCLUSIVE": 1, "ADOPT": 2}
+
+
+@settings(max_examples=1000, deadline=None, derandomize=True)
+@given(EVIDENCE, st.sampled_from(["superiority", "non_inferiority"]), st.data())
+def test_better_evidence_never_gets_a_worse_verdict(
+    e: Evidence, name: str, data: st.DataObject
+) -> None:
+    rule = RULES[name]
+    part = data.draw(st.sampled_from(list(BETTER)))
+    low, high = sorted(data.draw(st.tuples(*[st.integers(0, len(BETTER[part]) - 1)] * 2)))
+    worse, better = (Evidence(**(vars(e) | {part: BETTER[part][place]})) for place in (low, high))
+    assume(not e.invalid and e.n >= 5)
+    # A gain beyond the margin is no loss beyond it.
+    assume(not (better.quality == "Q+" and not better.not_worse))
+    assert RANK[rule.decide(worse).outcome] <= RANK[rule.decide(better).outcome]
+
+
+@settings(max_examples=1000, deadline=None, derandomize=True)
+@given(EVIDENCE, st.sampled_from(NAMES))
+def test_a_verdict_never_claims_more_than_its_evidence(e: Evidence, name: str) -> None:
+    row = RULES[name].decide(e)
+    if e.n < 5 or e.invalid:
+        assert row.outcome in UNJUDGED
+        return
+    assert row.outcome not in UNJUDGED
+    if row.outcome == "ADOPT":
+        assert (e.fix, e.budget, e.collapse) == (
+            "unshown" if e.fix != "fix" else "fix",
+            "within",
+            False,
+        )
+        wanted = {
+            "stability_gate": e.quality in ("Q0", "Q+")
+            and e.fix == "fix"
+            and not e.baseline_stable,
+            "superiority": e.quality == "Q+",
+            "non_inferiority": e.not_worse and e.benefit == "shown",
+        }
+        assert wanted[name]
+    if row.outcome == "IMPROVES":
+        assert e.quality == "Q+"
+    if row.outcome in ("NO EFFECT", "EQUIVALENT") or row.hypothesis == "H0":
+        assert e.quality == "Q0"
+    if e.fix == "harm" or e.collapse:
+        assert row.outcome in ("BASELINE", "REJECT", "DIFFERENT")
+
+
+OWN = """
+from paribus.decision import Row, Rule
+
+def row(id, outcome, holds, **more):
+    words = {"when": "w", "reason": "r", "why": "{arm} is judged by us; {effect}", "advice": "a"}
+    return Row(id, outcome, holds=holds, **(words | more))
+
+BOLD = Rule("bold", "our bold rule", "An arm is adopted where it is better.", (
+    row("10", "ADOPT", lambda s: s.quality == "Q+"),
+    row("20", "REJECT", lambda s: s.quality == "Q-"),
+    row("30", "INCONCLUSIVE", lambda s: True, open="quality", claims=False),
+))
+OPEN = Rule("open", "open", "a", (
+    row("1a", "ADOPT", lambda s: s.quality == "Q+"),
+    row("2a", "REJECT", lambda s: s.quality in ("Q-", "Q?")),
+))
+DEAD = Rule("dead", "dead", "a", (
+    row("1a", "ADOPT", lambda s: True),
+    row("2a", "REJECT", lambda s: s.quality == "Q-"),
+))
+FAILS = Rule("fails", "fails", "a", (row("1a", "ADOPT", lambda s: s.effect > 0),))
+TWICE = Rule("twice", "twice", "a", (
+    row("1a", "ADOPT", lambda s: s.collapse),
+    row("1a", "REJECT", lambda s: True),
+))
+RESERVED = Rule("reserved", "reserved", "a", (row("0", "ADOPT", lambda s: True),))
+NOTHING = Rule("nothing", "nothing", "a", ())
+UNJUDGED = Rule("unjudged", "unjudged", "a", (row("1a", "INVALID", lambda s: True),))
+BRACES = Rule("braces", "braces", "{secret}", (row("1a", "ADOPT", lambda s: True),))
+SOMETHING = 3
+"""
+Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+
+
+@pytest.fixture
+def with_own(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
+    (tmp_path / "mine.py").write_text(OWN)
+    seeds = list(range(1, 7))
+    return lambda name: small_study({"decision.rule": f"mine.py:{name}"}, seeds=seeds)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("OPEN", "no row holds where quality = Q0, not_worse = True"),
+        ("DEAD", "row '2a' never fires"),
+        ("FAILS", "AttributeError: 'State' object has no attribute 'effect'"),
+        ("TWICE", "row '1a' is there twice"),
+        ("RESERVED", "row '0' is one that every rule has"),
+        ("NOTHING", "it has 0 rows"),
+        ("UNJUDGED", "row '1a' judges, and may not be INVALID or DESCRIPTIVE ONLY"),
+        ("BRACES", "adopts names {secret}"),
+        ("SOMETHING", "no rule of that name"),
+        ("BALD", "no rule of that name: did you mean 'BOLD'?"),
+    ],
+)
+def test_a_rule_that_is_not_whole_is_refused_before_anything_runs(
+    with_own: Callable[[str], Study], name: str, why: str
+) -> None:
+    with pytest.raises(ParibusError) as error:
+        find_rule(with_own(name))
+    assert why in str(error.value)
+    assert f"decision.rule = 'mine.py:{name}'" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_own_rule_decides_as_registered_and_its_code_is_not_run_again(
+    with_own: Callable[[str], Study], fabricate: Fabricate
+) -> None:
+    study = with_own("BOLD")
+    results = fabricate(
+        study,
+        lambda arm, seed: 2.5 + 0.01 * seed - (0.1 + 0.001 * seed) * (arm == "layernorm"),
+    )
+    (study.folder / "mine.py").write_text("raise SystemExit")
+    (results.path / "sources" / "mine.py").write_text("raise SystemExit")
+    analysis = analyse(results)
+    assert rule_of(analysis).title == "our bold rule"
+    layernorm, rmsnorm = decide(analysis)
+    assert (layernorm.row, layernorm.outcome, layernorm.rule) == ("10", "ADOPT", "mine.py:BOLD")
+    assert (rmsnorm.row, rmsnorm.outcome) == ("30", "INCONCLUSIVE")
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda r: r.update(table=r["table"][:-1]), "does not name a row for every state"),
+        (lambda r: r.update(table="z" * len(r["table"])), "does not name a row for every state"),
+        (lambda r: r["rows"][0].update(outcome="WIN"), "outcome 'WIN'"),
+        (lambda r: r["rows"][0].update(why="{arm.__class__}"), "why names {arm.__class__}"),
+        (lambda r: r["rows"][0].update(why="{arm:>999999999}"), "why names {arm}"),
+        (lambda r: r["rows"][0].update(advice="a\nb"), "advice is a line"),
+        (lambda r: r.pop("rows"), "'rows'"),
+        (lambda r: r.update(rows=3), "not iterable"),
+    ],
+)
+def test_a_registered_rule_that_was_edited_is_refused_in_one_line(
+    damage: Callable[[dict[str, Any]], object], why: str
+) -> None:
+    record = {**RULES["superiority"].record}
+    record["rows"] = [dict(row) for row in record["rows"]]
+    damage(record)
+    with pytest.raises(ParibusError, match="this is no decision rule") as error:
+        rule_from_record(record, "registration.json")
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        ({"decision.rule": "superority"}, "did you mean 'superiority'"),
+        ({"decision.rule": "non_inferiority"}, "needs a benefit"),
+        ({"decision.benefit": "brier_score"}, "decision.benefit = 'brier_score' has no effect"),
+        (
+            {"decision.rule": "equivalence", "decision.calibration_budget": 0.5},
+            "decision.calibration_budget = 0.5 has no effect: decision.rule = 'equivalence' weighs "
+            "no key",
+        ),
+    ],
+)
+def test_keys_that_the_rule_does_not_weigh_are_refused(
+    small_study: Maker, overrides: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ParibusError) as error:
+        find_rule(small_study(overrides))
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        ({"decision.benefit": "bier_score"}, "is not recorded: did you mean 'brier_score'?"),
+        ({"decision.benefit": "validation_loss"}, "a benefit is one of the other endpoints"),
+        ({"decision.least_benefit": -1.0}, "decision.least_benefit"),
+    ],
+)
+def test_a_benefit_that_is_not_recorded_is_refused(
+    small_study: Maker, overrides: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ParibusError) as error:
+        small_study(overrides)
+    assert why in str(error.value)
+
+
+def test_rows_have_words_of_their_own() -> None:
+    for rule in RULES.values():
+        whys = [row.why for row in rule.rows]
+        assert len(set(whys)) == len(whys)
+        assert all(row.advice for row in rule.rows)
+    with pytest.raises(ValueError, match="why names"):
+        Row("9", "ADOPT", when="w", reason="r", why="{margn}", advice="a")
+    assert isinstance(RULES["superiority"], Rule)
+
+
+def test_the_rule_of_the_documentation_is_whole(small_study: Maker, tmp_path: Path) -> None:
+    docs = Path(__file__).parents[2] / "docs" / "decision.md"
+    (code,) = re.findall(r"```python\n(.*?)```", docs.read_text(encoding="utf-8"), re.S)
+    (tmp_path / "ideas.py").write_text(code)
+    rule = find_rule(small_study({"decision.rule": "ideas.py:CAUTIOUS"}))
+    assert [row.outcome for row in rule.rows] == ["REJECT", "ADOPT", "INCONCLUSIVE"]
+
+
+def test_shipped_studies_that_ask_for_a_gain_can_adopt_one() -> None:
+    rules = {name: study.decision.rule for name, study in shipped_studies().items()}
+    gate = {name for name, rule in rules.items() if rule == "stability_gate"}
+    assert gate == {name for name in rules if name.startswith(("embedding-norm", "quickstart"))}
+    assert set(rules.values()) == {"stability_gate", "superiority"}
