@@ -30,8 +30,8 @@ import torch
 
 import paribus
 from paribus.data import Dataset, load_dataset
-from paribus.execution.environment import native_precision, prepare
-from paribus.execution.trial import build_stack
+from paribus.machine.assembly import build_stack
+from paribus.machine.environment import native_precision, prepare
 from paribus.study import Study, load_study, with_precision
 
 WANTED = "wanted: at most 10 s; 300 trials at most 60 s; at least 20 x nanoGPT"

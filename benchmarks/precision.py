@@ -36,8 +36,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paribus.data import load_dataset
-from paribus.execution.environment import native_precision
-from paribus.execution.record import evaluate_on
+from paribus.evaluation import evaluate_on
+from paribus.machine.environment import native_precision
 from paribus.model import build_model, load_parameters
 from paribus.study import Study, load_study
 from paribus.training import Trainer

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from paribus.data import load_dataset
-from paribus.model import Probe, StepView
+from paribus.observation import Probe, StepView
 from paribus.probes import shipped_probes
 from paribus.study import load_study
 from paribus.training import Trainer

@@ -82,8 +82,8 @@ def train_paribus(steps: int, start: object, seconds: object) -> None:
     import torch
 
     from paribus.data import load_dataset
-    from paribus.execution.environment import native_precision
-    from paribus.execution.trial import build_stack
+    from paribus.machine.assembly import build_stack
+    from paribus.machine.environment import native_precision
     from paribus.study import load_study, with_precision
 
     torch.set_num_threads(1)

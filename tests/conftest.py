@@ -24,7 +24,7 @@ from paribus.results import (
     registration,
     settle,
 )
-from paribus.results.files import write_table
+from paribus.results.formats import write_table
 from paribus.streams import stream
 from paribus.study import Study, load_study, measuring_record, parse_study
 from paribus.study.study import override

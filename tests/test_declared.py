@@ -9,7 +9,7 @@ import pytest
 from paribus.declared import declared
 from paribus.evaluation import Measure
 from paribus.evaluation.measures import all_measures
-from paribus.model import Probe
+from paribus.observation import Probe
 from paribus.probes import shipped_probes
 from paribus.tasks import all_tasks
 from paribus.tasks.task import Task

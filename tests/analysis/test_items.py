@@ -14,7 +14,7 @@ from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.report import tables
 from paribus.report.words import headline
 from paribus.results import Results, load_results
-from paribus.results.files import write_table
+from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 

@@ -11,7 +11,7 @@ import pytest
 from paribus.analysis import Analysis, analyse
 from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.results import Results, load_results
-from paribus.results.files import write_table
+from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.statistics import holm, paired_contrast
 from paribus.streams import stream

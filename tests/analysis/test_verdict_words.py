@@ -15,7 +15,7 @@ from paribus.decision import Verdict, decide, out_of_reach, shipped_rules
 from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.report.words import headline
 from paribus.results import Results, load_results
-from paribus.results.files import write_table
+from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
 from paribus.statistics import Interval
 from paribus.streams import stream

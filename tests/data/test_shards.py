@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from paribus.data import batch, load_dataset, shards, source, tokens
 from paribus.data.dataset import Dataset, corpus_digest
 from paribus.data.pieces import pieces
-from paribus.data.progress import listening
+from paribus.data.reading_progress import listening
 from paribus.data.shards import open_shards, sharded, write_shards
 from paribus.data.source import scan
 from paribus.data.tokens import ShardedTokens, Shards, chunks, part, tokens_digest, windows
@@ -343,7 +343,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(
 def test_whoever_listens_hears_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paribus.data.progress.EVERY_SECONDS", 0)
+    monkeypatch.setattr("paribus.data.reading_progress.EVERY_SECONDS", 0)
     write_text(tmp_path)
     heard: list[tuple[str, int]] = []
     with listening(lambda what, n_bytes: heard.append((what, n_bytes))):

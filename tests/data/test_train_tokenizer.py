@@ -13,7 +13,7 @@ from paribus.data.bpe import BpeTokenizer
 from paribus.data.train_tokenizer import data_of, train_tokenizer
 from paribus.errors import ParibusError
 from paribus.study import Data, load_study
-from paribus.study.own import own_digests
+from paribus.study.custom_code import own_digests
 
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 30 + "Où ça? 東京\n"
 

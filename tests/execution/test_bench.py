@@ -14,8 +14,8 @@ import paribus
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution import Bench
-from paribus.execution.ceiling import product_speed
-from paribus.execution.meters import PhaseClock, timed
+from paribus.machine.ceiling import product_speed
+from paribus.machine.timing import PhaseClock, timed
 from paribus.model import training_flops_per_token
 from paribus.probes import study_probes
 from paribus.study import Study
@@ -155,7 +155,7 @@ def test_the_ceiling_is_that_of_the_products_alone(
         results.append(result.shape)
         return 1.0
 
-    monkeypatch.setattr("paribus.execution.ceiling._fastest", a_second)
+    monkeypatch.setattr("paribus.machine.ceiling._fastest", a_second)
     speed = product_speed(shapes, 7, R=R, dtype=dtype, device=CPU)
     assert speed == 3 * 2 * R * 7 * (2 * 8 * 4 + 5 * 6) / 9
     lead = () if R == 1 else (R,)

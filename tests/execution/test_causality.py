@@ -12,12 +12,12 @@ from torch import Tensor
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.evaluation import Evaluation
-from paribus.evaluation.causality import draw_places, find_leak, find_length_leak, tolerance
-from paribus.execution.causality import require_causal_reading, require_causal_training
-from paribus.execution.dry_run import dry_run
-from paribus.execution.record import evaluate_on, record
-from paribus.execution.trial import build_stack
+from paribus.evaluation import Evaluation, evaluate_on
+from paribus.evaluation.leaks import draw_places, find_leak, find_length_leak, tolerance
+from paribus.execution.checks.causality import require_causal_reading, require_causal_training
+from paribus.execution.checks.dry_run import dry_run
+from paribus.execution.record import record
+from paribus.machine.assembly import build_stack
 from paribus.model import build_model, load_parameters
 from paribus.results import TrialFolder
 from paribus.study import Study

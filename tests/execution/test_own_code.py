@@ -14,10 +14,11 @@ import torch
 import paribus
 from paribus.data import load_dataset
 from paribus.errors import ParibusError
+from paribus.execution.checks.repeat import batches_digest
 from paribus.execution.leaving import Leaving
-from paribus.execution.repeat import batches_digest
 from paribus.execution.resuming import identity
-from paribus.execution.trial import StackTask, build_stack, run_stack
+from paribus.execution.trial import StackTask, run_stack
+from paribus.machine.assembly import build_stack
 from paribus.results import ResultsFolder, registration, settle
 from paribus.results.checkpoints import begun_stacks
 from paribus.results.registration import repetitions

@@ -10,7 +10,7 @@ import torch
 
 import paribus
 from paribus.data import load_dataset
-from paribus.execution.dry_run import dry_run
+from paribus.execution.checks.dry_run import dry_run
 from paribus.results import Results, ResultsFolder, read_registration, settle
 from paribus.study import Study
 from paribus.study.trust import custom_code

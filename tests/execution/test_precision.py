@@ -12,8 +12,8 @@ import torch
 
 import paribus
 from paribus.errors import ParibusError
-from paribus.execution.environment import native_precision
 from paribus.execution.pool import Pool, Worker
+from paribus.machine.environment import native_precision
 from paribus.results import ResultsFolder
 from paribus.results.registration import read_registration
 from paribus.study import Study

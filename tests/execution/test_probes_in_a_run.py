@@ -12,7 +12,7 @@ import torch
 
 import paribus
 from paribus.data import load_dataset
-from paribus.execution.dry_run import dry_run
+from paribus.execution.checks.dry_run import dry_run
 from paribus.results import Results
 from paribus.study import Study, parse_study
 

@@ -11,13 +11,13 @@ import torch
 
 import paribus
 from paribus.data import load_dataset
-from paribus.execution.dry_run import dry_run
+from paribus.execution.checks.dry_run import dry_run
+from paribus.execution.checks.retrain import retrain, train_again
 from paribus.execution.leaving import Leaving
 from paribus.execution.pool import Message, Pool, code_of
-from paribus.execution.retrain import retrain, train_again
 from paribus.execution.trial import StackTask, run_stack
 from paribus.results import Results, ResultsFolder, load_results, settle
-from paribus.results.files import read_json
+from paribus.results.formats import read_json
 from paribus.results.registration import repetitions
 from paribus.study import Study
 from paribus.verification import verify

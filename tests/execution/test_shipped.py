@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paribus.data import Dataset
-from paribus.execution.dry_run import dry_run
+from paribus.execution.checks.dry_run import dry_run
 from paribus.model import count_parameters
 from paribus.study import Study, load_study, shipped_studies, with_precision
 

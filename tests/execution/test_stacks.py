@@ -16,11 +16,8 @@ from hypothesis import strategies as st
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.execution import capacity, trial
-from paribus.execution.capacity import largest_stack
-from paribus.execution.failures import machine_failure
+from paribus.execution import trial
 from paribus.execution.leaving import Leaving
-from paribus.execution.memory import free_memory, memory_in_use, most_memory
 from paribus.execution.record import record
 from paribus.execution.stacks import (
     Recorded,
@@ -31,6 +28,10 @@ from paribus.execution.stacks import (
 )
 from paribus.execution.start import _fitting
 from paribus.execution.trial import StackTask, run_stack
+from paribus.machine import capacity
+from paribus.machine.capacity import largest_stack
+from paribus.machine.failures import machine_failure
+from paribus.machine.memory import free_memory, memory_in_use, most_memory
 from paribus.results import ResultsFolder
 from paribus.study import Study, parse_study
 
@@ -301,6 +302,6 @@ def test_memory_is_not_that_of_who_started_us() -> None:
     if memory_in_use(CPU) is None:
         pytest.skip("this system does not tell")
     ballast = bytearray(1200 * 2**20)
-    code = "from paribus.execution.memory import host_memory; print(host_memory())"
+    code = "from paribus.machine.memory import host_memory; print(host_memory())"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert 50 * 2**20 < int(done.stdout) < len(ballast)

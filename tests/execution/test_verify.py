@@ -19,7 +19,7 @@ import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, TrialFolder, settle
-from paribus.results.files import write_json, write_table
+from paribus.results.formats import write_json, write_table
 from paribus.results.registration import from_study
 from paribus.results.root import root_digest
 from paribus.study import Study

@@ -100,7 +100,7 @@ def test_an_error_leaves_nothing_behind(
     def fail(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paribus.export.trial._write_tokenizer", fail)
+    monkeypatch.setattr("paribus.export.folder._write_tokenizer", fail)
     with pytest.raises(KeyboardInterrupt):
         trained.export("baseline", tmp_path / "out")
     assert not any(tmp_path.iterdir())

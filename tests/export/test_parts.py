@@ -14,10 +14,10 @@ import torch
 import transformers
 
 from paribus.errors import ParibusError
+from paribus.export.folder import _in_their_words
 from paribus.export.gpt2 import is_gpt2
 from paribus.export.llama import is_llama
 from paribus.export.remote import remote_code
-from paribus.export.trial import _in_their_words
 from paribus.model import GPT, build_model, initial_parameters, load_parameters
 from paribus.study import Study, own_digests
 

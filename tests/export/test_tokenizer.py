@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from paribus.data import CharacterTokenizer
 from paribus.data.tokenizer import END_OF_DOCUMENT
-from paribus.export.tokenizer import fast_tokenizer, stand_in
+from paribus.export.tokenizer_json import fast_tokenizer, stand_in
 
 from .conftest import WINDOW, Trained, text
 

@@ -10,7 +10,7 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.execution.dry_run import dry_run
+from paribus.execution.checks.dry_run import dry_run
 from paribus.model import KeyValueCache, build_model, initial_parameters, load_parameters
 from paribus.study import Study
 

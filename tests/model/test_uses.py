@@ -12,11 +12,11 @@ import torch
 from paribus.cli import main
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.execution.dry_run import dry_run
-from paribus.execution.parameters import parameter_rows
+from paribus.execution.checks.dry_run import dry_run
 from paribus.model import build_model, initial_parameters, initial_rules, parameter_uses
 from paribus.study import Study, parse_study
 from paribus.training import is_decayed
+from paribus.training.parameters import parameter_rows
 
 IDEAS = '''
 import torch

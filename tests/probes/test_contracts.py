@@ -12,7 +12,7 @@ import torch
 
 from paribus.data import TOKEN_CLASSES, CharacterTokenizer, Dataset
 from paribus.data.dataset import windows_of
-from paribus.model import Probe
+from paribus.observation import Probe
 from paribus.probes import shipped_probes
 from paribus.probes.reduce import GROUPS
 from paribus.study import Data, Study

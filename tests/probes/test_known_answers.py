@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from paribus.data import TOKEN_CLASSES
-from paribus.model import Rows, StepView
+from paribus.observation import StepView
 from paribus.probes import shipped_probes
 from paribus.probes.reduce import CLASSES, GROUPS, QUANTILES, group_of
+from paribus.rows import Rows
 from paribus.study import Setting
 
 SETTING = Setting.model_validate(

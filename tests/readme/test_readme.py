@@ -12,7 +12,7 @@ import paribus
 import paribus.results
 from paribus.cli import VERBS
 from paribus.data import CharacterTokenizer, load_dataset
-from paribus.execution.dry_run import dry_run
+from paribus.execution.checks.dry_run import dry_run
 from paribus.model import count_parameters
 from paribus.probes import study_probes
 from paribus.study import shipped_studies

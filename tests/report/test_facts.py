@@ -16,13 +16,13 @@ import pytest
 
 from paribus.analysis import analyse
 from paribus.decision import decide
+from paribus.digests import flatten
 from paribus.report import draw
 from paribus.report.facts import Facts
 from paribus.report.paper import Material, compose
 from paribus.report.vocabulary import WORDS
 from paribus.results import Control
 from paribus.study import Study
-from paribus.study.canonical import flatten
 
 from ..conftest import studies_in, write_results
 

@@ -13,10 +13,10 @@ import vl_convert
 from paribus.analysis import analyse
 from paribus.probes import shipped_probes
 from paribus.report.figures import ARM_COLOURS, Figure, colours, depth, draw, trends
-from paribus.report.figures.heldout import tasks
-from paribus.report.figures.read import MOST_LINES
+from paribus.report.figures.evaluations import tasks
+from paribus.report.figures.figure_rows import MOST_LINES
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
-from paribus.report.tasks import task_table
+from paribus.report.task_accuracy import task_table
 from paribus.results import Results
 from paribus.study import Study
 

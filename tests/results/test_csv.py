@@ -11,7 +11,7 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report import write_paper
 from paribus.results import Results, write_tables
-from paribus.results.files import csv_cell
+from paribus.results.formats import csv_cell
 from paribus.study import Study
 
 FORMULA = "=HYPERLINK(http)"

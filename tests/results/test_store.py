@@ -12,7 +12,7 @@ import pytest
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results
-from paribus.results.files import write_json, write_table
+from paribus.results.formats import write_json, write_table
 from paribus.study import Study
 
 

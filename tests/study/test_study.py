@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paribus.digests import canonical_json, changes, flatten
 from paribus.errors import ParibusError
 from paribus.study import (
     Study,
@@ -20,7 +21,6 @@ from paribus.study import (
     parse_study,
     shipped_studies,
 )
-from paribus.study.canonical import canonical_json, changes, flatten
 
 MINIMAL = """
 name = "minimal"

@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.model import Rows
 from paribus.probes import shipped_probes
+from paribus.rows import Rows
 from paribus.study import Study
 from paribus.training import Trainer, measured
 from paribus.training.feed import AHEAD, Inputs

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from paribus.declared import declared
-from paribus.model import Rows
+from paribus.rows import Rows
+from paribus.training.choices import part_options
 from paribus.training.groups import ParameterGroup
 from paribus.training.optimizers import Optimizer, find_optimizer
 from paribus.training.optimizers.adamw import _correction, corrections
 from paribus.training.optimizers.muon import A, B, C, orthogonalised
-from paribus.training.parts import part_options
 from paribus.training.replicas.update import StackedOptimizer
 
 STEPS = 8

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from paribus.data import Dataset, load_dataset
 from paribus.declared import declared
 from paribus.errors import ParibusError
-from paribus.execution.dry_run import dry_run
+from paribus.execution.checks.dry_run import dry_run
 from paribus.probes import shipped_probes
 from paribus.study import Study, own_digests
 from paribus.study.spec import Loss as LossSpec

@@ -2,7 +2,7 @@
 
 from paribus.analysis.analyse import analyse, analyse_table
 from paribus.analysis.detectable import Detectable, Sight, detectable, sights
-from paribus.analysis.parts import (
+from paribus.analysis.schema import (
     Analysis,
     BudgetState,
     Check,

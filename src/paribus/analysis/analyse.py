@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from paribus.analysis.by_task import question_scores, questions_asked, task_contrasts
 from paribus.analysis.claims import check_claims
 from paribus.analysis.costs import costs
 from paribus.analysis.families import adjusted
 from paribus.analysis.infer import infer, infer_items
-from paribus.analysis.parts import Analysis, Contrast, LeftOut, Stabilities, Summary
+from paribus.analysis.schema import Analysis, Contrast, LeftOut, Stabilities, Summary
 from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.table import Table
-from paribus.analysis.tasks import question_scores, questions_asked, task_contrasts
 from paribus.results import (
     Results,
     ResultsFolder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from paribus.analysis.parts import Analysis
+from paribus.analysis.schema import Analysis
 from paribus.errors import ParibusError
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,

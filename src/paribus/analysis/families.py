@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paribus.analysis.parts import Check, Contrast
+from paribus.analysis.schema import Check, Contrast
 from paribus.statistics import holm
 
 

@@ -49,7 +49,9 @@ for _verb, _help in VERBS.items():
 
 tokenizer = App(name="tokenizer", help="Make a tokenizer for studies to use.")
 tokenizer.command(
-    "paribus.cli.tokenizer:train", name="train", help="Make a byte-level BPE tokenizer of a corpus."
+    "paribus.cli.tokenizer_verb:train",
+    name="train",
+    help="Make a byte-level BPE tokenizer of a corpus.",
 )
 app.command(tokenizer)
 

@@ -84,7 +84,7 @@ def show(
     loaded = _load(study, set_, trust)
     if parameters:
         from paribus.cli import parameter_table
-        from paribus.execution.parameters import parameter_rows, parameter_warnings
+        from paribus.training.parameters import parameter_rows, parameter_warnings
 
         rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
         parts = parameter_table.parameters(loaded, rows, parameter_warnings(loaded))
@@ -296,7 +296,7 @@ def null(
 ) -> None:
     """Run the baseline against itself through the whole pipeline, and count what is found."""
     from paribus.decision import calibrate
-    from paribus.results.files import write_json
+    from paribus.results.formats import write_json
     from paribus.study import null_study
 
     loaded = _load(study, set_, trust)
@@ -333,7 +333,7 @@ def bench(
     """Time training on this machine: against its ceiling, and where the time goes."""
     from paribus.cli import bench_table
     from paribus.execution import bench as bench_study
-    from paribus.results.files import write_json
+    from paribus.results.formats import write_json
 
     loaded = _load(study, set_, trust)
     with console.status("timing"):
@@ -475,7 +475,7 @@ def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:
     """Analyse and decide; leaves analysis.json and verdict.json."""
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
-    from paribus.results.files import write_json
+    from paribus.results.formats import write_json
     from paribus.results.layout import secure
 
     secure(results.path)

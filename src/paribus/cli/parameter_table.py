@@ -12,7 +12,7 @@ from paribus.cli.tables import table_of
 from paribus.study import Study
 
 if TYPE_CHECKING:
-    from paribus.execution.parameters import ParameterRow
+    from paribus.training.parameters import ParameterRow
 
 COLUMNS = ("parameter", "x", "shape", "starts as", "res.", "decay", "by")
 

@@ -14,8 +14,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from paribus import numbers
-from paribus.cli.reading import reading
-from paribus.data.progress import Listener, listening
+from paribus.cli.reading_line import reading
+from paribus.data.reading_progress import Listener, listening
 from paribus.execution import Progress
 from paribus.execution.run import Watch
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
 from paribus.decision import TESTS, Verdict
+from paribus.digests import flatten
 from paribus.execution import Estimate
 from paribus.metric import Metric
 from paribus.results import Results
@@ -23,7 +24,6 @@ from paribus.statistics import (
     PairedRates,
 )
 from paribus.study import Study, is_open
-from paribus.study.canonical import flatten
 
 MARKS = {
     "held": "[green]✓[/]",

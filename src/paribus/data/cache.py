@@ -19,10 +19,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from paribus.data.progress import note
+from paribus.data.reading_progress import note
+from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.study.canonical import canonical_json
 
 # A file that was changed so recently may change again without its time telling (as git has it).
 SETTLED_SECONDS = 2.0

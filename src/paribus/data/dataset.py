@@ -17,9 +17,9 @@ from paribus.data.split import Texts, part_digest
 from paribus.data.token_classes import token_classes
 from paribus.data.tokenizer import Tokenizer
 from paribus.data.tokens import ShardedTokens, Tokens, part
+from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.study import Data
-from paribus.study.canonical import digest
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from paribus.data.tokens import Tokens
+from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.study.canonical import canonical_json
 
 
 @dataclass(frozen=True)

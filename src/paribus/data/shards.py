@@ -15,9 +15,9 @@ import numpy as np
 
 from paribus.data import cache
 from paribus.data.tokens import SHARD_TOKENS, ShardedTokens, Shards, combined, hash_ids
+from paribus.digests import canonical_json, digest
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
-from paribus.study.canonical import canonical_json, digest
 
 FORMAT = 1
 MANIFEST, STAMP = "manifest.json", "stamp.json"

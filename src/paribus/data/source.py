@@ -15,13 +15,13 @@ import numpy as np
 from paribus.data import cache
 from paribus.data.corpora import SOURCE_KEYS, find_corpus, read_pieces
 from paribus.data.pieces import Piece
-from paribus.data.progress import note
+from paribus.data.reading_progress import note
 from paribus.data.shards import in_order, sharded
 from paribus.data.tokenizer import Tokenizer
 from paribus.data.tokens import Tokens
+from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.study import Data
-from paribus.study.canonical import digest
 
 SMALL_BYTES = 2 * 2**20
 """A text of no more UTF-8 bytes is tokenized in memory by everyone who needs it."""

@@ -18,9 +18,9 @@ from paribus.data.shards import sharded, whole_digest
 from paribus.data.source import Scan, Source, encoded, tokenized
 from paribus.data.tokenizer import CharacterTokenizer, Tokenizer, tokenizer_of
 from paribus.data.tokens import ShardedTokens, Tokens, part, tokens_digest
+from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.study import Data
-from paribus.study.canonical import digest
 
 Rates = dict[str, int]
 

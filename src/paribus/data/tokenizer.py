@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
+from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.study import Data
-from paribus.study.canonical import digest
 
 END_OF_DOCUMENT = "<|endofdocument|>"
 # What stands for a character outside the vocabulary where one is replaced: the first known.

@@ -15,8 +15,8 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
+from paribus.digests import digest
 from paribus.errors import ParibusError
-from paribus.study.canonical import digest
 
 SHARD_TOKENS = 2**24
 """Of a shard, and of what a digest is a hash of; a text of no more has the digest of its ids."""

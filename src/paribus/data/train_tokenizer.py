@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paribus.data.bpe import ENDS_OF_DOCUMENT
 from paribus.data.corpora import read_pieces
-from paribus.data.progress import note
+from paribus.data.reading_progress import note
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.study import Data

@@ -1,10 +1,11 @@
 """Held-out measurements of a trained model: one pass over the text, then one file a measure."""
 
+from paribus.evaluation.custom_measures import own_measures, require_equal
 from paribus.evaluation.heldout import Evaluation, Measurement, evaluate_heldout
 from paribus.evaluation.measures import Measure, all_measures, measure
-from paribus.evaluation.own import own_measures, require_equal
-from paribus.evaluation.parts import Row
+from paribus.evaluation.on_dataset import evaluate_on, predict_on
 from paribus.evaluation.predictions import TEMPERATURES, Predictions, predict
+from paribus.evaluation.text_parts import Row
 
 __all__ = [
     "TEMPERATURES",
@@ -15,8 +16,10 @@ __all__ = [
     "Row",
     "all_measures",
     "evaluate_heldout",
+    "evaluate_on",
     "measure",
     "own_measures",
     "predict",
+    "predict_on",
     "require_equal",
 ]

@@ -10,12 +10,12 @@ from typing import Any
 
 from paribus.data import load_dataset
 from paribus.errors import ParibusError
+from paribus.execution.device_precision import settle_precision
 from paribus.execution.pool import Device, Message, Pool, default_workers
-from paribus.execution.precision import settle_precision
 from paribus.execution.stacks import default_size
+from paribus.machine.limits import WARM_UP_STEPS
 from paribus.study import Study, require_trust
 
-WARM_UP_STEPS = 3
 STEPS = 25  # every probe is due as often in them as in a long run, or nearly
 
 

@@ -11,7 +11,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.evaluation import all_measures, own_measures
 from paribus.evaluation.harness import HEADLINE
 from paribus.metric import Metric, by_name, find, unknown
-from paribus.model import Probe
+from paribus.observation import Probe
 from paribus.probes import known_probes
 from paribus.study import Setting, Study
 from paribus.training import METRICS, OBJECTIVE, optimizer_slots

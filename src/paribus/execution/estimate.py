@@ -9,8 +9,8 @@ from pathlib import Path
 
 from paribus.data import load_dataset
 from paribus.errors import ParibusError
+from paribus.execution.device_precision import is_emulated, settle_precision
 from paribus.execution.pool import Device, Pool, default_workers
-from paribus.execution.precision import is_emulated, settle_precision
 from paribus.execution.stacks import default_size, plan_stacks
 from paribus.metric import Metric
 from paribus.study import Study, require_trust

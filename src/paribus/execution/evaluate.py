@@ -15,16 +15,16 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from paribus.data import load_dataset
+from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.execution.pool import Device, Message, Pool, default_workers
 from paribus.execution.suite import FOLDER, make_suite
 from paribus.results import Results, ResultsFolder, load_results, read_registration
-from paribus.results.files import write_json, write_table
+from paribus.results.formats import write_json, write_table
 from paribus.results.sources import require_same_sources
 from paribus.results.tidy import of_trial
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import require_trust
-from paribus.study.canonical import digest
 from paribus.tasks import SHOTS, WrittenSuite, read_suite
 
 Kind = Literal["own", "standard"]

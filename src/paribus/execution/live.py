@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus.results import ResultsFolder
-from paribus.results.files import read_json, write_json
+from paribus.results.formats import read_json, write_json
 
 if TYPE_CHECKING:
     from paribus.execution.run import Progress

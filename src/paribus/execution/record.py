@@ -13,22 +13,19 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from paribus.data import TOKEN_CLASSES, Dataset, Tokens, consumption
+from paribus.data import TOKEN_CLASSES, Dataset, consumption
 from paribus.evaluation import (
     Evaluation,
-    Measure,
-    Predictions,
-    evaluate_heldout,
+    evaluate_on,
     own_measures,
-    predict,
 )
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
-from paribus.execution.causality import require_causal_reading
+from paribus.execution.checks.causality import require_causal_reading
 from paribus.execution.endpoints import declarations
-from paribus.execution.environment import environment
+from paribus.machine.environment import environment
 from paribus.model import build_model, describe_parts, load_parameters
 from paribus.results import TrialFolder
-from paribus.results.files import write_table
+from paribus.results.formats import write_table
 from paribus.study import Setting, Study, measuring_record, own_digests
 from paribus.tasks import read_suite
 from paribus.training import ReplicaState, Trainer
@@ -119,31 +116,6 @@ def measured_metrics(study: Study, stack: Trainer, *, tasks: bool) -> dict[str, 
     objective = not stack.replicas.loss.is_plain
     found = declarations(study, probes, tasks=tasks, objective=objective)
     return {name: metric.about for name, metric in found.items()}
-
-
-def predict_on(
-    model: torch.nn.Module, dataset: Dataset, tokens: Tokens, seq_len: int
-) -> Predictions:
-    """What `model` predicts of `tokens` [n], with what the dataset knows of them."""
-    return predict(model, tokens, seq_len, **_known(dataset))
-
-
-def evaluate_on(
-    model: torch.nn.Module,
-    dataset: Dataset,
-    tokens: Tokens,
-    seq_len: int,
-    own: Sequence[Measure] = (),
-) -> Evaluation:
-    """Every held-out measure of `model` on `tokens` [n], the user's `own` too."""
-    return evaluate_heldout(model, tokens, seq_len, own=own, **_known(dataset))
-
-
-def _known(dataset: Dataset) -> dict[str, np.ndarray]:
-    return {
-        "token_classes": dataset.token_classes,
-        "characters": dataset.tokenizer.characters_per_token,
-    }
 
 
 def _write_steps(folder: TrialFolder, stack: Trainer, state: ReplicaState) -> None:

@@ -7,11 +7,10 @@ from importlib.metadata import version
 from typing import Any
 
 from paribus.data import Dataset
+from paribus.digests import digest, package_digest
 from paribus.errors import ParibusError
 from paribus.results.checkpoints import Checkpoint, StackCheckpoints
-from paribus.results.code import package_digest
 from paribus.study import Study, measuring_record, own_digests
-from paribus.study.canonical import digest
 from paribus.study.study import substance
 from paribus.training import ReplicaState, Trainer
 

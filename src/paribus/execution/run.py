@@ -13,17 +13,17 @@ from pathlib import Path
 
 from paribus.data import Dataset, describe_data
 from paribus.errors import ParibusError
+from paribus.execution.checks.retrain import retrain
+from paribus.execution.device_precision import as_registered
 from paribus.execution.live import Live
 from paribus.execution.pool import Device, Message, Pool
-from paribus.execution.precision import as_registered
-from paribus.execution.retrain import retrain
 from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import Trial
 from paribus.execution.start import read_data, start
 from paribus.execution.turns import time_in_turn
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results
 from paribus.results.checkpoints import begun_stacks, keep_stacks
-from paribus.results.files import write_json
+from paribus.results.formats import write_json
 from paribus.study import Study
 
 CHECKPOINT_SECONDS = 60.0

@@ -11,8 +11,8 @@ from pathlib import Path
 from paribus.data import Dataset, load_dataset
 from paribus.decision import find_rule, own_rule
 from paribus.errors import ParibusError
+from paribus.execution.device_precision import settle_precision, warn_of_emulation
 from paribus.execution.pool import Pool, default_workers
-from paribus.execution.precision import settle_precision, warn_of_emulation
 from paribus.execution.stacks import (
     Recorded,
     Trial,

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from paribus.data import Dataset, batch
-from paribus.execution.dry_run import GRAPHED_STEPS
-from paribus.execution.meters import timed
+from paribus.machine.timing import timed
 from paribus.model import GPT, KeyValueCache, build_model, load_parameters
 from paribus.results import ResultsFolder
 from paribus.study import Data, Study
-from paribus.training import Trainer
+from paribus.training import GRAPHED_STEPS, Trainer
 
 PROMPT_SHARE = 0.5  # of the window is read before decoding begins
 DECODED_SHARE = 0.25  # of the window is then written token by token

@@ -7,23 +7,23 @@ Trials of one model can share a stack; each still leaves a folder of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.execution.causality import require_causal_training
+from paribus.execution.checks.causality import require_causal_training
 from paribus.execution.leaving import Leaving, Left
-from paribus.execution.meters import wait
 from paribus.execution.record import record
 from paribus.execution.resuming import identity, restore, save
 from paribus.execution.suite import suite_folder
-from paribus.probes import study_probes
+from paribus.machine.assembly import build_stack
+from paribus.machine.timing import wait
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.checkpoints import StackCheckpoints
-from paribus.study import Setting, Study
+from paribus.study import Study
 from paribus.study.guard import require_unchanged, watched
 from paribus.training import Trainer
 
@@ -140,26 +140,3 @@ def _train(
             last_progress = now
     on_progress(stack.t, stack.last_losses)
     return True
-
-
-def build_stack(
-    study: Study,
-    setting: Setting | Sequence[Setting],
-    seeds: Sequence[int],
-    dataset: Dataset,
-    device: torch.device,
-    *,
-    strict: bool = True,
-    graphs: bool = True,
-) -> Trainer:
-    """A stack as every trial has it: the study's probes and own modules."""
-    return Trainer(
-        setting,
-        seeds,
-        dataset,
-        folder=study.folder,
-        device=device,
-        probes=study_probes(study),
-        strict=strict,
-        graphs=graphs,
-    )

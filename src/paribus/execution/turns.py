@@ -14,13 +14,13 @@ import math
 import numpy as np
 
 from paribus.execution.pool import Message, Pool
+from paribus.machine.limits import LARGEST_STATE_BYTES
 from paribus.results import ResultsFolder
 from paribus.study import Study
 
 # Of each arm and kind, over all seeds. Where a seed has several the fastest counts: what else the
 # machine does only ever slows down.
 LEAST_TURNS = 5
-LARGEST_STATE_BYTES = 4 * 2**30  # of all arms together
 UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s"}
 DOING = "while the arms were timed in turn"
 

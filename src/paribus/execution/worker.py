@@ -21,25 +21,20 @@ from typing import Any
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution.answer import answer
-from paribus.execution.capacity import largest_stack
-from paribus.execution.dry_run import dry_run
+from paribus.execution.checks.dry_run import dry_run
+from paribus.execution.checks.repeat import repeat
+from paribus.execution.checks.retrain import train_again
 from paribus.execution.endpoints import endpoint_metrics
-from paribus.execution.environment import (
-    choose_device,
-    count_devices,
-    native_precision,
-    prepare,
-)
-from paribus.execution.failures import machine_failure
 from paribus.execution.leaving import Leaving, Left
-from paribus.execution.memory import free_unused
 from paribus.execution.record import finite
-from paribus.execution.repeat import repeat
-from paribus.execution.retrain import train_again
 from paribus.execution.throughput import Turns
 from paribus.execution.trial import StackTask, run_stack
-from paribus.execution.warm_up import bench_stack, measure, model_size
 from paribus.files import fence
+from paribus.machine.capacity import largest_stack
+from paribus.machine.environment import choose_device, count_devices, native_precision, prepare
+from paribus.machine.failures import machine_failure
+from paribus.machine.memory import free_unused
+from paribus.machine.speed import bench_stack, measure, model_size
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study
 

@@ -4,6 +4,6 @@ A GPT-2 or Llama becomes a plain one. Any other brings its code (`modeling_parib
 user's own parts), for `trust_remote_code`. Nothing here needs transformers.
 """
 
-from paribus.export.trial import export_trial
+from paribus.export.folder import export_trial
 
 __all__ = ["export_trial"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paribus.data import Dataset
 from paribus.export.gpt2 import is_gpt2
 from paribus.export.llama import is_llama
-from paribus.export.tokenizer import vocabulary_notes
+from paribus.export.tokenizer_json import vocabulary_notes
 from paribus.numbers import fixed
 from paribus.results import Results, TrialFolder
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from paribus.errors import ParibusError
 from paribus.study import Setting
-from paribus.study.own import own_digests
+from paribus.study.custom_code import own_digests
 
 MODEL_CODE = "modeling_paribus.py"
 # What `modeling_paribus.py` has; a site's own parts go beside it.

@@ -8,7 +8,6 @@ from paribus.model.build import (
     training_flops_per_token,
     weight_shapes,
 )
-from paribus.model.cache import KeyValueCache
 from paribus.model.config import ModelConfig
 from paribus.model.contract import require_parts
 from paribus.model.dropout import Dropout
@@ -20,17 +19,13 @@ from paribus.model.initialization import (
     initial_rules,
     require_initializers,
 )
-from paribus.model.observe import EVERY_BLOCK, LOGITS, Column, Probe, StepView, capture, is_there
+from paribus.model.key_value_cache import KeyValueCache
 from paribus.model.parts import Part, describe_parts, find_part, part, parts
-from paribus.model.rows import Rows, role
 from paribus.model.uses import ParameterUse, parameter_uses, undeclared_projections
 
 __all__ = [
-    "EVERY_BLOCK",
     "GPT",
-    "LOGITS",
     "Attention",
-    "Column",
     "Dropout",
     "InitialParameter",
     "InitialRule",
@@ -38,24 +33,18 @@ __all__ = [
     "ModelConfig",
     "ParameterUse",
     "Part",
-    "Probe",
-    "Rows",
-    "StepView",
     "build_model",
-    "capture",
     "count_parameters",
     "describe_parts",
     "find_part",
     "initial_parameters",
     "initial_rules",
-    "is_there",
     "load_parameters",
     "parameter_uses",
     "part",
     "parts",
     "require_initializers",
     "require_parts",
-    "role",
     "study_positions",
     "training_flops_per_token",
     "undeclared_projections",

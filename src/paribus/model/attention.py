@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from paribus.model.cache import KeyValueCache
 from paribus.model.config import ModelConfig
 from paribus.model.dropout import Dropout
 from paribus.model.head import capped
+from paribus.model.key_value_cache import KeyValueCache
 from paribus.model.parts import find_part
 
 

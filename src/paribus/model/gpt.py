@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from paribus.errors import ParibusError
 from paribus.model.attention import Attention
-from paribus.model.cache import KeyValueCache
 from paribus.model.config import ModelConfig
+from paribus.model.custom_modules import module_class
 from paribus.model.dropout import Dropout
 from paribus.model.embedding import Embedding
 from paribus.model.head import Head
-from paribus.model.own import module_class
+from paribus.model.key_value_cache import KeyValueCache
 from paribus.model.parts import find_part, own_part
 
 PLACES = ("embedding", "attention", "nowhere")

@@ -23,7 +23,7 @@ from torch import nn
 from paribus.declared import DECLARED, declared
 from paribus.errors import ParibusError, nearest
 from paribus.model.config import ModelConfig
-from paribus.model.own import module_class
+from paribus.model.custom_modules import module_class
 from paribus.study.architecture import Model
 
 

@@ -6,7 +6,7 @@ A new file in this folder is measured, recorded and tested the moment it exists;
 named in the study (`probes.own`).
 """
 
-from paribus.model import EVERY_BLOCK, LOGITS, Probe, StepView
+from paribus.observation import EVERY_BLOCK, LOGITS, Probe, StepView
 from paribus.probes.registry import known_probes, probe, shipped_probes, study_probes
 
 __all__ = [

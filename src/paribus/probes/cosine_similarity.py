@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paribus.model import Rows
 from paribus.probes import EVERY_BLOCK, StepView, probe
 from paribus.probes.reduce import absent, depths
+from paribus.rows import Rows
 
 STATISTICS = ("plain", "mean vector removed", "channel mean removed")
 SOURCE = "Ethayarajh 2019"

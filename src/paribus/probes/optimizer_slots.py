@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from paribus.model import Rows
 from paribus.probes import StepView, probe
 from paribus.probes.reduce import GROUPS, QUANTILES, absent, group_of, quantiles
+from paribus.rows import Rows
 
 SAMPLE = 16_384
 STATISTICS = ("mean", *QUANTILES)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from paribus.data import TOKEN_CLASSES
-from paribus.model import Rows
-from paribus.model.observe import Labels
+from paribus.observation import Labels
+from paribus.rows import Rows
 from paribus.study import Setting
 
 GROUPS = ("embedding", "positions", "embedding norm", "attention", "mlp", "norms", "other")

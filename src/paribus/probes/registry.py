@@ -9,8 +9,7 @@ from functools import cache
 from paribus.declared import declared
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Better, readable
-from paribus.model import Probe
-from paribus.model.observe import Labels, Measure
+from paribus.observation import Labels, Measure, Probe
 from paribus.study import Setting, Study
 from paribus.study.importing import load_own
 
@@ -30,7 +29,7 @@ def probe(
     label: str = "",
     digits: int = 4,
 ) -> Callable[[Measure], Probe]:
-    """Make a function from a step to numbers a probe; see `paribus.model.Probe` for the rest."""
+    """Make a function from a step to numbers a probe; see `Probe` for the rest."""
 
     called = label or readable(name)
 

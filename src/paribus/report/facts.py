@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from paribus.digests import flatten
 from paribus.report.model_facts import ModelFacts
 from paribus.report.vocabulary import (
     BUILT_IN,
@@ -24,7 +25,6 @@ from paribus.report.vocabulary import (
     plain,
 )
 from paribus.results import Results
-from paribus.study.canonical import flatten
 
 
 @dataclass(frozen=True)

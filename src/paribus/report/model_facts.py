@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from paribus.digests import flatten
 from paribus.report.vocabulary import BUILT_IN, SITES, called, capped, listed, plain, sources
-from paribus.study.canonical import flatten
 
 
 @dataclass(frozen=True)

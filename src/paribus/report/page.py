@@ -14,17 +14,17 @@ import vl_convert
 
 from paribus.analysis import Analysis
 from paribus.decision import OUTCOMES, Verdict
+from paribus.digests import flatten
 from paribus.files import write_bytes
 from paribus.report import tables
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, colours, draw, names
 from paribus.report.tables import Table
-from paribus.report.tasks import task_contrast_table, task_table
+from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.report.words import headline, missing_in_words, plural
 from paribus.results import Results
 from paribus.results.layout import secure
 from paribus.results.root import root_digest
-from paribus.study.canonical import flatten
 
 MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
 

@@ -22,11 +22,11 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from paribus.digests import changes, digest
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, whole_folder, write_bytes
 from paribus.foreign import WEIGHTS_BYTES, read_json, regular_path
-from paribus.results.files import write_json
-from paribus.study.canonical import changes, digest
+from paribus.results.formats import write_json
 
 FOLDER, ABOUT = "checkpoints", "about.json"
 KEPT = 2

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from paribus.errors import ParibusError
 from paribus.foreign import TABLE_BYTES, TABLE_COLUMNS, TABLE_MEMORY, TABLE_ROWS, open_regular
 from paribus.results.expected import require_columns, require_values
-from paribus.results.files import write_table
+from paribus.results.formats import write_table
 
 
 @dataclass(frozen=True)

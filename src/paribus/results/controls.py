@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from paribus.digests import changes
 from paribus.study import Study, changed_sources, own_parts
-from paribus.study.canonical import changes
 
 State = Literal["held", "declared", "broken", "not proven"]
 

@@ -16,14 +16,14 @@ from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
 from paribus.results.controls import Control, TrialRecord, check_controls
-from paribus.results.files import csv_cell, read_json, write_table
+from paribus.results.formats import csv_cell, read_json, write_table
 from paribus.results.layout import secure
 from paribus.results.registration import read_registration
 from paribus.results.store import THROUGHPUT, ResultsFolder
 from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study, changed_sources
-from paribus.study.own import Sources
+from paribus.study.custom_code import Sources
 
 # The tidy tables of `Results`.
 TABLES = (

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from paribus.digests import changes, package_digest
 from paribus.errors import ParibusError
 from paribus.metric import Metric, find, from_records
-from paribus.results.code import package_digest
-from paribus.results.files import read_json, write_json
+from paribus.results.formats import read_json, write_json
 from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
 from paribus.streams import key
@@ -29,7 +29,6 @@ from paribus.study import (
     own_parts,
     rule_record,
 )
-from paribus.study.canonical import changes
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
 FILE = "registration.json"

@@ -18,7 +18,7 @@ from paribus.files import write_bytes
 from paribus.foreign import TOKENIZER_BYTES, read_bytes
 from paribus.study import Study, changed_sources, custom_code, own_digests
 from paribus.study.closure import closure
-from paribus.study.own import SOURCES
+from paribus.study.custom_code import SOURCES
 
 MOST_TEXT_BYTES = 32 * 2**20  # of a text that is kept
 

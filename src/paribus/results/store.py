@@ -38,16 +38,16 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import fence, file_digest, sweep, unfence, write_bytes
 from paribus.foreign import is_regular
 from paribus.results.columns import Folder
-from paribus.results.files import read_json, write_json
+from paribus.results.formats import read_json, write_json
 from paribus.results.layout import secure
 from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, parse_study
-from paribus.study.canonical import changes
-from paribus.study.own import sources_folder
+from paribus.study.custom_code import sources_folder
 from paribus.study.study import substance
 
 THROUGHPUT = "throughput.parquet"

@@ -15,7 +15,7 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
 from paribus.foreign import WEIGHTS_BYTES, is_regular, regular_path
 from paribus.results.columns import Folder
-from paribus.results.files import read_json, write_json
+from paribus.results.formats import read_json, write_json
 
 CANONICAL = (
     "trial.json",

@@ -2,15 +2,11 @@
 
 from paribus.study.architecture import Embedding, Init, Model, Modules
 from paribus.study.base import Spec
+from paribus.study.custom_code import changed_sources, own_digests, own_parts
 from paribus.study.explain import explain
 from paribus.study.kept import changed_files
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
-from paribus.study.null import null_study
-from paribus.study.own import (
-    changed_sources,
-    own_digests,
-    own_parts,
-)
+from paribus.study.null_study import null_study
 from paribus.study.precision import is_open, with_precision
 from paribus.study.sections import (
     Arm,

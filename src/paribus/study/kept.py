@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.foreign import TOKENIZER_BYTES, is_regular, read_bytes, read_json
-from paribus.study.own import SOURCES
+from paribus.study.custom_code import SOURCES
 
 
 def changed_files(results: Path) -> list[str]:

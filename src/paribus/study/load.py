@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from paribus.errors import ParibusError, nearest
 from paribus.foreign import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
+from paribus.study.custom_code import sources_folder
 from paribus.study.explain import explain
-from paribus.study.own import sources_folder
 from paribus.study.study import Study, override
 
 _SHIPPED = resources.files("paribus.study") / "shipped"

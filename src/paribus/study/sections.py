@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from paribus.metric import LONGEST
+from paribus.study.allowed_text import Prose, Title
 from paribus.study.base import Spec
 from paribus.study.bounds import (
     MOST_ARMS,
@@ -20,7 +21,6 @@ from paribus.study.bounds import (
     Seed,
     Steps,
 )
-from paribus.study.text import Prose, Title
 
 MOST_RULE = 1_000  # characters of a rule's name or import path
 

@@ -11,13 +11,14 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from paribus.digests import changes, digest
 from paribus.errors import ParibusError, nearest
+from paribus.study.allowed_text import Name, Prose, Title, require_plain
 from paribus.study.bounds import (
     MOST_ARMS,
     MOST_SEEDS,
     Seed,
 )
-from paribus.study.canonical import changes, digest
 from paribus.study.explain import explain
 from paribus.study.presets import PRESET, preset_values
 from paribus.study.sections import (
@@ -33,7 +34,6 @@ from paribus.study.sections import (
     Tasks,
 )
 from paribus.study.spec import Setting
-from paribus.study.text import Name, Prose, Title, require_plain
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})

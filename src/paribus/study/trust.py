@@ -12,8 +12,8 @@ from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.foreign import CODE_BYTES, read_bytes
+from paribus.study.custom_code import SOURCES, Sources, measuring_digests, own_named
 from paribus.study.kept import require_kept
-from paribus.study.own import SOURCES, Sources, measuring_digests, own_named
 from paribus.study.study import Study
 
 SHOWN = 4  # of the files and modules, in an error

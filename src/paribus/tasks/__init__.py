@@ -5,11 +5,11 @@ items from the validation split and `write_suite` writes them down so that anybo
 them unchanged.
 """
 
+from paribus.tasks.custom_tasks import own_tasks
+from paribus.tasks.draw import N_ITEMS, SHOTS, Suite, TaskItems, build_suite
 from paribus.tasks.generators import all_tasks, find_tasks
-from paribus.tasks.held_out import HeldOut
-from paribus.tasks.own import own_tasks
-from paribus.tasks.suite import N_ITEMS, SHOTS, Suite, TaskItems, build_suite
 from paribus.tasks.task import Item, Question, Task, task
+from paribus.tasks.validation_text import HeldOut
 from paribus.tasks.written import (
     TASK_PREFIX,
     WrittenSuite,

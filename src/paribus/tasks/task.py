@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paribus.tasks.held_out import HeldOut
+from paribus.tasks.validation_text import HeldOut
 
 # Four blocks of this size and the line breaks between them fit into a window of 128 characters:
 # three solved examples and the question.

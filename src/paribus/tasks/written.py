@@ -24,8 +24,8 @@ from typing import Any
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
 from paribus.foreign import RECORD_BYTES, is_regular, parse_json, read_bytes
-from paribus.results.files import write_json
-from paribus.tasks.suite import DELIMITERS, Suite, TaskItems
+from paribus.results.formats import write_json
+from paribus.tasks.draw import DELIMITERS, Suite, TaskItems
 from paribus.tasks.task import Item
 
 TASK_PREFIX = "paribus_"  # the harness has one name space, with thousands of tasks in it

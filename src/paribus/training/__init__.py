@@ -1,10 +1,11 @@
 """Training: replicas of one model in lockstep, their optimizer, loss and schedule."""
 
+from paribus.training.choices import Options
 from paribus.training.clipping import clip_factors
+from paribus.training.graphs import GRAPHED_STEPS
 from paribus.training.groups import is_decayed, optimizer_slots
 from paribus.training.losses import Loss, loss
 from paribus.training.optimizers import Optimizer, Update, optimizer
-from paribus.training.parts import Options
 from paribus.training.phases import OTHER, PHASES
 from paribus.training.replicas import Replicas
 from paribus.training.schedule import learning_rate
@@ -13,6 +14,7 @@ from paribus.training.trainer import COLUMNS, METRICS, OBJECTIVE, Trainer
 
 __all__ = [
     "COLUMNS",
+    "GRAPHED_STEPS",
     "MEASURED",
     "METRICS",
     "OBJECTIVE",

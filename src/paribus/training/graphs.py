@@ -14,6 +14,7 @@ import torch
 from paribus.errors import ParibusError
 from paribus.training.feed import Inputs
 
+GRAPHED_STEPS = 3  # the first of a kind of steps runs as it is written, the second is recorded
 # What is recorded: it reads its inputs, writes to tensors of its own in place and returns others,
 # and asks nothing of the host that depends on a tensor's values.
 Step = Callable[[Inputs, Any], Any]

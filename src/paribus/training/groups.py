@@ -16,13 +16,14 @@ from typing import Any
 from torch import nn
 
 from paribus.errors import ParibusError, nearest
-from paribus.model import ParameterUse, parameter_uses, role
+from paribus.model import ParameterUse, parameter_uses
+from paribus.rows import role
 from paribus.study import Setting, Training
 from paribus.study.spec import Group as GroupSpec
 from paribus.study.spec import Optimizer as OptimizerSpec
+from paribus.training.choices import part_options
 from paribus.training.optimizers import Optimizer, Options, find_optimizer
-from paribus.training.optimizers.declare import takes_all
-from paribus.training.parts import part_options
+from paribus.training.optimizers.declare_optimizer import takes_all
 
 KEY = "training.optimizer"
 SHARED = ("betas", "eps")  # options that are keys of `training.optimizer` itself

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from paribus.errors import ParibusError
-from paribus.model import Column, Probe, Rows, StepView, is_there
+from paribus.observation import Column, Probe, StepView, is_there
+from paribus.rows import Rows
 from paribus.study import Setting
 from paribus.training.replicas import Replicas
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from paribus.data import Dataset
 from paribus.metric import Metric
-from paribus.model import Probe
+from paribus.observation import Probe
 from paribus.study import Setting
 from paribus.training.clipping import clip_factors
 from paribus.training.divergence import Divergence

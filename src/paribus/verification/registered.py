@@ -17,10 +17,10 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, read_registration
-from paribus.results.files import read_json
+from paribus.results.formats import read_json
 from paribus.results.registration import from_study, repeats
 from paribus.study import Study, measuring_record, own_digests
-from paribus.study.own import SOURCES
+from paribus.study.custom_code import SOURCES
 from paribus.tasks import read_suite
 
 # What a registration says besides what follows from the study.

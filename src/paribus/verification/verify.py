@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from paribus.analysis import analyse
 from paribus.decision import decide
+from paribus.digests import canonical_json, changes
 from paribus.errors import ParibusError
 from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, load_results
-from paribus.results.files import read_json
+from paribus.results.formats import read_json
 from paribus.results.root import root_digest
 from paribus.results.store import OF_THE_STUDY, THROUGHPUT
 from paribus.results.trial_folder import CANONICAL, TrialFolder, weights_file
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
-from paribus.study.canonical import canonical_json, changes
 from paribus.verification.registered import registration_findings
 from paribus.verification.scores import score_findings
 
@@ -105,7 +105,7 @@ def verify(
         if folder is not None:
             dump = results.study.model_dump()
             study = parse_study(dump, folder=Path(folder), foreign=study.is_foreign)
-        from paribus.execution.repeat import repeat_trials
+        from paribus.execution.checks.repeat import repeat_trials
 
         findings += repeat_trials(study, results, workers=workers, device=device)
         checked.append(f"weights, initial values and batches of {len(finished)} trials, repeated")

@@ -4,8 +4,8 @@ Importing this room does not load the harness; `evaluate_tasks` and `evaluate_st
 """
 
 from paribus.evaluation.harness.outcome import CELLS, HEADLINE, ITEMS, TaskResults
+from paribus.evaluation.harness.own_text import evaluate_tasks
 from paribus.evaluation.harness.pins import harness_pins
-from paribus.evaluation.harness.run import evaluate_tasks
 from paribus.evaluation.harness.standard import evaluate_standard, standard_tasks
 
 __all__ = [

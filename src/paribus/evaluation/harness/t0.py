@@ -15,7 +15,7 @@ from typing import Any
 
 from jinja2 import BaseLoader, Environment
 
-from paribus.study.canonical import digest
+from paribus.digests import digest
 
 SEPARATOR = "|||"
 # As promptsource protects the separator where a text has it.

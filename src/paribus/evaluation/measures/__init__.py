@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from paribus.declared import declared
-from paribus.evaluation.parts import Parts, Row, whole
 from paribus.evaluation.predictions import Predictions
+from paribus.evaluation.text_parts import Parts, Row, whole
 from paribus.metric import Better, Metric, readable
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from paribus.evaluation.bins import equal_mass, equal_width, gap_sum, tally
 from paribus.evaluation.measures import measure
-from paribus.evaluation.parts import Row, whole
 from paribus.evaluation.predictions import Predictions
+from paribus.evaluation.text_parts import Row, whole
 
 
 @measure(

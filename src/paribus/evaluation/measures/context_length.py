@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from paribus.evaluation.measures import measure
-from paribus.evaluation.parts import CONTEXT_STEP, Row, contexts, grouped
 from paribus.evaluation.predictions import Predictions
+from paribus.evaluation.text_parts import CONTEXT_STEP, Row, contexts, grouped
 
 
 @measure(

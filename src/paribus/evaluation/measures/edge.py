@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paribus.evaluation.measures import measure
-from paribus.evaluation.parts import Row, whole
 from paribus.evaluation.predictions import Predictions
+from paribus.evaluation.text_parts import Row, whole
 
 EDGE = 8  # positions
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from paribus.evaluation.measures import measure
-from paribus.evaluation.parts import BREAKDOWN, Row, breakdown
 from paribus.evaluation.predictions import Predictions
+from paribus.evaluation.text_parts import BREAKDOWN, Row, breakdown
 
 
 @measure(

@@ -6,8 +6,8 @@ import numpy as np
 
 from paribus.evaluation.bins import equal_width
 from paribus.evaluation.measures import measure
-from paribus.evaluation.parts import Row, confidence_bins, grouped
 from paribus.evaluation.predictions import Predictions
+from paribus.evaluation.text_parts import Row, confidence_bins, grouped
 
 SOURCE = "reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2"
 

@@ -15,8 +15,8 @@ from scipy.optimize import brentq
 
 from paribus.evaluation.bins import gap_sum
 from paribus.evaluation.measures import measure
-from paribus.evaluation.parts import Row, temperatures, whole
 from paribus.evaluation.predictions import TEMPERATURES, Predictions
+from paribus.evaluation.text_parts import Row, temperatures, whole
 
 SOURCE = "temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2"
 

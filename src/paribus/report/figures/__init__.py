@@ -7,8 +7,8 @@ from paribus.report.figures import depth, trends
 from paribus.report.figures.contrasts import forest, forest_of_all, seed_pairs
 from paribus.report.figures.cost import learning_rates, throughput
 from paribus.report.figures.depth import all_depths
-from paribus.report.figures.heldout import all_heldout, tasks
-from paribus.report.figures.read import Curves, task_accuracy
+from paribus.report.figures.evaluations import all_heldout, tasks
+from paribus.report.figures.figure_rows import Curves, task_accuracy
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours, names
 from paribus.report.figures.trends import all_trends, trend
 from paribus.results import Results

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from paribus.data import TOKEN_CLASSES
-from paribus.report.figures.read import MOST_LINES, Curves
+from paribus.report.figures.figure_rows import MOST_LINES, Curves
 from paribus.report.figures.style import (
     HEIGHT,
     WIDTH,

@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from paribus.report.figures.read import Curves, over_steps
+from paribus.report.figures.figure_rows import Curves, over_steps
 from paribus.report.figures.style import (
     HEIGHT,
     PANEL,

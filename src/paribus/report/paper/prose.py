@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paribus import numbers
 from paribus.decision import Row, Verdict, rule_of
+from paribus.digests import flatten
 from paribus.report import tables
 from paribus.report.data_tables import data_tables
 from paribus.report.paper.document import (
@@ -20,7 +21,7 @@ from paribus.report.paper.findings import MOST_TOLD, analysis_part, in_the_text,
 from paribus.report.paper.material import Material
 from paribus.report.paper.method import method
 from paribus.report.paper.related import related
-from paribus.report.tasks import task_contrast_table, task_table
+from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.report.vocabulary import listed
 from paribus.report.words import (
     clause,
@@ -32,7 +33,6 @@ from paribus.report.words import (
 )
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study
-from paribus.study.canonical import flatten
 
 
 def compose(material: Material) -> Document:

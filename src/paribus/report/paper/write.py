@@ -15,6 +15,7 @@ import vl_convert
 
 from paribus.analysis import Analysis
 from paribus.decision import Verdict
+from paribus.digests import canonical_json
 from paribus.files import write_bytes
 from paribus.report import tables
 from paribus.report.data_tables import data_tables
@@ -22,12 +23,11 @@ from paribus.report.figures import Figure, draw
 from paribus.report.paper.glyphs import lacking, spelled
 from paribus.report.paper.material import Material
 from paribus.report.paper.prose import compose
-from paribus.report.tasks import task_contrast_table, task_table
+from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.results import Results
-from paribus.results.files import csv_cell
+from paribus.results.formats import csv_cell
 from paribus.results.layout import secure
-from paribus.study.canonical import canonical_json
-from paribus.study.text import drawable
+from paribus.study.allowed_text import drawable
 
 COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 PLAIN = set(map(chr, range(0x250))) | set("–—‘’“”…−×±→≤≥βεΔ²·✓✗\u200b")  # noqa: RUF001

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from paribus.tasks.held_out import HeldOut
 from paribus.tasks.task import Question, task
+from paribus.tasks.validation_text import HeldOut
 
 SPAN = 10
 SINGULAR = {"is": "are", "was": "were", "has": "have", "does": "do", "this": "these"}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from paribus.tasks.held_out import HeldOut, grouped
 from paribus.tasks.task import Question, task
+from paribus.tasks.validation_text import HeldOut, grouped
 
 SPAN = 12
 

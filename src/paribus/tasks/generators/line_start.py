@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from paribus.tasks.held_out import HeldOut, before_from_word, grouped
 from paribus.tasks.task import Question, task
+from paribus.tasks.validation_text import HeldOut, before_from_word, grouped
 
 SPAN = 8
 LINE = re.compile(r"\n(?=[^\n])")

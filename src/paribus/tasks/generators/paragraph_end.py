@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from paribus.tasks.held_out import HeldOut, before_from_word
 from paribus.tasks.task import Question, task
+from paribus.tasks.validation_text import HeldOut, before_from_word
 
 SPAN = 4
 END = re.compile(r"(?<=\S)\n(?=\n)")

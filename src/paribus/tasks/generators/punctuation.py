@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from paribus.tasks.held_out import HeldOut, replace
 from paribus.tasks.task import Question, task
+from paribus.tasks.validation_text import HeldOut, replace
 
 SPAN = 14
 TRIED = 3

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from paribus.tasks.held_out import LETTERS, HeldOut, replace
 from paribus.tasks.task import Question, task
+from paribus.tasks.validation_text import LETTERS, HeldOut, replace
 
 SPAN = 18
 TWO_WORDS = re.compile(rf"(?<=\s)({LETTERS})(\s)({LETTERS})(?=\W)")

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from paribus.training.losses.declare import loss
-from paribus.training.parts import Options
+from paribus.training.choices import Options
+from paribus.training.losses.declare_loss import loss
 
 
 class CrossEntropyOptions(Options):

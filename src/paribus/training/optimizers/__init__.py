@@ -6,7 +6,12 @@ replicas at once. A new file in this folder is known by its name; a user's own i
 groups, checkpoints and replicas that have diverged are not its business.
 """
 
-from paribus.training.optimizers.declare import Optimizer, Update, find_optimizer, optimizer
-from paribus.training.parts import Options
+from paribus.training.choices import Options
+from paribus.training.optimizers.declare_optimizer import (
+    Optimizer,
+    Update,
+    find_optimizer,
+    optimizer,
+)
 
 __all__ = ["Optimizer", "Options", "Update", "find_optimizer", "optimizer"]

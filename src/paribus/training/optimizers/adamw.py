@@ -9,8 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from paribus.training.optimizers.declare import Update, optimizer
-from paribus.training.parts import Options
+from paribus.training.choices import Options
+from paribus.training.optimizers.declare_optimizer import Update, optimizer
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 

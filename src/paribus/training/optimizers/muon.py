@@ -18,9 +18,9 @@ from pydantic import Field
 from torch import Tensor
 
 from paribus.model import ParameterUse
+from paribus.training.choices import Options
 from paribus.training.optimizers.adamw import Beta
-from paribus.training.optimizers.declare import Update, optimizer
-from paribus.training.parts import Options
+from paribus.training.optimizers.declare_optimizer import Update, optimizer
 
 # The quintic whose slope at zero is largest: singular values end between 0.7 and 1.2.
 A, B, C = 3.4445, -4.7750, 2.0315

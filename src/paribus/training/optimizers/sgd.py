@@ -9,9 +9,9 @@ from typing import Self
 
 from pydantic import model_validator
 
+from paribus.training.choices import Options
 from paribus.training.optimizers.adamw import Beta
-from paribus.training.optimizers.declare import Update, optimizer
-from paribus.training.parts import Options
+from paribus.training.optimizers.declare_optimizer import Update, optimizer
 
 
 class SGDOptions(Options):

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from torch import Tensor
 
-from paribus.model import GPT, Rows
+from paribus.model import GPT
+from paribus.rows import Rows
 from paribus.training.feed import Inputs
 from paribus.training.losses import TrainingLoss
 

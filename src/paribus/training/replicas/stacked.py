@@ -17,7 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paribus.model import Dropout, Rows, build_model, capture, initial_parameters
+from paribus.model import Dropout, build_model, initial_parameters
+from paribus.observation import capture
+from paribus.rows import Rows
 from paribus.study import Setting
 from paribus.training.feed import Inputs
 from paribus.training.groups import optimizer_record, parameter_groups

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from paribus.errors import ParibusError
-from paribus.model import Rows
+from paribus.rows import Rows
 from paribus.training.groups import ParameterGroup
 from paribus.training.optimizers import Update
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import torch
 
+from paribus.digests import package_digest
 from paribus.errors import ParibusError
 from paribus.results import PACKAGES
-from paribus.results.code import package_digest
 
 
 def environment(device: torch.device, stack: int) -> dict[str, Any]:

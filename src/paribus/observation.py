@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from paribus.errors import ParibusError
 from paribus.metric import Better, Metric
-from paribus.model.rows import Rows
+from paribus.rows import Rows
 from paribus.study import Setting
 
 LOGITS = ""  # the path of the model itself, whose output they are

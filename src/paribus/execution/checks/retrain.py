@@ -77,8 +77,8 @@ def train_again(
     Returns `elsewhere`, what of the machine is another; `differs_at`, the first step at which a
     measured value has other bits, None where none has; and `differs`, what differs there.
     """
-    from paribus.execution.environment import environment
-    from paribus.execution.trial import build_stack
+    from paribus.machine.assembly import build_stack
+    from paribus.machine.environment import environment
 
     arm, seed = task["arm"], task["seed"]
     trial = results.trial(arm, seed)

@@ -9,7 +9,7 @@ import numpy as np
 from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.report.figures import names
-from paribus.report.figures.read import task_accuracy
+from paribus.report.figures.figure_rows import task_accuracy
 from paribus.report.tables import Table
 from paribus.results import Results
 

@@ -10,17 +10,16 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.evaluation import own_measures, require_equal
-from paribus.execution.causality import (
+from paribus.evaluation import evaluate_on, own_measures, predict_on, require_equal
+from paribus.execution.checks.causality import (
     FEW_ROWS,
     opened,
     require_causal_reading,
     require_causal_training,
 )
-from paribus.execution.generators import seeded
-from paribus.execution.memory import require_room
-from paribus.execution.record import evaluate_on, predict_on
-from paribus.execution.trial import build_stack
+from paribus.execution.checks.generators import seeded
+from paribus.machine.assembly import build_stack
+from paribus.machine.memory import require_room
 from paribus.model import (
     build_model,
     load_parameters,
@@ -30,9 +29,7 @@ from paribus.model import (
 )
 from paribus.study import Setting, Study
 from paribus.study.guard import require_unchanged, watched
-from paribus.training import MEASURED, ReplicaState, Trainer
-
-GRAPHED_STEPS = 3  # the first of a kind of steps runs as it is written, the second is recorded
+from paribus.training import GRAPHED_STEPS, MEASURED, ReplicaState, Trainer
 
 
 def dry_run(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 
@@ -47,3 +49,17 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[An
         for key in sorted(flat_before.keys() | flat_after.keys())
         if flat_before.get(key) != flat_after.get(key)
     }
+
+
+@cache
+def package_digest() -> str:
+    """SHA-256 over every source file of the installed package, by name.
+
+    The version alone says little: a checkout is edited, and keeps it.
+    """
+    root = Path(__file__).parent
+    total = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        name = file.relative_to(root).as_posix()
+        total.update(f"{name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()

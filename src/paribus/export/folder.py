@@ -22,10 +22,10 @@ from paribus.export.card import card
 from paribus.export.gpt2 import gpt2_config, gpt2_weights, is_gpt2
 from paribus.export.llama import is_llama, llama_config, llama_weights
 from paribus.export.remote import remote_code, remote_config, remote_weights
-from paribus.export.tokenizer import tokenizer_config, tokenizer_json
+from paribus.export.tokenizer_json import tokenizer_config, tokenizer_json
 from paribus.files import whole_folder, write_bytes
 from paribus.results import Results, TrialFolder, load_results
-from paribus.results.files import write_json
+from paribus.results.formats import write_json
 from paribus.study import Setting, require_trust
 
 Where = str | os.PathLike[str]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from paribus.errors import ParibusError
 from paribus.study import spec
-from paribus.training.parts import Options, find_part, part_options
+from paribus.training.choices import Options, find_part, part_options
 
 PACKAGE = "paribus.training.losses"
 WHERE = "training.loss.name"

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paribus import foreign
+from paribus.digests import canonical_json
 from paribus.files import write_bytes
 from paribus.results.expected import require_json
-from paribus.study.canonical import canonical_json
 
 # What begins a formula; no text begins with nothing.
 FORMULA = frozenset("=+-@\t\r")

@@ -12,8 +12,8 @@ import numpy as np
 from paribus.errors import ParibusError
 from paribus.study.importing import load_own
 from paribus.tasks.generators import all_tasks
-from paribus.tasks.held_out import HeldOut
 from paribus.tasks.task import Question, Task
+from paribus.tasks.validation_text import HeldOut
 
 NAME = re.compile("[A-Za-z0-9_-]{1,64}")  # of files, and of the task in the harness
 

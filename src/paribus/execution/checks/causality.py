@@ -1,6 +1,6 @@
 """An arm reads the past alone: shown in the dry run, and of every trained model before it counts.
 
-What is compared, and what that cannot show, is in `paribus.evaluation.causality`. Here a model is
+What is compared, and what that cannot show, is in `paribus.evaluation.leaks`. Here a model is
 read in the ways that a trial reads it: as a stack trains it, and as it is evaluated.
 
 Axes: R replicas, B batch, T time, V vocabulary.
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from paribus.data import Dataset, batch
 from paribus.errors import ParibusError
-from paribus.evaluation.causality import (
+from paribus.evaluation.leaks import (
     PLACES,
     Leak,
     Read,
@@ -31,8 +31,9 @@ from paribus.evaluation.causality import (
     tolerance,
 )
 from paribus.evaluation.predictions import windows_per_batch
-from paribus.execution.generators import seeded
-from paribus.model import GPT, LOGITS, KeyValueCache, capture, initial_parameters
+from paribus.execution.checks.generators import seeded
+from paribus.model import GPT, KeyValueCache, initial_parameters
+from paribus.observation import LOGITS, capture
 from paribus.streams import stream
 from paribus.study import Setting
 from paribus.training import Trainer

@@ -14,8 +14,8 @@ from pathlib import Path
 from paribus.errors import ParibusError
 from paribus.evaluation.heldout import Evaluation
 from paribus.evaluation.measures import Measure, all_measures
-from paribus.evaluation.parts import Row
 from paribus.evaluation.predictions import Predictions
+from paribus.evaluation.text_parts import Row
 from paribus.study.importing import load_own
 
 # What else the scores of a trial are called.

@@ -54,7 +54,7 @@ def repeat(
     seed: int,
 ) -> list[str]:
     """In a worker: one trial, evaluated and drawn again; what does not agree, a line each."""
-    from paribus.execution.record import evaluate_on
+    from paribus.evaluation import evaluate_on
     from paribus.model import build_model, initial_parameters, load_parameters
 
     trial, setting = results.trial(arm, seed), study.setting(arm)
@@ -90,7 +90,7 @@ def batches_digest(setting: Any, dataset: Dataset, seed: int) -> str:
 
 
 def _same_machine(trial: TrialFolder, device: torch.device) -> bool:
-    from paribus.execution.environment import environment
+    from paribus.machine.environment import environment
 
     there, here = trial.read_json("environment.json"), environment(device, 1)
     return all(there.get(key) == here[key] for key in MACHINE)

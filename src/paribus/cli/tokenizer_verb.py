@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from paribus.cli.reading import show_reading
+from paribus.cli.reading_line import show_reading
 
 
 def train(

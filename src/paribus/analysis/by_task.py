@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.analysis.infer import infer
-from paribus.analysis.parts import TaskContrast
+from paribus.analysis.schema import TaskContrast
 from paribus.analysis.table import Table
 from paribus.results import Results
 from paribus.statistics import holm

@@ -9,7 +9,7 @@ import altair as alt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paribus.report.figures.read import MOST_LINES
+from paribus.report.figures.figure_rows import MOST_LINES
 from paribus.report.figures.style import (
     HEIGHT,
     PANEL,

@@ -11,10 +11,10 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.execution.dry_run import GRAPHED_STEPS
-from paribus.execution.memory import free_memory, memory_in_use, most_memory
-from paribus.execution.trial import build_stack
+from paribus.machine.assembly import build_stack
+from paribus.machine.memory import free_memory, memory_in_use, most_memory
 from paribus.study import Study
+from paribus.training import GRAPHED_STEPS
 
 SHARE = 0.8  # of the free memory: allocators round up, and probes with a cadence come later
 

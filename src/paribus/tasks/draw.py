@@ -12,8 +12,8 @@ from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.streams import stream
 from paribus.tasks.generators import find_tasks
-from paribus.tasks.held_out import HeldOut
 from paribus.tasks.task import Item, Question, Task
+from paribus.tasks.validation_text import HeldOut
 
 N_ITEMS = 500
 SHOTS = (0, 1, 3)

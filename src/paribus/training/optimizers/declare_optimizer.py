@@ -13,7 +13,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from paribus.model import ParameterUse
-from paribus.training.parts import Options, find_part
+from paribus.training.choices import Options, find_part
 
 PACKAGE = "paribus.training.optimizers"
 

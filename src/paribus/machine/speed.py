@@ -10,15 +10,13 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.evaluation import own_measures
-from paribus.execution.bench import WARM_UP_STEPS
-from paribus.execution.ceiling import product_speed
-from paribus.execution.environment import environment
-from paribus.execution.memory import BYTES_PER_PARAMETER, device_memory, host_memory
-from paribus.execution.meters import PhaseClock, timed
-from paribus.execution.record import evaluate_on
-from paribus.execution.trial import build_stack
-from paribus.execution.turns import LARGEST_STATE_BYTES
+from paribus.evaluation import evaluate_on, own_measures
+from paribus.machine.assembly import build_stack
+from paribus.machine.ceiling import product_speed
+from paribus.machine.environment import environment
+from paribus.machine.limits import LARGEST_STATE_BYTES, WARM_UP_STEPS
+from paribus.machine.memory import BYTES_PER_PARAMETER, device_memory, host_memory
+from paribus.machine.timing import PhaseClock, timed
 from paribus.model import build_model, count_parameters, training_flops_per_token, weight_shapes
 from paribus.study import Setting, Study
 from paribus.training import OTHER, Trainer

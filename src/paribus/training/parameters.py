@@ -5,14 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paribus.data import load_dataset
-from paribus.model import (
-    GPT,
-    build_model,
-    initial_rules,
-    parameter_uses,
-    role,
-    undeclared_projections,
-)
+from paribus.model import GPT, build_model, initial_rules, parameter_uses, undeclared_projections
+from paribus.rows import role
 from paribus.study import Study, require_trust
 from paribus.training.groups import parameter_groups
 

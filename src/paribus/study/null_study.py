@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from paribus.errors import ParibusError
+from paribus.study.allowed_text import MOST_NAME, MOST_NAME_BYTES
 from paribus.study.load import parse_study
 from paribus.study.study import Study
-from paribus.study.text import MOST_NAME, MOST_NAME_BYTES
 
 BASELINE, AGAIN = "baseline", "again"
 SALT = "model.init.salt"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
-from paribus.execution.meters import timed
+from paribus.machine.timing import timed
 
 SHAPE_SECONDS = 0.05  # a product is repeated for so long, and its fastest time counts:
 LEAST_TURNS = 3  # what else the machine does only ever slows it down

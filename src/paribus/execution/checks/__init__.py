@@ -1,0 +1,1 @@
+"""What an arm and a trial must pass: dry run, causality, repetition."""
