@@ -115,7 +115,7 @@ def test_shards_are_described_as_arrays_are(
 ) -> None:
     data = write(tmp_path, sentence(0), sentence(1, n=2000), sentence(0), sentence(1))
     small = load_dataset(data, tmp_path)
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache"))
     monkeypatch.setattr("paribus.data.source.SMALL_BYTES", 0)
     large = load_dataset(data, tmp_path)
     assert not isinstance(large.train, np.ndarray)

@@ -139,7 +139,7 @@ def test_a_large_text_is_the_same_as_a_small_one(
     monkeypatch.setattr("paribus.data.pieces.PIECE_CHARACTERS", 300)
     large = load_dataset(DATA, tmp_path)
     assert isinstance(large.train, ShardedTokens)
-    assert len(large.train.shards.files) > 4
+    assert len(large.train.shards.files) > 3
     same(small, large)
     for t in range(5):
         windows = [batch(d.train, 1, t, 4, 16) for d in (small, large)]
@@ -194,7 +194,8 @@ def test_another_tokenizer_has_tokens_of_its_own(tmp_path: Path, cache: Path) ->
     other = CharacterTokenizer(found.characters + "🦊", True)
     again = source.tokenized(source.Source(DATA, tmp_path), found, other, True)
     assert again.shards.files[0].parent != first.train.shards.files[0].parent
-    assert len(list((cache / "tokens").glob("[!.]*"))) == 2
+    # Training, validation, and the whole with the other.
+    assert len(list((cache / "tokens").glob("[!.]*"))) == 3
 
 
 @pytest.mark.usefixtures("large")
@@ -219,7 +220,7 @@ def test_two_runs_at_once_make_the_tokens_once(
         one.start()
     for one in both:
         one.join()
-    assert len(made) == 1
+    assert len(made) == 2  # of each part once
     same(*found)
 
 

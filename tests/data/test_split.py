@@ -15,6 +15,7 @@ from paribus.data import in_training, load_dataset, open_test, source
 from paribus.data.deduplicate import deduplicated
 from paribus.data.leakage import RUN_TOKENS
 from paribus.data.tokens import tokens_digest
+from paribus.data.train_tokenizer import train_tokenizer
 from paribus.errors import ParibusError
 from paribus.study import Data
 
@@ -105,6 +106,37 @@ def test_the_sealed_part_is_read_once_and_on_the_record(
     record.write_text("{")
     with pytest.raises(ParibusError, match="whether the test part was opened is not known"):
         open_test(found.test, record, "verdict of abc")
+
+
+@pytest.mark.parametrize("text", ["all", "t0", "utf8"])
+@pytest.mark.parametrize("test", [0.0, 0.15])
+def test_every_tokenizer_is_evaluated_on_the_same_bytes(
+    text: str, test: float, folder: Path
+) -> None:
+    """Where the parts meet is a place in the text, not among the tokens."""
+    (folder / "utf8").write_text("Où ça? 東京 était là. " * 60, encoding="utf-8")
+    made = train_tokenizer(data(path=text), folder, 300, folder / "bpe.json")
+    assert made.vocab_size > 257
+    found = [
+        load_dataset(data(path=text, tokenizer=name, test_fraction=test), folder)
+        for name in ("character", "byte", "bpe.json")
+    ]
+    for one in found:
+        parts = (one.train, one.record["train_bytes"]), (one.validation, one.held_out.n_bytes)
+        for tokens, n_bytes in parts:
+            assert one.tokenizer.bytes_per_token[tokens[:]].sum() == n_bytes
+    assert len({one.digests["validation_text"] for one in found}) == 1
+    assert len({one.digests.get("test") for one in found}) == 1
+    assert len({one.held_out for one in found}) == 1
+    assert len({one.record["train_bytes"] for one in found}) == 1
+    assert len({one.digests["validation"] for one in found}) == 3
+    files = sorted((folder / text).glob("*")) or [folder / text]
+    byte = found[1]
+    parts = [byte.train[:], byte.validation[:]]
+    if byte.test is not None:
+        parts.append(open_test(byte.test, folder / "opened.json", "a test")[:])
+    ids = np.concatenate(parts)
+    assert bytes(ids[ids < 256].tolist()) == b"".join(map(Path.read_bytes, files))
 
 
 def test_a_study_without_a_test_part_has_none_to_open(folder: Path) -> None:

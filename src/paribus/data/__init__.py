@@ -7,6 +7,7 @@ from paribus.data.dataset import Dataset, load_dataset
 from paribus.data.describe import describe_data
 from paribus.data.duplicates import Duplicates, count_duplicates, near_duplicate_pairs, passages
 from paribus.data.leakage import in_training
+from paribus.data.mixture import Mixture
 from paribus.data.order import Windows
 from paribus.data.sealed import SealedPart, open_test
 from paribus.data.token_classes import TOKEN_CLASSES, token_classes
@@ -21,6 +22,7 @@ __all__ = [
     "Consumption",
     "Dataset",
     "Duplicates",
+    "Mixture",
     "SealedPart",
     "Tokenizer",
     "Tokens",

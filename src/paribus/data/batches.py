@@ -10,6 +10,7 @@ import hashlib
 
 import numpy as np
 
+from paribus.data.mixture import Mixture
 from paribus.data.order import Windows
 from paribus.data.tokens import Tokens, windows
 
@@ -22,14 +23,16 @@ def batch(
     t: int,
     batch_size: int,
     seq_len: int,
-    order: Windows | None = None,
+    order: Windows | Mixture | None = None,
+    run: int | None = None,
 ) -> np.ndarray:
     """Batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
 
     Windows start as `order` has it: by default uniformly and with replacement anywhere in `tokens`
-    (as in nanoGPT). Inputs are `[:, :-1]` and targets `[:, 1:]`.
+    (as in nanoGPT). `run` is how many batches the whole run has, for an order that goes by it.
+    Inputs are `[:, :-1]` and targets `[:, 1:]`.
     """
-    starts = (order or Windows(len(tokens), seq_len)).starts(seed, t, batch_size)
+    starts = (order or Windows(len(tokens), seq_len)).starts(seed, t, batch_size, run)
     return windows(tokens, starts, seq_len + 1).astype(np.int64)
 
 

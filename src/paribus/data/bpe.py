@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers.models import BPE
 
 from paribus.data.tokenizer import narrowest
+from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.foreign import TOKENIZER_BYTES, parse_json, read_bytes
 
@@ -43,7 +44,8 @@ class BpeTokenizer:
 
     Attributes:
         file: where it was read from, for errors.
-        digest: SHA-256 of the file.
+        content: of the file.
+        digest: SHA-256 of it.
         pieces: [V] the bytes of each token id.
         special: [V] whether an id is a special token, which stands for no text.
         end_of_document: its id, or None where the file has none of ENDS_OF_DOCUMENT.
@@ -51,6 +53,7 @@ class BpeTokenizer:
     """
 
     file: Path
+    content: bytes = field(repr=False)
     digest: str
     pieces: tuple[bytes, ...]
     special: tuple[bool, ...]
@@ -65,7 +68,30 @@ class BpeTokenizer:
             f"the tokenizer {file} does not exist; data.tokenizer is 'character' or the path of a "
             "tokenizer.json"
         )
-        content = read_bytes(file, TOKENIZER_BYTES, missing=missing)
+        return cls.of(file, read_bytes(file, TOKENIZER_BYTES, missing=missing))
+
+    @classmethod
+    def of_bytes(cls) -> BpeTokenizer:
+        """Every byte is a token with its own number, and the end of a document is the next one."""
+        vocabulary = _byte_of_character()
+        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+        level |= {"use_regex": True}
+        ends = {"id": 256, "content": ENDS_OF_DOCUMENT[0], "special": True}
+        ends |= dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        spec = {
+            "version": "1.0",
+            "added_tokens": [ends],
+            "normalizer": None,
+            "pre_tokenizer": level,
+            "post_processor": None,
+            "decoder": level,
+            "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+        }
+        return cls.of(Path("byte"), canonical_json(spec).encode())
+
+    @classmethod
+    def of(cls, file: Path, content: bytes) -> BpeTokenizer:
+        """The tokenizer that `content` is, of a file of this name; errors as in `read`."""
         tokenizer, spec = _parse(file, content)
         if not isinstance(tokenizer.model, BPE) or not _is_byte_level(spec.get("decoder")):
             raise ParibusError(
@@ -88,7 +114,7 @@ class BpeTokenizer:
             special[end] = True
         digest = hashlib.sha256(content).hexdigest()
         apart = _words_are_apart(spec)
-        return cls(file, digest, tuple(pieces), tuple(special), end, apart, tokenizer)
+        return cls(file, content, digest, tuple(pieces), tuple(special), end, apart, tokenizer)
 
     @property
     def vocab_size(self) -> int:
@@ -115,6 +141,12 @@ class BpeTokenizer:
                 for piece, special in zip(self.pieces, self.special, strict=True)
             ]
         )
+
+    @property
+    def bytes_per_token(self) -> np.ndarray:
+        """[V] how many bytes of text each token stands for; none for special tokens."""
+        parts = zip(self.pieces, self.special, strict=True)
+        return np.array([0 if special else len(piece) for piece, special in parts])
 
     def encode(self, text: str) -> np.ndarray:
         """Token ids, int64. Raises ParibusError for a character that has no bytes or no tokens."""

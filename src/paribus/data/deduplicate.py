@@ -4,7 +4,7 @@ Done once for a text, which is held in memory meanwhile.
 
 1. Documents and passages that repeat an earlier one go: with `exact` those of the same characters,
    with `near` also those whose shingles have a Jaccard similarity of NEAR_DUPLICATE_JACCARD or more
-   with an earlier one (see `duplicates`).
+   with an earlier one (see `duplicates`); with `held-out` none.
 2. The text is split, at the end of a line.
 3. From the training text go the lines that hold any run of RUN_TOKENS bytes of the held-out text. A
    token is a byte at least, so no run of as many tokens is left in both, for any tokenizer.
@@ -12,7 +12,7 @@ Done once for a text, which is held in memory meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,10 +51,13 @@ def deduplicated(
 ) -> Parts:
     """`documents` split, with nothing of the held-out parts in training.
 
-    `mode` is `exact` or `near`; `validation` and `test` are documents of their own, which stay as
-    they are, or the share of the text that is kept for them.
+    `mode` is `held-out`, `exact` or `near`; `validation` and `test` are documents of their own,
+    which stay as they are, or the share of the text that is kept for them.
     """
-    kept, rates = _without_repetitions(documents, mode == "near")
+    if mode == "held-out":
+        kept, rates = list(documents), {"bytes": sum(map(_size, documents))}
+    else:
+        kept, rates = _without_repetitions(documents, mode == "near")
     total = sum(map(len, kept))
     share = {"validation": validation, "test": test}
     rest = kept
@@ -204,11 +207,13 @@ def _widened(text: bytes, start: int, stop: int) -> tuple[int, int]:
     return start, stop
 
 
-def joined(found: Iterator[Piece]) -> Iterator[str]:
-    """Documents, from their pieces."""
+def joined(found: Iterable[Piece]) -> Iterator[str]:
+    """Documents, from their pieces; a last one without its end too."""
     waiting: list[str] = []
     for piece in found:
         waiting.append(piece.text)
         if piece.is_last:
             yield "".join(waiting)
             waiting.clear()
+    if waiting:
+        yield "".join(waiting)

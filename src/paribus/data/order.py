@@ -31,14 +31,15 @@ class Windows:
     Attributes:
         n_tokens: tokens of the training text.
         seq_len: T.
-        order: `sampled` draws with replacement; `epoch` takes every window once before any again.
+        order: `sampled` draws with replacement; `epoch` takes every window once before any again;
+            `curriculum` goes from the first to the last once in a run.
         places: [n] where windows may begin; None where they may begin anywhere (`sampled`), or at
-            every seq_len-th token (`epoch`).
+            every seq_len-th token (the other orders).
     """
 
     n_tokens: int
     seq_len: int
-    order: Literal["sampled", "epoch"] = "sampled"
+    order: Literal["sampled", "epoch", "curriculum"] = "sampled"
     places: Tokens | None = None
 
     def __len__(self) -> int:
@@ -49,35 +50,64 @@ class Windows:
             return self.n_tokens - self.seq_len
         return (self.n_tokens - 1) // self.seq_len
 
-    def starts(self, seed: int, t: int, batch_size: int) -> np.ndarray:
-        """[B] where the windows of batch `t` of `seed` begin, int64."""
+    def starts(self, seed: int, t: int, batch_size: int, run: int | None = None) -> np.ndarray:
+        """[B] where the windows of batch `t` of `seed` begin, int64.
+
+        `run` is how many batches the whole run has: a curriculum is as long as that.
+        """
+        items = t * batch_size + np.arange(batch_size)
+        return self.chosen(seed, items, t, None if run is None else run * batch_size)
+
+    def chosen(
+        self, seed: int, items: np.ndarray, t: int, total: int | None, *source: str
+    ) -> np.ndarray:
+        """[B] where the windows `items` of a run begin that takes `total` of this text.
+
+        They are those of batch `t`; `source` is the text's name in a mixture.
+        """
+        n = len(self)
         if self.order == "sampled":
-            chosen = stream(seed, "batches", position=t).integers(len(self), size=batch_size)
+            drawn = stream(seed, "batches", *source, position=t).integers(n, size=len(items))
+        elif self.order == "epoch":
+            drawn = in_epochs(items, n, seed, *source)
         else:
-            items = t * batch_size + np.arange(batch_size)
-            chosen = in_epochs(items, len(self), seed)
+            drawn = _along(items, n, seed, t, total, *source)
         if self.places is not None:
-            return np.array([int(self.places[i]) for i in chosen.tolist()], np.int64)
-        return chosen if self.order == "sampled" else chosen * self.seq_len
+            return np.array([int(self.places[i]) for i in drawn.tolist()], np.int64)
+        return drawn if self.order == "sampled" else drawn * self.seq_len
 
 
-def in_epochs(items: np.ndarray, n: int, seed: int) -> np.ndarray:
+def _along(
+    items: np.ndarray, n: int, seed: int, t: int, total: int | None, *source: str
+) -> np.ndarray:
+    """Which of n windows each of `items` is, on the way from the first to the last.
+
+    Item i of `total` is drawn from the i-th of so many equal stretches of the windows, so that a
+    run of any length is as evenly of the whole text as another.
+    """
+    if total is None:
+        raise ValueError("a curriculum is as long as its run: say how many batches that has")
+    inside = stream(seed, "curriculum", *source, position=t).random(len(items))
+    return ((items + inside) * (n / max(total, 1))).astype(np.int64).clip(max=n - 1)
+
+
+def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
     """Which of n windows each of `items` is, where item i is the (i mod n)-th of epoch i div n."""
     epochs, places = np.divmod(items, n)
     found = np.empty(len(items), np.int64)
     for epoch in np.unique(epochs):
         here = epochs == epoch
-        found[here] = permuted(places[here], n, seed, int(epoch))
+        found[here] = permuted(places[here], n, seed, *source, int(epoch))
     return found
 
 
-def permuted(places: np.ndarray, n: int, seed: int, epoch: int) -> np.ndarray:
-    """Where a permutation of 0 ... n - 1 that (seed, epoch) names takes `places`, int64.
+def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.ndarray:
+    """Where a permutation of 0 ... n - 1 that (seed, *epoch) names takes `places`, int64.
 
     A Feistel network (Luby & Rackoff 1988) over the next power of four, walked until it is below n
     (Black & Rogaway 2002): any part of an epoch is had without the rest, and no table is kept.
     """
-    keys = stream(seed, "epoch", epoch).integers(2**64, size=ROUNDS, dtype=np.uint64)
+    keys = stream(seed, "epoch", *epoch).integers(2**64, size=ROUNDS, dtype=np.uint64)
     half = max((max(n - 1, 1).bit_length() + 1) // 2, 1)
     found = _feistel(places.astype(np.uint64), half, keys)
     while (outside := found >= n).any():
@@ -119,7 +149,7 @@ def document_places(
         )
     last = len(tokens) - seq_len - 1
     start, before, found = 0, 0, []
-    for end in _ends(tokens, end_of_document):
+    for end in ends_of(tokens, end_of_document):
         # Documents that end within the window that begins at `start` are whole in it.
         while end > start + seq_len + 1 and start < last:
             found.append(start)
@@ -131,7 +161,7 @@ def document_places(
     yield np.array([*found, min(start, last)], np.uint64)
 
 
-def _ends(tokens: Tokens, end_of_document: int) -> Iterator[int]:
+def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
     """The place after the end of each document; of the last one too, whether it has an end."""
     begin, end = 0, -1
     for ids in chunks(tokens):

@@ -20,7 +20,7 @@ class SealedPart:
     """Text that nothing is read of: not trained on, evaluated on, described or asked about.
 
     Attributes:
-        digest: SHA-256 of its tokens, or, where it is a file of its own, of its text.
+        digest: SHA-256 of its text.
     """
 
     digest: str

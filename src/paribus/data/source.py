@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class Scan:
         digest: SHA-256 of its bytes; of several documents, of the list of their digests.
         n_documents: documents that have any text.
         n_bytes: UTF-8 bytes.
+        n_characters: characters.
         characters: every character, in code-point order.
         pieces: the text itself where it is small, else None.
     """
@@ -44,20 +45,45 @@ class Scan:
     digest: str
     n_documents: int
     n_bytes: int
+    n_characters: int
     characters: str
     pieces: tuple[Piece, ...] | None = field(default=None, repr=False)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """All that it holds but the text itself."""
+        return {name: value for name, value in vars(self).items() if name != "pieces"}
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text that `data` names; `folder` is where its relative paths start."""
+    """The text that `data` names, or a part of it; `folder` is where its relative paths start.
+
+    Attributes:
+        span: the part's first place and the one after its last, as `part_of` counts them.
+        kept: the whole text where it is in memory already.
+    """
 
     data: Data
     folder: Path
+    span: tuple[int, int] | None = None
+    kept: tuple[Piece, ...] | None = field(default=None, repr=False)
+
+    def whole(self) -> Iterator[Piece]:
+        """Every piece of the text that this is a part of."""
+        return iter(self.kept) if self.kept is not None else read_pieces(self.data, self.folder)
 
     def pieces(self) -> Iterator[Piece]:
         """Its documents in order, long ones in pieces. Raises ParibusError if it cannot be read."""
-        return read_pieces(self.data, self.folder)
+        return self.within(self.whole())
+
+    def within(self, whole: Iterable[Piece]) -> Iterator[Piece]:
+        """Those pieces of `whole` that are in this part; all of `whole` is gone through."""
+        return part_of(whole, *self.span) if self.span else iter(whole)
+
+    def part(self, found: Scan, start: int, stop: int) -> Source:
+        """Places `start` to `stop` of this text, of which `found` is known."""
+        return replace(self, span=(start, stop), kept=found.pieces)
 
     def scan(self) -> Scan:
         """Read the text once, unless its files are as they were when it was read before."""
@@ -67,16 +93,18 @@ class Source:
                 return Scan(**found)
             except TypeError:
                 pass  # of another version
-        found = scan(self.pieces())
+        # Of a text that is too long for memory, a part is no exception.
+        found = scan(self.pieces(), keep=self.span is None or self.kept is not None)
         if key is not None and found.pieces is None and key == self._key():
-            facts = {name: value for name, value in vars(found).items() if name != "pieces"}
-            cache.keep(key, facts)
+            cache.keep(key, found.about)
         return found
 
     def _key(self) -> str | None:
         """What decides the text, as a digest; None where only reading it can tell."""
+        if self.kept is not None:
+            return None
         corpus = find_corpus(self.data, self.folder)
-        about: dict[str, Any] = {"scan": 1, "corpus": self.data.corpus}
+        about: dict[str, Any] = {"scan": 2, "corpus": self.data.corpus, "span": self.span}
         about |= {name: getattr(self.data, name) for name in SOURCE_KEYS}
         if ":" in self.data.corpus or corpus.files is None:
             return None
@@ -84,16 +112,38 @@ class Source:
         return None if files is None else digest(about | {"files": files})
 
 
-def scan(pieces: Iterable[Piece]) -> Scan:
-    """What `pieces` hold; they are kept as long as they are few."""
-    kept: list[Piece] | None = []
+def part_of(whole: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
+    """Places `start` to `stop` of a text: each character is one, and so is the end of a document.
+
+    That is how a character tokenizer counts tokens where there are several documents; of a single
+    text, the end is behind the last place. A document that is cut has no end in the first part; the
+    end itself goes with what is before it. All of `whole` is gone through.
+    """
+    at = 0
+    for piece in whole:
+        first, last = max(start - at, 0), min(stop - at, len(piece.text))
+        if first < last:
+            ends = piece.is_last and last == len(piece.text)
+            yield Piece(piece.text[first:last], piece.document, ends)
+        at += len(piece.text) + piece.is_last
+
+
+def scan(pieces: Iterable[Piece], *, keep: bool = True) -> Scan:
+    """What `pieces` hold; with `keep` they are kept as long as they are few.
+
+    A last document without its end counts as one.
+    """
+    kept: list[Piece] | None = [] if keep else None
     document, documents = hashlib.sha256(), _ListDigest()
     seen = np.zeros(CODE_POINTS, bool)
-    n_bytes = 0
+    n_bytes = n_characters = 0
+    is_open = False
     for piece in pieces:
         content = piece.text.encode("utf-8", "surrogatepass")
         document.update(content)
         n_bytes += len(content)
+        n_characters += len(piece.text)
+        is_open = not piece.is_last
         seen[np.frombuffer(piece.text.encode("utf-32-le", "surrogatepass"), np.uint32)] = True
         if piece.is_last:
             documents.add(document.hexdigest())
@@ -103,11 +153,14 @@ def scan(pieces: Iterable[Piece]) -> Scan:
             if n_bytes > SMALL_BYTES:
                 kept = None
         note("reading", n_bytes)
+    if is_open:
+        documents.add(document.hexdigest())
     characters = "".join(map(chr, np.flatnonzero(seen)))
     return Scan(
         documents.value,
         documents.length,
         n_bytes,
+        n_characters,
         characters,
         None if kept is None else tuple(kept),
     )
@@ -139,16 +192,23 @@ class _ListDigest:
 def tokenized(source: Source, found: Scan, tokenizer: Tokenizer, ends: bool) -> Tokens:
     """The token ids of a text: in memory where it is small, else in shards of the cache.
 
+    `found` is what is known of the whole text, of which `source` may be a part.
     With `ends`, each document is closed by its end-of-document token. Raises ParibusError where the
     tokenizer does not know a character or loses text.
     """
     if found.pieces is not None:
-        return np.concatenate(list(encoded(found.pieces, tokenizer, ends)))
-    about = {"corpus": found.digest, "tokenizer": tokenizer.digest, "ends_of_document": ends}
+        none = np.zeros(0, tokenizer.dtype)
+        return np.concatenate([none, *encoded(source.within(found.pieces), tokenizer, ends)])
+    about: dict[str, Any] = {
+        "corpus": found.digest,
+        "span": list(source.span or ()),
+        "tokenizer": tokenizer.digest,
+        "ends_of_document": ends,
+    }
 
     def make() -> Iterator[np.ndarray]:
-        again = _Recounted(source.pieces())
-        yield from encoded(again, tokenizer, ends)
+        again = _Recounted(source.whole())
+        yield from encoded(source.within(again), tokenizer, ends)
         if again.digest != found.digest:
             raise ParibusError(
                 f"the text of corpus '{source.data.corpus}' changed while it was read; leave its "

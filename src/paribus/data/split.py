@@ -1,9 +1,12 @@
-"""The parts of a text: trained on, validated on, and sealed until the verdict asks for it."""
+"""The parts of a text: trained on, validated on, and sealed until the verdict asks for it.
+
+Where they meet is a place in the text, so that every tokenizer is evaluated on the same bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,18 +14,59 @@ from typing import Any
 import numpy as np
 
 from paribus.data import cache
+from paribus.data.corpora import SOURCE_KEYS, find_corpus
 from paribus.data.deduplicate import Parts, deduplicated, joined
 from paribus.data.pieces import Piece
 from paribus.data.sealed import SealedPart
 from paribus.data.shards import sharded, whole_digest
-from paribus.data.source import Scan, Source, encoded, tokenized
+from paribus.data.source import Scan, Source, encoded, scan, tokenized
 from paribus.data.tokenizer import CharacterTokenizer, Tokenizer, tokenizer_of
-from paribus.data.tokens import ShardedTokens, Tokens, part, tokens_digest
+from paribus.data.tokens import ShardedTokens, Tokens, tokens_digest
 from paribus.digests import digest
 from paribus.errors import ParibusError
-from paribus.study import Data
+from paribus.study import CORPUS, Data
 
 Rates = dict[str, int]
+VALIDATION, TEST = "validation", "test"
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What is known of a held-out text, whatever its tokens.
+
+    Attributes:
+        sha256: of its bytes; of several documents, of the list of their digests.
+        n_bytes, n_documents: UTF-8 bytes and documents; one that the split cut counts.
+    """
+
+    sha256: str
+    n_bytes: int
+    n_documents: int
+
+    @classmethod
+    def of(cls, found: Scan) -> HeldOut:
+        return cls(found.digest, found.n_bytes, found.n_documents)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A text as tokens.
+
+    Attributes:
+        train: the training tokens of each source, in the order of the study.
+        train_bytes: the UTF-8 bytes of each.
+        validation: tokens.
+        held_out: what is known of the validation text and, where there is one, of the test text.
+        test: the sealed part, where the study has one.
+        rates: of each source, what deduplication took out; empty where nothing was looked for.
+    """
+
+    train: dict[str, Tokens]
+    train_bytes: dict[str, int]
+    validation: Tokens
+    held_out: dict[str, HeldOut]
+    test: SealedPart | None
+    rates: dict[str, Rates]
 
 
 @dataclass(frozen=True)
@@ -30,33 +74,40 @@ class Texts:
     """The texts of `data`, each gone through once.
 
     Attributes:
-        sources: by name: `corpus`, and where they are files of their own `validation` and `test`.
+        training: the texts that are trained on, by the name of the source: `corpus`, of which some
+            may be held out, and those of the mixture.
+        held: texts that are held out and files of their own: `validation` and `test`.
         found: what is known of each.
-        tokenizer: of all of them. The sealed text gives it no characters.
+        tokenizer: of all of them. A sealed text of its own gives it no characters.
     """
 
     data: Data
-    sources: dict[str, Source]
+    training: dict[str, Source]
+    held: dict[str, Source]
     found: dict[str, Scan]
     tokenizer: Tokenizer
 
     @classmethod
     def read(cls, data: Data, folder: Path) -> Texts:
         """Raises ParibusError where a text cannot be read, or the sealed one not be tokenized."""
-        sources = {"corpus": Source(data, folder)}
-        for name, path in (("validation", data.validation_path), ("test", data.test_path)):
+        training = {CORPUS: Source(data, folder)}
+        training |= {name: Source(data.of_source(name), folder) for name in data.other_sources}
+        held = {}
+        for name, path in ((VALIDATION, data.validation_path), (TEST, data.test_path)):
             if path is not None:
                 if data.path is None:
                     raise ParibusError(
                         f"data.{name}_path = '{path}' is a file in the form of data.path, and the "
                         f"corpus '{data.corpus}' has none; use data.{name}_fraction"
                     )
-                sources[name] = Source(data.model_copy(update={"path": path}), folder)
+                held[name] = Source(data.model_copy(update={"path": path}), folder)
+        _require_apart(data, training, held)
+        sources = training | held
         found = {name: source.scan() for name, source in sources.items()}
         ends = any(scan.n_documents > 1 for scan in found.values())
-        known = set().union(*(s.characters for name, s in found.items() if name != "test"))
+        known = set().union(*(s.characters for name, s in found.items() if name != TEST))
         tokenizer = tokenizer_of(data, "".join(sorted(known)), ends, folder)
-        sealed = set(found["test"].characters) if "test" in found else set()
+        sealed = set(found[TEST].characters) if TEST in found else set()
         unknown = sorted(sealed - known)
         if unknown and isinstance(tokenizer, CharacterTokenizer):
             raise ParibusError(
@@ -64,82 +115,166 @@ class Texts:
                 "and validation do not, so that no model can predict it; take it out, or use a "
                 "BPE tokenizer"
             )
-        return cls(data, sources, found, tokenizer)
+        return cls(data, training, held, found, tokenizer)
 
     @property
-    def _ends(self) -> bool:
+    def has_ends(self) -> bool:
+        """Whether documents are closed by a token: where any text has several."""
         return any(scan.n_documents > 1 for scan in self.found.values())
 
-    def split(self) -> tuple[Tokens, Tokens, SealedPart | None, Rates]:
-        """(train, validation, the sealed test part, what deduplication took out)."""
-        if self.data.deduplicate == "none":
-            return (*self._in_a_row(), {})
-        return self._deduplicated()
+    def split(self) -> Split:
+        """Every part as tokens."""
+        return self._in_a_row() if self.data.deduplicate == "none" else self._deduplicated()
 
     def _own(self, name: str) -> Tokens:
-        return tokenized(self.sources[name], self.found[name], self.tokenizer, self._ends)
+        source = self.training.get(name) or self.held[name]
+        return tokenized(source, self.found[name], self.tokenizer, self.has_ends)
 
-    def _in_a_row(self) -> tuple[Tokens, Tokens, SealedPart | None]:
-        data, tokens = self.data, self._own("corpus")
-        n, test = len(tokens), None
-        end = int(n * (1 - data.test_fraction))
-        if data.test_fraction:
-            sealed = part(tokens, end, n)
-            test = SealedPart(part_digest(sealed), lambda: sealed)
-        if "test" in self.sources:
-            test = SealedPart(self.found["test"].digest, lambda: self._own("test"))
-        if "validation" in self.sources:
-            return part(tokens, 0, end), self._own("validation"), test
-        begin = int(n * (1 - data.test_fraction - data.validation_fraction))
-        return part(tokens, 0, begin), part(tokens, begin, end), test
+    def _in_a_row(self) -> Split:
+        data, whole = self.data, self.found[CORPUS]
+        # The end of a document is a place of its own: of characters, these are the tokens.
+        places = whole.n_characters + (whole.n_documents if whole.n_documents > 1 else 0)
+        end = int(places * (1 - data.test_fraction))
+        begin = int(places * (1 - data.test_fraction - data.validation_fraction))
+        cut = dict(self.held)
+        if TEST not in cut and data.test_fraction:
+            cut[TEST] = self._corpus_part(end, places)
+        if VALIDATION not in cut:
+            cut[VALIDATION] = self._corpus_part(begin, end)
+        else:
+            begin = end
+        known = {name: HeldOut.of(self.found.get(name) or cut[name].scan()) for name in cut}
+        of_corpus = [known[name].n_bytes for name in cut if name not in self.held]
+        sizes = {name: self.found[name].n_bytes for name in data.shares}
+        if CORPUS in sizes:
+            sizes[CORPUS] -= sum(of_corpus)
+        rest = self._corpus_part(0, begin)
+        train = {
+            name: self._tokens_of(rest, CORPUS) if name == CORPUS else self._own(name)
+            for name in data.shares
+        }
 
-    def _deduplicated(self) -> tuple[Tokens, Tokens, SealedPart | None, Rates]:
-        is_small = all(scan.pieces is not None for scan in self.found.values())
-        about: dict[str, Any] = {
+        def tokens_of(name: str) -> Tokens:
+            return self._own(name) if name in self.held else self._tokens_of(cut[name], CORPUS)
+
+        test = SealedPart(known[TEST].sha256, lambda: tokens_of(TEST)) if TEST in cut else None
+        return Split(train, sizes, tokens_of(VALIDATION), known, test, {})
+
+    def _corpus_part(self, start: int, stop: int) -> Source:
+        return self.training[CORPUS].part(self.found[CORPUS], start, stop)
+
+    def _tokens_of(self, source: Source, name: str) -> Tokens:
+        return tokenized(source, self.found[name], self.tokenizer, self.has_ends)
+
+    def _deduplicated(self) -> Split:
+        about = self._about
+        is_small = self._is_small
+        key = digest(about | {"what": "known"})
+        known = None if is_small else cache.recall(key)
+        if known is None:
+            known = self._known()
+            if not is_small:
+                cache.keep(key, known)
+
+        def tokens_of(name: str) -> Tokens:
+            def make() -> Iterator[np.ndarray]:
+                yield np.zeros(0, self.tokenizer.dtype)
+                yield from encoded(self._deduplicated_pieces(name), self.tokenizer, self.has_ends)
+
+            if is_small:
+                return np.concatenate(list(make()))
+            return sharded(about | {"part": name}, make, np.dtype(self.tokenizer.dtype))
+
+        held_out = {name: HeldOut(**of) for name, of in known["held_out"].items()}
+        rates: dict[str, Rates] = known["rates"]
+        sizes = {name: of["train_bytes"] - of["train_bytes_cut"] for name, of in rates.items()}
+        train = {name: tokens_of(f"train of {name}") for name in self.data.shares}
+        test = (
+            SealedPart(held_out[TEST].sha256, lambda: tokens_of(TEST)) if TEST in held_out else None
+        )
+        return Split(train, sizes, tokens_of(VALIDATION), held_out, test, rates)
+
+    @property
+    def _is_small(self) -> bool:
+        return all(scan.pieces is not None for scan in self.found.values())
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        """What decides the deduplicated text and its tokens."""
+        return {
             "deduplicate": self.data.deduplicate,
-            "rules": 1,
+            "rules": 2,
             "texts": {name: scan.digest for name, scan in self.found.items()},
             "tokenizer": self.tokenizer.digest,
             "validation_fraction": self.data.validation_fraction,
             "test_fraction": self.data.test_fraction,
         }
 
-        def tokens_of(name: str) -> Tokens:
-            def make() -> Iterator[np.ndarray]:
-                found: list[Piece] = getattr(self._parts, name)
-                yield np.zeros(0, self.tokenizer.dtype)
-                yield from encoded(found, self.tokenizer, self._ends)
+    def _known(self) -> dict[str, Any]:
+        """What is found out of the deduplicated text besides its tokens."""
+        has_test = self.data.test_fraction > 0 or TEST in self.held
+        names = (VALIDATION, TEST) if has_test else (VALIDATION,)
+        scans = {name: scan(self._deduplicated_pieces(name), keep=False) for name in names}
+        held_out = {name: asdict(HeldOut.of(found)) for name, found in scans.items()}
+        rates = {name: parts.rates for name, parts in self._parts.items()}
+        return {"held_out": held_out, "rates": rates}
 
-            if is_small:
-                return np.concatenate(list(make()))
-            return sharded(about | {"part": name}, make, np.dtype(self.tokenizer.dtype))
-
-        train, validation, test = map(tokens_of, ("train", "validation", "test"))
-        key = digest(about | {"what": "rates"})
-        rates = None if is_small else cache.recall(key)
-        if rates is None:
-            rates = self._parts.rates
-            if not is_small:
-                cache.keep(key, rates)
-        has_test = self.data.test_fraction > 0 or "test" in self.sources
-        sealed = SealedPart(part_digest(test), lambda: test) if has_test else None
-        return train, validation, sealed, rates
+    def _deduplicated_pieces(self, name: str) -> list[Piece]:
+        """`validation`, `test`, or `train of` a source."""
+        source = name.removeprefix("train of ")
+        if source != name:
+            return self._parts[source].train
+        return getattr(self._parts[CORPUS], name)
 
     @cached_property
-    def _parts(self) -> Parts:
-        """The deduplicated text; in memory only while its tokens are made."""
-        texts = {name: list(joined(self._pieces(name))) for name in self.sources}
-        data = self.data
-        return deduplicated(
-            texts["corpus"],
-            data.deduplicate,
-            texts.get("validation", data.validation_fraction),
-            texts.get("test", data.test_fraction),
+    def _parts(self) -> dict[str, Parts]:
+        """The deduplicated text of each source; in memory only while its tokens are made."""
+        data, mode = self.data, self.data.deduplicate
+        texts = {name: list(joined(self._pieces(name))) for name in self.found}
+        found = deduplicated(
+            texts[CORPUS],
+            mode,
+            texts.get(VALIDATION, data.validation_fraction),
+            texts.get(TEST, data.test_fraction),
         )
+        held = [list(joined(part)) for part in (found.validation, found.test)]
+        others = {name: deduplicated(texts[name], mode, *held) for name in self.data.other_sources}
+        return {CORPUS: found, **others}
 
-    def _pieces(self, name: str) -> Iterator[Piece]:
+    def _pieces(self, name: str) -> Iterable[Piece]:
         kept = self.found[name].pieces
-        return iter(kept) if kept is not None else self.sources[name].pieces()
+        return kept if kept is not None else (self.training | self.held)[name].pieces()
+
+
+def _require_apart(data: Data, training: Mapping[str, Source], held: Mapping[str, Source]) -> None:
+    """Raise ParibusError where a file that is held out is one that is trained on too."""
+    files = {name: _files(source) for name, source in (training | held).items()}
+    told = {name: f"data.{name}_path" for name in held}
+    if VALIDATION not in held or data.test_fraction:
+        told[CORPUS] = "data.corpus, whose last part is held out"
+    for name, words in told.items():
+        for other in training:
+            if other == name:
+                continue
+            again = sorted(files[name] & files[other])
+            is_same = name == CORPUS and _named(training[other]) == _named(training[CORPUS])
+            if again or is_same:
+                what = again[0] if again else f"the corpus '{data.corpus}'"
+                where = "data.path" if other == CORPUS else f"data.sources.{other}"
+                raise ParibusError(
+                    f"{what} is of {words}, and {where} would have it trained on; held-out text "
+                    "must be nowhere else: take it out of one of them"
+                )
+
+
+def _files(source: Source) -> set[Path]:
+    corpus = find_corpus(source.data, source.folder)
+    files = corpus.files(source.data, source.folder) if corpus.files else []
+    return {file.resolve() for file in files}
+
+
+def _named(source: Source) -> list[object]:
+    return [getattr(source.data, key) for key in ("corpus", *SOURCE_KEYS)]
 
 
 def part_digest(tokens: Tokens) -> str:

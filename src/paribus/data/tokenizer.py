@@ -46,6 +46,11 @@ class Tokenizer(Protocol):
         ...
 
     @property
+    def bytes_per_token(self) -> np.ndarray:
+        """[V] how many UTF-8 bytes of text each token stands for; none for the end of document."""
+        ...
+
+    @property
     def digest(self) -> str:
         """SHA-256 of what decides the ids of a text."""
         ...
@@ -83,6 +88,8 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
         return CharacterTokenizer(characters, ends)
     from paribus.data.bpe import BpeTokenizer  # a library that other studies need not load
 
+    if data.tokenizer == "byte":
+        return BpeTokenizer.of_bytes()
     tokenizer = BpeTokenizer.read(folder / data.tokenizer)
     if ends:
         tokenizer.require_end_of_document()
@@ -130,6 +137,12 @@ class CharacterTokenizer:
     def characters_per_token(self) -> np.ndarray:
         """[V] how many characters of text each token stands for; none for the end of document."""
         return np.array([1] * len(self.characters) + [0] * self.has_end_of_document)
+
+    @property
+    def bytes_per_token(self) -> np.ndarray:
+        """[V] how many UTF-8 bytes of text each token stands for; none for the end of document."""
+        lengths = [len(c.encode("utf-8", "surrogatepass")) for c in self.characters]
+        return np.array(lengths + [0] * self.has_end_of_document)
 
     @property
     def digest(self) -> str:

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, overload
 
@@ -111,6 +112,54 @@ class ShardedTokens:
         return found
 
 
+@dataclass(frozen=True)
+class JoinedTokens:
+    """Several texts, one after the other, without a copy of any."""
+
+    parts: tuple[Tokens, ...]
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """[parts + 1] where each begins, and where the last ends."""
+        return np.cumsum([0, *map(len, self.parts)])
+
+    def __len__(self) -> int:
+        return int(self.edges[-1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.result_type(*(part.dtype for part in self.parts))  # type: ignore[attr-defined]
+
+    def __getitem__(self, places: Any) -> Any:
+        if not isinstance(places, slice):
+            if not -len(self) <= places < len(self):
+                raise IndexError(f"place {places} of {len(self)} tokens")
+            return self[places % len(self) : places % len(self) + 1][0]
+        start, stop, step = places.indices(len(self))
+        if step < 1:
+            raise IndexError("joined texts are read forwards; reverse the slice that they give")
+        stop = max(stop, start)
+        first = max(int(np.searchsorted(self.edges, start, "right")) - 1, 0)
+        found = [np.zeros(0, self.dtype)]
+        for edge, one in zip(self.edges[first:].tolist(), self.parts[first:], strict=False):
+            if edge >= stop:
+                break
+            found.append(one[max(start - edge, 0) : stop - edge])
+        return np.concatenate(found)[::step]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self[:].astype(dtype or self.dtype)
+
+
+def join(parts: Sequence[Tokens]) -> Tokens:
+    """`parts` as one text: an array of arrays, and else a view."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(isinstance(one, np.ndarray) for one in parts):
+        return np.concatenate(parts)  # type: ignore[arg-type]
+    return JoinedTokens(tuple(parts))
+
+
 def chunks(tokens: Tokens, size: int = CHUNK_TOKENS, overlap: int = 0) -> Iterator[np.ndarray]:
     """`tokens` in arrays of at most `size`, each followed by up to `overlap` tokens of the next."""
     for start in range(0, len(tokens), size):
@@ -119,7 +168,7 @@ def chunks(tokens: Tokens, size: int = CHUNK_TOKENS, overlap: int = 0) -> Iterat
 
 def windows(tokens: Tokens, starts: np.ndarray, length: int) -> np.ndarray:
     """[W, length] the `length` tokens from each of `starts` [W] on."""
-    if isinstance(tokens, ShardedTokens):
+    if not isinstance(tokens, np.ndarray):
         return np.stack([tokens[start : start + length] for start in starts.tolist()])
     return tokens[starts[:, None] + np.arange(length)]
 

@@ -197,7 +197,10 @@ def run_tasks(
 
 
 def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:
-    """Targets by token class, and how many training tokens were seen 0, 1, 2, ... times."""
+    """Targets by token class, and how many training tokens were seen 0, 1, 2, ... times.
+
+    And of each source the windows, targets and bytes that were taken of it.
+    """
     consumed = consumption(
         dataset.train,
         dataset.token_classes,
@@ -210,6 +213,7 @@ def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:
     return {
         "token_classes": dict(zip(TOKEN_CLASSES, consumed.targets.tolist(), strict=True)),
         "times_seen": consumed.times_seen.tolist(),
+        "sources": consumed.sources(dataset.tokenizer.bytes_per_token),
     }
 
 

@@ -15,7 +15,7 @@ from paribus.data.tokenizer import END_OF_DOCUMENT
 def tokenizer_json(tokenizer: Tokenizer) -> bytes:
     """The content of tokenizer.json: a BPE tokenizer's own file, or that of `fast_tokenizer`."""
     if isinstance(tokenizer, BpeTokenizer):
-        return tokenizer.file.read_bytes()
+        return tokenizer.content
     assert isinstance(tokenizer, CharacterTokenizer)
     return fast_tokenizer(tokenizer).to_str(pretty=True).encode()
 
@@ -64,7 +64,7 @@ def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
 def vocabulary_notes(tokenizer: Tokenizer) -> list[str]:
     """What a reader of the folder should mind, a sentence each."""
     if not isinstance(tokenizer, CharacterTokenizer):
-        return ["The tokenizer is the byte-level BPE file that the model was trained with."]
+        return ["The tokenizer is the byte-level BPE one that the model was trained with."]
     known, unknown = f"{len(tokenizer.characters)} characters", stand_in(tokenizer)
     fate = f"read as `{unknown}`" if unknown else "left out"
     notes = [f"The vocabulary is {known}, one token each; any other character is {fate}."]

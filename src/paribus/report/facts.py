@@ -88,7 +88,8 @@ class Facts:
     def tokenizer(self) -> str:
         """`by character`, or by which file's tokens."""
         name = self.data["tokenizer"]
-        return "by character" if name == "character" else f"in tokens of “{name}”"
+        built_in = {"character": "by character", "byte": "by byte"}
+        return built_in.get(name, f"in tokens of “{name}”")
 
     @property
     def split(self) -> str:
@@ -113,7 +114,8 @@ class Facts:
         )
         return (
             f": {record['train_tokens']:,} tokens of it for training and {held}, with a vocabulary "
-            f"of {record['vocab_size']:,}.{documents} Training windows {self.windows}. "
+            f"of {record['vocab_size']:,}.{documents}{self.mixture} Training windows "
+            f"{self.windows}. "
             f"{self.repeats} The corpus has the digest {record['digests']['corpus'][:12]}"
         )
 
@@ -123,10 +125,31 @@ class Facts:
         how = self.data.get("deduplicate", "none")
         taken = {
             "none": "Repeated text was left in.",
+            "held-out": "Repeated text was left in, but for what the held-out text has too.",
             "exact": "Documents and passages that repeat an earlier one exactly were taken out.",
             "near": "Documents and passages that repeat an earlier one, nearly, were taken out.",
         }
         return taken.get(how, f"Repeated text was treated by “{how}”.")
+
+    @property
+    def mixture(self) -> str:
+        """How sources are mixed, and what was consumed of each; empty of a single text."""
+        shares, sources = self.data.get("mixture"), self.data.get("sources")
+        if not shares and not sources:
+            return ""
+        text = " Training windows are of this text alone." if not shares else ""
+        if shares:
+            text = f" Windows for training are mixed: {plain(shares)}, where corpus is this text."
+        if sources:
+            text += f" Other sources are {plain(sources)}."
+        consumed = self.trial.get("consumed", {}).get("sources", {})
+        if len(consumed) > 1:
+            told = [
+                f"{of['tokens']:,} tokens ({of['bytes']:,} bytes) of {name}"
+                for name, of in consumed.items()
+            ]
+            text += f" A trial consumed {listed(told)}."
+        return text
 
     @property
     def held_out(self) -> str:
@@ -139,7 +162,13 @@ class Facts:
     def windows(self) -> str:
         """Where training windows begin, and in which order they come."""
         order, pack = self.data.get("order", "sampled"), self.data.get("pack", "stream")
-        orders = {"sampled": "are drawn with replacement", "epoch": "come once in every epoch"}
+        key = self.data.get("curriculum")
+        by = "" if key is None else f", of documents sorted by {plain(key)}"
+        orders = {
+            "sampled": f"are drawn with replacement{by}",
+            "epoch": f"come once in every epoch{by}",
+            "curriculum": f"come from the first to the last once in a run{by},",
+        }
         packs = {"stream": "anywhere in the text", "documents": "with a document where it fits"}
         return f"{orders.get(order, f'“{order}”')} and begin {packs.get(pack, f'“{pack}”')}"
 

@@ -86,7 +86,7 @@ OF_DATA = frozenset(
     {
         *("corpus", "path", "tokenizer", "seq_len", "order", "pack", "deduplicate"),
         *("validation_fraction", "validation_path", "validation_tokens"),
-        *("test_fraction", "test_path"),
+        *("test_fraction", "test_path", "sources", "mixture", "curriculum"),
     }
 )
 
@@ -126,7 +126,8 @@ def plain(value: Any) -> str:
     if isinstance(value, Worded):
         return value
     if isinstance(value, dict):
-        return listed([f"{key} {plain(inner)}" for key, inner in value.items() if inner != {}])
+        stated = {key: inner for key, inner in value.items() if inner not in ({}, None)}
+        return listed([f"{key} {plain(inner)}" for key, inner in stated.items()])
     if isinstance(value, (list, tuple)):
         return listed([plain(inner) for inner in value])
     if isinstance(value, bool) or not isinstance(value, (int, float)):

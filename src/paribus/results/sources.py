@@ -1,7 +1,7 @@
 """The files that a study names, kept in its results folder so that this is complete.
 
 `sources/` holds, under the same relative paths, every source that the study's custom code
-uses, its tokenizer, and its text where that is one small file.
+uses, its tokenizers, and its texts where these are small files.
 What a study names outside its own folder has no such path, and is not kept; nor are installed
 packages. The digests of the files are in the registration.
 """
@@ -56,10 +56,10 @@ def _named(study: Study) -> Iterable[Path]:
     """Every file that the study names or uses, resolved."""
     for path in custom_code(study):
         yield from closure(path, study.folder, f"'{path}'")
-    data = study.data
-    if data.tokenizer != "character":
-        yield (study.folder / data.tokenizer).resolve()
-    if data.path is not None:
-        text = (study.folder / data.path).resolve()
-        if text.is_file() and text.stat().st_size <= MOST_TEXT_BYTES:
-            yield text
+    for data in dict.fromkeys([study.data, *(study.setting(arm).data for arm in study.arms)]):
+        if data.tokenizer_file is not None:
+            yield (study.folder / data.tokenizer_file).resolve()
+        for path in data.texts:
+            text = (study.folder / path).resolve()
+            if text.is_file() and text.stat().st_size <= MOST_TEXT_BYTES:
+                yield text

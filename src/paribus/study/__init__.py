@@ -3,6 +3,7 @@
 from paribus.study.architecture import Embedding, Init, Model, Modules
 from paribus.study.base import Spec
 from paribus.study.custom_code import changed_sources, own_digests, own_parts
+from paribus.study.data import CORPUS, Data
 from paribus.study.explain import explain
 from paribus.study.kept import changed_files
 from paribus.study.load import load_study, parse_override, parse_study, shipped_studies
@@ -21,7 +22,7 @@ from paribus.study.sections import (
     Sweep,
     Tasks,
 )
-from paribus.study.spec import Data, Setting, Training
+from paribus.study.spec import Setting, Training
 from paribus.study.study import Study
 from paribus.study.trust import (
     custom_code,
@@ -33,6 +34,7 @@ from paribus.study.trust import (
 from paribus.study.tuning import at_rates
 
 __all__ = [
+    "CORPUS",
     "Arm",
     "Claim",
     "Claims",

@@ -27,6 +27,8 @@ MOST_PARAMETERS = 10**11
 MOST_SEEDS = 100_000
 MOST_ARMS = 256
 MOST_ENTRIES = 1_000  # of any other list or table
+MOST_SOURCES = 100  # of a mixture
+MIXTURE_PARTS = 10_000  # shares of a mixture are whole numbers of these, and so exact
 MOST_RESAMPLES = 10**6
 MOST_SHOTS = 1_000
 

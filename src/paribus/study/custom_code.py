@@ -16,20 +16,21 @@ Sources = dict[str, str]
 def own_named(setting: Setting) -> dict[str, str]:
     """Import paths of all code of the user's own that a trial of `setting` is made with.
 
-    Own modules by site, own optimizers and loss and an own corpus by key of the study.
+    Own modules by site; own optimizers, loss, corpora and curriculum by key of the study.
     """
     optimizer, loss = setting.training.optimizer, setting.training.loss
     named = {"training.optimizer.name": optimizer.name, "training.loss.name": loss.name}
     for i, group in enumerate(optimizer.groups):
         named[f"training.optimizer.groups.{i}"] = group.optimizer or ""
-    named["data.corpus"] = setting.data.corpus
+    named |= setting.data.own
     others = {key: path for key, path in named.items() if ":" in path}
     return setting.model.modules.named | others
 
 
 def own_parts(setting: Setting) -> tuple[str, ...]:
-    """Those of them that compute, each once, sorted: all but the corpus, which gives text alone."""
-    return tuple(sorted({path for key, path in own_named(setting).items() if key != "data.corpus"}))
+    """Those of them that compute, each once, sorted: all but what gives or sorts text alone."""
+    named = own_named(setting).items()
+    return tuple(sorted({path for key, path in named if not key.startswith("data.")}))
 
 
 def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:

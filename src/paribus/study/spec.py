@@ -11,92 +11,20 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from paribus.study.architecture import Init, Model
-from paribus.study.base import Spec
+from paribus.study.base import Part, Spec
 from paribus.study.bounds import (
     MOST_KEPT,
     MOST_STEPS,
     Batch,
-    SeqLen,
     Steps,
     Tokens,
     why_too_large,
 )
-
-
-class Data(Spec):
-    """Which text is read, and how it becomes windows of tokens."""
-
-    corpus: str = "pydoc"
-    """A name of `paribus.data.corpora`, or the import path of the user's own."""
-    path: str | None = None
-    """The file or folder that the corpus is in, relative to the study file."""
-    column: Annotated[str, Field(min_length=1)] | None = None
-    """Where the text is: a column of `parquet` and of data sets, a key of `jsonl`. None: `text`."""
-    name: str | None = None
-    """The data set that `huggingface` reads."""
-    subset: str | None = None
-    """The configuration of a data set that has several."""
-    split: Annotated[str, Field(min_length=1)] | None = None
-    """The split of a data set whose text is read. None: `train`."""
-    revision: str | None = None
-    """The commit of a data set on the hub."""
-    tokenizer: Annotated[str, Field(min_length=1)] = "character"
-    """`character`, or the path of a byte-level BPE `tokenizer.json`, relative to the study file."""
-    seq_len: SeqLen = 128
-    """Tokens in a window, which is the context the model is trained with."""
-    order: Literal["sampled", "epoch"] = "sampled"
-    """`sampled` draws windows with replacement, as nanoGPT does; `epoch` takes each once before any
-    is taken again."""
-    pack: Literal["stream", "documents"] = "stream"
-    """`stream` lets windows begin anywhere; with `documents` they begin with a document, and one
-    that fits into a window is whole in some. Windows are full either way, so budgets are equal."""
-    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """The last part of the text, kept for validation; not used with `validation_path`."""
-    validation_path: str | None = None
-    """A file or folder of its own for validation, in the form of `path`."""
-    validation_tokens: Tokens | None = None
-    """How much of the validation text is evaluated at most; the rest of it is not trained on."""
-    test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The part of the text after the validation text, sealed until the verdict asks for it."""
-    test_path: str | None = None
-    """A file or folder of its own that is sealed, in the form of `path`."""
-    deduplicate: Literal["none", "exact", "near"] = "none"
-    """Takes out documents and passages that repeat an earlier one, exactly or nearly, and from the
-    training text whatever the held-out text has too."""
-
-    @model_validator(mode="after")
-    def _parts_leave_text_to_train_on(self) -> Self:
-        if self.test_path is not None and self.test_fraction:
-            raise ValueError(
-                f"test_fraction = {self.test_fraction} and test_path = '{self.test_path}' both "
-                "seal a test part; state one of them"
-            )
-        held_out = self.test_fraction + (
-            0 if self.validation_path is not None else self.validation_fraction
-        )
-        if held_out >= 1:
-            raise ValueError(
-                f"validation_fraction = {self.validation_fraction} and test_fraction = "
-                f"{self.test_fraction} leave no text to train on; their sum must be below 1"
-            )
-        return self
-
-    @property
-    def text_column(self) -> str:
-        """What `column` means."""
-        return self.column or "text"
-
+from paribus.study.data import Data
 
 Option = bool | int | float | str | list[int | float | str]
 Options = dict[str, Option]
 """Of an optimizer or a loss: which there are, and what they may be, is declared in its own file."""
-
-
-class Part(Spec):
-    """Something with options. Specs are compared, and looked up, by their values."""
-
-    def __hash__(self) -> int:
-        return hash(self.model_dump_json())
 
 
 class Group(Part):

@@ -47,6 +47,7 @@ ANY = "*"
 FREE = (
     ("probes", "every"),
     ("arms", ANY, "set"),
+    ("data", "mixture"),
     ("training", "optimizer", "options"),
     ("training", "loss", "options"),
 )

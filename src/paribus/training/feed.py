@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.data import FIRST_DIGEST, Tokens, Windows, batch, extend_digest
+from paribus.data import FIRST_DIGEST, Mixture, Tokens, Windows, batch, extend_digest
 from paribus.streams import key
 from paribus.study import Setting
 from paribus.training.schedule import learning_rate
@@ -55,7 +55,7 @@ class Feed:
         tokens: Tokens,
         dropouts: Sequence[str],
         device: torch.device,
-        windows: Windows | None = None,
+        windows: Windows | Mixture | None = None,
     ) -> None:
         self._settings = settings
         self._seeds = seeds
@@ -91,7 +91,8 @@ class Feed:
         setting = self._settings[0]
         size, seq_len = setting.training.batch_size, setting.data.seq_len
         order = self._windows
-        windows = [batch(self._tokens, seed, t, size, seq_len, order) for seed in self._seeds]
+        run = self._settings[0].iterations
+        windows = [batch(self._tokens, seed, t, size, seq_len, order, run) for seed in self._seeds]
         pairs = zip(self._digests[-1], windows, strict=True)
         self._digests.append([extend_digest(digest, rows) for digest, rows in pairs])
         keys = [

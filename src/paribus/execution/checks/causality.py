@@ -81,7 +81,10 @@ def require_causal_training(
     calls = count()
 
     def rows(size: int) -> Tensor:
-        found = [batch(dataset.train, seed, stack.t, size, seq_len, order) for seed in stack.seeds]
+        found = [
+            batch(dataset.train, seed, stack.t, size, seq_len, order, setting.iterations)
+            for seed in stack.seeds
+        ]
         return torch.from_numpy(np.concatenate(found)[:, :-1].copy()).to(stack.device)
 
     def tap(

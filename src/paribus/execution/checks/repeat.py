@@ -84,7 +84,7 @@ def batches_digest(setting: Any, dataset: Dataset, seed: int) -> str:
 
     running, size, length = FIRST_DIGEST, setting.training.batch_size, setting.data.seq_len
     for t in range(setting.iterations):
-        drawn = batch(dataset.train, seed, t, size, length, dataset.windows)
+        drawn = batch(dataset.train, seed, t, size, length, dataset.windows, setting.iterations)
         running = extend_digest(running, drawn)
     return running
 

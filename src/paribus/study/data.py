@@ -1,0 +1,182 @@
+"""Which text a trial reads, in which shares and order, and how it becomes windows of tokens."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from paribus.errors import nearest
+from paribus.study.allowed_text import Name
+from paribus.study.base import Part, Spec
+from paribus.study.bounds import MIXTURE_PARTS, MOST_SOURCES, SeqLen, Tokens
+
+CORPUS = "corpus"
+"""What a mixture calls the training part of `data.corpus`."""
+
+TOKENIZERS = frozenset({"character", "byte"})
+"""Tokenizers that are built in."""
+
+
+class SourceText(Spec):
+    """A text by a name, for a mixture; keys as in `data`."""
+
+    corpus: str = "text"
+    path: str | None = None
+    column: Annotated[str, Field(min_length=1)] | None = None
+    name: str | None = None
+    subset: str | None = None
+    split: Annotated[str, Field(min_length=1)] | None = None
+    revision: str | None = None
+
+
+class Data(Part):
+    """Which text is read, and how it becomes windows of tokens."""
+
+    corpus: str = "pydoc"
+    """A name of `paribus.data.corpora`, or the import path of the user's own."""
+    path: str | None = None
+    """The file or folder that the corpus is in, relative to the study file."""
+    column: Annotated[str, Field(min_length=1)] | None = None
+    """Where the text is: a column of `parquet` and of data sets, a key of `jsonl`. None: `text`."""
+    name: str | None = None
+    """The data set that `huggingface` reads."""
+    subset: str | None = None
+    """The configuration of a data set that has several."""
+    split: Annotated[str, Field(min_length=1)] | None = None
+    """The split of a data set whose text is read. None: `train`."""
+    revision: str | None = None
+    """The commit of a data set on the hub."""
+    sources: Annotated[dict[Name, SourceText], Field(max_length=MOST_SOURCES)] = Field(
+        default_factory=dict
+    )
+    """Texts that a mixture may name besides `corpus`. They are trained on alone: held-out text is
+    of `corpus`."""
+    mixture: Annotated[
+        dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_length=MOST_SOURCES)
+    ] = Field(default_factory=dict)
+    """The share of training windows that each source gives: `{ corpus = 0.7, web = 0.3 }`. Empty:
+    all are of `corpus`."""
+    tokenizer: Annotated[str, Field(min_length=1)] = "character"
+    """`character`, `byte`, or the path of a byte-level BPE `tokenizer.json`, relative to the study
+    file."""
+    seq_len: SeqLen = 128
+    """Tokens in a window, which is the context the model is trained with."""
+    order: Literal["sampled", "epoch", "curriculum"] = "sampled"
+    """`sampled` draws windows with replacement, as nanoGPT does; `epoch` takes each once before any
+    is taken again; `curriculum` sorts the documents by `curriculum` and goes through all of them
+    once in the course of a run, however long it is."""
+    curriculum: str | None = None
+    """What documents are sorted by, the least first: a file of `paribus/data/curricula/`, or the
+    user's own: `package.module:name` or `file.py:name`."""
+    pack: Literal["stream", "documents"] = "stream"
+    """`stream` lets windows begin anywhere; with `documents` they begin with a document, and one
+    that fits into a window is whole in some. Windows are full either way, so budgets are equal."""
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """The last part of the text, kept for validation; not used with `validation_path`."""
+    validation_path: str | None = None
+    """A file or folder of its own for validation, in the form of `path`."""
+    validation_tokens: Tokens | None = None
+    """How much of the validation text is evaluated at most; the rest of it is not trained on."""
+    test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The part of the text after the validation text, sealed until the verdict asks for it."""
+    test_path: str | None = None
+    """A file or folder of its own that is sealed, in the form of `path`."""
+    deduplicate: Literal["none", "held-out", "exact", "near"] = "none"
+    """`held-out` takes out of the training text whatever the held-out text has too; `exact` and
+    `near` also take out documents and passages that repeat an earlier one, exactly or nearly."""
+
+    @model_validator(mode="after")
+    def _parts_leave_text_to_train_on(self) -> Self:
+        if self.test_path is not None and self.test_fraction:
+            raise ValueError(
+                f"test_fraction = {self.test_fraction} and test_path = '{self.test_path}' both "
+                "seal a test part; state one of them"
+            )
+        held_out = self.test_fraction + (
+            0 if self.validation_path is not None else self.validation_fraction
+        )
+        if held_out >= 1:
+            raise ValueError(
+                f"validation_fraction = {self.validation_fraction} and test_fraction = "
+                f"{self.test_fraction} leave no text to train on; their sum must be below 1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _mixture_is_of_sources(self) -> Self:
+        known = {CORPUS, *self.sources}
+        if CORPUS in self.sources:
+            raise ValueError(
+                f"sources.{CORPUS} has the name that a mixture gives to data.corpus; take another"
+            )
+        for name in self.mixture:
+            if name not in known:
+                raise ValueError(
+                    f"mixture names the source '{name}', which is not there: {nearest(name, known)}"
+                )
+        total = sum(self.mixture.values())
+        if self.mixture and abs(total - 1) > 1e-9:
+            raise ValueError(
+                f"mixture {_shown(self.mixture)} adds up to {total:.6g}; shares must add up to 1"
+            )
+        for name, share in self.mixture.items():
+            if abs(share * MIXTURE_PARTS - round(share * MIXTURE_PARTS)) > 1e-6:
+                raise ValueError(
+                    f"mixture gives '{name}' the share {share!r}; state shares in whole parts of "
+                    f"{MIXTURE_PARTS:,}, such as {round(share, 4) or 1 / MIXTURE_PARTS:g}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _curriculum_has_a_key(self) -> Self:
+        if (self.order == "curriculum") != (self.curriculum is not None):
+            raise ValueError(
+                f"order = '{self.order}' and curriculum = {self.curriculum!r} do not go together; "
+                "order = 'curriculum' needs a key to sort by, such as 'document_length', and no "
+                "other order has one"
+            )
+        return self
+
+    @property
+    def other_sources(self) -> tuple[str, ...]:
+        """The sources that the mixture names besides `corpus`, in the order of the study."""
+        return tuple(name for name in self.sources if name in self.mixture)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of training windows of every source that gives any."""
+        return self.mixture or {CORPUS: 1.0}
+
+    def of_source(self, name: str) -> Data:
+        """The same with the text of a source in the place of `corpus`."""
+        return self.model_copy(update=dict(self.sources[name]))
+
+    @property
+    def tokenizer_file(self) -> str | None:
+        """The tokenizer's path; None where it is built in."""
+        return None if self.tokenizer in TOKENIZERS else self.tokenizer
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The paths of every text that is named."""
+        named = (self.path, self.validation_path, self.test_path)
+        others = (of.path for of in self.sources.values())
+        return tuple(dict.fromkeys(path for path in (*named, *others) if path is not None))
+
+    @property
+    def own(self) -> dict[str, str]:
+        """Import paths of code of the user's own that gives or sorts text, by key."""
+        named = {"data.corpus": self.corpus, "data.curriculum": self.curriculum or ""}
+        named |= {f"data.sources.{name}.corpus": of.corpus for name, of in self.sources.items()}
+        return {key: path for key, path in named.items() if ":" in path}
+
+    @property
+    def text_column(self) -> str:
+        """What `column` means."""
+        return self.column or "text"
+
+
+def _shown(mixture: dict[str, float]) -> str:
+    """A mixture as a study file has it."""
+    return f"{{ {', '.join(f'{name} = {share:g}' for name, share in mixture.items())} }}"

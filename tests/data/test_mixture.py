@@ -1,0 +1,180 @@
+"""Mixtures: shares that are exact at every step, sources apart, and what may not be mixed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from paribus.data import Mixture, batch, consumption, in_training, load_dataset, open_test, source
+from paribus.data.order import Windows
+from paribus.errors import ParibusError
+from paribus.study import Data
+from paribus.study.bounds import MIXTURE_PARTS
+
+
+def text(seed: int, n: int, letters: str = "abcdefgh \n") -> str:
+    return "".join(np.random.default_rng(seed).choice(list(letters), size=n))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for i, letters in enumerate(("abcdefgh \n", "ABCDEFGH é", "01234567,.")):
+        (tmp_path / f"t{i}").write_text(text(i, 2000 - 500 * i, letters), encoding="utf-8")
+    return tmp_path
+
+
+SOURCES = {"upper": {"path": "t1"}, "digits": {"path": "t2"}}
+
+
+def data(**keys: object) -> Data:
+    given = {"corpus": "text", "path": "t0", "seq_len": 16, "sources": SOURCES}
+    return Data(**(given | {"mixture": {"corpus": 0.5, "upper": 0.3, "digits": 0.2}} | keys))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(st.integers(1, MIXTURE_PARTS - 1), max_size=5, unique=True), st.data())
+def test_of_any_first_windows_each_source_has_its_share(cuts: list[int], draw: st.DataObject):
+    """To within one window, after every single one of them."""
+    parts = np.diff([0, *sorted(cuts), MIXTURE_PARTS])
+    shares = {str(i): part / MIXTURE_PARTS for i, part in enumerate(parts)}
+    mixture = Mixture({name: Windows(100, 4) for name in shares}, shares, dict.fromkeys(shares, 0))
+    n, size = draw.draw(st.integers(1, 25_000)), draw.draw(st.integers(1, 64))
+    counts = mixture.counts(n)
+    assert counts.sum() == n
+    assert np.abs(counts - n * parts / MIXTURE_PARTS).max() < 1
+    t = n // size
+    drawn = np.bincount(mixture.sources(t, size), minlength=len(parts))
+    assert (drawn == mixture.counts((t + 1) * size) - mixture.counts(t * size)).all()
+
+
+@pytest.mark.parametrize("order", ["sampled", "epoch", "curriculum"])
+@pytest.mark.parametrize("size", ["array", "shards"])
+def test_a_window_is_of_one_source_and_shares_are_kept(
+    order: str, size: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARIBUS_CACHE", str(folder / ".cache"))
+    keys: dict[str, object] = {"order": order}
+    if order == "curriculum":
+        (folder / "all").mkdir()
+        for i in range(20):
+            (folder / "all" / str(i)).write_text(text(i, 60 + 3 * i), encoding="utf-8")
+        keys |= {"path": "all", "curriculum": "document_length"}
+        keys |= {"sources": {"again": {"path": "all2"}}, "mixture": {"corpus": 0.5, "again": 0.5}}
+        (folder / "all").rename(folder / "all2")
+        (folder / "all").mkdir()
+        for i in range(20):
+            (folder / "all" / str(i)).write_text(text(i, 80 + i, "klmnop"), encoding="utf-8")
+    small = load_dataset(data(**keys), folder)
+    if size == "shards":
+        monkeypatch.setattr(source, "SMALL_BYTES", 0)
+    found = load_dataset(data(**keys), folder)
+    assert isinstance(found.train, np.ndarray) == (size == "array")
+    assert found.digests == small.digests and found.record == small.record
+    mixture = found.windows
+    assert isinstance(mixture, Mixture)
+    alphabets = [set("abcdefgh \n"), set("ABCDEFGH é"), set("01234567,.")]
+    counts = np.zeros(len(mixture.windows), int)
+    for t in range(30):
+        drawn = batch(found.train, 1, t, 4, 16, mixture, 30)
+        assert (drawn == batch(small.train, 1, t, 4, 16, small.windows, 30)).all()
+        sources = mixture.sources(t, 4)
+        counts += np.bincount(sources, minlength=len(counts))
+        if order != "curriculum":
+            for row, one in zip(drawn, sources, strict=True):
+                assert set(found.tokenizer.decode(row)) <= alphabets[one]
+        shares = np.array(list(found.windows.shares.values()))
+        assert np.abs(counts - (t + 1) * 4 * shares).max() < 1
+    used = consumption(found.train, found.token_classes, 1, 30, 4, 16, mixture)
+    told = used.sources(found.tokenizer.bytes_per_token)
+    assert [of["windows"] for of in told.values()] == counts.tolist()
+    assert [of["tokens"] for of in told.values()] == (16 * counts).tolist()
+    seen = np.concatenate([batch(found.train, 1, t, 4, 16, mixture, 30)[:, 1:] for t in range(30)])
+    total = found.tokenizer.bytes_per_token[seen].sum()
+    assert sum(of["bytes"] for of in told.values()) == total
+
+
+def test_every_window_of_each_source_comes_once_in_its_epoch(folder: Path) -> None:
+    found = load_dataset(data(order="epoch"), folder)
+    assert isinstance(found.windows, Mixture)
+    starts = np.concatenate([found.windows.starts(3, t, 8) for t in range(200)])
+    offsets = [*found.windows.offsets.values(), len(found.train)]
+    pairs = zip(found.windows.windows.values(), offsets, offsets[1:], strict=False)
+    for windows, first, last in pairs:
+        here = starts[(starts >= first) & (starts < last)]
+        assert len(here) > len(windows)
+        assert len(set(here[: len(windows)].tolist())) == len(windows)
+
+
+def test_other_shares_leave_held_out_text_and_tokenizer(folder: Path) -> None:
+    """And of a source that is not mixed in, nothing is trained on."""
+    one, other = (
+        load_dataset(data(tokenizer="byte", mixture=mixture), folder)
+        for mixture in ({"corpus": 1.0}, {"upper": 0.25, "digits": 0.75})
+    )
+    assert one.digests["validation_text"] == other.digests["validation_text"]
+    assert one.digests["validation"] == other.digests["validation"]
+    text = other.tokenizer.decode(other.train[:])
+    assert not set("abcdefgh") & set(text)
+    assert other.record["train_bytes"] == len(text.encode())
+    expected = 0.25 * 1 + 0.75 * 1
+    assert other.bytes_per_token == pytest.approx(expected)
+
+
+def test_held_out_text_is_cut_from_every_source(folder: Path) -> None:
+    corpus = (folder / "t0").read_text()
+    (folder / "t1").write_text(text(9, 1500) + corpus[-150:] + text(10, 500), encoding="utf-8")
+    left = load_dataset(data(), folder)
+    assert in_training(left.train, left.validation[:]).sum() == 150
+    clean = load_dataset(data(deduplicate="held-out", test_fraction=0.2), folder)
+    sealed = open_test(clean.test, folder / "opened.json", "a test")
+    for part in (clean.validation[:], sealed[:]):
+        assert not in_training(clean.train, part).any()
+    assert clean.deduplicated["train_bytes_cut"] >= 150
+    assert clean.deduplicated.get("bytes_dropped", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"mixture": {"corpus": 0.5, "upper": 0.4}}, "adds up to 0.9; shares must add up to 1"),
+        ({"mixture": {"corpus": 0.5, "uper": 0.5}}, "names the source 'uper'.*did you mean"),
+        ({"mixture": {"corpus": 1 / 3, "upper": 2 / 3}}, "in whole parts of 10,000"),
+        ({"sources": {"corpus": {"path": "t1"}}, "mixture": {}}, "the name that a mixture gives"),
+        ({"mixture": {"corpus": 1.5, "upper": -0.5}}, "less than or equal to 1"),
+        ({"order": "curriculum"}, "needs a key to sort by"),
+        ({"curriculum": "document_length"}, "do not go together"),
+    ],
+)
+def test_mixtures_that_cannot_be_are_refused(keys: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        data(**keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"sources": SOURCES | {"upper": {"path": "t0"}}}, "t0 is of data.corpus, whose last part"),
+        ({"validation_path": "t2"}, r"t2 is of data.validation_path, and data.sources.digits"),
+        ({"path": "t2", "validation_path": "t2"}, "t2 is of data.validation_path, and data.path"),
+        ({"validation_path": "t0", "test_path": "t0"}, "and data.path would have it trained on"),
+        ({"sources": SOURCES | {"upper": {"path": "none"}}}, "data.path = 'none' does not exist"),
+        (
+            {"mixture": {"digits": 1.0}, "seq_len": 1000, "validation_fraction": 0.6},
+            "source 'digits' leaves 1000 training tokens",
+        ),
+        (
+            {"corpus": "pydoc", "path": None, "sources": SOURCES | {"upper": {"corpus": "pydoc"}}},
+            "the corpus 'pydoc' is of data.corpus, whose last part is held out",
+        ),
+    ],
+)
+def test_text_that_is_held_out_is_in_no_source(
+    keys: dict[str, object], message: str, folder: Path
+) -> None:
+    with pytest.raises(ParibusError, match=message):
+        load_dataset(data(**keys), folder)
