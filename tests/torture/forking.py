@@ -29,6 +29,7 @@ MODULES = (
     "lm_eval.evaluator",
     "lm_eval.tasks",
     "paribus.cli.commands",
+    "paribus.cli.folder_verbs",
     "paribus.cli.progress",
     "paribus.cli.task_tables",
     "paribus.execution.run",

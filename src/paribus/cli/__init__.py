@@ -44,8 +44,10 @@ VERBS = {
     "verify": "Check a results folder: seals, registration, and all that can be computed again.",
     "export": "Write a trained model as a Hugging Face folder.",
 }
+OF_A_FOLDER = frozenset({"watch", "status", "evaluate", "compare", "verify", "export"})
 for _verb, _help in VERBS.items():
-    app.command(f"paribus.cli.commands:{_verb}", name=_verb, help=_help)
+    _module = "folder_verbs" if _verb in OF_A_FOLDER else "commands"
+    app.command(f"paribus.cli.{_module}:{_verb}", name=_verb, help=_help)
 
 tokenizer = App(name="tokenizer", help="Make a tokenizer for studies to use.")
 tokenizer.command(

@@ -1,4 +1,4 @@
-"""The verbs."""
+"""The verbs of a study, from what it would do to its verdict; see also `folder_verbs`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 
-from paribus.cli import decision_tables, tables
+from paribus.cli import tables
+from paribus.cli.options import (
+    Eager,
+    Folder,
+    Overrides,
+    ResultsPath,
+    StackSize,
+    StudyName,
+    Trust,
+    Where,
+    Workers,
+    console,
+)
 from paribus.errors import ParibusError
 from paribus.execution import Device
 from paribus.study import Study, load_study, parse_override, require_trust, shipped_studies
@@ -18,48 +29,6 @@ if TYPE_CHECKING:
     from paribus.analysis import Analysis
     from paribus.decision import Verdict
     from paribus.results import Results
-
-# What several verbs take.
-StudyName = Annotated[
-    str, Parameter(help="A shipped name (see `paribus studies`), or the path of a TOML file.")
-]
-Folder = Annotated[Path, Parameter(help="The results folder of a study.")]
-Overrides = Annotated[
-    list[str] | None,
-    Parameter(name="--set", negative=(), help="Override a key of the study: key=value."),
-]
-ResultsPath = Annotated[
-    Path | None, Parameter(name="--results", help="The results folder; by default results/<study>.")
-]
-Workers = Annotated[
-    int | None, Parameter(help="Worker processes; by default one per core, or one per GPU.")
-]
-StackSize = Annotated[
-    int | None,
-    Parameter(help="Trials side by side in a worker; by default 1, on a GPU all that fit."),
-]
-Where = Annotated[Device, Parameter(help="Where to train.")]
-Step = Annotated[
-    int | None,
-    Parameter(help="Weights kept after this step (training.keep), instead of the last."),
-]
-AverageLast = Annotated[
-    int, Parameter(help="Take the mean of so many kept sets of weights, up to that one.")
-]
-Eager = Annotated[
-    bool,
-    Parameter(
-        negative=(),
-        help="Launch a GPU's kernels one by one: slower, for modules that read a tensor's value.",
-    ),
-]
-
-Trust = Annotated[
-    bool,
-    Parameter(negative=(), help="Run the custom code that a results folder names, once read."),
-]
-
-console = Console(highlight=False, soft_wrap=False)
 
 
 def studies() -> None:
@@ -91,8 +60,7 @@ def show(
     else:
         from paribus.execution import estimate
 
-        cost = estimate(loaded, workers=workers, device=device, stack=stack)
-        parts = (*tables.study(loaded, cost), *decision_tables.design(loaded, cost.metrics))
+        parts = tables.study(loaded, estimate(loaded, workers=workers, device=device, stack=stack))
     for part in parts:
         console.print(part)
 
@@ -125,7 +93,7 @@ def plan(
     cost = estimate(loaded, workers=workers, device=device, stack=stack)
     for part in (
         tables.cost(loaded, cost),
-        *decision_tables.detectable(loaded, rows, cost.metrics),
+        *tables.detectable(loaded, rows, cost.metrics[loaded.primary.metric]),
     ):
         console.print(part)
 
@@ -144,7 +112,7 @@ def register(
 
     loaded = _load(study, set_, trust)
     path = register_study(loaded, results, device=device, eager=eager)
-    for part in decision_tables.design(loaded, {}, warnings=True):
+    for part in tables.reach(loaded):
         console.print(part)
     console.print(f"registered: {path}", soft_wrap=True)
 
@@ -165,25 +133,9 @@ def run(
     trust: Trust = False,
 ) -> int:
     """Train, evaluate, compare and report a study; continues an earlier run."""
-    loaded = _load(study, set_, trust)
-    for part in decision_tables.design(loaded, {}, warnings=True):
-        console.print(part)
-    return _finish(_train(loaded, results, workers, device, stack, log or [], eager=eager))
-
-
-def watch(folder: Folder) -> None:
-    """Follow a study under way; leaves when it is finished."""
-    from paribus.cli.watch import watch as watch_folder
-
-    watch_folder(folder, console)
-
-
-def status(folder: Folder) -> None:
-    """Show which trials of a results folder are finished."""
-    from paribus.results import load_results
-
-    for part in tables.status(load_results(folder)):
-        console.print(part)
+    return _finish(
+        _train(_load(study, set_, trust), results, workers, device, stack, log or [], eager=eager)
+    )
 
 
 def analyse(
@@ -218,70 +170,20 @@ def decide(
         bool, Parameter(negative=(), help="Print the decision table too, row by row.")
     ] = False,
 ) -> int:
-    """The verdict on every arm, with the row of the registered rule that fired."""
-    from paribus.decision import rule_of, shipped_rules
+    """The verdict on every arm, with the row of the decision table that fired."""
     from paribus.results import load_results
 
     if folder is None:
         if not rows:
-            raise ParibusError("decide takes a results folder, or --rows for the rules alone")
-        for rule in shipped_rules().values():
-            console.print(decision_tables.decision_rows(rule, []))
+            raise ParibusError("decide takes a results folder, or --rows for the table alone")
+        console.print(tables.decision_rows([]))
         return 0
-    analysis, verdicts = _analyse(load_results(folder))
-    for part in decision_tables.verdicts(verdicts):
+    _, verdicts = _analyse(load_results(folder))
+    for part in tables.verdicts(verdicts):
         console.print(part)
     if rows:
-        console.print(decision_tables.decision_rows(rule_of(analysis), verdicts))
+        console.print(tables.decision_rows(verdicts))
     return _exit_code(verdicts)
-
-
-def evaluate(
-    folder: Folder,
-    *,
-    tasks: Annotated[
-        list[str] | None,
-        Parameter(negative=(), consume_multiple=True, help="Tasks by name; by default all."),
-    ] = None,
-    fewshot: Annotated[
-        str | None, Parameter(help="Solved examples before each question, such as 0,1,3.")
-    ] = None,
-    items: Annotated[
-        int | None, Parameter(help="Questions of each task; by default all of them.")
-    ] = None,
-    standard: Annotated[
-        bool, Parameter(negative=(), help="The harness's own tasks, which are downloaded.")
-    ] = False,
-    data: Annotated[
-        Path | None, Parameter(help="Where copies of the standard tasks' data sets lie.")
-    ] = None,
-    step: Step = None,
-    average_last: AverageLast = 1,
-    workers: Workers = None,
-    device: Where = "auto",
-    trust: Trust = False,
-) -> None:
-    """Let finished trials answer zero- and few-shot tasks through the LM Evaluation Harness."""
-    from paribus.cli import task_tables
-    from paribus.execution import evaluate as evaluate_trials
-    from paribus.results import ResultsFolder
-
-    found = evaluate_trials(
-        folder,
-        tasks=tasks,
-        shots=_shots(fewshot),
-        items=items,
-        kind="standard" if standard else "own",
-        data=data,
-        step=step,
-        average_last=average_last,
-        workers=workers,
-        device=device,
-        trust=trust,
-    )
-    for part in task_tables.answers(ResultsFolder(folder).read_study(), found):
-        console.print(part)
-    console.print(f"answers: {found.path}", soft_wrap=True)
 
 
 def null(
@@ -304,7 +206,7 @@ def null(
     done = _train(nulls, results, workers, device, None)
     calibration = calibrate(done, pairs=len(loaded.seeds))
     write_json(done.path / "null.json", calibration.to_dict())
-    for part in decision_tables.calibration(calibration):
+    for part in tables.calibration(calibration):
         console.print(part)
     console.print(f"null: {done.path / 'null.json'}", soft_wrap=True)
 
@@ -352,79 +254,6 @@ def report(folder: Folder) -> int:
     return _finish(load_results(folder))
 
 
-def verify(
-    results: Folder,
-    *,
-    trials: Annotated[
-        bool,
-        Parameter(negative=(), help="Evaluate every trial's weights again, and redraw its start."),
-    ] = False,
-    folder: Annotated[
-        Path | None,
-        Parameter(help="Where the study file lies, if its text is named by a relative path."),
-    ] = None,
-    workers: Workers = None,
-    device: Where = "auto",
-    trust: Trust = False,
-) -> int:
-    """Check a results folder against itself; 3 where something does not agree."""
-    from paribus.verification import verify as verify_folder
-
-    found = verify_folder(
-        results, trials=trials, folder=folder, trust=trust, workers=workers, device=device
-    )
-    for line in found.checked:
-        console.print(f"checked: {line}", soft_wrap=True, markup=False)
-    for line in found.findings:
-        console.print(f"does not agree: {line}", soft_wrap=True, markup=False)
-    console.print(f"root: {found.root}", soft_wrap=True)
-    return 3 if found.findings else 0
-
-
-def compare(
-    *folders: Folder,
-    output: Annotated[Path, Parameter(help="The page to write.")] = Path("compare.html"),
-) -> None:
-    """Put several studies of the same arms on one page, side by side; nothing is pooled."""
-    from paribus.report import write_comparison
-    from paribus.results import load_results
-
-    path = write_comparison([load_results(folder) for folder in folders], output)
-    console.print(f"comparison: {path}", soft_wrap=True)
-
-
-def export(
-    results: Folder,
-    out: Annotated[Path, Parameter(help="The folder to write; it must be new or empty.")],
-    *,
-    trial: Annotated[str, Parameter(help="Which model: ARM/seed-N, such as layernorm/seed-1.")],
-    folder: Annotated[
-        Path | None,
-        Parameter(help="Where the study file lies, if its text is named by a relative path."),
-    ] = None,
-    step: Step = None,
-    average_last: AverageLast = 1,
-    trust: Trust = False,
-) -> None:
-    """Write a trained model as a Hugging Face folder; its logits are ours."""
-    from paribus.export import export_trial
-
-    arm, _, seed = trial.rpartition("/seed-")
-    if not arm or not seed.isdecimal():
-        raise ParibusError(f"--trial '{trial}' must be ARM/seed-N, such as layernorm/seed-1")
-    written = export_trial(
-        results,
-        arm,
-        int(seed),
-        out,
-        folder=folder,
-        step=step,
-        average_last=average_last,
-        trust=trust,
-    )
-    console.print(f"exported: {written}", soft_wrap=True)
-
-
 def _train(
     study: Study,
     results: Path | None,
@@ -451,23 +280,10 @@ def _train(
         )
 
 
-def _shots(text: str | None) -> list[int] | None:
-    """Numbers parted by commas."""
-    if text is None:
-        return None
-    parts = text.split(",")
-    if not all(part.strip().isdigit() for part in parts):
-        raise ParibusError(f"--fewshot {text} must be whole numbers, such as 0,1,3")
-    return [int(part) for part in parts]
-
-
 def _load(study: str, overrides: list[str] | None, trust: bool) -> Study:
-    from paribus.decision import find_rule
-
     changes = dict(parse_override(text) for text in overrides or ())
     loaded = load_study(study, changes, trust=trust)
     require_trust(loaded)
-    find_rule(loaded)  # a rule that is none is told at once
     return loaded
 
 
@@ -506,7 +322,7 @@ def _finish(results: Results) -> int:
         drawn = draw(results, analysis)
         page = write_report(results, analysis, verdicts, drawn)
         paper = write_paper(results, analysis, verdicts, drawn)
-    for part in (*tables.comparison(analysis), *decision_tables.verdicts(verdicts)):
+    for part in (*tables.comparison(analysis), *tables.verdicts(verdicts)):
         console.print(part)
     console.print(f"report: {page}", soft_wrap=True)
     console.print(f"paper: {paper}", soft_wrap=True)

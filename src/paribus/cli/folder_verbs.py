@@ -1,0 +1,158 @@
+"""The verbs of a results folder that is there: followed, asked more, checked, exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from paribus.cli import tables
+from paribus.cli.options import AverageLast, Folder, Step, Trust, Where, Workers, console
+from paribus.errors import ParibusError
+
+
+def watch(folder: Folder) -> None:
+    """Follow a study under way; leaves when it is finished."""
+    from paribus.cli.watch import watch as watch_folder
+
+    watch_folder(folder, console)
+
+
+def status(folder: Folder) -> None:
+    """Show which trials of a results folder are finished."""
+    from paribus.results import load_results
+
+    for part in tables.status(load_results(folder)):
+        console.print(part)
+
+
+def evaluate(
+    folder: Folder,
+    *,
+    tasks: Annotated[
+        list[str] | None,
+        Parameter(negative=(), consume_multiple=True, help="Tasks by name; by default all."),
+    ] = None,
+    fewshot: Annotated[
+        str | None, Parameter(help="Solved examples before each question, such as 0,1,3.")
+    ] = None,
+    items: Annotated[
+        int | None, Parameter(help="Questions of each task; by default all of them.")
+    ] = None,
+    standard: Annotated[
+        bool, Parameter(negative=(), help="The harness's own tasks, which are downloaded.")
+    ] = False,
+    data: Annotated[
+        Path | None, Parameter(help="Where copies of the standard tasks' data sets lie.")
+    ] = None,
+    step: Step = None,
+    average_last: AverageLast = 1,
+    workers: Workers = None,
+    device: Where = "auto",
+    trust: Trust = False,
+) -> None:
+    """Let finished trials answer zero- and few-shot tasks through the LM Evaluation Harness."""
+    from paribus.cli import task_tables
+    from paribus.execution import evaluate as evaluate_trials
+    from paribus.results import ResultsFolder
+
+    found = evaluate_trials(
+        folder,
+        tasks=tasks,
+        shots=_shots(fewshot),
+        items=items,
+        kind="standard" if standard else "own",
+        data=data,
+        step=step,
+        average_last=average_last,
+        workers=workers,
+        device=device,
+        trust=trust,
+    )
+    for part in task_tables.answers(ResultsFolder(folder).read_study(), found):
+        console.print(part)
+    console.print(f"answers: {found.path}", soft_wrap=True)
+
+
+def verify(
+    results: Folder,
+    *,
+    trials: Annotated[
+        bool,
+        Parameter(negative=(), help="Evaluate every trial's weights again, and redraw its start."),
+    ] = False,
+    folder: Annotated[
+        Path | None,
+        Parameter(help="Where the study file lies, if its text is named by a relative path."),
+    ] = None,
+    workers: Workers = None,
+    device: Where = "auto",
+    trust: Trust = False,
+) -> int:
+    """Check a results folder against itself; 3 where something does not agree."""
+    from paribus.verification import verify as verify_folder
+
+    found = verify_folder(
+        results, trials=trials, folder=folder, trust=trust, workers=workers, device=device
+    )
+    for line in found.checked:
+        console.print(f"checked: {line}", soft_wrap=True, markup=False)
+    for line in found.findings:
+        console.print(f"does not agree: {line}", soft_wrap=True, markup=False)
+    console.print(f"root: {found.root}", soft_wrap=True)
+    return 3 if found.findings else 0
+
+
+def compare(
+    *folders: Folder,
+    output: Annotated[Path, Parameter(help="The page to write.")] = Path("compare.html"),
+) -> None:
+    """Put several studies of the same arms on one page, side by side; nothing is pooled."""
+    from paribus.report import write_comparison
+    from paribus.results import load_results
+
+    path = write_comparison([load_results(folder) for folder in folders], output)
+    console.print(f"comparison: {path}", soft_wrap=True)
+
+
+def export(
+    results: Folder,
+    out: Annotated[Path, Parameter(help="The folder to write; it must be new or empty.")],
+    *,
+    trial: Annotated[str, Parameter(help="Which model: ARM/seed-N, such as layernorm/seed-1.")],
+    folder: Annotated[
+        Path | None,
+        Parameter(help="Where the study file lies, if its text is named by a relative path."),
+    ] = None,
+    step: Step = None,
+    average_last: AverageLast = 1,
+    trust: Trust = False,
+) -> None:
+    """Write a trained model as a Hugging Face folder; its logits are ours."""
+    from paribus.export import export_trial
+
+    arm, _, seed = trial.rpartition("/seed-")
+    if not arm or not seed.isdecimal():
+        raise ParibusError(f"--trial '{trial}' must be ARM/seed-N, such as layernorm/seed-1")
+    written = export_trial(
+        results,
+        arm,
+        int(seed),
+        out,
+        folder=folder,
+        step=step,
+        average_last=average_last,
+        trust=trust,
+    )
+    console.print(f"exported: {written}", soft_wrap=True)
+
+
+def _shots(text: str | None) -> list[int] | None:
+    """Numbers parted by commas."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    if not all(part.strip().isdigit() for part in parts):
+        raise ParibusError(f"--fewshot {text} must be whole numbers, such as 0,1,3")
+    return [int(part) for part in parts]
