@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from paribus.cli import tables
+from paribus.cli import decision_tables, tables
 from paribus.cli.options import (
     Eager,
     Folder,
@@ -60,7 +60,8 @@ def show(
     else:
         from paribus.execution import estimate
 
-        parts = tables.study(loaded, estimate(loaded, workers=workers, device=device, stack=stack))
+        cost = estimate(loaded, workers=workers, device=device, stack=stack)
+        parts = (*tables.study(loaded, cost), *decision_tables.design(loaded, cost.metrics))
     for part in parts:
         console.print(part)
 
@@ -93,7 +94,7 @@ def plan(
     cost = estimate(loaded, workers=workers, device=device, stack=stack)
     for part in (
         tables.cost(loaded, cost),
-        *tables.detectable(loaded, rows, cost.metrics[loaded.primary.metric]),
+        *decision_tables.detectable(loaded, rows, cost.metrics),
     ):
         console.print(part)
 
@@ -112,7 +113,7 @@ def register(
 
     loaded = _load(study, set_, trust)
     path = register_study(loaded, results, device=device, eager=eager)
-    for part in tables.reach(loaded):
+    for part in decision_tables.design(loaded, {}, warnings=True):
         console.print(part)
     console.print(f"registered: {path}", soft_wrap=True)
 
@@ -133,9 +134,10 @@ def run(
     trust: Trust = False,
 ) -> int:
     """Train, evaluate, compare and report a study; continues an earlier run."""
-    return _finish(
-        _train(_load(study, set_, trust), results, workers, device, stack, log or [], eager=eager)
-    )
+    loaded = _load(study, set_, trust)
+    for part in decision_tables.design(loaded, {}, warnings=True):
+        console.print(part)
+    return _finish(_train(loaded, results, workers, device, stack, log or [], eager=eager))
 
 
 def analyse(
@@ -170,19 +172,21 @@ def decide(
         bool, Parameter(negative=(), help="Print the decision table too, row by row.")
     ] = False,
 ) -> int:
-    """The verdict on every arm, with the row of the decision table that fired."""
+    """The verdict on every arm, with the row of the registered rule that fired."""
+    from paribus.decision import rule_of, shipped_rules
     from paribus.results import load_results
 
     if folder is None:
         if not rows:
-            raise ParibusError("decide takes a results folder, or --rows for the table alone")
-        console.print(tables.decision_rows([]))
+            raise ParibusError("decide takes a results folder, or --rows for the rules alone")
+        for rule in shipped_rules().values():
+            console.print(decision_tables.decision_rows(rule, []))
         return 0
-    _, verdicts = _analyse(load_results(folder))
-    for part in tables.verdicts(verdicts):
+    analysis, verdicts = _analyse(load_results(folder))
+    for part in decision_tables.verdicts(verdicts):
         console.print(part)
     if rows:
-        console.print(tables.decision_rows(verdicts))
+        console.print(decision_tables.decision_rows(rule_of(analysis), verdicts))
     return _exit_code(verdicts)
 
 
@@ -206,7 +210,7 @@ def null(
     done = _train(nulls, results, workers, device, None)
     calibration = calibrate(done, pairs=len(loaded.seeds))
     write_json(done.path / "null.json", calibration.to_dict())
-    for part in tables.calibration(calibration):
+    for part in decision_tables.calibration(calibration):
         console.print(part)
     console.print(f"null: {done.path / 'null.json'}", soft_wrap=True)
 
@@ -281,9 +285,12 @@ def _train(
 
 
 def _load(study: str, overrides: list[str] | None, trust: bool) -> Study:
+    from paribus.decision import find_rule
+
     changes = dict(parse_override(text) for text in overrides or ())
     loaded = load_study(study, changes, trust=trust)
     require_trust(loaded)
+    find_rule(loaded)  # a rule that is none is told at once
     return loaded
 
 
@@ -322,7 +329,7 @@ def _finish(results: Results) -> int:
         drawn = draw(results, analysis)
         page = write_report(results, analysis, verdicts, drawn)
         paper = write_paper(results, analysis, verdicts, drawn)
-    for part in (*tables.comparison(analysis), *tables.verdicts(verdicts)):
+    for part in (*tables.comparison(analysis), *decision_tables.verdicts(verdicts)):
         console.print(part)
     console.print(f"report: {page}", soft_wrap=True)
     console.print(f"paper: {paper}", soft_wrap=True)
