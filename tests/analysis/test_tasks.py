@@ -13,7 +13,7 @@ from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.results import Results, load_results
 from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
-from paribus.statistics import holm, paired_contrast
+from paribus.statistics import holm, macro_contrast, paired_contrast
 from paribus.streams import stream
 from paribus.study import Study
 
@@ -82,11 +82,51 @@ def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(
     for contrast, paired in zip(found, expected, strict=True):
         assert contrast.paired == paired
         assert contrast.chance == CHANCE[contrast.task]
-    adjusted = holm([paired.decided.p_value for paired in expected])
+    # The registered target, new questions, decides: seeds and the task's questions are resampled.
+    for contrast in found:
+        scores = (
+            [questions(results, arm, seed, contrast.task) for seed in results.study.seeds]
+            for arm in ("baseline", contrast.arm)
+        )
+        crossed = macro_contrast(
+            *([np.array(score)] for score in scores),
+            target="new items",
+            seed=0,
+            family=4,
+            resolution=1 / (N_ITEMS * len(SHOTS)),
+        )
+        assert contrast.items == crossed
+        assert contrast.decided == crossed.decided
+        assert contrast.decided.test == "crossed_bootstrap"
+    adjusted = holm([c.decided.p_value for c in found if c.decided])
     assert [c.holm_p for c in found] == pytest.approx(list(adjusted))
     assert found[0].holm_p is not None
     assert found[0].holm_p < 0.05
     assert found[0].treatment < found[0].baseline - 0.1
+
+
+def questions(results: Results, arm: str, seed: int, task: str) -> list[float]:
+    """The share of the numbers of shots at which each question was right."""
+    items = [r for r in results.items.to_pylist() if key(r) == (arm, seed, task)]
+    hits: dict[int, list[bool]] = {}
+    for row in items:
+        hits.setdefault(row["item"], []).append(row["correct"])
+    return [float(np.mean(hits[item])) for item in sorted(hits)]
+
+
+def test_on_this_item_set_a_task_is_decided_by_seed_means(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    study = small_study(seeds=[1, 2, 3, 4, 5], inference={"target": "this item set"})
+    made = fabricate(study, lambda arm, seed: 2.0 + 0.01 * seed)
+    for trial in made.finished:
+        answer(trial)
+    found = analyse(load_results(made.path)).tasks
+    assert found
+    for contrast in found:
+        assert contrast.items is None
+        assert contrast.paired is not None
+        assert contrast.decided == contrast.paired.decided
 
 
 def macro(analysis: Analysis, arm: str):
@@ -134,7 +174,7 @@ def test_a_lost_contrast_does_not_help_the_others(results: Results) -> None:
     analysis = analyse(results)
     assert analysis.broken("rmsnorm")
     assert {c.arm for c in analysis.tasks} == {"layernorm"}
-    p = [c.paired.decided.p_value for c in analysis.tasks if c.paired]
+    p = [c.decided.p_value for c in analysis.tasks if c.decided]
     adjusted = holm([*p, 1.0, 1.0])[: len(p)]
     assert [c.holm_p for c in analysis.tasks] == pytest.approx(list(adjusted))
     assert list(adjusted) != pytest.approx(list(holm(p)))

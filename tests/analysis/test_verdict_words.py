@@ -218,3 +218,48 @@ def test_the_registered_target_decides(
     assert words in verdict.sentence
     significant = says.p_value <= 0.05 and not contrast.equivalent(0.05)
     assert (verdict.evidence.quality == "Q-") == significant
+
+
+def test_no_effect_is_not_claimed_where_the_registered_interval_leaves_the_margin(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """Seed means lie inside the margin; for new questions the 90% interval does not."""
+    endpoints = [{"metric": "macro_accuracy", "primary": True, "margin": 0.05}]
+    rows = {}
+    for target in ("this item set", "new items"):
+        study = small_study(
+            seeds=SEEDS, arms=TWO_ARMS, endpoints=endpoints, inference={"target": target}
+        )
+        made = fabricate(study, lambda arm, seed: 2.0, folder=target.replace(" ", "-"))
+        for trial in made.finished:
+            answer_alike(trial)
+        analysis = analyse(load_results(made.path))
+        contrast = analysis.contrast("arm", "macro_accuracy")
+        assert contrast.paired is not None
+        inside = contrast.paired.decided.equivalence_interval
+        assert -0.05 < inside.low < inside.high < 0.05
+        says = contrast.decided
+        assert says is not None
+        (verdict,) = decide(analysis)
+        rows[target] = verdict.row
+        within = -0.05 < says.equivalence_interval.low < says.equivalence_interval.high < 0.05
+        assert contrast.equivalent(0.05) == within == (target == "this item set")
+        assert ("no effect worth having" in verdict.sentence) == within
+    assert rows == {"this item set": "4", "new items": "6"}
+
+
+def answer_alike(trial: TrialFolder) -> None:
+    """Questions that the arm always loses, and about as many that it always wins."""
+    rows, cells = [], []
+    for task in ("one", "two"):
+        lost, won = range(0, 12), range(12, 23)
+        hits = [i in lost if trial.arm == "baseline" else i in won for i in range(40)]
+        hits[30 + trial.seed] = True
+        cells.append({"task": task, "shots": 0, "chance": 0.5, "accuracy": np.mean(hits)})
+        rows += [{"task": task, "shots": 0, "item": i, "correct": h} for i, h in enumerate(hits)]
+    write_table(trial.path / "items.parquet", pa.Table.from_pylist(rows, schema=ITEMS))
+    write_table(trial.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
+    macro = float(np.mean([cell["accuracy"] for cell in cells]))
+    scores = trial.read_json("evaluation.json") | {"macro_accuracy": macro}
+    trial.write_json("evaluation.json", scores)
+    trial.finish()

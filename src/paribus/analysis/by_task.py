@@ -1,21 +1,23 @@
 """Zero- and few-shot accuracy: paired by seed for every task, and by seed and question for all.
 
 The family of tasks x contrasts is Holm-adjusted by itself. A task's accuracy is the mean over its
-numbers of shots, as in the macro average.
+numbers of shots, as in the macro average. The registered target decides here too: a claim about new
+questions rests on the crossed bootstrap of seeds and of the task's questions.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
 
-from paribus.analysis.infer import infer
+from paribus.analysis.infer import infer, infer_items
 from paribus.analysis.schema import TaskContrast
 from paribus.analysis.table import Table
 from paribus.results import Results
-from paribus.statistics import holm
+from paribus.statistics import MacroContrast, holm
 
 
 def task_contrasts(table: Table) -> list[TaskContrast]:
@@ -35,40 +37,62 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
         usable = table.usable(arm, "validation_loss").keys()
         usable &= table.usable(reference, "validation_loss").keys()
         for task, chance in chances.items():
-            seeds = [
+            seeds = tuple(
                 seed
                 for seed in study.seeds
                 if seed in usable
                 and {(arm, seed, task), (reference, seed, task)} <= accuracy.keys()
-            ]
-            if seeds:
-                theirs = [accuracy[reference, seed, task] for seed in seeds]
-                ours = [accuracy[arm, seed, task] for seed in seeds]
-                found.append(
-                    TaskContrast(
-                        arm,
-                        reference,
-                        task,
-                        chance,
-                        tuple(seeds),
-                        float(np.mean(theirs)),
-                        float(np.mean(ours)),
-                        infer(
-                            study,
-                            theirs,
-                            ours,
-                            family=family,
-                            resolution=1 / questions_asked(table, arm, seeds[0], task),
-                        )
-                        if len(seeds) > 1
-                        else None,
-                    )
+            )
+            if not seeds:
+                continue
+            theirs = [accuracy[reference, seed, task] for seed in seeds]
+            ours = [accuracy[arm, seed, task] for seed in seeds]
+            contrast = TaskContrast(
+                *(arm, reference, task, chance, seeds),
+                baseline=float(np.mean(theirs)),
+                treatment=float(np.mean(ours)),
+                paired=None,
+            )
+            if len(seeds) > 1:
+                about: _About = {
+                    "family": family,
+                    "resolution": 1 / questions_asked(table, arm, seeds[0], task),
+                }
+                contrast = replace(
+                    contrast,
+                    paired=infer(study, theirs, ours, **about),
+                    items=_items(table, contrast, about),
                 )
+            found.append(contrast)
     if not found:
         return found
-    p_values = [c.paired.decided.p_value if c.paired else 1.0 for c in found]
+    p_values = [c.decided.p_value if c.decided else 1.0 for c in found]
     adjusted = holm(p_values + [1.0] * (family - len(found)))
     return [replace(c, holm_p=float(p)) for c, p in zip(found, adjusted, strict=False)]
+
+
+class _About(TypedDict):
+    family: int
+    resolution: float
+
+
+def _items(table: Table, contrast: TaskContrast, about: _About) -> MacroContrast | None:
+    """Paired by seed and by question, where claims are about new ones and the arms share these."""
+    study = table.results.study
+    if study.inference.target != "new items":
+        return None
+    baseline, treatment = (
+        np.stack(
+            [
+                _by_task(table.results.trial_items[arm, seed]).get(contrast.task, np.empty(0))
+                for seed in contrast.seeds
+            ]
+        )
+        for arm in (contrast.reference, contrast.arm)
+    )
+    if baseline.shape != treatment.shape or not baseline.size:
+        return None
+    return infer_items(study, [baseline], [treatment], **about)
 
 
 def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:

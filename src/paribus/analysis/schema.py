@@ -329,7 +329,8 @@ class TaskContrast:
         seeds: those that both have.
         baseline, treatment: mean accuracy over these seeds.
         paired: the inference over seed pairs; None for fewer than two.
-        holm_p: p of the registered test, adjusted over all tasks and contrasts of the study.
+        items: by seed and by question, where claims are about new ones: it then decides.
+        holm_p: p of the test that decides, adjusted over all tasks and contrasts of the study.
     """
 
     arm: str
@@ -340,7 +341,15 @@ class TaskContrast:
     baseline: float
     treatment: float
     paired: PairedContrast | None
+    items: MacroContrast | None = None
     holm_p: float | None = None
+
+    @property
+    def decided(self) -> Decided | None:
+        """What the registered test for the registered target says."""
+        if self.items is not None:
+            return self.items.decided
+        return self.paired.decided if self.paired else None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -351,7 +360,9 @@ class TaskContrast:
             "seeds": list(self.seeds),
             "baseline": self.baseline,
             "treatment": self.treatment,
+            "decided": self.decided.to_dict() if self.decided else None,
             "paired": self.paired.to_dict() if self.paired else None,
+            "items": self.items.to_dict() if self.items else None,
             "holm_p": self.holm_p,
         }
 

@@ -23,24 +23,31 @@ def task_contrasts(analysis: Analysis) -> Iterator[RenderableType]:
         return
     right = ("chance", "baseline", "arm", "delta", "p", "Holm p")
     table = table_of(
-        "task", *right, title="tasks, accuracy in per cent, on these questions", right=right
+        "task", *right, title=f"tasks, accuracy in per cent, {about_items(analysis)}", right=right
     )
     for arm, reference in analysis.study.contrasts:
         rows = [c for c in analysis.tasks if (c.arm, c.reference) == (arm, reference)]
         if rows:
             table.add_row(f"[bold]{escape(arm)} against {escape(reference)}[/]")
         for c in rows:
-            tested = c.paired is not None and not c.paired.descriptive_only
+            says = c.decided
+            tested = says is not None and not says.descriptive_only
             table.add_row(
                 f"  {escape(c.task)}",
                 percent(c.chance),
                 percent(c.baseline),
                 percent(c.treatment),
                 numbers.signed(100 * (c.treatment - c.baseline), 1),
-                numbers.p_value(c.paired.decided.p_value if c.paired and tested else None),
+                numbers.p_value(says.p_value if says and tested else None),
                 numbers.p_value(c.holm_p if tested else None),
             )
     yield table
+
+
+def about_items(analysis: Analysis) -> str:
+    """What p of single tasks is about."""
+    fixed = analysis.study.inference.target == "this item set"
+    return "on these questions" if fixed else "for new questions"
 
 
 def answers(study: Study, found: Answers) -> Iterator[RenderableType]:

@@ -49,16 +49,28 @@ def task_table(results: Results) -> Table | None:
     )
 
 
+# What the interval and p of a task are about, by the registered target.
+_ABOUT = {
+    "this item set": (
+        "the interval and p are of the registered test of seed means, on these questions, and say "
+        "nothing of new ones."
+    ),
+    "new items": (
+        "the interval and p are of the crossed bootstrap of seeds and questions, for new ones."
+    ),
+}
+
+
 def task_contrast_table(analysis: Analysis) -> Table | None:
     """Every task of every contrast, with Holm over the family of tasks x contrasts."""
     called = names(analysis.study)
     rows = []
     for c in analysis.tasks:
         change = numbers.signed(c.treatment - c.baseline, DIGITS)
-        if c.paired is not None:
-            interval = c.paired.decided.interval
-            change = numbers.delta(c.paired.mean, interval.low, interval.high, DIGITS)
-        tested = c.paired is not None and len(c.seeds) >= FEWEST_TESTED
+        says = c.decided
+        if says is not None:
+            change = numbers.delta(says.mean, says.interval.low, says.interval.high, DIGITS)
+        tested = says is not None and len(c.seeds) >= FEWEST_TESTED
         rows.append(
             (
                 c.task,
@@ -66,7 +78,7 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
                 numbers.fixed(c.baseline, DIGITS),
                 numbers.fixed(c.treatment, DIGITS),
                 change,
-                numbers.p_value(c.paired.decided.p_value if c.paired and tested else None),
+                numbers.p_value(says.p_value if says and tested else None),
                 numbers.p_value(c.holm_p if tested else None),
             )
         )
@@ -75,9 +87,8 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
     level = numbers.level(analysis.study.inference.alpha)
     return Table(
         "task-contrasts",
-        "Accuracy on every task against the reference, on these questions: the interval and p are "
-        "of the registered test of seed means and say nothing of new questions. Holm's adjustment "
-        "is over all tasks and contrasts.",
+        f"Accuracy on every task against the reference: {_ABOUT[analysis.study.inference.target]} "
+        "Holm's adjustment is over all tasks and contrasts.",
         ("task", "arm", "reference", "accuracy", f"change [{level}]", "p", "Holm p"),
         tuple(rows),
         frozenset({"task", "arm"}),

@@ -182,9 +182,8 @@ def _inference(material: Material) -> Paragraph:
     decides, beside = DECIDES[inference.test]
     if inference.target == "new items":
         decides += (
-            "; of claims from accuracy over all items, the crossed bootstrap of seeds and items "
-            "with Student's t on its standard error (single tasks are compared by seed means, on "
-            "these questions alone)"
+            "; of claims from accuracy, over all tasks or one, the crossed bootstrap of seeds and "
+            "items with Student's t on its standard error"
         )
     return say(
         f"The unit is the seed pair: treatment minus reference at the same seed. {decides}; the "
