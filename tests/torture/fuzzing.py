@@ -298,9 +298,10 @@ def damage_folder(number: int, folder: Path) -> tuple[str, bool]:
     )
     path, damage = rng.choice(files), rng.choice(DAMAGES)
     damage(path, rng)
-    resealed = path.name in CANONICAL and path.is_file() and rng.random() < 0.5
+    manifest = path.parent / "manifest.json"
+    is_record = path.name in CANONICAL and path.is_file() and manifest.is_file()
+    resealed = is_record and rng.random() < 0.5
     if resealed:
-        manifest = path.parent / "manifest.json"
         sealed = json.loads(manifest.read_text())
         manifest.write_text(json.dumps(sealed | {path.name: file_digest(path)}))
     done = f"{damage.__name__} {path.relative_to(folder)}{', sealed again' if resealed else ''}"
@@ -312,3 +313,10 @@ def counted(outcomes: Iterator[str]) -> dict[str, int]:
     for outcome in outcomes:
         counts[outcome] = counts.get(outcome, 0) + 1
     return counts
+
+
+def told(name: str, counts: dict[str, int]) -> None:
+    """Leave the counts where the environment asks for them."""
+    if where := os.environ.get("PARIBUS_TORTURE_COUNTS"):
+        with Path(where).open("a") as file:
+            file.write(f"{name}: {json.dumps(counts)}\n")
