@@ -8,6 +8,7 @@ import math
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,9 @@ from paribus.results import ResultsFolder, TrialFolder, settle
 from paribus.results.formats import write_json, write_table
 from paribus.results.registration import from_study
 from paribus.results.root import root_digest
-from paribus.study import Study
+from paribus.study import Study, parse_study
+from paribus.study.study import override
+from paribus.verification.arms import arm_findings
 from paribus.verification.registered import registration_findings
 from paribus.verification.scores import score_findings
 from paribus.verification.verify import _layout, _parameters
@@ -345,3 +348,80 @@ def test_another_text_is_told(trained: Trained, copy: Path, tmp_path: Path) -> N
     found = paribus.verify(copy, trials=True, folder=tmp_path, workers=1).findings
     assert len(found) == len(trained.study.trials)
     assert all("the text here is not the one it was trained on" in line for line in found)
+
+
+def exchanged(copy: Path, one: Path, other: Path) -> None:
+    """Two trials in each other's place, whole, saying what their place says, and sealed again."""
+    trials = copy / "trials"
+    settings = {
+        path: json.loads((trials / path / "trial.json").read_text()) for path in (one, other)
+    }
+    (trials / one).rename(trials / "third")
+    (trials / other).rename(trials / one)
+    (trials / "third").rename(trials / other)
+    for path, theirs in settings.items():
+        record = json.loads((trials / path / "trial.json").read_text())
+        kept = {key: theirs[key] for key in ("arm", "seed", "setting", "batch_digest")}
+        write_json(trials / path / "trial.json", record | kept)
+        arm, seed = path.parts
+        ResultsFolder(copy).trial(arm, int(seed.removeprefix("seed-"))).finish()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ("baseline/seed-1", "layernorm/seed-1", "its parts are not those of its arm"),
+        ("layernorm/seed-2", "rmsnorm/seed-2", "its parameters are not those of its arm"),
+        ("baseline/seed-1", "baseline/seed-3", "the initial values of "),
+    ],
+)
+def test_trials_that_were_exchanged_whole_are_told(
+    one: str, other: str, words: str, copy: Path
+) -> None:
+    exchanged(copy, Path(one), Path(other))
+    found = [line for line in paribus.verify(copy).findings if words in line]
+    assert [line.split(":")[0] for line in found] == [f"trial {one}", f"trial {other}"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"training.optimizer.learning_rate": 1e-4}, "its learning rate at step 1 is 0.0003"),
+        ({"training.iterations": 9}, "it has 8 steps, and its arm 9"),
+        ({"training.batch_size": 8}, "it has 512 tokens, and 8 steps of its arm have other"),
+        ({"training.optimizer.betas": [0.8, 0.9]}, "its optimizer is not that of its arm"),
+        ({"model.init.token_std": 0.5}, "the initial values of embedding.tokens.weight"),
+        ({"model.mlp.kind": "relu2"}, "its parts are not those of its arm"),
+    ],
+)
+def test_a_setting_that_was_edited_is_told(
+    change: dict[str, object], words: str, trained: Trained
+) -> None:
+    """What was recorded follows from another setting than the one that the study states now."""
+    table = trained.study.model_dump()
+    for key, value in change.items():
+        override(table, key, value)
+    edited = parse_study(table, folder=trained.study.folder)
+    found, looked_at = arm_findings(replace(trained.results, study=edited), trust=False)
+    assert len([line for line in found if words in line]) == len(trained.study.trials)
+    assert looked_at.endswith("of 9 trials by arm and seed")
+
+
+def test_custom_code_is_not_run_to_look_at_arms(trained: Trained) -> None:
+    table = trained.study.model_dump()
+    override(table, "model.modules.attention", "nowhere.py:Nothing")
+    edited = parse_study(table, folder=trained.study.folder)
+    found, looked_at = arm_findings(replace(trained.results, study=edited), trust=False)
+    assert found == []
+    assert looked_at.endswith(", of 9 with custom code less, for want of --trust")
+
+
+def test_a_trial_that_diverged_has_no_rates_from_there(trained: Trained, copy: Path) -> None:
+    trial = trial_of(copy)
+    steps = trial.read_columns("steps.parquet")
+    gone = pa.array([*steps["learning_rate"].to_pylist()[:3], *[None] * 5], pa.float32())
+    at = steps.column_names.index("learning_rate")
+    write_table(trial.path / "steps.parquet", steps.set_column(at, "learning_rate", gone))
+    trial.write_json("trial.json", trial.read_json("trial.json") | {"diverged_at": 4})
+    seal(copy)
+    assert arm_findings(paribus.load_results(copy), trust=False)[0] == []

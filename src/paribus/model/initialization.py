@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,13 +58,14 @@ class InitialParameter:
 
 
 def initial_parameters(
-    model: nn.Module, setting: Setting, seed: int
+    model: nn.Module, setting: Setting, seed: int, only: Collection[str] | None = None
 ) -> dict[str, InitialParameter]:
-    """The initial value of every parameter of `model`, float32, by name."""
+    """The initial value of every parameter of `model`, or of `only` these, float32, by name."""
     drawing, uses = _drawing(model), parameter_uses(model)
     return {
         name: _initial(name, parameter, uses[name], drawing, setting, seed)
         for name, parameter in model.named_parameters()
+        if only is None or name in only
     }
 
 

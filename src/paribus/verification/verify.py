@@ -27,6 +27,7 @@ from paribus.results.root import root_digest
 from paribus.results.store import OF_THE_STUDY, THROUGHPUT
 from paribus.results.trial_folder import CANONICAL, TrialFolder, weights_file
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
+from paribus.verification.arms import arm_findings
 from paribus.verification.registered import registration_findings
 from paribus.verification.scores import score_findings
 
@@ -95,6 +96,9 @@ def verify(
     findings += _told("registration", lambda: registration_findings(results))
     findings += _told("records", lambda: _complete(results))
     findings += _told("parameters", lambda: _parameters(results))
+    of_arms, looked_at = arm_findings(results, trust=trust)
+    findings += of_arms
+    checked.append(looked_at)
     for trial in results.finished:
         findings += _told(trial.label, lambda trial=trial: score_findings(trial))
     checked.append(f"scores of {len(finished)} trials from windows and questions")

@@ -1,0 +1,124 @@
+"""Whether each trial is one of its arm and seed: what follows from the setting, derived again.
+
+A trial's record states its arm, seed and setting, which somebody may edit and seal. Here they are
+held against what else was recorded and follows from them: steps and tokens, the learning rate of
+every step, the parts of the model, names, shapes and rules of its parameters, initial values as the
+seed draws them, and the optimizer with its options. So two trials that were exchanged whole are
+told, unless they agree in all of that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from paribus.errors import ParibusError
+from paribus.results import Results
+from paribus.results.trial_folder import TrialFolder
+from paribus.study import Setting, own_parts
+from paribus.study.bounds import matrix_parameters
+
+# Initial values that are drawn again of a trial, small parameters first; 4 million take 50 ms.
+MOST_DRAWN = 2**22
+MOST_VOCABULARY = 2**24  # of a record, whoever wrote it
+RATE_ROUNDING = 1e-6  # the records keep float32
+
+
+def arm_findings(results: Results, *, trust: bool) -> tuple[list[str], str]:
+    """(what does not follow from the settings, what was looked at in words).
+
+    Custom code is run with `trust` alone; of trials with such code less is looked at without.
+    """
+    found: list[str] = []
+    built = 0
+    for trial in results.finished:
+        setting = results.study.setting(trial.arm)
+        record = results.trials[trial.arm, trial.seed]
+        found += _told(trial, _steps(trial, setting, record))
+        if trust or not own_parts(setting):
+            built += 1
+            found += _told(trial, _model(results, trial, setting, record))
+    n = len(results.finished)
+    left = "" if built == n else f", of {n - built} with custom code less, for want of --trust"
+    return found, f"steps, parts, initial values and optimizer of {n} trials by arm and seed{left}"
+
+
+def _told(trial: TrialFolder, findings: Iterator[str]) -> list[str]:
+    try:
+        return [f"trial {trial.label}: {finding}" for finding in findings]
+    except (ParibusError, MemoryError, RuntimeError) as error:
+        return [f"trial {trial.label}: no model of its arm ({error})"]
+
+
+def _steps(trial: TrialFolder, setting: Setting, record: dict[str, Any]) -> Iterator[str]:
+    from paribus.training.schedule import learning_rate
+
+    t, planned = record["iterations"], setting.iterations
+    if t != planned and not (record["diverged_at"] is not None and 0 <= t < planned):
+        yield f"it has {t} steps, and its arm {planned}"
+    if record["tokens"] != t * setting.tokens_per_step:
+        yield f"it has {record['tokens']:,} tokens, and {t} steps of its arm have other"
+    rates = trial.read_columns("steps.parquet", ["learning_rate"])
+    if "learning_rate" not in rates.column_names:
+        return
+    peak, schedule = setting.training.optimizer.learning_rate, setting.training.schedule
+    for step, rate in enumerate(rates["learning_rate"].to_pylist()):
+        expected = learning_rate(peak, schedule, step, planned)
+        if rate is None and record["diverged_at"] is not None:
+            return  # frozen from there on
+        if rate is None or not math.isclose(rate, expected, rel_tol=RATE_ROUNDING, abs_tol=1e-30):
+            yield f"its learning rate at step {step + 1} is {rate}, and that of its arm {expected}"
+            return
+
+
+def _model(
+    results: Results, trial: TrialFolder, setting: Setting, record: dict[str, Any]
+) -> Iterator[str]:
+    from paribus.model import build_model, describe_parts, initial_parameters, initial_rules
+    from paribus.training.groups import optimizer_record, parameter_groups
+
+    vocab_size = record["data"].get("vocab_size")
+    if not isinstance(vocab_size, int) or not 0 < vocab_size <= MOST_VOCABULARY:
+        yield f"its vocabulary has {str(vocab_size)[:20]} tokens"
+        return
+    parts = {site: about["name"] for site, about in describe_parts(setting.model).items()}
+    if _names(record.get("parts")) != parts:
+        yield "its parts are not those of its arm"
+    folder = results.study.folder
+    # A user's module may look at its values, or keep those of its constructor. Shapes alone are
+    # enough of a large model; for a small one they are no faster.
+    is_small = matrix_parameters(setting, vocab_size) <= MOST_DRAWN
+    device = "cpu" if is_small or setting.model.modules.named else "meta"
+    model = build_model(setting, vocab_size, folder, device=device)
+    sizes = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    there = trial.read_json("initial.json")
+    if {name: tuple(about["shape"]) for name, about in there.items()} != sizes:
+        yield "its parameters are not those of its arm"
+        return
+    small, drawn = [], 0
+    for name in sorted(sizes, key=lambda name: math.prod(sizes[name])):
+        drawn += math.prod(sizes[name])
+        if drawn <= MOST_DRAWN:
+            small.append(name)
+    initial = initial_parameters(model, setting, trial.seed, only=small)
+    rules = {name: rule.text for name, rule in initial_rules(model, setting).items()}
+    for name, about in there.items():
+        # A salt of the draw follows the rule's words.
+        if not about["rule"].startswith(rules[name]) or (
+            name in initial and initial[name].record != about
+        ):
+            yield f"the initial values of {name} are not those of its arm and seed"
+            return
+    groups = parameter_groups([setting], model, folder)
+    if record.get("optimizer") != optimizer_record(groups, model):
+        yield "its optimizer is not that of its arm"
+
+
+def _names(parts: Any) -> dict[str, Any]:
+    if not isinstance(parts, dict):
+        return {}
+    return {
+        site: about.get("name") if isinstance(about, dict) else None
+        for site, about in parts.items()
+    }
