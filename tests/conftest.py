@@ -16,6 +16,7 @@ from paribus.data import Dataset, load_dataset
 from paribus.decision import own_rule
 from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.execution.endpoints import endpoint_metrics, possible
+from paribus.probes import shipped_probes
 from paribus.results import (
     Results,
     ResultsFolder,
@@ -28,6 +29,7 @@ from paribus.results.formats import write_table
 from paribus.streams import stream
 from paribus.study import Study, load_study, measuring_record, parse_study
 from paribus.study.study import override
+from paribus.training import DRAWINGS
 
 # As workers have it: small products are slower on several threads. Read when torch is imported,
 # which nothing above does.
@@ -179,6 +181,7 @@ def write_results(
     dataset = load_dataset(study.data, study.folder)
     settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
     declared = {name: metric.about for name, metric in possible(study).items()}
+    shipped = [drawing for probe in shipped_probes().values() for drawing in probe.drawn]
     for arm, seed in study.trials:
         if (arm, seed) in skip:
             continue
@@ -194,7 +197,7 @@ def write_results(
             },
             {"step": "1", "train_loss": "nats/token", "grad_norm": "L2"},
         )
-        _write_probes(trial, steps, setting.model.n_layer, only=probes)
+        columns = _write_probes(trial, steps, setting.model.n_layer, only=probes)
         predicted = np.full(20, 16)
         correct = stream(seed, arm, "hits").integers(2, 9, size=20)
         trial.write_columns(
@@ -236,6 +239,11 @@ def write_results(
                 "own_modules": {},
                 **measuring_record(study),
                 "metrics": declared,
+                "drawings": [
+                    there.about
+                    for drawing in (*DRAWINGS, *shipped)
+                    if (there := drawing.recorded(["train_loss", "grad_norm", *columns]))
+                ],
                 "diverged_at": steps // 2 if (arm, seed) in diverged else None,
             },
         )
@@ -248,8 +256,8 @@ def write_results(
 
 def _write_probes(
     trial: TrialFolder, steps: int, n_layer: int, *, only: Collection[str] | None
-) -> None:
-    """Constant values of every probe that a report draws."""
+) -> list[str]:
+    """Constant values of every probe that declares drawings; returns their columns."""
     depths = [*(f"block {i + 1}" for i in range(n_layer)), "output"]
     groups = ("embedding", "positions", "attention", "mlp", "norms")
     quantiles = ("mean", "q05", "q25", "q75", "q95")
@@ -276,6 +284,7 @@ def _write_probes(
         {"step": "1"} | dict.fromkeys(kept, "1"),
         labels,
     )
+    return list(kept)
 
 
 def _write_measures(trial: TrialFolder, loss: float) -> None:

@@ -8,7 +8,7 @@ theirs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -22,6 +22,16 @@ LEAST_SHARE = -0.999_999  # nothing can lose all that it is
 RATIO_DIGITS = 4  # of the logarithm of a ratio
 LONGEST = 200  # of a name or a label, in characters
 MOST_DIGITS = 12
+
+TOKENS, QUESTIONS = "correct", "questions"
+# Tokens of the validation split, hit or not (their column by window), or questions of tasks.
+ITEMS = ("", TOKENS, QUESTIONS)
+# What a uniform guess over V tokens scores.
+UNIFORM: dict[str, Callable[[int], float]] = {
+    "log V": math.log,
+    "V": float,
+    "1/V": lambda vocab_size: 1 / vocab_size,
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,9 @@ class Metric:
         column: what it is called there, where that is another name.
         scale: "log" where values are compared as ratios: a change is the logarithm of one, and a
             change that a study states (a margin, a benefit) is a share.
+        items: the items that it is a share of, where inference may be about new ones: one of ITEMS.
+        uniform: what a uniform guess over V tokens scores: a key of UNIFORM; empty where nobody
+            says. A trial that diverged is given it where its score is capped.
     """
 
     name: str
@@ -50,6 +63,8 @@ class Metric:
     digits: int = 4
     column: str = ""
     scale: Scale = "linear"
+    items: str = ""
+    uniform: str = ""
 
     def __post_init__(self) -> None:
         for name in ("name", "label", "unit", "column"):
@@ -63,6 +78,10 @@ class Metric:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r:.80}; known: {', '.join(get_args(known))}"
                 )
+        for name, words in (("items", ITEMS), ("uniform", ("", *UNIFORM))):
+            if getattr(self, name) not in words:
+                known = ", ".join(filter(None, words))
+                raise ValueError(f"{name} is {getattr(self, name)!r:.80}; known: {known}")
         if type(self.digits) is not int or not 0 <= self.digits <= MOST_DIGITS:
             raise ValueError(f"digits {self.digits!r:.80} is not a whole number to {MOST_DIGITS}")
 
@@ -106,7 +125,12 @@ class Metric:
         """The same of one part or column, `name` being its full name."""
         rest = name.partition("/")[2].replace("/", ", ")
         record: Where = "parts" if self.record == "evaluation" else self.record
-        return replace(self, name=name, label=f"{self.label}: {rest}", record=record, column="")
+        label = f"{self.label}: {rest}"
+        return replace(self, name=name, label=label, record=record, column="", items="")
+
+    def uniform_guess(self, vocab_size: int) -> float | None:
+        """The score of a uniform guess over so many tokens; None where nobody says."""
+        return UNIFORM[self.uniform](vocab_size) if self.uniform else None
 
 
 def readable(name: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
+from paribus.drawing import PART, Drawing
 from paribus.errors import ParibusError
 from paribus.metric import Better, Metric
 from paribus.rows import Rows
@@ -96,6 +97,8 @@ class Probe:
             and a part is called such as "exp_avg embedding".
         better: which direction is an improvement, if any.
         label, digits: what readers are shown.
+        drawings: how it is drawn, columns without its name; None for its first
+            statistic over training.
         is_own: whether it is the user's own, and sees copies of what training goes on from.
     """
 
@@ -112,7 +115,26 @@ class Probe:
     better: Better
     label: str
     digits: int
+    drawings: tuple[Drawing, ...] | None
     is_own: bool = False
+
+    @property
+    def drawn(self) -> tuple[Drawing, ...]:
+        """Its drawings, declared or not, with the full names of their columns."""
+        drawings = (self._default_drawing(),) if self.drawings is None else self.drawings
+        return tuple(drawing.of(self.name) for drawing in drawings)
+
+    def _default_drawing(self) -> Drawing:
+        """Its first statistic over training, with a panel for each part; or all statistics."""
+        title = self.label[0].upper() + self.label[1:]
+        axis = Metric(self.name, self.label, self.unit, self.better, "probes").title
+        first, *others = self.statistics or ("value",)
+        if self.parts is not None or self.by_slot:
+            about = title if not others else f"{title}, {first}"
+            return Drawing(f"{PART}/{first}", "panels", about, axis)
+        if others:
+            return Drawing(f"all/{PART}", "panels", title, axis)
+        return Drawing(f"all/{first}", "trend", title, axis)
 
     def metric(self, first: str) -> Metric:
         """What it declares; `first` is the column that its name alone stands for."""

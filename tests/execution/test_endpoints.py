@@ -10,8 +10,12 @@ import pytest
 import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
+from paribus.drawing import Drawing, drawings_from_records, together
+from paribus.evaluation import all_measures
 from paribus.execution.endpoints import endpoint_metrics
 from paribus.metric import Metric, from_records
+from paribus.report import render
+from paribus.report.figures import draw
 from paribus.report.tables import endpoints as endpoint_table
 from paribus.results import Results, ResultsFolder, read_registration
 from paribus.study import Study
@@ -81,6 +85,24 @@ def test_whatever_is_declared_can_be_an_endpoint(measured: Results) -> None:
     assert "worst tokens" in decide(analysis)[0].sentence or decide(analysis)[0].row == "1"
 
 
+def test_what_is_the_users_own_is_drawn_on_the_page(measured: Results) -> None:
+    """By what it declared: a trial's record is enough, `ideas.py` is not asked."""
+    figures = {figure.name: figure for figure in draw(measured, analyse(measured))}
+    quiet = figures["quiet-all-groups"]
+    assert quiet.title == "Quiet" and "quiet (share)" in str(quiet.definition)
+    assert {row["part"] for row in quiet.rows} == {"mean", "max"}
+    steps = measured.finished[0].read_columns("probes.parquet").to_pylist()
+    assert {row["step"] for row in quiet.rows} == {row["step"] for row in steps}
+    assert "worst tokens (nats/token)" in str(figures["pairs-worst"].definition)
+    assert "quiet: all, max" in str(figures["forest-others"].rows)
+    assert "pairs-validation_loss-position-3" in figures
+    # Names are those of files, too.
+    assert not any("/" in name or " " in name for name in figures)
+    analysis = analyse(measured)
+    html = render(measured, analysis, decide(analysis))
+    assert "worst tokens" in html and "quiet-all-groups" in html
+
+
 def test_a_direction_is_registered(measured: Results, tmp_path: Path) -> None:
     """Another declaration than the registered one is told, whichever of the two was edited."""
     import shutil
@@ -128,9 +150,56 @@ def test_an_unknown_endpoint_is_refused_before_anything_trains(verb: str, tmp_pa
 
 @pytest.mark.parametrize(
     "change",
-    [{"better": "up"}, {"digits": -1}, {"digits": True}, {"label": "a\nb"}, {"unit": 3}, {"x": 1}],
+    [
+        {"items": "loss_sum_nats"},
+        {"uniform": "V**V"},
+        {"better": "up"},
+        {"digits": -1},
+        {"digits": True},
+        {"label": "a\nb"},
+        {"unit": 3},
+        {"x": 1},
+    ],
 )
 def test_a_declaration_of_anybodys_record_is_checked(change: dict[str, object]) -> None:
     about = Metric("worst", "worst tokens", "", "lower", "evaluation").about
     with pytest.raises(paribus.ParibusError, match="here: metric 'worst'"):
         from_records({"worst": about | change}, "here")
+
+
+def test_a_uniform_guess_is_declared() -> None:
+    known = {measure.name: measure.metric for measure in all_measures()}
+    scores = {name: metric.uniform_guess(65) for name, metric in known.items() if metric.uniform}
+    assert scores == {
+        "validation_loss": pytest.approx(4.174387, abs=1e-6),
+        "validation_perplexity": 65,
+        "validation_accuracy": 1 / 65,
+    }
+    assert known["brier_score"].uniform_guess(65) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"how": "pie"}, "how is 'pie'"),
+        ({"column": "{}/x"}, "a trend has no {}"),
+        ({"title": "a\nb"}, "no line"),
+        ({"parts": "abc"}, "parts are a list"),
+        ({"parts": ["a"] * 20_001}, "more than 20000"),
+        ({"x": 1}, "must have the keys"),
+    ],
+)
+def test_a_drawing_of_anybodys_record_is_checked(change: dict[str, object], words: str) -> None:
+    about = Drawing("a/b", "trend", "A", "a").about
+    assert drawings_from_records([about], "here") == [Drawing("a/b", "trend", "A", "a")]
+    with pytest.raises(paribus.ParibusError, match=rf"^here: drawings: .*{words}"):
+        drawings_from_records([about | change], "here")
+
+
+def test_drawings_of_models_of_other_depths_are_one() -> None:
+    depth = Drawing("r/{}/mean", "profile", "Depth", "L2")
+    shallow = depth.recorded(["r/block 1/mean", "r/output/mean", "r/output/q05"])
+    deep = depth.recorded(["r/block 1/mean", "r/block 2/mean", "r/output/mean"])
+    assert shallow and deep
+    assert together([shallow, deep])[0].parts == ("block 1", "block 2", "output")
+    assert depth.recorded(["other/block 1/mean"]) is None

@@ -12,7 +12,7 @@ import vl_convert
 
 from paribus.analysis import analyse
 from paribus.probes import shipped_probes
-from paribus.report.figures import ARM_COLOURS, Figure, colours, depth, draw, trends
+from paribus.report.figures import ARM_COLOURS, Figure, colours, columns_drawn, draw, trend
 from paribus.report.figures.evaluations import tasks
 from paribus.report.figures.figure_rows import MOST_LINES
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
@@ -51,7 +51,7 @@ def test_all_that_a_report_owes_is_there(five: Results, figures: dict[str, Figur
     measured = {endpoint.metric for endpoint in five.study.endpoints} - {"macro_accuracy"}
     owed = {f"pairs-{metric}" for metric in measured}
     owed |= {"forest", "forest-others", "train_loss", "grad_norm", "embedding_norm-all-mean"}
-    owed |= {"norm-by-class", "residual-norm-depth", "position-similarity-depth"}
+    owed |= {"embedding_norm-spread", "residual-norm-depth", "position-similarity-depth"}
     owed |= {"optimizer-slots-exp-avg-sq-groups", "gradient-norm-groups", "update-ratio-groups"}
     owed |= {"logits-all-mean-magnitude", "reliability", "temperature-loss", "loss-by-position"}
     owed |= {"loss-by-context", "throughput"}
@@ -68,8 +68,8 @@ def test_what_is_read_is_what_probes_write(five: Results) -> None:
         for probe in shipped_probes().values()
         for column in probe.columns(setting, ("exp_avg_sq", "momentum_buffer"))
     }
-    read = {column for column in trends.columns() if "/" in column}
-    assert read | set(depth.columns(five)) <= written
+    read = {column for column in columns_drawn(five) if "/" in column}
+    assert read and read <= written
 
 
 @pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "optimizer_slots"])
@@ -79,7 +79,7 @@ def test_a_probe_that_is_absent_takes_its_figures_along(
     probes = {"embedding_norm", "residual_norm", "optimizer_slots"} - {missing}
     found = drawn(fabricate(small_study(), loss, probes=probes))
     names = {
-        "embedding_norm": "norm-by-class",
+        "embedding_norm": "embedding_norm-spread",
         "residual_norm": "residual-norm-depth",
         "optimizer_slots": "optimizer-slots-exp-avg-sq-groups",
     }
@@ -103,7 +103,7 @@ def test_many_trials_become_bands(small_study: Maker, fabricate: Fabricate) -> N
     def curve(arm: str, seed: int) -> np.ndarray:
         return np.linspace(3, 2, 8) + seed
 
-    figure = trends.trend(fabricate(study, loss, curve=curve), "train_loss")
+    figure = trend(fabricate(study, loss, curve=curve), "train_loss")
     assert figure is not None
     rows = figure.rows
     opening = next(row for row in rows if row["arm"] == "baseline" and row["step"] == 1)

@@ -20,6 +20,7 @@ from paribus.analysis.infer import infer, infer_items
 from paribus.analysis.schema import Analysis, Contrast, LeftOut, Stabilities, Summary
 from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.table import Table
+from paribus.metric import QUESTIONS
 from paribus.results import (
     Results,
     ResultsFolder,
@@ -38,9 +39,6 @@ from paribus.statistics import (
     paired_event_rates,
 )
 from paribus.study import Endpoint, Study
-
-# Metrics that are means over windows of the validation split, and the column of hits.
-ITEM_METRICS = {"validation_accuracy": "correct"}
 
 Pair = tuple[StabilityEvents, StabilityEvents]
 Kind = Callable[[StabilityEvents], bool]
@@ -162,22 +160,20 @@ def _items(
     Items are questions of tasks, or windows of the validation split. Where the arms do not share
     them, the second entry says why there is no such pairing.
     """
-    study = table.results.study
-    if study.inference.target == "this item set":
+    study, over = table.results.study, contrast.declared.items
+    if study.inference.target == "this item set" or not over:
         return None, ""
-    if contrast.metric == "macro_accuracy":
+    if over == QUESTIONS:
         baseline, treatment = (
             question_scores(table, arm, contrast.seeds)
             for arm in (contrast.reference, contrast.arm)
         )
-    elif contrast.metric in ITEM_METRICS:
+    else:
         baseline, treatment = (
             [_window_accuracy(table, arm, contrast)] for arm in (contrast.reference, contrast.arm)
         )
         if not _same_windows(table, contrast):
             return None, "the arms read the validation text in windows of other lengths"
-    else:
-        return None, ""
     if [task.shape for task in baseline] != [task.shape for task in treatment]:
         return None, "the arms were not asked the same questions"
     items = infer_items(
@@ -198,7 +194,7 @@ def _window_accuracy(table: Table, arm: str, contrast: Contrast) -> np.ndarray:
     where the last window is shorter.
     """
     windows = [table.windows(arm, seed) for seed in contrast.seeds]
-    hits = [w[ITEM_METRICS[contrast.metric]].to_numpy() for w in windows]
+    hits = [w[contrast.declared.items].to_numpy() for w in windows]
     sizes = [w["predicted"].to_numpy() for w in windows]
     return np.stack([h / n.mean() for h, n in zip(hits, sizes, strict=True)])
 
@@ -214,14 +210,13 @@ def _same_windows(table: Table, contrast: Contrast) -> bool:
 def _resolution(table: Table, metric: str) -> float | None:
     """The step of a share of items; None where it is no share."""
     trial = next(iter(table.events), None)
-    if trial is None:
+    over = table.results.metrics[metric].items
+    if trial is None or not over:
         return None
-    if metric == "macro_accuracy":
+    if over == QUESTIONS:
         asked = questions_asked(table, *trial)
         return 1 / asked if asked else None
-    if metric in ITEM_METRICS:
-        return 1 / float(table.windows(*trial)["predicted"].to_numpy().sum())
-    return None
+    return 1 / float(table.windows(*trial)["predicted"].to_numpy().sum())
 
 
 def _infer(

@@ -89,7 +89,8 @@ class Table:
         capped = self.usable(arm, metric)
         for seed in self.results.study.seeds:
             if seed not in capped and (arm, seed) in trials:
-                guess = _uniform_guess(metric, trials[arm, seed]["data"]["vocab_size"])
+                vocab_size = trials[arm, seed]["data"]["vocab_size"]
+                guess = self.results.metrics[metric].uniform_guess(vocab_size)
                 if guess is not None:
                     capped[seed] = guess
         return capped
@@ -105,11 +106,3 @@ def _events(losses: np.ndarray, rule: StabilityRule) -> StabilityEvents:
         final_smoothed_loss=None,
         spike_starts=(),
     )
-
-
-def _uniform_guess(metric: str, vocab_size: int) -> float | None:
-    return {
-        "validation_loss": math.log(vocab_size),
-        "validation_perplexity": float(vocab_size),
-        "validation_accuracy": 1 / vocab_size,
-    }.get(metric)

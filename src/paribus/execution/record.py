@@ -14,6 +14,7 @@ import pyarrow as pa
 import torch
 
 from paribus.data import TOKEN_CLASSES, Dataset, consumption
+from paribus.drawing import Drawing
 from paribus.evaluation import (
     Evaluation,
     evaluate_on,
@@ -28,7 +29,7 @@ from paribus.results import TrialFolder
 from paribus.results.formats import write_table
 from paribus.study import Setting, Study, measuring_record, own_digests
 from paribus.tasks import read_suite
-from paribus.training import ReplicaState, Trainer
+from paribus.training import DRAWINGS, ReplicaState, Trainer
 
 
 def record(
@@ -77,6 +78,7 @@ def record(
         "own_modules": own_digests(setting, study.folder),
         **measuring_record(study),
         "metrics": measured_metrics(study, stack, tasks=outcome is not None),
+        "drawings": [drawing.about for drawing in recorded_drawings(stack)],
         "probes": {probe.name: {"every": probe.every} for probe in stack.probes},
         "data": dataset.record,
         "parameters": sum(value.size for value in weights.values()),
@@ -116,6 +118,13 @@ def measured_metrics(study: Study, stack: Trainer, *, tasks: bool) -> dict[str, 
     objective = not stack.replicas.loss.is_plain
     found = declarations(study, probes, tasks=tasks, objective=objective)
     return {name: metric.about for name, metric in found.items()}
+
+
+def recorded_drawings(stack: Trainer) -> list[Drawing]:
+    """How the report draws what the trials of `stack` recorded by step and by probes."""
+    columns = [*stack.columns, *(column.name for column in stack.probe_columns)]
+    drawings = (*DRAWINGS, *(drawing for probe in stack.probes for drawing in probe.drawn))
+    return [there for drawing in drawings if (there := drawing.recorded(columns))]
 
 
 def _write_steps(folder: TrialFolder, stack: Trainer, state: ReplicaState) -> None:

@@ -21,6 +21,7 @@ QUERY_KEY = f"{EVERY_BLOCK}.attention.query_key"
     parts=blocks,
     every=25,
     modules=(QUERY_KEY,),
+    label="largest attention logit",
 )
 def attention_logits(step: StepView) -> Tensor:
     """[R, blocks] the largest q.k / sqrt(K) over batch, heads and pairs of positions that see each

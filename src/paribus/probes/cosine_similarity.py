@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from paribus.drawing import Drawing
 from paribus.probes import EVERY_BLOCK, StepView, probe
 from paribus.probes.reduce import absent, depths
 from paribus.rows import Rows
@@ -31,6 +32,21 @@ TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions
     statistics=STATISTICS,
     every=10,
     modules=("embedding", EVERY_BLOCK),
+    drawings=(
+        Drawing(
+            "block 1/plain",
+            "trend",
+            "Similarity of positions at block 1 (oversmoothing)",
+            "mean cosine similarity",
+        ),
+        Drawing(
+            "{}/plain",
+            "profile",
+            "Similarity of positions across depth (oversmoothing)",
+            "mean cosine similarity",
+            across="before block",
+        ),
+    ),
 )
 def position_similarity(step: StepView) -> Tensor:
     """[R, depths, S] between the positions of a window, averaged over the batch."""
@@ -45,6 +61,11 @@ def position_similarity(step: StepView) -> Tensor:
     parts=tuple(TABLES),
     statistics=STATISTICS,
     every=10,
+    drawings=(
+        Drawing(
+            "tokens/plain", "trend", "Similarity of token embeddings", "mean cosine similarity"
+        ),
+    ),
 )
 def embedding_similarity(step: StepView) -> Tensor:
     """[R, 2, S] between the rows of the token and of the position embedding."""

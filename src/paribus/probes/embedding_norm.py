@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from paribus.drawing import Drawing
 from paribus.probes import StepView, probe
 from paribus.probes.reduce import CLASSES, QUANTILES, by_class, quantiles
 
@@ -18,6 +19,15 @@ from paribus.probes.reduce import CLASSES, QUANTILES, by_class, quantiles
     parts=CLASSES,
     statistics=("mean", *QUANTILES),
     modules=("embedding",),
+    drawings=(
+        Drawing("all/mean", "trend", "Norm entering block 1", "mean norm (L2)"),
+        Drawing(
+            "{}/mean",
+            "spread",
+            "Norm entering block 1 by token class",
+            "norm entering block 1 (L2)",
+        ),
+    ),
 )
 def embedding_norm(step: StepView) -> Tensor:
     """[R, 1 + C, S] of |x_BTD| over the step's tokens: of all, and of each class of input token."""

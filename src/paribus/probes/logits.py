@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from paribus.drawing import Drawing
 from paribus.probes import LOGITS, StepView, probe
 
 
@@ -14,6 +15,10 @@ from paribus.probes import LOGITS, StepView, probe
     source="Wortsman et al. 2023",
     statistics=("mean magnitude", "max magnitude", "log-partition"),
     modules=(LOGITS,),
+    drawings=(
+        Drawing("all/mean magnitude", "trend", "Logit magnitude", "mean |logit| (nats)"),
+        Drawing("all/max magnitude", "trend", "Largest logit", "max |logit| (nats)"),
+    ),
 )
 def logits(step: StepView) -> Tensor:
     """[R, S] mean and largest |z_BTV|, and the mean over tokens of log sum_v exp(z_v)."""

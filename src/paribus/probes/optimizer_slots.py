@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
+from paribus.drawing import Drawing
 from paribus.probes import StepView, probe
 from paribus.probes.reduce import GROUPS, QUANTILES, absent, group_of, quantiles
 from paribus.rows import Rows
@@ -28,6 +29,15 @@ SQUARE = "exp_avg_sq"
     statistics=STATISTICS,
     every=25,
     by_slot=True,
+    drawings=(
+        Drawing("exp_avg_sq {}/mean", "panels", "AdamW's second moment", "mean v (gradient²)"),
+        Drawing(
+            "momentum_buffer {}/mean",
+            "panels",
+            "Momentum of the optimizer",
+            "mean |b| (gradient)",
+        ),
+    ),
 )
 def optimizer_slots(step: StepView) -> Tensor:
     """[R, slots x G, S] of magnitudes: the sign says nothing over many parameters."""
@@ -35,7 +45,14 @@ def optimizer_slots(step: StepView) -> Tensor:
     return torch.cat([absent(step.weights, 0, len(STATISTICS)), *of_each], dim=1)
 
 
-@probe("below_eps", unit="share", source="Kingma & Ba 2015, Adam", parts=GROUPS, every=25)
+@probe(
+    "below_eps",
+    unit="share",
+    source="Kingma & Ba 2015, Adam",
+    label="share of steps that eps decides",
+    parts=GROUPS,
+    every=25,
+)
 def below_eps(step: StepView) -> Tensor:
     """[R, G] share of parameters whose second moment is below eps^2: eps decides their step."""
     if SQUARE not in step.slots:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from paribus.declared import declared
+from paribus.drawing import Drawing
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Better, readable
 from paribus.observation import Labels, Measure, Probe
@@ -28,6 +29,7 @@ def probe(
     better: Better = "neither",
     label: str = "",
     digits: int = 4,
+    drawings: tuple[Drawing, ...] | None = None,
 ) -> Callable[[Measure], Probe]:
     """Make a function from a step to numbers a probe; see `Probe` for the rest."""
 
@@ -35,8 +37,8 @@ def probe(
 
     def declare(measure: Measure) -> Probe:
         shape = (parts, statistics, every, modules, updates, by_slot)
-        declared = Probe(measure, name, unit, source, *shape, better, called, digits)
-        _ = declared.metric(name)  # raises where it cannot be one
+        declared = Probe(measure, name, unit, source, *shape, better, called, digits, drawings)
+        _ = declared.metric(name), declared.drawn  # raise where they cannot be
         return declared
 
     return declare

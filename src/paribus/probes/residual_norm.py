@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from paribus.drawing import Drawing
 from paribus.probes import EVERY_BLOCK, StepView, probe
 from paribus.probes.reduce import QUANTILES, depths, quantiles
 
@@ -16,6 +17,15 @@ from paribus.probes.reduce import QUANTILES, depths, quantiles
     parts=depths,
     statistics=("mean", *QUANTILES),
     modules=("embedding", EVERY_BLOCK),
+    drawings=(
+        Drawing(
+            "{}/mean",
+            "profile",
+            "Residual norm across depth",
+            "mean norm of the residual stream (L2)",
+            across="before block",
+        ),
+    ),
 )
 def residual_norm(step: StepView) -> Tensor:
     """[R, depths, S] of |x_BTD| over the step's tokens, before every block and after the last."""

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from paribus.drawing import Drawing
 from paribus.probes import StepView, probe
 from paribus.probes.reduce import GROUPS, group_norms
 
 
-@probe("update_ratio", unit="1", source="You et al. 2017, LARS", parts=GROUPS, updates=True)
+@probe(
+    "update_ratio",
+    unit="1",
+    source="You et al. 2017, LARS",
+    parts=GROUPS,
+    updates=True,
+    drawings=(
+        Drawing("{}/value", "panels", "Size of a step relative to the weights", "|Δw| / |w|"),
+    ),
+)
 def update_ratio(step: StepView) -> Tensor:
     """[R, G] |new weights - weights| / |weights|, weight decay included.
 

@@ -96,6 +96,7 @@ FILES: dict[str, dict[str, Check]] = {
         "seed": whole,
         "setting": table,
         "metrics": _table_of(table),
+        "drawings": _list_of(table),
         "data": _holding(digests=_both(_table_of(text), _holding(corpus=text, train=text))),
         "tasks": lambda tasks: table(tasks) and text(tasks.get("prompts_sha256", "")),
         "consumed": _holding(token_classes=_table_of(whole), times_seen=_list_of(whole)),

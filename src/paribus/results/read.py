@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
@@ -75,6 +76,7 @@ class Results:
             "timing",
             "tasks",
             "metrics",
+            "drawings",
         ):
             part.__dict__[name] = getattr(self, name)
         return part
@@ -217,6 +219,15 @@ class Results:
             for name in self.study.metrics
         }
         return whole | compared
+
+    @cached_property
+    def drawings(self) -> list[Drawing]:
+        """How what the trials recorded while training is drawn, as they declared it."""
+        return together(
+            drawing
+            for (arm, seed), trial in self.trials.items()
+            for drawing in drawings_from_records(trial["drawings"], f"trial {arm}/seed-{seed}")
+        )
 
     @cached_property
     def scores(self) -> pa.Table:

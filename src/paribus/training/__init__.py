@@ -10,10 +10,11 @@ from paribus.training.phases import OTHER, PHASES
 from paribus.training.replicas import Replicas
 from paribus.training.schedule import learning_rate
 from paribus.training.state import MEASURED, ReplicaState
-from paribus.training.trainer import COLUMNS, METRICS, OBJECTIVE, Trainer
+from paribus.training.trainer import COLUMNS, DRAWINGS, METRICS, OBJECTIVE, Trainer
 
 __all__ = [
     "COLUMNS",
+    "DRAWINGS",
     "GRAPHED_STEPS",
     "MEASURED",
     "METRICS",

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from paribus.data import Dataset
+from paribus.drawing import Drawing
 from paribus.metric import Metric
 from paribus.observation import Probe
 from paribus.study import Setting
@@ -43,6 +44,19 @@ METRICS = (
 )
 # And where something else than the cross-entropy is learned from.
 OBJECTIVE = Metric("train_objective", "final objective", "nats/token", "neither", "steps")
+DRAWINGS = (
+    Drawing("train_loss", "trend", "Training loss", "training loss (nats/token)", "stability"),
+    Drawing(
+        "train_objective", "trend", "What is learned from", "objective (nats/token)", "stability"
+    ),
+    Drawing(
+        "grad_norm",
+        "trend",
+        "Gradient norm before clipping",
+        "total gradient norm (L2)",
+        "stability",
+    ),
+)
 # Their columns, with units.
 COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}
 

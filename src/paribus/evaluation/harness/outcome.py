@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.evaluation.bins import equal_width, gap_sum, tally
-from paribus.metric import Metric
+from paribus.metric import QUESTIONS, Metric
 
 UNITS = {
     "task": "1",
@@ -169,7 +169,12 @@ class TaskResults:
 # What endpoints are read from, by the macro average that it is.
 HEADLINE = {
     "accuracy": Metric(
-        "macro_accuracy", "macro accuracy over tasks", "share", "higher", "evaluation"
+        "macro_accuracy",
+        "macro accuracy over tasks",
+        "share",
+        "higher",
+        "evaluation",
+        items=QUESTIONS,
     ),
     "normalised_accuracy": Metric(
         "macro_accuracy_normalised",

@@ -27,6 +27,7 @@ class Measure:
         source: where the definition is from.
         better: which direction is an improvement, if any.
         label, digits: what readers are shown.
+        items, uniform: as `paribus.metric.Metric` has them.
         parts: the families of parts that its rows belong to, in their order.
         compute: from predictions to rows; parts of no tokens are left out.
     """
@@ -39,12 +40,16 @@ class Measure:
     better: Better
     label: str
     digits: int
+    items: str
+    uniform: str
 
     @property
     def metric(self) -> Metric:
         """What it declares, for the whole text; `Metric.part` for the others."""
         about = (self.name, self.label, self.unit, self.better)
-        return Metric(*about, "evaluation", digits=self.digits)
+        return Metric(
+            *about, "evaluation", digits=self.digits, items=self.items, uniform=self.uniform
+        )
 
     def part_names(self, seq_len: int) -> tuple[str, ...]:
         """Every part that there can be, in the order of the rows."""
@@ -60,12 +65,15 @@ def measure(
     better: Better = "neither",
     label: str = "",
     digits: int = 4,
+    items: str = "",
+    uniform: str = "",
 ) -> Callable[[Callable[[Predictions], list[Row]]], Measure]:
     """Make the decorated function the measure `name`; see `Measure` for what is declared."""
     called = label or readable(name)
 
     def declare(compute: Callable[[Predictions], list[Row]]) -> Measure:
-        declared = Measure(name, unit, source, parts, compute, better, called, digits)
+        shown = (better, called, digits, items, uniform)
+        declared = Measure(name, unit, source, parts, compute, *shown)
         _ = declared.metric  # raises where it cannot be one
         return declared
 

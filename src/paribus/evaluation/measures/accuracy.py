@@ -5,12 +5,15 @@ from __future__ import annotations
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import BREAKDOWN, Row, breakdown
+from paribus.metric import TOKENS
 
 
 @measure(
     "validation_accuracy",
     better="higher",
     label="next-token accuracy",
+    items=TOKENS,
+    uniform="1/V",
     unit="share",
     source="top-1 accuracy: hits over predictions",
     parts=BREAKDOWN,

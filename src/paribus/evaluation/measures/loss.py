@@ -12,6 +12,7 @@ from paribus.evaluation.text_parts import BREAKDOWN, Row, breakdown
 @measure(
     "validation_loss",
     better="lower",
+    uniform="log V",
     unit="nats/token",
     source="cross-entropy, Shannon 1948",
     parts=BREAKDOWN,
@@ -25,6 +26,7 @@ def validation_loss(predictions: Predictions) -> list[Row]:
     "validation_perplexity",
     better="lower",
     digits=2,
+    uniform="V",
     unit="",
     source="Jelinek, Mercer, Bahl & Baker 1977",
     parts=BREAKDOWN,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from paribus.analysis import Analysis
-from paribus.report.figures import depth, trends
 from paribus.report.figures.contrasts import forest, forest_of_all, seed_pairs
 from paribus.report.figures.cost import learning_rates, throughput
-from paribus.report.figures.depth import all_depths
+from paribus.report.figures.depth import all_depths, quantile_columns
 from paribus.report.figures.evaluations import all_heldout, tasks
 from paribus.report.figures.figure_rows import Curves, task_accuracy
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours, names
@@ -17,6 +18,7 @@ __all__ = [
     "ARM_COLOURS",
     "Figure",
     "colours",
+    "columns_drawn",
     "draw",
     "forest",
     "names",
@@ -30,7 +32,7 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
     endpoints = [forest(analysis, endpoint) for endpoint in results.study.judged]
     endpoints += [seed_pairs(analysis, endpoint.metric) for endpoint in results.study.endpoints]
     endpoints.append(forest_of_all(analysis))
-    curves = Curves(results, [*trends.columns(), *depth.columns(results)])
+    curves = Curves(results, columns_drawn(results))
     found = [
         *endpoints,
         *all_trends(curves),
@@ -40,4 +42,21 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
         tasks(results, task_accuracy(results)),
         throughput(results),
     ]
-    return [figure for figure in found if figure is not None]
+    return _named_apart(figure for figure in found if figure is not None)
+
+
+def columns_drawn(results: Results) -> Iterator[str]:
+    """All columns of steps and probes that figures read."""
+    for drawing in results.drawings:
+        yield from drawing.columns
+        if drawing.how == "spread":
+            for columns in quantile_columns(drawing).values():
+                yield from columns.values()
+
+
+def _named_apart(figures: Iterable[Figure]) -> list[Figure]:
+    """Without those whose name is that of an earlier one: names are those of files."""
+    found: dict[str, Figure] = {}
+    for figure in figures:
+        found.setdefault(figure.name, figure)
+    return list(found.values())

@@ -19,6 +19,7 @@ from paribus.report.figures.style import (
     WIDTH,
     Figure,
     arm_colour,
+    figure_name,
     hover,
     names,
     rounded,
@@ -29,6 +30,11 @@ ROW_PIXELS = 26
 LEAST_ROOM = 24  # of an axis, besides its labels
 STATES = ("significant", "within the margin", "unresolved", "described only")
 SHAPES = ("circle", "square", "diamond", "cross")
+
+
+def pairs_name(metric: str) -> str:
+    """What the figure of a metric's seed pairs is called."""
+    return f"pairs-{figure_name(metric)}"
 
 
 def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
@@ -59,7 +65,7 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     ]
     if not rows:
         return None
-    name = f"pairs-{metric}"
+    name = pairs_name(metric)
     base = alt.Chart().encode(  # the facet has the data
         x=alt.X(
             "arm:N",

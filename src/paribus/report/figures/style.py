@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -198,6 +199,11 @@ def hover(*fields: str | alt.Tooltip) -> list[alt.Tooltip]:
 
 _LINE = alt.Legend(symbolType="stroke", symbolStrokeWidth=2.5, symbolSize=250)
 _DOT = alt.Legend(symbolType="circle")
+
+
+def figure_name(column: str) -> str:
+    """A name of files and of data for what is drawn of `column`, whatever its letters."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", column)
 
 
 def rounded(value: float) -> float:

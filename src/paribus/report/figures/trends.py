@@ -6,6 +6,7 @@ from typing import Any
 
 import altair as alt
 
+from paribus.drawing import PART, Drawing
 from paribus.report.figures.figure_rows import Curves, over_steps
 from paribus.report.figures.style import (
     HEIGHT,
@@ -15,6 +16,7 @@ from paribus.report.figures.style import (
     Figure,
     arm_colour,
     arm_dash,
+    figure_name,
     hover,
 )
 from paribus.results import Results
@@ -23,93 +25,49 @@ from paribus.study import Study
 MOST_PANEL_ROWS = 3_000
 LOG_FROM = 5  # a wider span of values starts on a logarithmic axis
 SMALL = 1e-3  # from here on, powers of ten are easier to read
-GROUPS = ("embedding", "positions", "embedding norm", "attention", "mlp", "norms", "other")
+MOST_PANELS = 12  # of one figure
 LINES = "Thin lines are seeds, thick ones their mean, and the band reaches from the lowest seed to "
 LINES += "the highest."
 
-# Column, section, title, unit of the axis.
-SINGLE = (
-    ("train_loss", "stability", "Training loss", "training loss (nats/token)"),
-    ("train_objective", "stability", "What is learned from", "objective (nats/token)"),
-    ("grad_norm", "stability", "Gradient norm before clipping", "total gradient norm (L2)"),
-    ("embedding_norm/all/mean", "diagnostics", "Norm entering block 1", "mean norm (L2)"),
-    ("logits/all/mean magnitude", "diagnostics", "Logit magnitude", "mean |logit| (nats)"),
-    ("logits/all/max magnitude", "diagnostics", "Largest logit", "max |logit| (nats)"),
-    (
-        "position_similarity/block 1/plain",
-        "diagnostics",
-        "Similarity of positions at block 1 (oversmoothing)",
-        "mean cosine similarity",
-    ),
-    (
-        "embedding_similarity/tokens/plain",
-        "diagnostics",
-        "Similarity of token embeddings",
-        "mean cosine similarity",
-    ),
-)
-# Column of each group, section, title, unit of the axis.
-GROUPED = (
-    ("gradient_norm/{}/value", "stability", "Gradient norm by parameter group", "L2"),
-    (
-        "optimizer_slots/exp_avg_sq {}/mean",
-        "diagnostics",
-        "AdamW's second moment",
-        "mean v (gradient²)",
-    ),
-    (
-        "optimizer_slots/momentum_buffer {}/mean",
-        "diagnostics",
-        "Momentum of the optimizer",
-        "mean |b| (gradient)",
-    ),
-    (
-        "update_ratio/{}/value",
-        "diagnostics",
-        "Size of a step relative to the weights",
-        "|Δw| / |w|",
-    ),
-)
-
-
-def columns() -> list[str]:
-    """All that `all_trends` reads."""
-    grouped = [c for column, *_ in GROUPED for c in _group_columns(column)]
-    return [column for column, *_ in SINGLE] + grouped
-
 
 def all_trends(curves: Curves) -> list[Figure]:
-    """Every trend that the records have."""
-    drawn = [_trend(curves, *one) for one in SINGLE]
-    drawn += [by_group(curves, *one) for one in GROUPED]
+    """Every trend that the records have: single columns first, then those of several parts."""
+    drawings = curves.results.drawings
+    drawn = [_trend(curves, one) for one in drawings if one.how == "trend"]
+    drawn += [_panels(curves, one) for one in drawings if one.how == "panels"]
     return [figure for figure in drawn if figure is not None]
 
 
 def trend(results: Results, column: str) -> Figure | None:
-    """One of the trends in SINGLE; None where no trial has it."""
-    about = next(one for one in SINGLE if one[0] == column)
-    return _trend(Curves(results, [column]), *about)
+    """The trend of a column; None where no trial has it or nothing declares how it is drawn."""
+    drawings = [d for d in results.drawings if (d.column, d.how) == (column, "trend")]
+    return _trend(Curves(results, [column]), drawings[0]) if drawings else None
 
 
-def _trend(curves: Curves, column: str, section: str, title: str, unit: str) -> Figure | None:
-    rows = over_steps(curves, {column: title})
+def _trend(curves: Curves, drawing: Drawing) -> Figure | None:
+    rows = over_steps(curves, drawing.columns)
     if not rows:
         return None
-    name = column.replace("/", "-").replace(" ", "-")
-    chart = _lines(curves.results.study, name, rows, unit).properties(width=WIDTH, height=HEIGHT)
+    name, title = figure_name(drawing.column), drawing.title
+    chart = _lines(curves.results.study, name, rows, drawing.axis)
+    chart = chart.properties(width=WIDTH, height=HEIGHT)
     caption = f"{title} over training. {_about(rows)}"
-    return Figure(name, section, title, caption, chart, rows, log=_positive(rows))
+    return Figure(name, drawing.section, title, caption, chart, rows, log=_positive(rows))
 
 
-def by_group(curves: Curves, column: str, section: str, title: str, unit: str) -> Figure | None:
-    """A probe of parameter groups over training, one panel a group."""
-    rows = over_steps(curves, _group_columns(column), most_rows=MOST_PANEL_ROWS)
-    there = [group for group in GROUPS if any(row.get("part") == group for row in rows)]
+def _panels(curves: Curves, drawing: Drawing) -> Figure | None:
+    """Several parts over training, one panel each."""
+    first = dict(list(drawing.columns.items())[:MOST_PANELS])
+    rows = over_steps(curves, first, most_rows=MOST_PANEL_ROWS)
     if not rows:
         return None
-    name = column.split("{}")[0].strip(" /").replace("/", "-").replace("_", "-") + "-groups"
+    if len(first) == 1:
+        rows = [row | {"part": next(iter(first.values()))} for row in rows]
+    there = [part for part in first.values() if any(row["part"] == part for row in rows)]
+    before = drawing.column.split(PART)[0].strip(" /")
+    name, title = figure_name(before).replace("_", "-") + "-groups", drawing.title
     # The facet has the data; a layer with data of its own would draw all of it in every panel.
-    chart = _lines(curves.results.study, None, rows, unit).properties(
+    chart = _lines(curves.results.study, None, rows, drawing.axis).properties(
         width=PANEL, height=PANEL_HEIGHT
     )
     facet = (
@@ -119,13 +77,12 @@ def by_group(curves: Curves, column: str, section: str, title: str, unit: str) -
         .resolve_scale(y="independent")
         .resolve_axis(x="independent")
     )
-    caption = f"{title} over training, one panel for each group of parameters. {_about(rows)}"
+    caption = f"{title} over training, one panel for each part. {_about(rows)}"
+    if len(drawing.parts) > MOST_PANELS:
+        caption += f" The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
     log = _positive(rows)
+    section = drawing.section
     return Figure(name, section, title, caption, facet, rows, log=log, panel=PANEL, wide=True)
-
-
-def _group_columns(column: str) -> dict[str, str]:
-    return {column.format(group): group for group in GROUPS}
 
 
 def _about(rows: list[dict[str, Any]]) -> str:

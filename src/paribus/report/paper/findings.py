@@ -7,7 +7,7 @@ from paribus.analysis import Contrast
 from paribus.analysis.schema import Summary
 from paribus.decision import disagreements, fixed_items, missed
 from paribus.report import tables
-from paribus.report.figures.contrasts import state_of
+from paribus.report.figures.contrasts import pairs_name, state_of
 from paribus.report.paper.document import Block, Grid, Paragraph, Part, Picture, Ref, say
 from paribus.report.paper.material import Material
 from paribus.report.words import (
@@ -21,7 +21,7 @@ from paribus.study import Endpoint, Study
 
 MOST_TOLD = 6  # contrasts told one by one; more are left to the tables
 MAIN_FIGURES = ("train_loss", "grad_norm")
-MECHANISM_FIGURES = ("embedding_norm-all-mean", "norm-by-class", "residual-norm-depth")
+MECHANISM_FIGURES = ("embedding_norm-all-mean", "embedding_norm-spread", "residual-norm-depth")
 EVALUATION_FIGURES = ("reliability", "loss-by-context")
 
 
@@ -68,7 +68,7 @@ def _judged(material: Material, endpoint: Endpoint, table: tables.Table) -> list
 def _figures(study: Study, endpoint: Endpoint) -> tuple[str, ...]:
     """The names of what is drawn of a primary endpoint."""
     forest = "forest" if endpoint is study.primary else f"forest-{endpoint.metric}"
-    return forest, f"pairs-{endpoint.metric}"
+    return forest, pairs_name(endpoint.metric)
 
 
 def analysis_part(material: Material) -> Part:
