@@ -19,7 +19,7 @@ from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.report.figures import Figure, colours, names
-from paribus.report.figures.contrasts import SHAPES, STATES, state_of
+from paribus.report.figures.contrasts import state_of, state_shapes
 from paribus.report.figures.style import PANEL, TEXT, arm_colour, hover, rounded
 from paribus.report.page import page
 from paribus.report.tables import Table, change_of
@@ -101,8 +101,45 @@ def _labels(results: Sequence[Results]) -> list[str]:
 
 
 def _forest(analyses: dict[str, Analysis], shared: list[Pair], metric: str) -> Figure | None:
-    first = next(iter(analyses.values())).study
-    called = names(first)
+    """Every shared contrast a panel, every study a row in it; None where nothing was analysed."""
+    first = next(iter(analyses.values()))
+    rows = _forest_rows(analyses, shared, metric)
+    if not rows:
+        return None
+    title = f"change of {first.metrics[metric].title}"
+    layers = _forest_layers(rows, list(analyses), arm_colour(first.study, legend=False), title)
+    chart = (
+        alt.layer(*layers)
+        .properties(width=PANEL * 3, height=ROW_PIXELS * len(analyses))
+        .facet(
+            facet=alt.Facet("contrast:N", title=None, header=alt.Header(labelLimit=PANEL * 3)),
+            columns=1,
+            data=alt.NamedData("studies"),
+        )
+    )
+    caption = (
+        f"{title[0].upper()}{title[1:]} in every study, at the same seed, with the intervals that "
+        "decide; bands are the margins that each study registered. Studies stand side by side and "
+        "are not pooled."
+    )
+    return Figure(
+        "studies",
+        "endpoints",
+        "The same contrasts, study by study",
+        caption,
+        chart,
+        rows,
+        panel=PANEL * 3,
+        room=STUDY_PIXELS + 30,
+        wide=True,
+    )
+
+
+def _forest_rows(
+    analyses: dict[str, Analysis], shared: list[Pair], metric: str
+) -> list[dict[str, Any]]:
+    """A row for every shared contrast of every study that analysed it."""
+    called = names(next(iter(analyses.values())).study)
     rows: list[dict[str, Any]] = []
     for label, analysis in analyses.items():
         margin = analysis.study.primary.margin or 0
@@ -127,63 +164,28 @@ def _forest(analyses: dict[str, Analysis], shared: list[Pair], metric: str) -> F
                     "state": state_of(contrast, analysis.study.inference.alpha),
                 }
             )
-    if not rows:
-        return None
-    there = {row["state"] for row in rows}
-    title = f"change of {next(iter(analyses.values())).metrics[metric].title}"
-    base = alt.Chart().encode(
-        y=alt.Y(
-            "study:N",
-            title=None,
-            sort=list(analyses),
-            axis=alt.Axis(labelLimit=STUDY_PIXELS),
-        )
-    )
+    return rows
+
+
+def _forest_layers(
+    rows: list[dict[str, Any]], studies: list[str], colour: alt.Color, title: str
+) -> list[alt.Chart]:
+    """The margin as a band, zero, intervals, and means whose shape says what the test found."""
+    labels = alt.Axis(labelLimit=STUDY_PIXELS)
+    base = alt.Chart().encode(y=alt.Y("study:N", title=None, sort=studies, axis=labels))
     band = base.mark_bar(color=TEXT, opacity=0.1, tooltip=None, height={"band": 1}).encode(
         x=alt.X("from:Q", title=title), x2=alt.X2("to:Q")
     )
     zero = alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None).encode(x=alt.datum(0))
     axis = alt.Axis(tickCount=5, labelOverlap="greedy")
-    coloured = base.encode(
-        color=arm_colour(first, legend=False), tooltip=hover("study:N", "arm:N", "mean:Q", "n:Q")
-    )
-    rules = coloured.mark_rule(strokeWidth=2).encode(
+    coloured = base.encode(color=colour, tooltip=hover("study:N", "arm:N", "mean:Q", "n:Q"))
+    intervals = coloured.mark_rule(strokeWidth=2).encode(
         x=alt.X("low:Q", title=title, axis=axis), x2=alt.X2("high:Q")
     )
-    points = coloured.mark_point(filled=True, size=80, opacity=1).encode(
-        x=alt.X("mean:Q", title=title, axis=axis),
-        shape=alt.Shape(
-            "state:N",
-            title=None,
-            scale=alt.Scale(domain=list(STATES), range=list(SHAPES)),
-            legend=alt.Legend(values=[s for s in STATES if s in there], symbolFillColor=TEXT),
-        ),
+    means = coloured.mark_point(filled=True, size=80, opacity=1).encode(
+        x=alt.X("mean:Q", title=title, axis=axis), shape=state_shapes(rows)
     )
-    chart = (
-        alt.layer(band, zero, rules, points)
-        .properties(width=PANEL * 3, height=ROW_PIXELS * len(analyses))
-        .facet(
-            facet=alt.Facet("contrast:N", title=None, header=alt.Header(labelLimit=PANEL * 3)),
-            columns=1,
-            data=alt.NamedData("studies"),
-        )
-    )
-    caption = (
-        f"{title[0].upper()}{title[1:]} in every study, at the same seed, with the intervals that "
-        "decide; bands are the margins that each study registered. Studies stand side by side and "
-        "are not pooled."
-    )
-    return Figure(
-        "studies",
-        "endpoints",
-        "The same contrasts, study by study",
-        caption,
-        chart,
-        rows,
-        panel=PANEL * 3,
-        room=STUDY_PIXELS + 30,
-        wide=True,
-    )
+    return [band, zero, intervals, means]
 
 
 def _studies(labels: list[str], results: Sequence[Results]) -> Table:
@@ -221,7 +223,7 @@ def _contrasts(labels: list[str], analyses: list[Analysis], shared: list[Pair]) 
                 contrast = analysis.contrast(arm, metric)
                 change, n = contrast.why_not, str(len(contrast.seeds))
                 if contrast.decided is not None:
-                    change = change_of(contrast, info.digits)
+                    change = change_of(contrast)
                 p = (numbers.p_or_blank(contrast.p), numbers.p_or_blank(contrast.tested_p))
                 first = (info.label, called[arm]) if i == 0 else ("", "")
                 rows.append((*first, label, n, change, *p))

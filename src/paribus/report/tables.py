@@ -11,7 +11,7 @@ from paribus.decision import Verdict, rule_of
 from paribus.report.figures import names
 from paribus.report.figures.contrasts import state_of
 from paribus.results import Results
-from paribus.statistics import Interval, PairedRates
+from paribus.statistics import PairedRates
 from paribus.study import Endpoint, Study
 
 
@@ -345,78 +345,6 @@ def trials(results: Results, analysis: Analysis) -> Table:
     )
 
 
-def contrasts(analysis: Analysis) -> tuple[Table, Table]:
-    """Every contrast in full: estimates and intervals, then tests and effect sizes."""
-    study, called = analysis.study, names(analysis.study)
-    estimates, tests = [], []
-    for c in analysis.contrasts:
-        metric, paired, says = c.declared, c.paired, c.decided
-        who = (metric.label, called[c.arm], called[c.reference])
-        if paired is None or says is None:
-            estimates.append((*who, str(len(c.seeds)), c.why_not, "", "", ""))
-            continue
-        d = metric.change_digits
-
-        def p(value: float | None, tested: bool = c.tested) -> str:
-            return numbers.p_or_blank(value if tested else None)
-
-        estimates.append(
-            (
-                *who,
-                str(says.n),
-                numbers.mean_sd(says.mean, paired.sd, d),
-                _span(says.interval, d),
-                _span(says.simultaneous_interval, d),
-                _span(says.equivalence_interval, d),
-            )
-        )
-        tests.append(
-            (
-                *who,
-                p(says.p_value),
-                p(c.holm_p),
-                p(paired.studentized_p),
-                f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})" if c.tested else "",
-                p(c.equivalence_holm_p),
-                f"{numbers.signed(paired.g_z, 2)} {_span(paired.g_z_interval, 2)}".strip(),
-                numbers.signed(paired.correlation, 2),
-                numbers.fixed(says.detectable, d),
-            )
-        )
-    level = numbers.level(study.inference.alpha)
-    text = frozenset({"endpoint", "arm", "against"})
-    return (
-        Table(
-            "contrasts",
-            "Every contrast: differences at the same seed, with the intervals of the test that "
-            f"decides. Simultaneous intervals hold together with {level}, by Bonferroni's method, "
-            "in the family of the primary endpoint or of the secondary ones.",
-            (
-                *("endpoint", "arm", "against", "n", "mean (SD)", level),
-                *("simultaneous", numbers.level(2 * study.inference.alpha)),
-            ),
-            tuple(estimates),
-            text,
-            wide=True,
-        ),
-        Table(
-            "tests",
-            "Every contrast: p of the test that decides, and by Holm's method in its family; "
-            "beside it p of the studentized bootstrap and of the exact sign flip with its least "
-            "possible value; two one-sided tests against the margin, by Holm's method; Hedges g_z "
-            "with its interval, the correlation between arms, and the difference that the deciding "
-            "test detects at the registered power.",
-            (
-                *("endpoint", "arm", "against", "p", "Holm p", "bootstrap", "sign flip", "TOST p"),
-                *("g_z", "r", "detectable"),
-            ),
-            tuple(tests),
-            text,
-            wide=True,
-        ),
-    )
-
-
 def left_out(analysis: Analysis) -> list[str]:
     """One line per seed and reason; the same reason is not said again for every metric."""
     called = names(analysis.study)
@@ -443,12 +371,6 @@ def change_of(contrast: Contrast) -> str:
 def change_text(mean: float, low: float, high: float, digits: int) -> str:
     """`+0.0123 [-0.0010, +0.0256]`; an interval without ends is said to be unbounded."""
     return numbers.delta(mean, low, high, digits)
-
-
-def _span(interval: Interval | None, digits: int) -> str:
-    if interval is None:
-        return ""
-    return numbers.interval(interval.low, interval.high, digits)
 
 
 def _rates(rates: PairedRates) -> str:

@@ -39,30 +39,8 @@ def pairs_name(metric: str) -> str:
 
 def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     """Every seed a line from its baseline to its arm, one panel per contrast."""
-    study, called = analysis.study, names(analysis.study)
-    values = {arm: analysis.summary(arm, metric).values for arm in study.arms}
-    pairs = [
-        (arm, reference)
-        for arm, reference in study.contrasts
-        if values[arm].keys() & values[reference].keys()
-    ][:MOST_PANELS]
-    digits = analysis.metrics[metric].digits
-    rows = [
-        {
-            "contrast": called[arm]
-            if reference == study.baseline
-            else f"{called[arm]} against {called[reference]}",
-            "arm": called[name],
-            "of": called[arm],
-            "side": side,
-            "seed": seed,
-            "value": round(values[name][seed], digits + 2),
-        }
-        for arm, reference in pairs
-        for seed in study.seeds
-        if seed in values[arm] and seed in values[reference]
-        for side, name in enumerate((reference, arm))
-    ]
+    study, called, declared = analysis.study, names(analysis.study), analysis.metrics[metric]
+    pairs, rows = _pair_rows(analysis, metric)
     if not rows:
         return None
     name = pairs_name(metric)
@@ -75,7 +53,7 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         ),
         y=alt.Y(
             "value:Q",
-            title=analysis.metrics[metric].title,
+            title=declared.title,
             scale=alt.Scale(zero=False),
             axis=alt.Axis(tickCount=5),
         ),
@@ -83,9 +61,9 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     lines = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1).encode(
         detail=alt.Detail("seed:N")
     )
+    value = alt.Tooltip("value:Q", format=f".{declared.digits}f")
     points = base.mark_circle(size=42, opacity=1).encode(
-        color=arm_colour(study, legend=False),
-        tooltip=hover("arm:N", "seed:N", alt.Tooltip("value:Q", format=f".{digits}f")),
+        color=arm_colour(study, legend=False), tooltip=hover("arm:N", "seed:N", value)
     )
     panels = alt.layer(lines, points).properties(width=PANEL, height=PANEL_HEIGHT)
     panels = panels.facet(
@@ -93,15 +71,44 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         columns=3,
         data=alt.NamedData(name),
     ).resolve_scale(x="independent")
-    label = analysis.metrics[metric].label
-    left = len(study.contrasts) - len(pairs)
+    label, left = declared.label, len(study.contrasts) - len(pairs)
     caption = f"{label[0].upper()}{label[1:]}: every seed is a line from its baseline to its arm."
     if left:
         caption += f" {left} contrasts without a pair, or beyond {MOST_PANELS} panels, are not here"
         caption += ", but in the tables."
-    title = f"Every seed: {label}"
-    wide = len(pairs) > 2
+    title, wide = f"Every seed: {label}", len(pairs) > 2
     return Figure(name, "endpoints", title, caption, panels, rows, panel=PANEL, wide=wide)
+
+
+def _pair_rows(
+    analysis: Analysis, metric: str
+) -> tuple[list[tuple[str, str]], list[dict[str, Any]]]:
+    """(contrasts that have a pair, at most MOST_PANELS; a row for either side of each pair)."""
+    study, called = analysis.study, names(analysis.study)
+    values = {arm: analysis.summary(arm, metric).values for arm in study.arms}
+    pairs = [
+        (arm, reference)
+        for arm, reference in study.contrasts
+        if values[arm].keys() & values[reference].keys()
+    ][:MOST_PANELS]
+    digits = analysis.metrics[metric].digits + 2
+    rows = [
+        {
+            "contrast": called[arm]
+            if reference == study.baseline
+            else f"{called[arm]} against {called[reference]}",
+            "arm": called[name],
+            "of": called[arm],
+            "side": side,
+            "seed": seed,
+            "value": round(values[name][seed], digits),
+        }
+        for arm, reference in pairs
+        for seed in study.seeds
+        if seed in values[arm] and seed in values[reference]
+        for side, name in enumerate((reference, arm))
+    ]
+    return pairs, rows
 
 
 def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
@@ -119,17 +126,9 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
         .mark_rect(color=TEXT, opacity=0.1, tooltip=None)
         .encode(x=alt.X("from:Q", title=title), x2=alt.X2("to:Q"))
     )
-    states = alt.Shape(
-        "state:N",
-        title=None,
-        scale=alt.Scale(domain=list(STATES), range=list(SHAPES)),
-        legend=alt.Legend(
-            values=[s for s in STATES if any(r["state"] == s for r in rows)], symbolFillColor=TEXT
-        ),
-    )
     chart = alt.layer(
         band,
-        *_intervals(study, alt.Chart(alt.NamedData(name)), rows, title, states),
+        *_intervals(study, alt.Chart(alt.NamedData(name)), rows, title, state_shapes(rows)),
     ).properties(width=WIDTH, height=ROW_PIXELS * len(rows) + 10)
     level = numbers.level(study.inference.alpha)
     caption = (
@@ -221,6 +220,17 @@ def state_of(contrast: Contrast, alpha: float) -> str:
     if contrast.equivalent(alpha):
         return "within the margin"
     return "significant" if contrast.significant(alpha) else "unresolved"
+
+
+def state_shapes(rows: list[dict[str, Any]]) -> alt.Shape:
+    """The shape of a mean by what its test found (`state` of `rows`): the same in all figures."""
+    there = {row["state"] for row in rows}
+    return alt.Shape(
+        "state:N",
+        title=None,
+        scale=alt.Scale(domain=list(STATES), range=list(SHAPES)),
+        legend=alt.Legend(values=[s for s in STATES if s in there], symbolFillColor=TEXT),
+    )
 
 
 def _intervals(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paribus import numbers
 from paribus.decision import Row, Verdict, rule_of
 from paribus.digests import flatten
-from paribus.report import tables
+from paribus.report import contrast_tables, tables
 from paribus.report.data_tables import data_tables
 from paribus.report.paper.document import (
     Block,
@@ -248,7 +248,7 @@ def _reproducibility(material: Material) -> Part:
 
 def _appendix(material: Material) -> list[Part]:
     analysis = material.analysis
-    estimates, tests = tables.contrasts(analysis)
+    estimates, tests = contrast_tables.estimates(analysis), contrast_tables.tests(analysis)
     shown = in_the_text(material)
     others: list[Block] = [
         Picture(figure.name, figure.caption, figure.wide)

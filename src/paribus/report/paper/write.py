@@ -17,7 +17,7 @@ from paribus.analysis import Analysis
 from paribus.decision import Verdict
 from paribus.digests import canonical_json
 from paribus.files import write_bytes
-from paribus.report import tables
+from paribus.report import contrast_tables, tables
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, draw
 from paribus.report.paper.glyphs import lacking, spelled
@@ -115,7 +115,8 @@ def _write_tables(folder: Path, results: Results, analysis: Analysis) -> None:
         tables.arms(results.study),
         tables.controls(analysis),
         tables.trials(results, analysis),
-        *tables.contrasts(analysis),
+        contrast_tables.estimates(analysis),
+        contrast_tables.tests(analysis),
         *data_tables(results),
         *(table for table in optional if table is not None),
     ]
