@@ -1,4 +1,4 @@
-"""Every contrast in full, for the appendix: estimates with their intervals, then tests and effects."""
+"""Every contrast in full: estimates with their intervals, then tests and effect sizes."""
 
 from __future__ import annotations
 
