@@ -296,16 +296,24 @@ def _load(study: str, overrides: list[str] | None, trust: bool) -> Study:
 
 def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:
     """Analyse and decide; leaves analysis.json and verdict.json."""
+    from paribus.results.layout import answering
+
+    with answering(results.path):
+        return _judge(results)
+
+
+def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
     from paribus.results.formats import write_json
     from paribus.results.layout import secure
 
-    secure(results.path)
     if not results.finished:
         raise ParibusError(f"no trial in {results.path} is finished; run the study first")
+    secure(results.path)
     analysis = analyse_results(results)
     verdicts = decide_analysis(analysis)
+    results.require_current()
     write_json(results.path / "analysis.json", analysis.to_dict())
     write_json(results.path / "verdict.json", [verdict.to_dict() for verdict in verdicts])
     return analysis, verdicts
@@ -317,18 +325,19 @@ def _finish(results: Results) -> int:
     from paribus.files import sweep
     from paribus.report import draw, prepare, write_paper, write_report
     from paribus.results import write_tables
-    from paribus.results.layout import secure
+    from paribus.results.layout import answering, secure
 
     prepare()
     secure(results.path)
-    sweep(results.path)
-    with doing(console, "analysing"):
-        analysis, verdicts = _analyse(results)
-        write_tables(results)
-    with doing(console, "drawing the page and the paper"):
-        drawn = draw(results, analysis)
-        page = write_report(results, analysis, verdicts, drawn)
-        paper = write_paper(results, analysis, verdicts, drawn)
+    with answering(results.path):
+        sweep(results.path)
+        with doing(console, "analysing"):
+            analysis, verdicts = _judge(results)
+            write_tables(results)
+        with doing(console, "drawing the page and the paper"):
+            drawn = draw(results, analysis)
+            page = write_report(results, analysis, verdicts, drawn)
+            paper = write_paper(results, analysis, verdicts, drawn)
     for part in (*tables.comparison(analysis), *decision_tables.verdicts(verdicts)):
         console.print(part)
     console.print(f"report: {page}", soft_wrap=True)

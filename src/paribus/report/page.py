@@ -24,7 +24,6 @@ from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.report.words import headline, missing_in_words, plural
 from paribus.results import Results
 from paribus.results.layout import secure
-from paribus.results.root import root_digest
 
 MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
 
@@ -88,7 +87,7 @@ def render(
         trials=tables.trials(results, analysis),
         specification=flatten(study.model_dump(mode="json")),
         environment=_environment(results),
-        root=root_digest(results.path),
+        root=results.root,
         open_seeds=len(study.seeds) <= MOST_OPEN_SEEDS,
     )
 

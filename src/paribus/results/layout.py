@@ -6,11 +6,14 @@ would lead that somewhere else: to another study's records, or to somebody's hom
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from paribus.errors import ParibusError
-from paribus.files import fence
+from paribus.files import fence, hold_folder
 
 # Folders at the top of a results folder, which hold nothing but what we write.
 OWN = (
@@ -24,6 +27,7 @@ OWN = (
     "tensorboard",
     "trials",
 )
+PATIENCE_SECONDS = 60.0  # a page and a paper take ten
 WAY_OUT = "remove it, or choose another folder with --results"
 
 
@@ -59,3 +63,22 @@ def _require_no_links(folder: Path) -> None:
                         waiting.append(entry.path)
         except OSError as error:
             raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def answering(results: Path) -> Iterator[None]:
+    """Keep others from writing their analysis, verdict, page or paper to `results` meanwhile.
+
+    A run is not kept out: it writes records, and these answers are of the records that were read.
+    Waits for another command to finish, and raises ParibusError if it does not.
+    """
+    began = time.monotonic()
+    while (held := hold_folder(results)) is None:
+        if time.monotonic() - began > PATIENCE_SECONDS:
+            raise ParibusError(
+                f"another command has been writing its answer to {results} for "
+                f"{PATIENCE_SECONDS:g} s; ask again when it has ended"
+            )
+        time.sleep(0.1)
+    with held:
+        yield

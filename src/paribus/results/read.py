@@ -20,6 +20,7 @@ from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.formats import csv_cell, read_json, write_table
 from paribus.results.layout import secure
 from paribus.results.registration import read_registration
+from paribus.results.root import digest_of, of_the_study, root_lines
 from paribus.results.store import THROUGHPUT, ResultsFolder
 from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
 from paribus.results.trial_folder import TrialFolder
@@ -39,6 +40,8 @@ TABLES = (
     "throughput",
 )
 
+READINGS = 5  # of a folder that changes meanwhile, before that is said
+
 
 @dataclass(frozen=True, repr=False)
 class Results:
@@ -46,6 +49,7 @@ class Results:
 
     Attributes:
         trials: trial.json of every finished trial, by (arm, seed).
+        seals: digests of registrations and manifests as they were read (`paribus.results.root`).
     """
 
     path: Path
@@ -53,6 +57,7 @@ class Results:
     finished: tuple[TrialFolder, ...]
     unfinished: tuple[TrialFolder, ...]
     trials: dict[tuple[str, int], dict[str, Any]]
+    seals: tuple[str, ...]
 
     def __repr__(self) -> str:
         done, total = len(self.finished), len(self.study.trials)
@@ -80,6 +85,22 @@ class Results:
         ):
             part.__dict__[name] = getattr(self, name)
         return part
+
+    @property
+    def root(self) -> str:
+        """The root digest of what was read, whatever a run has finished since."""
+        return digest_of(self.seals)
+
+    def require_current(self) -> None:
+        """Raise ParibusError where a registration or record of the whole study has changed since.
+
+        Trials that were finished since do not count: their records are no part of these.
+        """
+        if of_the_study(self.seals) != of_the_study(root_lines(self.path)):
+            raise ParibusError(
+                f"{self.path} was changed by a run while it was read; nothing was written, ask "
+                "again"
+            )
 
     @cached_property
     def controls(self) -> list[Control]:
@@ -295,10 +316,21 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
     """Read and verify the results folder at `path`. Nothing of it is run.
 
     What is later called with its study runs the custom code that the study names only with `trust`.
+    A run may be under way in it: trials that it finishes later are no part of what is returned.
 
     Raises ParibusError where it is no results folder, or a record is missing or was changed.
     """
     folder = ResultsFolder(Path(path))
+    for _ in range(READINGS):
+        # A trial that is finished, or seeds that are added, between two files of one reading.
+        seals = root_lines(folder.path)
+        results = _load(folder, tuple(seals), trust=trust)
+        if root_lines(folder.path) == seals:
+            return results
+    raise ParibusError(f"{folder.path} changes while it is read; wait for the run that writes it")
+
+
+def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Results:
     study = folder.read_study(trust=trust)
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     finished = tuple(trial for trial in trials if trial.is_finished)
@@ -309,7 +341,7 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
         _require_own(study, trial, records[trial.arm, trial.seed])
     _require_distinct(finished, records)
     unfinished = tuple(trial for trial in trials if not trial.is_finished)
-    return Results(folder.path, study, finished, unfinished, records)
+    return Results(folder.path, study, finished, unfinished, records, seals)
 
 
 def _require_own(study: Study, folder: TrialFolder, trial: dict[str, Any]) -> None:

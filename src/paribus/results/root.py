@@ -12,6 +12,7 @@ force and those before it; a manifest holds the digests of every sealed record b
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from paribus.files import file_digest
@@ -28,5 +29,15 @@ def root_lines(folder: Path) -> list[str]:
 
 def root_digest(folder: Path) -> str:
     """SHA-256 of those lines. Raises ParibusError where one of the files cannot be read."""
-    text = "".join(root_lines(folder))
+    return digest_of(root_lines(folder))
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    """SHA-256 of lines that `root_lines` gave."""
+    text = "".join(lines)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def of_the_study(lines: Iterable[str]) -> list[str]:
+    """Those of them that are about no single trial."""
+    return [line for line in lines if "  trials/" not in line]

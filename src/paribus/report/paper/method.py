@@ -9,7 +9,6 @@ from paribus.report.paper.document import Block, Cite, Grid, Paragraph, Part, Re
 from paribus.report.paper.material import Material
 from paribus.report.vocabulary import listed
 from paribus.report.words import margin_in_words, plural
-from paribus.results.root import root_digest
 
 # How p-values come about, by the registered `inference.test`.
 MOST_SEEDS = 12  # are named one by one
@@ -106,7 +105,7 @@ def _registration(material: Material) -> Paragraph:
     )
     text += (
         "The root digest over registration and sealed records, which paribus verify computes "
-        f"again, is {root_digest(material.results.path)}. "
+        f"again, is {material.results.root}. "
     )
     text += _primary(material)
     if others:
