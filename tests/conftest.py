@@ -201,9 +201,15 @@ def write_results(
         predicted = np.full(20, 16)
         correct = stream(seed, arm, "hits").integers(2, 9, size=20)
         trial.write_columns(
-            "windows.parquet",
-            {"loss_sum_nats": value * predicted, "correct": correct, "predicted": predicted},
-            {"loss_sum_nats": "nats", "correct": "tokens", "predicted": "tokens"},
+            "blocks.parquet",
+            columns := {
+                "loss_sum_nats": value * predicted,
+                "brier_sum": 0.6 * predicted,
+                "correct": correct,
+                "predicted": predicted,
+                "characters": predicted,
+            },
+            dict.fromkeys(columns, "1"),
         )
         _write_measures(trial, value)
         write_table(trial.path / "tasks.parquet", CELLS.empty_table())
@@ -233,6 +239,7 @@ def write_results(
                 "consumed": {"token_classes": {"alphabetic": 10}, "times_seen": [1, 2]},
                 "batch_digest": f"batches of {seed}",
                 "causality": {"training": 0.0, "evaluation": 0.0, "positions": 1.0},
+                "blocks": {"kind": "window", "items": 20, "blocks": 20},
                 "parameters": 12_345,
                 "tokens": setting.tokens,
                 "iterations": steps,

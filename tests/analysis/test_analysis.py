@@ -158,7 +158,7 @@ def test_accuracy_is_paired_by_seed_and_by_window(
     assert (items.crossed.n_seeds, items.crossed.n_items) == (5, (20,))
 
     def accuracy(arm: str) -> np.ndarray:
-        hits = [results.trial_windows[arm, s]["correct"].to_numpy() / 16 for s in SEEDS]
+        hits = [results.trial_blocks[arm, s]["correct"].to_numpy() / 16 for s in SEEDS]
         return np.stack(hits)
 
     assert items.mean == pytest.approx((accuracy("layernorm") - accuracy("baseline")).mean())

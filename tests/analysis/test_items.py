@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from paribus.analysis import Analysis, analyse
+from paribus.analysis.items import RATIOS, block_scores
+from paribus.analysis.table import Table
 from paribus.decision import decide
 from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.report import tables
@@ -22,13 +24,13 @@ Study_, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5, 6]
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
 ACCURACY = {"metric": "validation_accuracy", "primary": True, "margin": 0.001}
-UNITS = {"loss_sum_nats": "nats", "correct": "tokens", "predicted": "tokens"}
 
 
 def windows(trial: TrialFolder, correct: list[int], predicted: list[int]) -> None:
     hits, sizes = np.array(correct), np.array(predicted)
     columns = {"loss_sum_nats": 2.0 * sizes, "correct": hits, "predicted": sizes}
-    trial.write_columns("windows.parquet", columns, UNITS)
+    columns |= {"brier_sum": 0.5 * sizes, "characters": sizes}
+    trial.write_columns("blocks.parquet", columns, dict.fromkeys(columns, "1"))
     scores = trial.read_json("evaluation.json")
     scores["validation_accuracy"] = float(hits.sum() / sizes.sum())
     trial.write_json("evaluation.json", scores)
@@ -123,3 +125,49 @@ def test_equal_items_at_every_seed_have_words_of_their_own(
     assert "differences are equal" not in verdict.sentence
     assert "same amount" not in verdict.sentence
     assert "[" in tables.primary(some)[0].rows[1][3]
+
+
+@pytest.mark.parametrize("metric", [*RATIOS, "validation_accuracy"])
+def test_blocks_weigh_as_a_ratio_estimator_has_it(
+    small_study: Study_, fabricate: Fabricate, metric: str
+) -> None:
+    """The mean over blocks is the ratio of the sums, and their spread gives its standard error.
+
+    Against the textbook's s.e. of a ratio (Cochran 1977, equation 6.13), written out in numbers.
+    """
+    made = fabricate(small_study(seeds=SEEDS[:2], arms=TWO_ARMS), lambda *_: 2.0)
+    rng = np.random.default_rng(4)
+    sizes = rng.integers(5, 200, size=40)
+    y = rng.uniform(0.2, 0.6, size=40) * sizes
+    for trial in made.finished:
+        columns = {"loss_sum_nats": y, "brier_sum": y, "correct": y, "predicted": sizes}
+        columns["characters"] = sizes
+        trial.write_columns("blocks.parquet", columns, dict.fromkeys(columns, "1"))
+        trial.finish()
+    table = Table.of(load_results(made.path))
+    scores = block_scores(table, metric, "arm", (1, 2))
+    scale = 1 / np.log(2) if metric == "bits_per_character" else 1.0
+    ratio = y.sum() / sizes.sum()
+    assert scores.shape == (2, 40)
+    assert scores.mean(axis=1) == pytest.approx(scale * ratio)
+    error = np.sqrt(((y - ratio * sizes) ** 2).sum() / 39 / 40) / sizes.mean()
+    assert scores[0].std(ddof=1) / np.sqrt(40) == pytest.approx(scale * error)
+
+
+def test_documents_are_shared_by_arms_that_read_other_windows(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """Blocks of the same text are the same items, whatever the lengths in tokens."""
+    made = fabricate(small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY]), lambda *_: 2.0)
+    for trial in made.finished:
+        sizes = np.array([30, 50, 20, 60, 40, 10]) // (2 if trial.arm == "arm" else 1)
+        windows(trial, (sizes // 2).tolist(), sizes.tolist())
+        blocks = trial.read_columns("blocks.parquet").to_pydict()
+        blocks["characters"] = [90, 150, 60, 180, 120, 30]
+        units = dict.fromkeys(blocks, "1")
+        trial.write_columns("blocks.parquet", {k: np.array(v) for k, v in blocks.items()}, units)
+        trial.finish()
+    contrast = analyse(load_results(made.path)).contrast("arm", "validation_accuracy")
+    assert contrast.items_why_not == ""
+    assert contrast.items is not None and contrast.items.crossed is not None
+    assert contrast.items.crossed.n_items == (6,)

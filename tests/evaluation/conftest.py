@@ -41,11 +41,15 @@ def bigram() -> Callable[[np.ndarray], Bigram]:
 
 @pytest.fixture
 def predicted() -> Callable[..., Predictions]:
-    """`predicted(table, tokens, seq_len, **arrays)`: what a bigram of these logits predicts."""
+    """`predicted(table, tokens, seq_len, **arrays)`: what a bigram of these logits predicts.
+
+    The text is short enough to be a single chunk.
+    """
 
     def run(table: np.ndarray, tokens: object, seq_len: int, **arrays: np.ndarray) -> Predictions:
         ids = np.asarray(tokens, dtype=np.uint16)
-        return predict(Bigram(table), ids, seq_len, **knows(len(table), arrays))
+        (chunk,) = predict(Bigram(table), ids, seq_len, **knows(len(table), arrays))
+        return chunk
 
     return run
 

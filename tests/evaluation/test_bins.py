@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.evaluation.bins import BINS, equal_mass, equal_width, gap_sum, tally
+from paribus.evaluation.bins import BINS, CELLS, by_cell, equal_mass, equal_width, gap_sum, tally
 
 
 def naive_error(confidence: list[float], hits: list[bool], members: list[list[int]]) -> float:
@@ -33,12 +33,19 @@ def test_against_a_loop(n: int) -> None:
     mass = [
         [int(i) for r, i in enumerate(ranked) if b <= 15 * (r + 0.5) / n < b + 1] for b in range(15)
     ]
-    for index, members in ((equal_width(confidence), wide), (equal_mass(confidence), mass)):
+    for of, members in ((by_width, wide), (by_mass, mass)):
         expected = naive_error(confidence.tolist(), hits.tolist(), members)
-        assert gap_sum(tally(index, confidence, hits)) / n == pytest.approx(expected, abs=1e-12)
-        assert [np.flatnonzero(index == b).tolist() for b in range(15)] == [
-            sorted(bin_) for bin_ in members
-        ]
+        found = of(confidence, hits)
+        assert gap_sum(found) / n == pytest.approx(expected, abs=1e-12)
+        assert found[0].tolist() == [len(bin_) for bin_ in members]
+
+
+def by_width(confidence: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    return tally(equal_width(confidence), confidence, hits)
+
+
+def by_mass(confidence: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    return equal_mass(tally(by_cell(confidence), confidence, hits, CELLS))
 
 
 def test_the_edges_of_equal_widths() -> None:
@@ -48,8 +55,8 @@ def test_the_edges_of_equal_widths() -> None:
 
 @pytest.mark.parametrize("n", [15, 1000, 1003])
 def test_equal_masses_differ_by_one_at_most(n: int) -> None:
-    index = equal_mass(np.random.default_rng(0).permutation(n).astype(np.float32))
-    sizes = np.bincount(index, minlength=BINS)
+    confidence = np.random.default_rng(0).permutation(n).astype(np.float32) / n
+    sizes = by_mass(confidence, confidence > 2)[0]
     assert sizes.max() - sizes.min() <= 1
 
 
@@ -59,19 +66,22 @@ def test_equal_confidences_share_a_bin() -> None:
     Of 100, ranks 5 to 94 are tied: 5 lie below (bin 0), the middle is 50 (bin 7), 5 above (14).
     """
     confidence = np.repeat([0.2, 0.5, 0.9], [5, 90, 5])
-    index = equal_mass(confidence)
-    assert np.bincount(index, minlength=BINS).tolist() == [5] + [0] * 6 + [90] + [0] * 6 + [5]
-    order = np.random.default_rng(1).permutation(100)
-    assert (equal_mass(confidence[order]) == index[order]).all()
+    found = by_mass(confidence, confidence > 0.4)
+    assert found[0].tolist() == [5] + [0] * 6 + [90] + [0] * 6 + [5]
+    assert found[2].tolist() == [0] + [0] * 6 + [90] + [0] * 6 + [5]
 
 
 def test_a_single_confidence_has_the_error_of_a_single_bin() -> None:
     confidence, hits = np.full(1000, 0.75), np.arange(1000) < 700
-    for index in (equal_width(confidence), equal_mass(confidence)):
-        assert gap_sum(tally(index, confidence, hits)) / 1000 == pytest.approx(0.05)
+    for of in (by_width, by_mass):
+        assert gap_sum(of(confidence, hits)) / 1000 == pytest.approx(0.05)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+def test_a_confidence_that_is_no_number_is_the_least() -> None:
+    assert by_cell(np.array([math.nan, 0.0, 1.0])).tolist() == [0, 0, CELLS - 1]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(
         st.tuples(st.floats(0, 1, width=32, exclude_min=True), st.booleans()),
@@ -83,12 +93,12 @@ def test_a_single_confidence_has_the_error_of_a_single_bin() -> None:
 def test_an_error_is_a_share_and_the_order_of_the_text_decides_nothing(pairs, shuffle) -> None:
     again = list(pairs)
     shuffle.shuffle(again)
-    for kind in (equal_width, equal_mass):
+    for kind in (by_width, by_mass):
         errors = []
         for order in (pairs, again):
             confidence, hits = (np.array(column) for column in zip(*order, strict=True))
-            index = kind(confidence)
-            assert ((index >= 0) & (index < BINS)).all()
-            errors.append(gap_sum(tally(index, confidence, hits)) / len(order))
+            found = kind(confidence, hits)
+            assert found.shape == (3, BINS) and found[0].sum() == len(order)
+            errors.append(gap_sum(found) / len(order))
         assert 0 <= errors[0] <= 1
         assert errors[0] == pytest.approx(errors[1], abs=1e-12)

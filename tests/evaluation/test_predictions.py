@@ -15,7 +15,10 @@ from paribus.errors import ParibusError
 from paribus.evaluation import TEMPERATURES, all_measures, predict, predictions
 
 Maker = Callable[..., predictions.Predictions]
-COLUMNS = ("loss_nats", "correct", "confidence", "brier", "token_class", "characters")
+COLUMNS = (
+    *("loss_nats", "correct", "confidence", "brier", "token", "token_class", "characters"),
+    *("losses_at", "slopes_at", "confidences_at"),
+)
 
 
 def random_case(vocab_size: int, n: int, scale: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +52,7 @@ def test_columns_agree_with_a_softmax_written_out_in_numpy(predicted: Maker) -> 
 def test_the_sweep_agrees_with_a_softmax_written_out_in_numpy(predicted: Maker) -> None:
     table, tokens = random_case(11, 500)
     logits = table.astype(np.float64)[tokens[:-1]]
-    seen = predicted(table, tokens, 16).sweep
+    seen = predicted(table, tokens, 16)
     step = 1e-5
     for k, temperature in enumerate(TEMPERATURES):
 
@@ -60,11 +63,10 @@ def test_the_sweep_agrees_with_a_softmax_written_out_in_numpy(predicted: Maker) 
 
         inverse = 1 / temperature
         slope = (loss(inverse + step) - loss(inverse - step)) / (2 * step)
-        assert seen.loss_sum_nats[k] == pytest.approx(loss(inverse), rel=1e-6)
-        assert seen.slope_sum[k] == pytest.approx(slope, rel=1e-4, abs=1e-2)
-        confidence = (np.exp(logits * inverse).max(1) / np.exp(logits * inverse).sum(1)).sum()
-        assert seen.tallies[k][1].sum() == pytest.approx(confidence, rel=1e-6)
-        assert seen.tallies[k][0].sum() == 499
+        assert seen.losses_at[k].sum() == pytest.approx(loss(inverse), rel=1e-6)
+        assert seen.slopes_at[k].sum() == pytest.approx(slope, rel=1e-4, abs=1e-2)
+        confidences = np.exp(logits * inverse).max(1) / np.exp(logits * inverse).sum(1)
+        np.testing.assert_allclose(seen.confidences_at[k], confidences, rtol=1e-6)
 
 
 def test_positions_windows_classes_and_characters_by_hand(predicted: Maker) -> None:
@@ -80,7 +82,7 @@ def test_positions_windows_classes_and_characters_by_hand(predicted: Maker) -> N
 def test_windows_do_not_overlap_and_cover_everything(bigram: Callable, seq_len: int) -> None:
     model = bigram(np.zeros((100, 100)))
     knows = {"token_classes": np.zeros(100), "characters": np.ones(100)}
-    predict(model, np.arange(100, dtype=np.uint16), seq_len, **knows)
+    list(predict(model, np.arange(100, dtype=np.uint16), seq_len, **knows))
     assert max(tokens.shape[1] for tokens in model.shown) == min(seq_len, 99)
     shown = torch.cat([tokens.flatten() for tokens in model.shown[:-1]])
     assert torch.equal(shown, torch.arange(99))
@@ -93,9 +95,9 @@ def test_a_model_that_keeps_something_between_calls_is_refused(bigram: Callable)
     model.register_forward_hook(lambda model, given, out: out + later * (len(model.shown) > 2))
     knows = {"token_classes": np.zeros(4), "characters": np.ones(4)}
     tokens = np.arange(12, dtype=np.uint16) % 4
-    predict(honest, tokens, 8, **knows)
+    list(predict(honest, tokens, 8, **knows))
     with pytest.raises(ParibusError, match="read again after the others, have other losses"):
-        predict(model, tokens, 8, **knows)
+        list(predict(model, tokens, 8, **knows))
 
 
 def test_how_much_is_worked_on_at_once_changes_nothing(
@@ -108,13 +110,6 @@ def test_how_much_is_worked_on_at_once_changes_nothing(
     other = predicted(table, tokens, 8)
     for column in COLUMNS:
         assert getattr(one, column).tobytes() == getattr(other, column).tobytes()
-    np.testing.assert_allclose(one.sweep.tallies, other.sweep.tallies, rtol=1e-12)
-    np.testing.assert_allclose(one.sweep.loss_sum_nats, other.sweep.loss_sum_nats, rtol=1e-12)
-
-
-def test_tokens_and_columns_are_kept_narrow(predicted: Maker) -> None:
-    seen = predicted(*random_case(9, 50), 8)
-    assert sum(getattr(seen, column).itemsize for column in COLUMNS) == 16  # bytes a token
 
 
 class Restless(nn.Module):
@@ -139,7 +134,7 @@ def test_evaluation_leaves_everything_as_it_was() -> None:
     generators = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
 
     tokens = np.arange(40) % 5
-    predict(model, tokens, 4, token_classes=np.zeros(5), characters=np.ones(5))
+    list(predict(model, tokens, 4, token_classes=np.zeros(5), characters=np.ones(5)))
 
     assert [module.training for module in model.modules()] == modes == [True, True, False]
     assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
@@ -152,7 +147,7 @@ def test_evaluation_leaves_everything_as_it_was() -> None:
 def test_the_mode_is_restored_when_the_model_fails() -> None:
     model = Restless()
     with pytest.raises(RuntimeError, match="out of bounds"):
-        predict(model, np.array([0, 9]), 4, token_classes=np.zeros(5), characters=np.ones(5))
+        next(predict(model, np.array([0, 9]), 4, token_classes=np.zeros(5), characters=np.ones(5)))
     assert model.training and model.norm.training and not model.frozen.training
 
 
@@ -161,8 +156,8 @@ def test_a_certain_model_is_exact(predicted: Maker) -> None:
     seen = predicted(np.roll(np.eye(5), 1, axis=1) * 5000, [0, 1, 2, 3, 4, 3], 3)
     assert seen.loss_nats.tolist() == [0, 0, 0, 0, 5000]
     assert seen.brier.tolist() == [0, 0, 0, 0, 2]
-    assert seen.sweep.loss_sum_nats.tolist() == pytest.approx([5000 / t for t in TEMPERATURES])
-    assert np.isfinite(seen.sweep.slope_sum).all()
+    assert seen.losses_at.sum(axis=1).tolist() == pytest.approx([5000 / t for t in TEMPERATURES])
+    assert np.isfinite(seen.slopes_at).all()
 
 
 def test_a_token_that_the_model_excludes_costs_nothing_until_it_comes(predicted: Maker) -> None:
@@ -171,7 +166,7 @@ def test_a_token_that_the_model_excludes_costs_nothing_until_it_comes(predicted:
     seen = predicted(table, [0, 1, 0, 2], 4)
     assert seen.loss_nats.tolist() == pytest.approx([math.log(2), math.log(2), math.inf])
     without = predicted(table, [0, 1, 0], 4)
-    assert np.isfinite(without.sweep.slope_sum).all()
+    assert np.isfinite(without.slopes_at).all()
 
 
 def test_nan_is_never_a_hit(predicted: Maker) -> None:
@@ -186,24 +181,52 @@ def test_one_token_is_refused(predicted: Maker) -> None:
 
 
 def test_a_long_text_is_swept_in_part(predicted: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every third window, and nothing else changes: the loss is that of the whole text."""
+    """Every third batch, and nothing else changes: the loss is that of the whole text."""
+    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 16)
     table, tokens = random_case(11, 16 * 90 + 5)
     whole = predicted(table, tokens, 16)
+    assert whole.swept.all()
     monkeypatch.setattr(predictions, "SWEEP_TOKENS", 16 * 31)
     some = predicted(table, tokens, 16)
-    for column in COLUMNS:
-        assert getattr(some, column).tobytes() == getattr(whole, column).tobytes()
-    swept = some.window % 3 == 0
-    assert len(some.sweep) == swept.sum() < len(whole.sweep) == len(whole)
-    one = TEMPERATURES.index(1.0)
-    expected = some.loss_nats[swept].sum(dtype="float64")
-    assert some.sweep.loss_sum_nats[one] == pytest.approx(expected, rel=1e-12)
-    assert some.sweep.tallies[one, 2].sum() == some.correct[swept].sum()
+    for column in ("loss_nats", "confidence", "brier"):
+        np.testing.assert_allclose(getattr(some, column), getattr(whole, column), atol=2e-6)
+    assert (some.correct == whole.correct).all()
+    assert (some.swept == (some.window % 3 == 0)).all()
+    for column in ("losses_at", "slopes_at", "confidences_at"):
+        assert (getattr(some, column) == getattr(whole, column)[:, some.swept]).all()
     (rows,) = (m for m in all_measures() if m.name == "temperature_loss")
-    assert rows.compute(some)[one].count == swept.sum()
+    at_one = rows.measured([some], 16)[TEMPERATURES.index(1.0)]
+    assert at_one.count == some.swept.sum()
+    assert at_one.value == pytest.approx(some.loss_nats[some.swept].mean(dtype="float64"))
 
 
-def test_temperatures_are_halves_of_one_another() -> None:
-    """What the shared softmaxes of the sweep rest on."""
-    assert {0.5, 1.0, 2.0} <= set(TEMPERATURES)
-    assert all(t / 2 in TEMPERATURES or t * 2 in TEMPERATURES for t in TEMPERATURES)
+def test_the_first_of_equally_probable_tokens_is_the_guess(predicted: Maker) -> None:
+    table = np.array([[1.0, 1.0, 0.0], [0.0, 2.0, 2.0], [3.0, 3.0, 3.0]])
+    seen = predicted(table, [0, 0, 1, 1, 2, 2, 0], 8)
+    assert seen.correct.tolist() == [True, False, True, False, False, True]
+
+
+def test_chunks_are_the_text(bigram: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their length: the same columns, one after the other, and places that go on."""
+    table, tokens = random_case(9, 16 * 41 + 6)
+    knows = {"token_classes": np.arange(9) % 4, "characters": np.arange(9)}
+    (whole,) = predict(bigram(table), tokens, 16, **knows)
+    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 32)
+    monkeypatch.setattr(predictions, "CHUNK_TOKENS", 100)
+    chunks = list(predict(bigram(table), tokens, 16, **knows))
+    assert [len(chunk) for chunk in chunks] == [128] * 5 + [21]
+    for column in (*COLUMNS, "position", "window"):
+        parts = np.concatenate([getattr(chunk, column) for chunk in chunks], axis=-1)
+        assert parts.tobytes() == getattr(whole, column).tobytes()
+
+
+def test_no_column_can_be_written(predicted: Maker) -> None:
+    seen = predicted(*random_case(9, 50), 8)
+    assert not any(getattr(seen, column).flags.writeable for column in COLUMNS)
+
+
+def test_the_powers_of_the_sweep() -> None:
+    """What its one exponential rests on."""
+    powers = predictions.POWERS
+    assert all(powers[one] + powers[other] == k for k, (one, other) in predictions.PRODUCTS.items())
+    assert 1.0 in TEMPERATURES and (min(TEMPERATURES), max(TEMPERATURES)) == (0.5, 2.0)

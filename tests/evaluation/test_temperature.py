@@ -27,7 +27,7 @@ def text(table: np.ndarray, temperature: float, n: int, seed: int) -> np.ndarray
 
 
 def found(predictions: Predictions) -> float:
-    (row,) = best_temperature.compute(predictions)
+    (row,) = best_temperature.measured([predictions], predictions.seq_len)
     return row.value
 
 

@@ -23,13 +23,13 @@ from paribus.study import Study
 from ..conftest import studies_in
 
 IDEAS = """
-import numpy as np
-from paribus.evaluation import Row, measure
+from paribus.evaluation import measure
 from paribus.probes import probe
 
 @measure("worst", unit="nats/token", better="lower", label="worst tokens", digits=2)
 def worst(predictions):
-    return float(np.quantile(predictions.loss_nats, 0.9))
+    losses = predictions.loss_nats
+    return losses[losses > 1].sum(), (losses > 1).sum()
 
 @probe("quiet", unit="share", better="higher", statistics=("mean", "max"))
 def quiet(step):

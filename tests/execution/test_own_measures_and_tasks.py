@@ -20,13 +20,12 @@ from ..conftest import registered, studies_in
 
 IDEAS = """
 import itertools
-import numpy as np
 from paribus.evaluation import Row, measure
 from paribus.tasks import Question, task
 
-@measure("surprise", unit="nats/token")
+@measure("surprise", unit="share")
 def surprise(predictions):
-    return float(np.quantile(predictions.loss_nats, 0.9))
+    return (predictions.loss_nats > 1).sum(), len(predictions)
 
 def halves(seq_len):
     return "first", "second"
@@ -35,8 +34,7 @@ def halves(seq_len):
 def by_half(predictions):
     half = predictions.position >= predictions.seq_len // 2
     return [
-        Row.ratio(name, predictions.correct[half == late].sum(), (half == late).sum())
-        for name, late in (("first", False), ("second", True))
+        (predictions.correct[half == late].sum(), (half == late).sum()) for late in (False, True)
     ]
 
 @measure("raises", unit="1")
@@ -46,11 +44,14 @@ def raises(predictions):
 @measure("meddles", unit="1")
 def meddles(predictions):
     predictions.loss_nats[:] = 0
-    return 1.0
+    return 1.0, 1
 
-@measure("strays", unit="1")
+def elsewhere(sums, seq_len):
+    return [Row("elsewhere", sums.sum())]
+
+@measure("strays", unit="1", finish=elsewhere)
 def strays(predictions):
-    return [Row("elsewhere", 1.0)]
+    return 1.0, 1
 
 @measure("words", unit="1")
 def words(predictions):
@@ -58,17 +59,17 @@ def words(predictions):
 
 @measure("undefined", unit="1")
 def undefined(predictions):
-    return float("nan")
+    return float("nan"), 1
 
 calls = itertools.count()
 
 @measure("forgets", unit="1")
 def forgets(predictions):
-    return float(next(calls))
+    return next(calls), 1
 
 @measure("brier_score", unit="1")
 def twice(predictions):
-    return 1.0
+    return 1.0, 1
 
 def plain(predictions):
     return 1.0
@@ -139,7 +140,7 @@ def test_an_edited_measure_is_refused_by_its_name(measured: Results) -> None:
     there = read_registration(ResultsFolder(measured.path))
     assert there is not None
     try:
-        ideas.write_text(IDEAS.replace("0.9", "0.8"))
+        ideas.write_text(IDEAS.replace("> 1)", "> 2)"))
         wanted = registered(measured.study, there["data"], there["device"], there["tasks"])
         with pytest.raises(paribus.ParibusError, match=r"ideas.py was edited .*evaluation.own"):
             settle(ResultsFolder(measured.path), measured.study, wanted)
@@ -153,7 +154,7 @@ def test_an_edited_measure_is_refused_by_its_name(measured: Results) -> None:
         ("raises", "measure 'raises' failed: KeyError: 'no such thing'"),
         ("meddles", "measure 'meddles' failed: ValueError: .*read-only"),
         ("strays", "measure 'strays' failed: .*a part 'elsewhere' that it does not declare"),
-        ("words", "measure 'words' failed: .*a number, or a list of paribus.evaluation.Row"),
+        ("words", "measure 'words' failed: .*it gave a str, and not numbers that add up"),
         ("undefined", "measure 'undefined' failed: .*it gave NaN"),
         ("forgets", "measure 'forgets' gives other numbers when it is called again"),
         ("twice", "a measure cannot be named 'brier_score': it is there already"),

@@ -101,9 +101,9 @@ def state_another_loss(path: Path) -> None:
 
 
 def change_windows(path: Path) -> None:
-    table = trial_of(path).read_columns("windows.parquet")
+    table = trial_of(path).read_columns("blocks.parquet")
     hits = pa.array(np.array(table["correct"]) + 1)
-    write_table(path / TRIAL / "windows.parquet", table.set_column(1, "correct", hits))
+    write_table(path / TRIAL / "blocks.parquet", table.set_column(2, "correct", hits))
     seal(path)
 
 
@@ -277,9 +277,10 @@ def test_what_is_no_results_folder_is_bad_input(tmp_path: Path) -> None:
 def test_questions_are_counted_again(tmp_path: Path) -> None:
     """Against numbers by hand: two of three right, a macro accuracy of (2/3 + 1/2) / 2."""
     trial = TrialFolder(tmp_path, "a", 1)
-    units = {"loss_sum_nats": "nats", "correct": "1", "predicted": "1"}
     windows = {"loss_sum_nats": [3.0], "correct": [1], "predicted": [2]}
-    trial.write_columns("windows.parquet", {k: np.array(v) for k, v in windows.items()}, units)
+    windows |= {"brier_sum": [1.0], "characters": [2]}
+    units = dict.fromkeys(windows, "1")
+    trial.write_columns("blocks.parquet", {k: np.array(v) for k, v in windows.items()}, units)
     measure = {"measure": "calibration_error", "part": "all", "value": 0.25, "total": 0.0}
     columns = {k: np.array([v]) for k, v in {**measure, "count": 2.0, "unit": "share"}.items()}
     trial.write_columns("evaluation.parquet", columns, dict.fromkeys(columns, "1"))

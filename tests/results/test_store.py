@@ -48,7 +48,7 @@ def sealed(folder: TrialFolder) -> TrialFolder:
     )
     for name in ("probes.parquet", "evaluation.parquet", "tasks.parquet", "items.parquet"):
         folder.write_columns(name, {"step": np.arange(2)}, {"step": "1"})
-    folder.write_columns("windows.parquet", {"correct": np.ones(2)}, {"correct": "tokens"})
+    folder.write_columns("blocks.parquet", {"correct": np.ones(2)}, {"correct": "tokens"})
     folder.write_weights({"w": np.ones((2, 2), np.float32)})
     folder.finish()
     return folder
@@ -71,7 +71,7 @@ def test_finishing_seals_the_records(tmp_path: Path) -> None:
         "initial.json",
         "evaluation.json",
         "steps.parquet",
-        "windows.parquet",
+        "blocks.parquet",
         "weights.safetensors",
     ],
 )

@@ -17,6 +17,7 @@ from paribus.analysis.claims import check_claims
 from paribus.analysis.costs import costs
 from paribus.analysis.families import adjusted
 from paribus.analysis.infer import infer, infer_items
+from paribus.analysis.items import block_scores, resolution, why_other_blocks
 from paribus.analysis.schema import Analysis, Contrast, LeftOut, Stabilities, Summary
 from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.table import Table
@@ -157,8 +158,8 @@ def _items(
 ) -> tuple[MacroContrast | None, str]:
     """Accuracy paired by seed and by item, where claims are about new items: it then decides.
 
-    Items are questions of tasks, or windows of the validation split. Where the arms do not share
-    them, the second entry says why there is no such pairing.
+    Items are questions of tasks, or documents or windows of the validation split. Where the arms do
+    not share them, the second entry says why there is no such pairing.
     """
     study, over = table.results.study, contrast.declared.items
     if study.inference.target == "this item set" or not over:
@@ -169,11 +170,12 @@ def _items(
             for arm in (contrast.reference, contrast.arm)
         )
     else:
+        arms = contrast.reference, contrast.arm
+        if why := why_other_blocks(table, *arms, contrast.seeds[0]):
+            return None, why
         baseline, treatment = (
-            [_window_accuracy(table, arm, contrast)] for arm in (contrast.reference, contrast.arm)
+            [block_scores(table, contrast.metric, arm, contrast.seeds)] for arm in arms
         )
-        if not _same_windows(table, contrast):
-            return None, "the arms read the validation text in windows of other lengths"
     if [task.shape for task in baseline] != [task.shape for task in treatment]:
         return None, "the arms were not asked the same questions"
     items = infer_items(
@@ -187,26 +189,6 @@ def _items(
     return items, ""
 
 
-def _window_accuracy(table: Table, arm: str, contrast: Contrast) -> np.ndarray:
-    """Hits of every window per token of a mean window, (S, I).
-
-    So a window weighs by its tokens, and the mean over windows is the accuracy over all tokens also
-    where the last window is shorter.
-    """
-    windows = [table.windows(arm, seed) for seed in contrast.seeds]
-    hits = [w[contrast.declared.items].to_numpy() for w in windows]
-    sizes = [w["predicted"].to_numpy() for w in windows]
-    return np.stack([h / n.mean() for h, n in zip(hits, sizes, strict=True)])
-
-
-def _same_windows(table: Table, contrast: Contrast) -> bool:
-    sizes = [
-        table.windows(arm, contrast.seeds[0])["predicted"].to_numpy()
-        for arm in (contrast.reference, contrast.arm)
-    ]
-    return np.array_equal(*sizes)
-
-
 def _resolution(table: Table, metric: str) -> float | None:
     """The step of a share of items; None where it is no share."""
     trial = next(iter(table.events), None)
@@ -216,7 +198,7 @@ def _resolution(table: Table, metric: str) -> float | None:
     if over == QUESTIONS:
         asked = questions_asked(table, *trial)
         return 1 / asked if asked else None
-    return 1 / float(table.windows(*trial)["predicted"].to_numpy().sum())
+    return resolution(table, metric, trial)
 
 
 def _infer(

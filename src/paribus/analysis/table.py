@@ -7,7 +7,6 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 
 from paribus.results import Results
 from paribus.statistics import StabilityEvents, StabilityRule, stability_events
@@ -70,10 +69,6 @@ class Table:
         if metric in [endpoint.metric for endpoint in self.results.study.judged]:
             return True
         return any(math.isfinite(self.values[*trial, metric]) for trial in self.events)
-
-    def windows(self, arm: str, seed: int) -> pa.Table:
-        """Loss and hits of every window of the validation split."""
-        return self.results.trial_windows[arm, seed]
 
     def usable(self, arm: str, metric: str) -> dict[int, float]:
         """{seed: value} of the trials that can be compared."""

@@ -1,17 +1,20 @@
 """Held-out measurements of a trained model: one pass over the text, then one file a measure."""
 
-from paribus.evaluation.custom_measures import own_measures, require_equal
+from paribus.evaluation.blocks import Blocks
+from paribus.evaluation.custom_measures import OwnMeasure, own_measures, require_equal
 from paribus.evaluation.heldout import Evaluation, Measurement, evaluate_heldout
 from paribus.evaluation.measures import Measure, all_measures, measure
-from paribus.evaluation.on_dataset import evaluate_on, predict_on
+from paribus.evaluation.on_dataset import evaluate_on
 from paribus.evaluation.predictions import TEMPERATURES, Predictions, predict
 from paribus.evaluation.text_parts import Row
 
 __all__ = [
     "TEMPERATURES",
+    "Blocks",
     "Evaluation",
     "Measure",
     "Measurement",
+    "OwnMeasure",
     "Predictions",
     "Row",
     "all_measures",
@@ -20,6 +23,5 @@ __all__ = [
     "measure",
     "own_measures",
     "predict",
-    "predict_on",
     "require_equal",
 ]

@@ -8,21 +8,72 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from paribus.errors import ParibusError
-from paribus.evaluation.heldout import Evaluation
 from paribus.evaluation.measures import Measure, all_measures
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import Row
 from paribus.study.importing import load_own
 
+if TYPE_CHECKING:
+    from paribus.evaluation.heldout import Evaluation
+
 # What else the scores of a trial are called.
 TAKEN = ("loss_sum_nats", "correct", "predicted")
 
 
-def own_measures(paths: Iterable[str], folder: Path, *, strict: bool = True) -> tuple[Measure, ...]:
+@dataclass(frozen=True)
+class OwnMeasure:
+    """A measure by the user, whose failures are caught.
+
+    Attributes:
+        strict: whether a measure that fails is an error, or has no rows.
+    """
+
+    measure: Measure
+    strict: bool
+
+    def added(
+        self, sums: np.ndarray | Exception | None, chunk: Predictions
+    ) -> np.ndarray | Exception:
+        """As `Measure.added`; what it raised stays, where it is not an error."""
+        if isinstance(sums, Exception):
+            return sums
+        try:
+            return self.measure.added(sums, chunk)
+        except Exception as error:
+            return self._failed(error)
+
+    def rows(self, sums: np.ndarray | Exception | None, seq_len: int, is_finite: bool) -> list[Row]:
+        """Its rows, if these are of the parts that it declares.
+
+        `is_finite` says whether the model's own numbers are: then NaN is the measure's mistake.
+        """
+        if sums is None or isinstance(sums, Exception):
+            return []
+        try:
+            return _checked(self.measure, self.measure.rows(sums, seq_len), seq_len, is_finite)
+        except Exception as error:
+            self._failed(error)
+            return []
+
+    def _failed(self, error: Exception) -> Exception:
+        if self.strict:
+            raise ParibusError(
+                f"measure '{self.measure.name}' failed: {type(error).__name__}: {error}; mend it, "
+                "or take it out of evaluation.own"
+            ) from error
+        return error
+
+
+def own_measures(
+    paths: Iterable[str], folder: Path, *, strict: bool = True
+) -> tuple[OwnMeasure, ...]:
     """The measures at these import paths; files start at `folder`.
 
     `strict` says whether a measure that fails is an error, or has no rows. Raises ParibusError for
@@ -39,13 +90,13 @@ def own_measures(paths: Iterable[str], folder: Path, *, strict: bool = True) -> 
                 f"{where}: a measure cannot be named '{measure.name}': {rule}; give it another name"
             )
         found[measure.name] = measure
-        own.append(_guarded(measure, strict))
+        own.append(OwnMeasure(measure, strict))
     return tuple(own)
 
 
-def require_equal(own: Sequence[Measure], first: Evaluation, again: Evaluation) -> None:
+def require_equal(own: Sequence[OwnMeasure], first: Evaluation, again: Evaluation) -> None:
     """Raise ParibusError where an own measure gave other numbers for the same predictions."""
-    for measure in own:
+    for measure in (one.measure for one in own):
         rows = [
             [(r.part, repr(r.value)) for r in of.rows if r.measure == measure.name]
             for of in (first, again)
@@ -57,29 +108,11 @@ def require_equal(own: Sequence[Measure], first: Evaluation, again: Evaluation) 
             )
 
 
-def _guarded(measure: Measure, strict: bool) -> Measure:
-    def compute(predictions: Predictions) -> list[Row]:
-        try:
-            return _checked(measure, predictions)
-        except Exception as error:
-            if not strict:
-                return []
-            raise ParibusError(
-                f"measure '{measure.name}' failed: {type(error).__name__}: {error}; mend it, or "
-                "take it out of evaluation.own"
-            ) from error
-
-    return replace(measure, compute=compute)
-
-
-def _checked(measure: Measure, predictions: Predictions) -> list[Row]:
+def _checked(measure: Measure, found: Any, seq_len: int, is_finite: bool) -> list[Row]:
     """What a measure gave, if these are rows of the parts that it declares."""
-    found: object = measure.compute(predictions)
-    if isinstance(found, int | float) and not isinstance(found, bool):
-        found = [Row("all", float(found))]  # a single number is one of the whole text
     if not isinstance(found, list) or not all(isinstance(row, Row) for row in found):
-        raise TypeError("it must give a number, or a list of paribus.evaluation.Row")
-    known, rows = measure.part_names(predictions.seq_len), {}
+        raise TypeError("its finish must give a list of paribus.evaluation.Row")
+    known, rows = measure.part_names(seq_len), {}
     for row in found:
         if row.part not in known:
             raise ValueError(f"it gave a part '{row.part}' that it does not declare")
@@ -88,14 +121,9 @@ def _checked(measure: Measure, predictions: Predictions) -> list[Row]:
         total = None if row.total is None else float(row.total)
         count = None if row.count is None else int(row.count)
         rows[row.part] = Row(row.part, float(row.value), total, count)
-    if any(math.isnan(row.value) for row in rows.values()) and not _is_broken(predictions):
+    if is_finite and any(math.isnan(row.value) for row in rows.values()):
         raise ValueError("it gave NaN; leave out a part of which nothing can be said")
     return list(rows.values())
-
-
-def _is_broken(predictions: Predictions) -> bool:
-    """Whether the model itself gives numbers that are not finite."""
-    return not math.isfinite(float(predictions.loss_nats.sum(dtype="float64")))
 
 
 def _is_measure(value: object) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,8 +11,11 @@ import numpy as np
 from torch import nn
 
 from paribus.data import Tokens
+from paribus.evaluation.blocks import Blocks, BlockSums
+from paribus.evaluation.custom_measures import OwnMeasure
 from paribus.evaluation.measures import Measure, all_measures
-from paribus.evaluation.predictions import Predictions, predict
+from paribus.evaluation.predictions import predict
+from paribus.evaluation.text_parts import Row
 
 
 @dataclass(frozen=True)
@@ -26,31 +31,17 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Windows:
-    """Sums by window of the text, for inference over items.
-
-    Attributes:
-        loss_sum_nats: [windows] float64.
-        correct, predicted: [windows] int64, hits and tokens.
-    """
-
-    loss_sum_nats: np.ndarray
-    correct: np.ndarray
-    predicted: np.ndarray
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """What was measured on held-out text.
 
     Attributes:
         rows: every measure's rows. A part that no token belongs to has none; a model that gives
             numbers which are not finite has them here too, as NaN or infinity.
-        windows: sums by window.
+        blocks: sums by item of the text.
     """
 
     rows: tuple[Measurement, ...]
-    windows: Windows
+    blocks: Blocks
 
     @property
     def scores(self) -> dict[str, float | int]:
@@ -61,8 +52,8 @@ class Evaluation:
         whole = {row.measure: row for row in self.rows if row.part == "all"}
         sums = {
             "loss_sum_nats": whole["validation_loss"].total,
-            "correct": int(self.windows.correct.sum()),
-            "predicted": int(self.windows.predicted.sum()),
+            "correct": int(self.blocks.correct.sum()),
+            "predicted": int(self.blocks.predicted.sum()),
         }
         return sums | {name: row.value for name, row in whole.items()}
 
@@ -74,29 +65,38 @@ def evaluate_heldout(
     *,
     token_classes: np.ndarray,
     characters: np.ndarray,
-    own: Sequence[Measure] = (),
+    end_of_document: int | None = None,
+    own: Sequence[OwnMeasure] = (),
 ) -> Evaluation:
     """Measure `model` on `tokens` [N + 1]: all of `paribus.evaluation.measures`, and `own`.
 
     `token_classes` [V] are indices into `paribus.data.TOKEN_CLASSES`; `characters` [V] is how many
-    characters each token stands for, none for the end of a document. See `predict` for what the
-    model is shown and what is left as it was.
+    characters each token stands for, none for the `end_of_document`, the id of that token where
+    there is one. What is kept of a chunk of the text are sums. See `predict` for what the model is
+    shown and what is left as it was.
     """
-    predictions = predict(
-        model, tokens, seq_len, token_classes=token_classes, characters=characters
-    )
-    rows = tuple(
-        Measurement(measure.name, row.part, row.value, row.total, row.count, measure.unit)
-        for measure in (*all_measures(), *own)
-        for row in measure.compute(predictions)
-    )
-    return Evaluation(rows, _by_window(predictions))
-
-
-def _by_window(predictions: Predictions) -> Windows:
-    window = predictions.window
-    return Windows(
-        np.bincount(window, predictions.loss_nats),
-        np.bincount(window, predictions.correct).astype(np.int64),
-        np.bincount(window),
+    measures, blocks = all_measures(), BlockSums(tokens, seq_len, end_of_document)
+    sums: list[np.ndarray | None] = [None] * len(measures)
+    of_own: list[np.ndarray | Exception | None] = [None] * len(own)
+    given = {"token_classes": token_classes, "characters": characters}
+    with contextlib.closing(predict(model, tokens, seq_len, **given)) as chunks:
+        for chunk in chunks:
+            blocks.add(chunk)
+            sums = [measure.added(of, chunk) for measure, of in zip(measures, sums, strict=True)]
+            of_own = [measure.added(of, chunk) for measure, of in zip(own, of_own, strict=True)]
+    found = blocks.blocks
+    is_finite = math.isfinite(found.loss_sum_nats.sum())
+    rows: list[tuple[Measure, list[Row]]] = [
+        (measure, measure.rows(of, seq_len))
+        for measure, of in zip(measures, sums, strict=True)
+        if of is not None
+    ]
+    rows += [(o.measure, o.rows(of, seq_len, is_finite)) for o, of in zip(own, of_own, strict=True)]
+    return Evaluation(
+        tuple(
+            Measurement(measure.name, row.part, row.value, row.total, row.count, measure.unit)
+            for measure, of_measure in rows
+            for row in of_measure
+        ),
+        found,
     )

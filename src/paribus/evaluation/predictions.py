@@ -1,18 +1,16 @@
-"""One pass of a model over held-out text, kept as a few numbers per predicted token.
+"""One pass of a model over held-out text, given in chunks that measures add up.
 
 Every token of the text but its first is predicted exactly once, in non-overlapping windows (the
-last one may be shorter). Logits live for one batch; what stays is a row of narrow columns per token
-and, for the sweep over softmax temperatures, sums. Every measure is computed from these, so that
-one more costs no further pass.
+last one may be shorter). Logits live for a block that fits a core's cache, a row of numbers per
+token for a chunk of CHUNK_TOKENS: memory does not grow with the text.
 
-Axes: W windows of a batch, T time, N tokens, V vocabulary, K temperatures.
+Axes: W windows of a batch, T time, N tokens of a chunk, V vocabulary, K temperatures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,64 +18,61 @@ from torch import Tensor, nn
 
 from paribus.data import Tokens
 from paribus.errors import ParibusError
-from paribus.evaluation.bins import equal_width, tally
 
-WINDOWS_PER_BATCH = 32
+# Of a batch: what keeps activations near a core, or an accelerator busy.
+CPU_BATCH_TOKENS, ACCELERATOR_BATCH_WINDOWS = 2**10, 32
 BATCH_LOGITS = 2**28  # at most, unless one window has more: 1 GiB of float32
 # Logits worked on at once: what a core's cache holds, and what keeps an accelerator busy.
-CPU_LOGITS, ACCELERATOR_LOGITS = 2**18, 2**24
-# Symmetric about 1 and close to evenly spaced in their logarithm.
-TEMPERATURES = (0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0)
-# At most so many tokens are predicted at all of them: a share of a percent is no news there.
-SWEEP_TOKENS = 2**17
-# exp(x / 2) is zero in float32 below this, and unlike -inf it may be multiplied by zero.
-LOWEST_LOGIT = -1e4
+CPU_LOGITS, ACCELERATOR_LOGITS = 2**17, 2**24
+CHUNK_TOKENS = 2**16  # after so many, measures add up what was predicted
+# At most so many tokens are predicted at all temperatures: a share of a percent is no news there.
+SWEEP_TOKENS = 2**15
 
+# A sum of weights at the inverse temperature k / 4 is a product of two of their powers 1, 2 and 4.
+POWERS = (1, 2, 4)
+PRODUCTS = {2: (0, 0), 3: (0, 1), 4: (1, 1), 5: (0, 2), 6: (1, 2), 8: (2, 2)}
+TEMPERATURES = tuple(4 / k for k in sorted(PRODUCTS, reverse=True))
+"""0.5, 0.67, 0.8, 1, 1.33 and 2: evenly spaced inverses, but for one."""
 
-@dataclass(frozen=True)
-class TemperatureSweep:
-    """What every temperature T of `TEMPERATURES` would give: logits / T in place of logits.
-
-    Attributes:
-        loss_sum_nats: [K] the summed loss.
-        slope_sum: [K] its derivative with respect to the inverse temperature 1 / T.
-        tallies: [K, 3, BINS] tokens, confidence and hits by bin of confidence (`bins.tally`).
-
-    Of a text of more than SWEEP_TOKENS tokens, these are over windows at even distances.
-    """
-
-    loss_sum_nats: np.ndarray
-    slope_sum: np.ndarray
-    tallies: np.ndarray
-
-    def __len__(self) -> int:
-        """Tokens that the sums are over."""
-        return int(self.tallies[0, 0].sum())
+# exp(x / 2) of it is lost in float32 beside 1, however many there are, and none of its powers that
+# is summed is a subnormal number, which processors are slow with.
+LOWEST_LOGIT = -80.0
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model predicted, token by token, in the order of the text.
+    """What a model predicted of a chunk of text, token by token, in the order of the text.
 
     Attributes:
         seq_len: the length of a window.
+        start: which token of the text's predictions the first one is, from 0.
         loss_nats: [N] float32, -log of the probability that the token had.
         correct: [N] bool, whether it was the most probable one (the first of several; NaN is none).
         confidence: [N] float32, the highest probability.
         brier: [N] float32, sum_k (p_k - y_k)^2 over the vocabulary, y the token in one-hot form.
+        token: [N] the id of the token.
         token_class: [N] int8, index into `paribus.data.TOKEN_CLASSES` of the predicted token.
         characters: [N] uint16, how many characters it stands for.
-        sweep: sums at other temperatures.
+        swept: [N] bool, whether it was predicted at all temperatures: of a text of more than
+            SWEEP_TOKENS tokens, batches at even distances are.
+        losses_at, slopes_at, confidences_at: [K, swept tokens] float32, what every temperature T of
+            `TEMPERATURES` would give, logits / T in place of logits: the loss, its derivative with
+            respect to the inverse temperature 1 / T, and the confidence.
     """
 
     seq_len: int
+    start: int
     loss_nats: np.ndarray
     correct: np.ndarray
     confidence: np.ndarray
     brier: np.ndarray
+    token: np.ndarray
     token_class: np.ndarray
     characters: np.ndarray
-    sweep: TemperatureSweep
+    swept: np.ndarray
+    losses_at: np.ndarray
+    slopes_at: np.ndarray
+    confidences_at: np.ndarray
 
     def __len__(self) -> int:
         return len(self.loss_nats)
@@ -85,12 +80,12 @@ class Predictions:
     @property
     def position(self) -> np.ndarray:
         """[N] the place in the window, from 0: position p is predicted from p + 1 tokens."""
-        return np.arange(len(self)) % self.seq_len
+        return (self.start + np.arange(len(self))) % self.seq_len
 
     @property
     def window(self) -> np.ndarray:
         """[N] the window that the token was predicted in, from 0."""
-        return np.arange(len(self)) // self.seq_len
+        return (self.start + np.arange(len(self))) // self.seq_len
 
 
 def predict(
@@ -100,14 +95,14 @@ def predict(
     *,
     token_classes: np.ndarray,
     characters: np.ndarray,
-) -> Predictions:
+) -> Generator[Predictions, None, None]:
     """Let `model` predict tokens[1:], with contexts of up to `seq_len`, in float32.
 
     `model` takes ids [W, T] and gives logits [W, T, V]; `tokens` are [N + 1] ids; `token_classes`
-    and `characters`, both [V], are as in `Predictions`. The model's weights, the training mode of
-    each of its modules and PyTorch's global generators are left as they were. Sums are accumulated
-    in float64 and in a fixed order. Raises ParibusError where there is nothing to predict, and
-    where the first batch, read again at the end, has other losses.
+    and `characters`, both [V], are as in `Predictions`. Once the last chunk was taken, or it is
+    closed, the model's weights, the training mode of each of its modules and PyTorch's global
+    generators are as they were. Raises ParibusError where there is nothing to predict, and where
+    the first batch, read again at the end, has other losses.
     """
     if len(tokens) < 2:
         raise ParibusError(
@@ -116,72 +111,70 @@ def predict(
     device = next(model.parameters()).device
     modes = {module: module.training for module in model.modules()}
     generators = [device] if device.type == "cuda" else []
-    windows = windows_per_batch(seq_len, len(token_classes))
-    scored: list[_Scored] = []
-    # Every so many windows, so that the sweep is over at most SWEEP_TOKENS of a long text.
-    stride, window = -(-(len(tokens) - 1) // SWEEP_TOKENS), 0
+    windows = windows_per_batch(seq_len, len(token_classes), device)
+    about = token_classes.astype(np.int8), characters.astype(np.uint16)
+    stride = -(-(len(tokens) - 1) // SWEEP_TOKENS)
+    start, waiting = 0, _Waiting()
+
+    def read(ids: tuple[np.ndarray, np.ndarray], is_swept: bool) -> list[np.ndarray]:
+        inputs_WT, targets_WT = ids
+        return _scores(model(torch.from_numpy(inputs_WT).to(device)), targets_WT, is_swept)
+
     try:
         model.eval()
         with torch.no_grad(), torch.random.fork_rng(devices=generators):
-            for inputs_WT, targets_WT in _batches(tokens, seq_len, windows):
-                logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
-                targets = torch.from_numpy(targets_WT).to(device)
-                swept_W = (window + np.arange(len(inputs_WT))) % stride == 0
-                scored.append(_score(logits_WTV, targets, swept_W))
-                window += len(inputs_WT)
-            _require_same_again(model, tokens, seq_len, windows, stride, scored[0])
+            for number, ids in enumerate(_batches(tokens, seq_len, windows)):
+                columns = read(ids, is_swept=number % stride == 0)
+                if not number:
+                    first = ids, columns[0]
+                waiting.add(ids[1].ravel(), columns)
+                if waiting.tokens >= CHUNK_TOKENS:
+                    yield waiting.chunk(seq_len, start, *about)
+                    start, waiting = start + waiting.tokens, _Waiting()
+            if not np.array_equal(first[1], read(first[0], is_swept=True)[0], equal_nan=True):
+                raise ParibusError(
+                    "the first held-out windows, read again after the others, have other losses: "
+                    "the model draws random numbers or keeps something between calls; neither may "
+                    "be in what is evaluated"
+                )
+            if waiting.tokens:
+                yield waiting.chunk(seq_len, start, *about)
     finally:
         for module, mode in modes.items():
             module.training = mode
-    columns = zip(*(batch.columns for batch in scored), strict=True)
-    loss_nats, correct, confidence, brier = map(np.concatenate, columns)
-    sums = zip(*(b.sums for b in scored if b.sums), strict=True)
-    loss_sum, slope_sum, tallies = (np.sum(batches, axis=0) for batches in sums)
-    predictions = Predictions(
-        seq_len=seq_len,
-        loss_nats=loss_nats,
-        correct=correct,
-        confidence=confidence,
-        brier=brier,
-        token_class=token_classes.astype(np.int8)[tokens[1:]],
-        characters=characters.astype(np.uint16)[tokens[1:]],
-        sweep=TemperatureSweep(loss_sum, slope_sum, tallies),
-    )
-    # Measures share them: none may write what the next one reads.
-    for column in (*vars(predictions).values(), *vars(predictions.sweep).values()):
-        if isinstance(column, np.ndarray):
-            column.setflags(write=False)
-    return predictions
 
 
-def _require_same_again(
-    model: nn.Module, tokens: Tokens, seq_len: int, windows: int, stride: int, first: _Scored
-) -> None:
-    """Raise ParibusError where the first batch has other losses after all that was read since."""
-    device = next(model.parameters()).device
-    inputs_WT, targets_WT = next(_batches(tokens, seq_len, windows))
-    logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
-    targets = torch.from_numpy(targets_WT).to(device)
-    swept_W = np.arange(len(inputs_WT)) % stride == 0
-    again = _score(logits_WTV, targets, swept_W).columns[0]
-    if not np.array_equal(first.columns[0], again, equal_nan=True):
-        raise ParibusError(
-            "the first held-out windows, read again after the others, have other losses: the model "
-            "draws random numbers or keeps something between calls; neither may be in what is "
-            "evaluated"
-        )
+class _Waiting:
+    """Batches that make a chunk together."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._plain: list[list[np.ndarray]] = []
+        self._swept: list[list[np.ndarray]] = []
+
+    def add(self, ids_N: np.ndarray, columns: list[np.ndarray]) -> None:
+        plain, swept = columns[:4], columns[4:]
+        self.tokens += len(ids_N)
+        self._plain.append([ids_N, np.full(len(ids_N), bool(swept)), *plain])
+        # So that there is always something to be joined.
+        self._swept.append(swept or [np.empty((len(TEMPERATURES), 0), np.float32)] * 3)
+
+    def chunk(
+        self, seq_len: int, start: int, classes_V: np.ndarray, characters_V: np.ndarray
+    ) -> Predictions:
+        ids, swept, *plain = (np.concatenate(parts) for parts in zip(*self._plain, strict=True))
+        at = [np.concatenate(parts, axis=1) for parts in zip(*self._swept, strict=True)]
+        columns = [*plain, ids, classes_V[ids], characters_V[ids], swept, *at]
+        for column in columns:
+            column.setflags(write=False)  # measures share them: none may write what others read
+        return Predictions(seq_len, start, *columns)
 
 
-def windows_per_batch(seq_len: int, vocab_size: int) -> int:
+def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> int:
     """How many windows are read at once."""
-    return min(max(BATCH_LOGITS // (seq_len * vocab_size), 1), WINDOWS_PER_BATCH)
-
-
-class _Scored(NamedTuple):
-    """A batch, reduced."""
-
-    columns: tuple[np.ndarray, ...]  # loss_nats, correct, confidence, brier
-    sums: tuple[np.ndarray, ...]  # as in TemperatureSweep; none where no window is swept
+    is_cpu = device.type == "cpu"
+    wanted = CPU_BATCH_TOKENS // seq_len if is_cpu else ACCELERATOR_BATCH_WINDOWS
+    return max(min(BATCH_LOGITS // (seq_len * vocab_size), wanted), 1)
 
 
 def _batches(tokens: Tokens, seq_len: int, windows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -189,94 +182,79 @@ def _batches(tokens: Tokens, seq_len: int, windows: int) -> Iterator[tuple[np.nd
     n = len(tokens) - 1
     whole = n // seq_len * seq_len
     step = seq_len * windows
-    spans = [(start, min(start + step, whole), seq_len) for start in range(0, whole, step)]
+    for start in range(0, whole, step):
+        ids = tokens[start : min(start + step, whole) + 1].astype(np.int64)
+        yield ids[:-1].reshape(-1, seq_len), ids[1:].reshape(-1, seq_len)
     if whole < n:
-        spans.append((whole, n, n - whole))
-    for start, end, length in spans:
-        ids = tokens[start : end + 1].astype(np.int64)
-        yield ids[:-1].reshape(-1, length), ids[1:].reshape(-1, length)
+        ids = tokens[whole : n + 1].astype(np.int64)
+        yield ids[None, :-1], ids[None, 1:]
 
 
-def _score(logits_WTV: Tensor, targets_WT: Tensor, swept_W: np.ndarray) -> _Scored:
-    """Reduce a batch: on its device by token, then on the host by sum."""
-    T = targets_WT.shape[1]
-    columns = [np.empty((len(swept_W), T), kind) for kind in ("f4", "?", "f4", "f4")]
-    sums: tuple[np.ndarray, ...] = ()
-    for is_swept in (True, False):
-        chosen = np.flatnonzero(swept_W == is_swept)
-        if not len(chosen):
-            continue
-        where = torch.from_numpy(chosen).to(logits_WTV.device)
-        whole = len(chosen) == len(swept_W)
-        logits = logits_WTV if whole else logits_WTV[where]
-        targets = targets_WT if whole else targets_WT[where]
-        found = _reduced(logits.flatten(0, 1), targets.flatten(), is_swept)
-        for column, values in zip(columns, found[:4], strict=True):
-            column[chosen] = values.reshape(-1, T)
-        if is_swept:
-            sums = _summed(found[1], *found[4:])
-    return _Scored(tuple(column.ravel() for column in columns), sums)
-
-
-def _summed(
-    hits_N: np.ndarray, losses_KN: np.ndarray, slopes_KN: np.ndarray, confidences_KN: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    """The sums of a `TemperatureSweep`; on the host, since not every device has float64."""
-    return (
-        losses_KN.sum(axis=1, dtype=np.float64),
-        slopes_KN.sum(axis=1, dtype=np.float64),
-        np.stack([tally(equal_width(c), c, hits_N) for c in confidences_KN]),
-    )
-
-
-def _reduced(logits_NV: Tensor, targets_N: Tensor, is_swept: bool) -> list[np.ndarray]:
-    """`_reduce`, a part at a time: what a core's cache holds."""
+def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> list[np.ndarray]:
+    """The columns of a batch on the host: [N] losses, hits, confidences, Brier scores, and if
+    `is_swept` [K, N] losses, slopes and confidences by temperature.
+    """
+    logits_NV = logits_WTV.flatten(0, 1)
+    targets_N = torch.from_numpy(targets_WT).to(logits_NV.device).flatten()
     size = CPU_LOGITS if logits_NV.device.type == "cpu" else ACCELERATOR_LOGITS
-    rows = max(1, size // logits_NV.shape[1])
-    parts = [
-        _reduce(logits.float(), targets, is_swept)
-        for logits, targets in zip(logits_NV.split(rows), targets_N.split(rows), strict=True)
-    ]
+    N, V = logits_NV.shape
+    rows = min(max(1, size // V), N)
+    space = logits_NV.new_empty((rows, 2 * len(POWERS), V) if is_swept else 0, dtype=torch.float32)
+    parts = []
+    for logits, targets in zip(logits_NV.split(rows), targets_N.split(rows), strict=True):
+        logits = logits.float()
+        top = logits.amax(dim=-1)
+        target = logits.gather(-1, targets[:, None])[:, 0] - top
+        hits = target == 0
+        tied = hits.nonzero()[:, 0]  # with the highest: right where it is the first of these
+        hits[tied] = logits[tied].argmax(dim=-1) == targets[tied]
+        loss, *others = (
+            _swept(logits, top, target, space[: len(top)]) if is_swept else _plain(logits, target)
+        )
+        parts.append((loss, hits, *others))
     return [torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True)]
 
 
-def _reduce(logits_NV: Tensor, targets_N: Tensor, is_swept: bool) -> tuple[Tensor, ...]:
-    """[N] losses, hits, confidences, Brier scores; swept, then [K, N] by temperature: losses,
-    slopes, confidences.
+def _plain(logits_NV: Tensor, target_N: Tensor) -> tuple[Tensor, ...]:
+    """[N] losses, confidences and Brier scores; `target_N` is relative to the highest logit."""
+    p_NV = torch.softmax(logits_NV, dim=-1)
+    confidence_N = p_NV.amax(dim=-1)
+    squares_N = p_NV.square_().sum(dim=-1)
+    return -confidence_N.log() - target_N, confidence_N, _brier(squares_N, confidence_N, target_N)
 
-    One softmax gives the first four. Weights at half and at twice a temperature are squares and
-    roots of each other, so that the nine temperatures take four softmaxes.
+
+def _swept(logits_NV: Tensor, top_N: Tensor, target_N: Tensor, space: Tensor) -> tuple[Tensor, ...]:
+    """The same, then [K, N] losses, slopes and confidences by temperature.
+
+    One exponential per logit, w = exp((logit - highest) / 4), and its powers 2 and 4. The sum of
+    weights at the inverse temperature k / 4 is the inner product of two powers that multiply to
+    w^k, and with one of them times the logits, the sum of its slope: one small matrix product per
+    token gives them all. `space` is [N, 6, V], written over.
     """
-    top_N, guess_N = logits_NV.max(dim=-1)
-    shifted_NV = logits_NV - top_N[:, None]
-    target_N = shifted_NV.gather(-1, targets_N[:, None])[:, 0]
-    shifted_NV.clamp_(min=LOWEST_LOGIT)
-    hits_N = (guess_N == targets_N) & ~target_N.isnan()
-    # The most probable token has weight 1, so that the sum is the inverse of its probability.
-    weights_NV = shifted_NV.exp()
-    sum_N = weights_NV.sum(dim=-1)
-    found: dict[float, tuple[Tensor, ...]] = {}
+    n = len(POWERS)
+    shifted_NV = torch.sub(logits_NV, top_N[:, None]).clamp_(min=LOWEST_LOGIT)
+    torch.mul(shifted_NV, 0.25, out=space[:, 0])
+    space[:, 0].exp_()
+    for k in range(1, n):
+        torch.mul(space[:, k - 1], space[:, k - 1], out=space[:, k])
+    torch.mul(space[:, :n], shifted_NV[:, None], out=space[:, n:])
+    sums = torch.bmm(space[:, :n], space.transpose(1, 2))  # [N, 3, 6]
+    losses, slopes, confidences = [], [], []
+    for k in sorted(PRODUCTS, reverse=True):
+        one, other = PRODUCTS[k]
+        sum_N = sums[:, one, other]
+        losses.append(sum_N.log() - target_N * (k / 4))
+        slopes.append(sums[:, one, n + other] / sum_N - target_N)
+        # The most probable token has weight 1, so that the sum is the inverse of its probability.
+        confidences.append(1 / sum_N)
+    at_one = TEMPERATURES.index(1.0)
+    loss_N, confidence_N = losses[at_one], confidences[at_one]
+    squares_N = sums[:, *PRODUCTS[8]] * confidence_N.square()
+    brier_N = _brier(squares_N, confidence_N, target_N)
+    return loss_N, confidence_N, brier_N, *map(torch.stack, (losses, slopes, confidences))
 
-    def note(temperature: float, weights_NV: Tensor) -> None:
-        sum_N = weights_NV.sum(dim=-1)
-        slope_N = torch.linalg.vecdot(weights_NV, shifted_NV) / sum_N - target_N
-        found[temperature] = sum_N.log() - target_N / temperature, slope_N, 1 / sum_N
 
-    if is_swept:
-        note(1.0, weights_NV)
-        note(2.0, weights_NV.sqrt())
-    squares_NV = weights_NV.square_()
-    squares_N = squares_NV.sum(dim=-1) / sum_N.square()
+def _brier(squares_N: Tensor, confidence_N: Tensor, target_N: Tensor) -> Tensor:
+    """[N] Brier scores from sums of squared probabilities."""
     # Rounding may take a certain and right prediction below zero.
-    briers_N = (squares_N - 2 * target_N.exp() / sum_N + 1).clamp(min=0)
-    plain = sum_N.log() - target_N, hits_N, 1 / sum_N, briers_N
-    if not is_swept:
-        return plain
-    note(0.5, squares_NV)
-    for temperature in TEMPERATURES:
-        if temperature not in found and temperature / 2 in TEMPERATURES:
-            torch.div(shifted_NV, temperature, out=weights_NV).exp_()
-            note(temperature, weights_NV)
-            note(temperature / 2, weights_NV.square_())
-    by_temperature = zip(*(found[temperature] for temperature in TEMPERATURES), strict=True)
-    return *plain, *map(torch.stack, by_temperature)
+    return (squares_N - 2 * target_N.exp() * confidence_N + 1).clamp(min=0)

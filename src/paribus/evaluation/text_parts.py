@@ -1,4 +1,4 @@
-"""The parts that a measure is given by: their names, and sums over the tokens of each.
+"""The parts that a measure is given by: their names, and the sums of each over a chunk.
 
 A family of parts is a function from `seq_len` to the names of its rows, in their order. A part that
 no token belongs to has no row, so that nothing is ever divided by zero.
@@ -67,7 +67,7 @@ def confidence_bins(seq_len: int) -> tuple[str, ...]:
 
 def temperatures(seq_len: int) -> tuple[str, ...]:
     """Softmax temperatures."""
-    return tuple(f"T={temperature:g}" for temperature in TEMPERATURES)
+    return tuple(f"T={temperature:.3g}" for temperature in TEMPERATURES)
 
 
 BREAKDOWN: tuple[Parts, ...] = (whole, token_classes, positions)
@@ -75,23 +75,22 @@ BREAKDOWN: tuple[Parts, ...] = (whole, token_classes, positions)
 
 def breakdown(
     predictions: Predictions, totals: np.ndarray, counts: np.ndarray | None = None
-) -> list[Row]:
-    """`totals` [N] over `counts` [N] (1 each by default): whole, by class, and by position."""
-    if counts is None:
-        counts = np.ones(len(predictions), np.int64)
+) -> np.ndarray:
+    """[parts, 2] `totals` [N] and `counts` [N] (1 each by default) of BREAKDOWN's parts."""
     everything = np.zeros(len(predictions), np.int64)
-    return [
-        *grouped(("all",), everything, totals, counts),
-        *grouped(TOKEN_CLASSES, predictions.token_class, totals, counts),
-        *grouped(positions(predictions.seq_len), predictions.position, totals, counts),
-    ]
+    return np.concatenate(
+        [
+            grouped(1, everything, totals, counts),
+            grouped(len(TOKEN_CLASSES), predictions.token_class, totals, counts),
+            grouped(predictions.seq_len, predictions.position, totals, counts),
+        ]
+    )
 
 
 def grouped(
-    names: tuple[str, ...], index: np.ndarray, totals: np.ndarray, counts: np.ndarray
-) -> list[Row]:
-    """A row for each of `names` that has anything to count; `index` [N] says where a token is."""
+    n: int, index: np.ndarray, totals: np.ndarray, counts: np.ndarray | None = None
+) -> np.ndarray:
+    """[n, 2] the sums of `totals` and `counts` (1 each by default), where `index` [N] says."""
     # bincount adds up in float64, which holds whole numbers of characters exactly.
-    total = np.bincount(index, totals, minlength=len(names))
-    count = np.bincount(index, counts, minlength=len(names))
-    return [Row.ratio(name, total[i], count[i]) for i, name in enumerate(names) if count[i] > 0]
+    total = np.bincount(index, totals, minlength=n)
+    return np.stack([total, np.bincount(index, counts, minlength=n)], axis=1)

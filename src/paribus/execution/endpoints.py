@@ -28,7 +28,7 @@ def declarations(
     own = own_measures(study.evaluation.own, study.folder)
     return by_name(
         [
-            *(measure.metric for measure in (*all_measures(), *own)),
+            *(measure.metric for measure in (*all_measures(), *(one.measure for one in own))),
             *(HEADLINE.values() if tasks else ()),
             *METRICS,
             *([OBJECTIVE] if objective else []),
@@ -61,9 +61,10 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     """
     settings = [study.setting(arm) for arm in study.arms]
     columns, known = probe_columns(study), possible(study)
+    own = own_measures(study.evaluation.own, study.folder)
     parts = {
         measure.name: measure.part_names(max(one.data.seq_len for one in settings))
-        for measure in (*all_measures(), *own_measures(study.evaluation.own, study.folder))
+        for measure in (*all_measures(), *(one.measure for one in own))
     }
     found = {name: _known(name, known, columns, parts) for name in study.metrics}
     for endpoint in study.judged:

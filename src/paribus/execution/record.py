@@ -81,6 +81,7 @@ def record(
         "drawings": [drawing.about for drawing in recorded_drawings(stack)],
         "probes": {probe.name: {"every": probe.every} for probe in stack.probes},
         "data": dataset.record,
+        "blocks": evaluation.blocks.record,
         "parameters": sum(value.size for value in weights.values()),
         "iterations": state.t,
         "tokens": state.t * setting.tokens_per_step,
@@ -151,7 +152,7 @@ def _write_steps(folder: TrialFolder, stack: Trainer, state: ReplicaState) -> No
 
 
 def _write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
-    """evaluation.parquet and windows.parquet."""
+    """evaluation.parquet and blocks.parquet."""
     rows = [asdict(row) for row in evaluation.rows]
     of_unit = "that of the row's column 'unit'"
     units = {
@@ -168,12 +169,14 @@ def _write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
         absent = None if name in ("measure", "part", "unit") else math.nan
         columns[name] = np.array([absent if value is None else value for value in values])
     folder.write_columns("evaluation.parquet", columns, units)
-    windows = asdict(evaluation.windows)
-    folder.write_columns(
-        "windows.parquet",
-        windows,
-        {"loss_sum_nats": "nats", "correct": "tokens", "predicted": "tokens"},
-    )
+    units = {
+        "loss_sum_nats": "nats",
+        "brier_sum": "1",
+        "correct": "tokens",
+        "predicted": "tokens",
+        "characters": "characters",
+    }
+    folder.write_columns("blocks.parquet", evaluation.blocks.columns, units)
 
 
 def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:

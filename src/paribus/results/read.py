@@ -17,6 +17,7 @@ from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
 from paribus.results.controls import Control, TrialRecord, check_controls
+from paribus.results.expected import COLUMNS
 from paribus.results.formats import csv_cell, read_json, write_table
 from paribus.results.layout import secure
 from paribus.results.registration import read_registration
@@ -33,7 +34,7 @@ TABLES = (
     "steps",
     "probes",
     "evaluation",
-    "windows",
+    "blocks",
     "tasks",
     "items",
     "sampling",
@@ -76,7 +77,7 @@ class Results:
         for name in (
             "controls",
             "trial_steps",
-            "trial_windows",
+            "trial_blocks",
             "trial_items",
             "timing",
             "tasks",
@@ -210,14 +211,14 @@ class Results:
         return _joined(tables) if tables else of_no_trial("task", "shots", "item")
 
     @cached_property
-    def windows(self) -> pa.Table:
-        """Windows of the validation split: arm, seed, window, loss_sum_nats, correct, predicted."""
+    def blocks(self) -> pa.Table:
+        """Blocks of the validation split: arm, seed, block, loss_sum_nats, correct ..."""
         tables = []
         for folder in self.finished:
-            table = self.trial_windows[folder.arm, folder.seed]
+            table = self.trial_blocks[folder.arm, folder.seed]
             numbers = pa.array(range(len(table)), pa.int32())
-            tables.append(of_trial(folder, table.add_column(0, "window", numbers)))
-        empty = of_no_trial("window", "loss_sum_nats", "correct", "predicted")
+            tables.append(of_trial(folder, table.add_column(0, "block", numbers)))
+        empty = of_no_trial("block", *COLUMNS["blocks.parquet"])
         return _joined(tables) if tables else empty
 
     @cached_property
@@ -283,9 +284,9 @@ class Results:
         }
 
     @cached_property
-    def trial_windows(self) -> dict[tuple[str, int], pa.Table]:
-        """Loss and hits of every window of the validation split, by (arm, seed)."""
-        return {(f.arm, f.seed): f.read_columns("windows.parquet") for f in self.finished}
+    def trial_blocks(self) -> dict[tuple[str, int], pa.Table]:
+        """Sums of every block of the validation split, by (arm, seed)."""
+        return {(f.arm, f.seed): f.read_columns("blocks.parquet") for f in self.finished}
 
     @cached_property
     def throughput(self) -> pa.Table:

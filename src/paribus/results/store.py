@@ -18,7 +18,7 @@
     probes.parquet              what probes measured, a column for each part and statistic
     evaluation.parquet          every held-out measure, by token class, position, temperature ...
     tasks.parquet, items.parquet  zero- and few-shot tasks: accuracy, and every question's answer
-    windows.parquet             loss and hits of every window of the validation split
+    blocks.parquet              sums by block of the validation split: documents, or windows
     evaluation.json             those of the whole validation split: what endpoints are read from
     weights.safetensors         the trained weights; weights-<step>.safetensors those kept before
     environment.json            software and machine

@@ -23,7 +23,7 @@ CANONICAL = (
     "steps.parquet",
     "probes.parquet",
     "evaluation.parquet",
-    "windows.parquet",
+    "blocks.parquet",
     "tasks.parquet",
     "items.parquet",
     "evaluation.json",

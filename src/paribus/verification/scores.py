@@ -1,4 +1,4 @@
-"""Scores of a trial, computed again from its windows and questions.
+"""Scores of a trial, computed again from its blocks and questions.
 
 Written anew and not called: a mistake in what computed them first would be made here as well.
 """
@@ -30,9 +30,9 @@ def score_findings(trial: TrialFolder) -> Iterator[str]:
 
 def _expected(trial: TrialFolder) -> dict[str, Any]:
     """Scores by name, as far as they follow from other records."""
-    windows = trial.read_columns("windows.parquet")
-    loss_sum = math.fsum(_numbers(windows["loss_sum_nats"].to_pylist()))
-    correct, predicted = (sum(windows[name].to_pylist()) for name in ("correct", "predicted"))
+    blocks = trial.read_columns("blocks.parquet")
+    loss_sum = math.fsum(_numbers(blocks["loss_sum_nats"].to_pylist()))
+    correct, predicted = (sum(blocks[name].to_pylist()) for name in ("correct", "predicted"))
     loss = loss_sum / predicted if predicted else math.nan
     measures = trial.read_columns("evaluation.parquet")
     rows = zip(*(measures[name].to_pylist() for name in ("measure", "part", "value")), strict=True)

@@ -1,7 +1,7 @@
 """`paribus verify`: seals, registration, layout; scores, analysis and verdict computed again.
 
 Everything that can be derived is derived once more from what it was derived from: scores from
-windows and questions, analysis and verdict from scores, and, where asked, the records of a trial
+blocks and questions, analysis and verdict from scores, and, where asked, the records of a trial
 from its weights, its seed and the text. What does not agree is a finding, one line each.
 
 All of this is about integrity: a folder that agrees with itself may have been made up. See
@@ -101,7 +101,7 @@ def verify(
     checked.append(looked_at)
     for trial in results.finished:
         findings += _told(trial.label, lambda trial=trial: score_findings(trial))
-    checked.append(f"scores of {len(finished)} trials from windows and questions")
+    checked.append(f"scores of {len(finished)} trials from blocks and questions")
     if results.finished:
         findings += _told("analysis", lambda: _derived(results))
         checked.append("analysis and verdict from the scores")

@@ -1,20 +1,30 @@
 """Held-out measures, one idea a file behind one decorator; or the user's own, by import path.
 
-A measure is a pure function from `Predictions` to rows. It declares the unit of its values, the
-families of parts that its rows are named by, and where its definition is from. A file put into this
-folder is found by itself, and the contract tests run over it.
+A measure is a pure function from a chunk of `Predictions` to sums. The sums of all chunks are
+added up, and rows are made of what they come to: by default, each part's total over its count. It
+declares the unit of its values, the families of parts that its rows are named by, and where its
+definition is from. A file put into this folder is found by itself, and the contract tests run over
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
+
+import numpy as np
 
 from paribus.declared import declared
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import Parts, Row, whole
 from paribus.metric import Better, Metric, readable
+
+# What a chunk gives: an array of one shape for every chunk of a text, or what NumPy makes one of.
+Sum = Callable[[Predictions], Any]
+# (the sums of a text, seq_len) -> its rows
+Finish = Callable[[np.ndarray, int], list[Row]]
 
 
 @dataclass(frozen=True)
@@ -29,14 +39,18 @@ class Measure:
         label, digits: what readers are shown.
         items, uniform: as `paribus.metric.Metric` has them.
         parts: the families of parts that its rows belong to, in their order.
-        compute: from predictions to rows; parts of no tokens are left out.
+        sum: from a chunk to its sums, numbers that add up to those of the text: [parts, 2], the
+            total and the count of every part, unless there is a `finish`.
+        finish: from the sums of a text to its rows; None for totals over counts. Parts of no tokens
+            are left out.
     """
 
     name: str
     unit: str
     source: str
     parts: tuple[Parts, ...]
-    compute: Callable[[Predictions], list[Row]]
+    sum: Sum
+    finish: Finish | None
     better: Better
     label: str
     digits: int
@@ -55,6 +69,39 @@ class Measure:
         """Every part that there can be, in the order of the rows."""
         return tuple(name for family in self.parts for name in family(seq_len))
 
+    def added(self, sums: np.ndarray | None, chunk: Predictions) -> np.ndarray:
+        """`sums` of the chunks so far, None before the first, and those of `chunk`; float64."""
+        given = self.sum(chunk)
+        try:
+            found = np.asarray(given, np.float64)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"it gave a {type(given).__name__}, and not numbers that add up: the total and the "
+                "count of every part"
+            ) from None
+        if sums is None:
+            return found
+        if found.shape != sums.shape:
+            raise ValueError(f"it gave sums of shape {found.shape} after {sums.shape}")
+        return sums + found
+
+    def rows(self, sums: np.ndarray, seq_len: int) -> list[Row]:
+        """The rows of a text that came to `sums`."""
+        if self.finish is not None:
+            return self.finish(sums, seq_len)
+        names = self.part_names(seq_len)
+        if sums.size != 2 * len(names):
+            raise ValueError(f"it gave sums of shape {sums.shape}, not a total and a count by part")
+        pairs = zip(names, sums.reshape(-1, 2).tolist(), strict=True)
+        return [Row.ratio(name, total, int(count)) for name, (total, count) in pairs if count > 0]
+
+    def measured(self, chunks: Iterable[Predictions], seq_len: int) -> list[Row]:
+        """The rows of a text in `chunks`."""
+        sums = None
+        for chunk in chunks:
+            sums = self.added(sums, chunk)
+        return [] if sums is None else self.rows(sums, seq_len)
+
 
 def measure(
     name: str,
@@ -67,13 +114,14 @@ def measure(
     digits: int = 4,
     items: str = "",
     uniform: str = "",
-) -> Callable[[Callable[[Predictions], list[Row]]], Measure]:
+    finish: Finish | None = None,
+) -> Callable[[Sum], Measure]:
     """Make the decorated function the measure `name`; see `Measure` for what is declared."""
     called = label or readable(name)
 
-    def declare(compute: Callable[[Predictions], list[Row]]) -> Measure:
+    def declare(sum: Sum) -> Measure:  # noqa: A002 - what it is
         shown = (better, called, digits, items, uniform)
-        declared = Measure(name, unit, source, parts, compute, *shown)
+        declared = Measure(name, unit, source, parts, sum, finish, *shown)
         _ = declared.metric  # raises where it cannot be one
         return declared
 

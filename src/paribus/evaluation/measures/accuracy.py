@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
-from paribus.evaluation.text_parts import BREAKDOWN, Row, breakdown
+from paribus.evaluation.text_parts import BREAKDOWN, breakdown
 from paribus.metric import TOKENS
 
 
@@ -18,6 +20,6 @@ from paribus.metric import TOKENS
     source="top-1 accuracy: hits over predictions",
     parts=BREAKDOWN,
 )
-def validation_accuracy(predictions: Predictions) -> list[Row]:
+def validation_accuracy(predictions: Predictions) -> np.ndarray:
     """Hits over tokens."""
     return breakdown(predictions, predictions.correct)

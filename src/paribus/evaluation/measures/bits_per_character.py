@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
-from paribus.evaluation.text_parts import BREAKDOWN, Row, breakdown
+from paribus.evaluation.text_parts import BREAKDOWN, breakdown
 
 
 @measure(
@@ -16,7 +18,7 @@ from paribus.evaluation.text_parts import BREAKDOWN, Row, breakdown
     source="Shannon 1951; per character of the text, as Graves 2013",
     parts=BREAKDOWN,
 )
-def bits_per_character(predictions: Predictions) -> list[Row]:
+def bits_per_character(predictions: Predictions) -> np.ndarray:
     """Summed loss in bits over the characters that the predicted tokens stand for.
 
     Of the whole, the bits of end-of-document tokens are counted although these have no characters:

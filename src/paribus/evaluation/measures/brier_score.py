@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
-from paribus.evaluation.text_parts import Row, whole
+from paribus.evaluation.text_parts import whole
 
 
 @measure(
@@ -15,7 +15,6 @@ from paribus.evaluation.text_parts import Row, whole
     source="Brier 1950, Verification of forecasts expressed in terms of probability",
     parts=(whole,),
 )
-def brier_score(predictions: Predictions) -> list[Row]:
+def brier_score(predictions: Predictions) -> tuple[float, int]:
     """The mean of sum_k (p_k - y_k)^2 over the vocabulary: 0 is perfect, 2 certain and wrong."""
-    total = predictions.brier.sum(dtype="float64")
-    return [Row.ratio("all", total, len(predictions))]
+    return predictions.brier.sum(dtype="float64"), len(predictions)

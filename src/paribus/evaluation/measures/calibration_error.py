@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from paribus.evaluation.bins import equal_mass, equal_width, gap_sum, tally
+from paribus.evaluation.bins import CELLS, by_cell, equal_mass, equal_width, gap_sum, tally
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import Row, whole
+
+
+def _error(tally: np.ndarray, seq_len: int) -> list[Row]:
+    return [Row.ratio("all", gap_sum(tally), int(tally[0].sum()))]
 
 
 @measure(
@@ -16,10 +20,12 @@ from paribus.evaluation.text_parts import Row, whole
     unit="share",
     source="Guo et al. 2017 (arXiv 1706.04599), equation 3: 15 bins of equal width",
     parts=(whole,),
+    finish=_error,
 )
-def calibration_error(predictions: Predictions) -> list[Row]:
+def calibration_error(predictions: Predictions) -> np.ndarray:
     """The mean over bins of |accuracy - confidence| of the most probable token."""
-    return _error(predictions, equal_width(predictions.confidence))
+    confidence = predictions.confidence
+    return tally(equal_width(confidence), confidence, predictions.correct)
 
 
 @measure(
@@ -29,12 +35,9 @@ def calibration_error(predictions: Predictions) -> list[Row]:
     unit="share",
     source="Nguyen & O'Connor 2015 (arXiv 1508.05154), adaptive binning: 15 bins of equal mass",
     parts=(whole,),
+    finish=lambda tally, seq_len: _error(equal_mass(tally), seq_len),
 )
-def calibration_error_equal_mass(predictions: Predictions) -> list[Row]:
+def calibration_error_equal_mass(predictions: Predictions) -> np.ndarray:
     """The same with bins of as many tokens each (see `equal_mass` for equal confidences)."""
-    return _error(predictions, equal_mass(predictions.confidence))
-
-
-def _error(predictions: Predictions, index: np.ndarray) -> list[Row]:
-    total = gap_sum(tally(index, predictions.confidence, predictions.correct))
-    return [Row.ratio("all", total, len(predictions))]
+    confidence = predictions.confidence
+    return tally(by_cell(confidence), confidence, predictions.correct, CELLS)

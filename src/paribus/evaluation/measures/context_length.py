@@ -6,7 +6,7 @@ import numpy as np
 
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
-from paribus.evaluation.text_parts import CONTEXT_STEP, Row, contexts, grouped
+from paribus.evaluation.text_parts import CONTEXT_STEP, contexts, grouped
 
 
 @measure(
@@ -17,7 +17,7 @@ from paribus.evaluation.text_parts import CONTEXT_STEP, Row, contexts, grouped
     source="loss by token index, as Kaplan et al. 2020 (arXiv 2001.08361)",
     parts=(contexts,),
 )
-def context_loss(predictions: Predictions) -> list[Row]:
+def context_loss(predictions: Predictions) -> np.ndarray:
     """The mean loss of the tokens predicted from c - 7 to c tokens, as "context c".
 
     A causal model's prediction at a position depends on the tokens of its window up to there and on
@@ -26,6 +26,5 @@ def context_loss(predictions: Predictions) -> list[Row]:
     tokens in every arm, each length is compared on the same predictions. The last part is shorter
     where 8 does not divide seq_len.
     """
-    index = predictions.position // CONTEXT_STEP
-    names = contexts(predictions.seq_len)
-    return grouped(names, index, predictions.loss_nats, np.ones(len(predictions)))
+    n = len(contexts(predictions.seq_len))
+    return grouped(n, predictions.position // CONTEXT_STEP, predictions.loss_nats)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import Row, whole
 
 EDGE = 8  # positions
+
+
+def _difference(sums: np.ndarray, seq_len: int) -> list[Row]:
+    (edge, n_edge), (middle, n_middle) = sums.tolist()
+    return [Row("all", edge / n_edge - middle / n_middle)] if n_edge else []
 
 
 @measure(
@@ -15,8 +22,9 @@ EDGE = 8  # positions
     unit="nats/token",
     source="own definition: the last positions of the window against its middle half",
     parts=(whole,),
+    finish=_difference,
 )
-def edge_loss(predictions: Predictions) -> list[Row]:
+def edge_loss(predictions: Predictions) -> np.ndarray:
     """Mean loss of the last 8 positions minus that of the middle half. No ratio of sums.
 
     More context should make it negative; above zero, the edge is harder than the middle. The edge
@@ -25,8 +33,7 @@ def edge_loss(predictions: Predictions) -> list[Row]:
     """
     quarter = predictions.seq_len // 4
     position, losses = predictions.position, predictions.loss_nats
-    edge = losses[position >= predictions.seq_len - min(EDGE, quarter)]
-    middle = losses[(position >= quarter) & (position < predictions.seq_len - quarter)]
-    if not len(edge):
-        return []
-    return [Row("all", float(edge.mean(dtype="float64") - middle.mean(dtype="float64")))]
+    is_edge = position >= predictions.seq_len - min(EDGE, quarter)
+    is_middle = (position >= quarter) & (position < predictions.seq_len - quarter)
+    of_each = (losses[chosen] for chosen in (is_edge, is_middle))
+    return np.array([(found.sum(dtype=np.float64), len(found)) for found in of_each])

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import BREAKDOWN, Row, breakdown
+
+
+def _of_losses(sums: np.ndarray, seq_len: int) -> list[Row]:
+    losses = validation_loss.rows(sums, seq_len)
+    return [Row(row.part, _exp(row.value)) for row in losses]
+
+
+def _exp(x: float) -> float:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
 
 
 @measure(
@@ -17,7 +31,7 @@ from paribus.evaluation.text_parts import BREAKDOWN, Row, breakdown
     source="cross-entropy, Shannon 1948",
     parts=BREAKDOWN,
 )
-def validation_loss(predictions: Predictions) -> list[Row]:
+def validation_loss(predictions: Predictions) -> np.ndarray:
     """The mean of -log p(token | context)."""
     return breakdown(predictions, predictions.loss_nats)
 
@@ -30,15 +44,8 @@ def validation_loss(predictions: Predictions) -> list[Row]:
     unit="",
     source="Jelinek, Mercer, Bahl & Baker 1977",
     parts=BREAKDOWN,
+    finish=_of_losses,
 )
-def validation_perplexity(predictions: Predictions) -> list[Row]:
+def validation_perplexity(predictions: Predictions) -> np.ndarray:
     """exp(loss) of the same part; infinite beyond the range of a float. No ratio of sums."""
-    rows = breakdown(predictions, predictions.loss_nats)
-    return [Row(row.part, _exp(row.value)) for row in rows]
-
-
-def _exp(x: float) -> float:
-    try:
-        return math.exp(x)
-    except OverflowError:
-        return math.inf
+    return breakdown(predictions, predictions.loss_nats)

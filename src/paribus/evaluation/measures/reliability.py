@@ -7,24 +7,23 @@ import numpy as np
 from paribus.evaluation.bins import equal_width
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
-from paribus.evaluation.text_parts import Row, confidence_bins, grouped
+from paribus.evaluation.text_parts import confidence_bins, grouped
 
 SOURCE = "reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2"
 
 
 @measure("reliability_confidence", unit="share", source=SOURCE, parts=(confidence_bins,))
-def reliability_confidence(predictions: Predictions) -> list[Row]:
+def reliability_confidence(predictions: Predictions) -> np.ndarray:
     """The mean of the highest probabilities in the bin."""
     return _by_bin(predictions, predictions.confidence)
 
 
 @measure("reliability_accuracy", unit="share", source=SOURCE, parts=(confidence_bins,))
-def reliability_accuracy(predictions: Predictions) -> list[Row]:
+def reliability_accuracy(predictions: Predictions) -> np.ndarray:
     """The share of hits in the bin."""
     return _by_bin(predictions, predictions.correct)
 
 
-def _by_bin(predictions: Predictions, totals: np.ndarray) -> list[Row]:
-    names = confidence_bins(predictions.seq_len)
-    index = equal_width(predictions.confidence)
-    return grouped(names, index, totals, np.ones(len(predictions)))
+def _by_bin(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
+    n = len(confidence_bins(predictions.seq_len))
+    return grouped(n, equal_width(predictions.confidence), totals)

@@ -10,10 +10,10 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import KroghInterpolator
 from scipy.optimize import brentq
 
-from paribus.evaluation.bins import gap_sum
+from paribus.evaluation.bins import equal_width, gap_sum, tally
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import TEMPERATURES, Predictions
 from paribus.evaluation.text_parts import Row, temperatures, whole
@@ -29,9 +29,15 @@ SOURCE = "temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2"
     source=SOURCE,
     parts=(temperatures,),
 )
-def temperature_loss(predictions: Predictions) -> list[Row]:
+def temperature_loss(predictions: Predictions) -> np.ndarray:
     """The validation loss at each temperature."""
-    return _by_temperature(predictions, predictions.sweep.loss_sum_nats.tolist())
+    losses = predictions.losses_at
+    return np.stack([(at.sum(dtype=np.float64), len(at)) for at in losses])
+
+
+def _errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
+    of_each = zip(temperatures(seq_len), tallies, strict=True)
+    return [Row.ratio(name, gap_sum(at), int(at[0].sum())) for name, at in of_each]
 
 
 @measure(
@@ -41,16 +47,17 @@ def temperature_loss(predictions: Predictions) -> list[Row]:
     unit="share",
     source=SOURCE,
     parts=(temperatures,),
+    finish=_errors,
 )
-def temperature_calibration_error(predictions: Predictions) -> list[Row]:
+def temperature_calibration_error(predictions: Predictions) -> np.ndarray:
     """The expected calibration error, with bins of equal width, at each temperature."""
-    return _by_temperature(predictions, [gap_sum(tally) for tally in predictions.sweep.tallies])
+    hits = predictions.correct[predictions.swept]
+    return np.stack([tally(equal_width(c), c, hits) for c in predictions.confidences_at])
 
 
-def _by_temperature(predictions: Predictions, totals: list[float]) -> list[Row]:
-    names = temperatures(predictions.seq_len)
-    n = len(predictions.sweep)
-    return [Row.ratio(name, total, n) for name, total in zip(names, totals, strict=True)]
+def _lowest(sums: np.ndarray, seq_len: int) -> list[Row]:
+    losses, slopes, counts = sums
+    return [Row("all", _zero(1 / np.array(TEMPERATURES), losses / counts, slopes / counts))]
 
 
 @measure(
@@ -60,21 +67,25 @@ def _by_temperature(predictions: Predictions, totals: list[float]) -> list[Row]:
     unit="",
     source=SOURCE,
     parts=(whole,),
+    finish=_lowest,
 )
-def best_temperature(predictions: Predictions) -> list[Row]:
+def best_temperature(predictions: Predictions) -> np.ndarray:
     """The temperature of the lowest loss, fitted on the very text that the loss is of.
 
-    The loss is convex in 1 / T, so its slope crosses zero once: between the two temperatures of the
-    sweep where it changes sign, it is interpolated by a cubic spline in log T. A minimum outside
-    the sweep is given as the sweep's nearest end (0.5 or 2); where no temperature changes the loss
-    (all logits equal), it is 1; where the loss is not finite, NaN.
+    The loss is convex in 1 / T, so its slope crosses zero once, between the two temperatures of the
+    sweep where it changes sign. There it is that of the polynomial in log T which has the losses
+    and the slopes of all temperatures. A minimum outside the sweep is given as the sweep's nearest
+    end (0.5 or 2); where no temperature changes the loss (all logits equal), it is 1; where the
+    loss is not finite, NaN.
     """
-    return [Row("all", _zero(1 / np.array(TEMPERATURES), predictions.sweep.slope_sum))]
+    losses, slopes = predictions.losses_at, predictions.slopes_at
+    counts = np.full(len(losses), losses.shape[1], np.float64)
+    return np.stack([*(a.sum(axis=1, dtype=np.float64) for a in (losses, slopes)), counts])
 
 
-def _zero(inverse: np.ndarray, slope: np.ndarray) -> float:
-    """The T at which `slope`, the loss's derivative by `inverse` temperature, is zero."""
-    if not np.isfinite(slope).all():
+def _zero(inverse: np.ndarray, loss: np.ndarray, slope: np.ndarray) -> float:
+    """The T at which `slope`, the derivative of `loss` by `inverse` temperature, is zero."""
+    if not (np.isfinite(slope).all() and np.isfinite(loss).all()):
         return math.nan
     if not slope.any():
         return 1.0
@@ -85,5 +96,11 @@ def _zero(inverse: np.ndarray, slope: np.ndarray) -> float:
     if slope[-1] <= 0:
         return TEMPERATURES[-1]
     after = int((slope > 0).argmax())
-    zero: Any = brentq(CubicSpline(log_T, slope), log_T[after - 1], log_T[after])
+    known = np.stack([loss, slope], axis=1).ravel()  # each place twice: its value, its derivative
+    curve = KroghInterpolator(np.repeat(log_T, 2), known)
+    ends = log_T[after - 1], log_T[after]
+    left, right = (float(curve.derivative(end)) for end in ends)
+    if not left < 0 < right:  # it is zero at an end, but for rounding
+        return math.exp(ends[int(abs(right) < abs(left))])
+    zero: Any = brentq(curve.derivative, *ends)
     return math.exp(zero)

@@ -130,7 +130,7 @@ def require_causal_reading(
     as few as in `require_causal_training`.
     """
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
-    B = FEW_ROWS if brief else max(windows_per_batch(seq_len, dataset.vocab_size), FEW_ROWS)
+    B = FEW_ROWS if brief else max(windows_per_batch(seq_len, dataset.vocab_size, device), FEW_ROWS)
     calls = count()
 
     def rows(size: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.evaluation import evaluate_on, own_measures, predict_on, require_equal
+from paribus.evaluation import evaluate_on, own_measures, require_equal
 from paribus.execution.checks.causality import (
     FEW_ROWS,
     opened,
@@ -79,7 +79,7 @@ def dry_run(
             require_causal_reading(where, model, setting, dataset, brief=True)
         # A full window and a shorter one, which the end of a text and short questions are.
         window = dataset.validation[: setting.data.seq_len + setting.data.seq_len // 2 + 1]
-        predict_on(model, dataset, window, setting.data.seq_len)
+        evaluate_on(model, dataset, window, setting.data.seq_len)
         if study.evaluation.own:
             own = own_measures(study.evaluation.own, study.folder)
             first, again = (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # What must be equal for results to be equal bit by bit.
 MACHINE = ("packages", "python", "processor", "device", "threads")
-# Elsewhere: nats per token of a window, and the share of tokens whose most probable guess differs.
+# Elsewhere: nats per token of a block, and the share of tokens whose most probable guess differs.
 LOSS_ROUNDING = 1e-3
 HITS_ROUNDING = 5e-3
 
@@ -75,7 +75,7 @@ def repeat(
     except (ValueError, RuntimeError) as error:
         return [*found, f"trial {trial.label}: weights do not fit its model: {error}"]
     evaluation = evaluate_on(model.to(device), dataset, dataset.validation, setting.data.seq_len)
-    return [*found, *_windows(trial, evaluation, exact=_same_machine(trial, device))]
+    return [*found, *_blocks(trial, evaluation, exact=_same_machine(trial, device))]
 
 
 def batches_digest(setting: Any, dataset: Dataset, seed: int) -> str:
@@ -96,18 +96,18 @@ def _same_machine(trial: TrialFolder, device: torch.device) -> bool:
     return all(there.get(key) == here[key] for key in MACHINE)
 
 
-def _windows(trial: TrialFolder, evaluation: Evaluation, *, exact: bool) -> Iterator[str]:
-    """The sealed windows of the validation split against the ones of now."""
-    sealed, now = trial.read_columns("windows.parquet"), evaluation.windows
+def _blocks(trial: TrialFolder, evaluation: Evaluation, *, exact: bool) -> Iterator[str]:
+    """The sealed blocks of the validation split against the ones of now."""
+    sealed, now = trial.read_columns("blocks.parquet"), evaluation.blocks
     try:
         loss, correct, predicted = (
             np.array([np.nan if value is None else value for value in sealed[name].to_pylist()])
             for name in ("loss_sum_nats", "correct", "predicted")
         )
     except KeyError as error:
-        raise ParibusError(f"trial {trial.label}: windows.parquet has no {error}") from None
+        raise ParibusError(f"trial {trial.label}: blocks.parquet has no {error}") from None
     if not np.array_equal(predicted, now.predicted):
-        yield f"trial {trial.label}: windows of other lengths than the text gives"
+        yield f"trial {trial.label}: blocks of other lengths than the text gives"
         return
     apart = np.abs(loss - now.loss_sum_nats) / predicted
     apart[np.isnan(loss) & np.isnan(now.loss_sum_nats)] = 0
@@ -118,5 +118,5 @@ def _windows(trial: TrialFolder, evaluation: Evaluation, *, exact: bool) -> Iter
         where = "on the same kind of machine" if exact else "beyond rounding"
         yield (
             f"trial {trial.label}: its weights give another evaluation {where}: up to {most:.3g} "
-            f"nats/token in a window, and {hits:.3%} of the guesses"
+            f"nats/token in a block, and {hits:.3%} of the guesses"
         )

@@ -1,0 +1,117 @@
+"""Blocks of held-out text: documents or windows, capped, and the same however the text is read."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from paribus.evaluation import Evaluation, blocks, evaluate_heldout, predictions
+
+Maker = Callable[..., Evaluation]
+END = 5
+
+
+def text(lengths: list[int]) -> np.ndarray:
+    """Documents of so many tokens each, their ends included; the first token is not predicted."""
+    rng = np.random.default_rng(0)
+    parts = [np.append(rng.integers(5, size=n - 1), END) for n in lengths]
+    return np.concatenate([[0], *parts])
+
+
+TABLE = np.random.default_rng(1).normal(size=(6, 6))
+LENGTHS = [3, 40, 1, 17, 90, 5, 22]
+
+
+@pytest.fixture
+def by_document(evaluated: Maker) -> Callable[..., Evaluation]:
+    def run(tokens: np.ndarray, seq_len: int) -> Evaluation:
+        return evaluated(TABLE, tokens, seq_len, end_of_document=END)
+
+    return run
+
+
+@pytest.mark.parametrize("seq_len", [1, 8, 1000])
+def test_a_document_is_an_item_whatever_the_windows(by_document: Maker, seq_len: int) -> None:
+    tokens = text(LENGTHS)
+    found = by_document(tokens, seq_len).blocks
+    assert found.record == {"kind": "document", "items": 7, "blocks": 7}
+    assert found.predicted.tolist() == LENGTHS
+    edges = np.cumsum([0, *LENGTHS])
+    log_p = TABLE - np.log(np.exp(TABLE).sum(axis=1, keepdims=True))
+    losses = -log_p[tokens[:-1], tokens[1:]]
+    expected = [losses[a:b].sum() for a, b in pairwise(edges)]
+    np.testing.assert_allclose(found.loss_sum_nats, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 4, 30])
+@pytest.mark.parametrize("chop", [0, 1, 5])
+def test_the_split_may_cut_documents(by_document: Maker, cut: int, chop: int) -> None:
+    """The rest of the one that is cut is an item; a document without a predicted token is none."""
+    tokens = text(LENGTHS)
+    part = tokens[cut : len(tokens) - chop]
+    found = by_document(part, 8).blocks
+    sizes = [len(p) for p in np.split(part[1:], np.flatnonzero(part[1:] == END) + 1) if len(p)]
+    assert found.predicted.tolist() == sizes
+    assert found.items == len(sizes)
+
+
+def test_few_documents_are_read_by_windows(by_document: Maker) -> None:
+    found = by_document(text([10, 10, 10, 10]), 16).blocks
+    assert found.record == {"kind": "window", "items": 3, "blocks": 3}
+    assert found.predicted.tolist() == [16, 16, 8]
+
+
+def test_of_many_documents_neighbours_are_joined(
+    by_document: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many to a block as in another, but for one; the sums are those of the single ones."""
+    lengths = np.random.default_rng(2).integers(1, 30, size=103).tolist()
+    single = by_document(text(lengths), 8).blocks
+    monkeypatch.setattr(blocks, "MOST_BLOCKS", 10)
+    joined = by_document(text(lengths), 8).blocks
+    assert joined.record == {"kind": "document", "items": 103, "blocks": 10}
+    of = np.arange(103) * 10 // 103
+    assert np.ptp(np.bincount(of)) == 1
+    for name, sums in joined.columns.items():
+        np.testing.assert_allclose(sums, np.bincount(of, single.columns[name]), rtol=1e-12)
+
+
+def test_chunks_change_no_block(by_document: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = text(LENGTHS * 5)
+    whole = by_document(tokens, 8)
+    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 16)
+    monkeypatch.setattr(predictions, "CHUNK_TOKENS", 50)
+    parts = by_document(tokens, 8)
+    assert parts.blocks.record == whole.blocks.record
+    for name, sums in parts.blocks.columns.items():
+        np.testing.assert_allclose(sums, whole.blocks.columns[name], rtol=1e-12)
+    assert [(r.measure, r.part, r.count) for r in parts.rows] == [
+        (r.measure, r.part, r.count) for r in whole.rows
+    ]
+    np.testing.assert_allclose(
+        [r.value for r in parts.rows], [r.value for r in whole.rows], rtol=1e-9, atol=1e-12
+    )
+
+
+def test_memory_does_not_grow_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept per token: four times the text takes no more, the text itself aside."""
+    monkeypatch.setattr(predictions, "CHUNK_TOKENS", 2**12)
+    model = nn.Embedding.from_pretrained(torch.zeros(4, 4))
+    knows = {"token_classes": np.zeros(4), "characters": np.ones(4)}
+
+    def peak(n: int) -> int:
+        tokens = np.zeros(n, np.uint16)
+        tracemalloc.start()
+        evaluate_heldout(model, tokens, 64, **knows)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(2**13)  # what is imported and kept for good
+    assert peak(2**16) < peak(2**14) + 2**14
