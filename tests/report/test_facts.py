@@ -341,3 +341,17 @@ def test_default_parts_have_words(recorded: Material) -> None:
     setting = recorded.facts.trial["setting"]
     assert setting["training"]["optimizer"]["name"] in WORDS["optimizer"]
     assert not recorded.facts.further, "give the new key words in paribus.report.vocabulary"
+
+
+def test_held_out_text_of_its_own_is_named_and_not_called_a_part(recorded: Material) -> None:
+    """The validation text is a file, and no share of the corpus; so is a sealed one."""
+    own = changed_record(
+        recorded,
+        lambda trial: trial["setting"]["data"].update(
+            validation_path="held.txt", test_path="later.txt"
+        ),
+    )
+    text = " ".join(sentences(own))
+    assert "“held.txt” for validation" in text and "Validation text is “held.txt”" in text
+    assert "“later.txt” is sealed until the verdict" in text
+    assert "the last 0" not in text and "the next 0" not in text

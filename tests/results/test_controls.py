@@ -153,3 +153,29 @@ def test_unpaired_seeds_have_no_controls(small_study: Maker) -> None:
     study = small_study()
     assert check_controls(study, [record(study, "layernorm", 1)]) == []
     assert check_controls(study, [record(study, "baseline", 1)]) == []
+
+
+def test_the_sealed_test_part_is_a_control(small_study: Maker) -> None:
+    """It was never read, or once and for a purpose on the record; other text is no test part."""
+    study = small_study()
+    records = [record(study, arm, seed) for arm in study.arms for seed in study.seeds]
+    assert all(c.name != "sealed test part" for c in check_controls(study, records))
+    for one in records:
+        one.trial["data"]["digests"]["test"] = "e" * 64
+
+    def found(opened: dict[str, str] | None) -> tuple[str, str]:
+        (one,) = (
+            c
+            for c in check_controls(study, records, opened=opened)
+            if (c.arm, c.name) == ("layernorm", "sealed test part")
+        )
+        return one.state, one.detail
+
+    assert found(None) == ("held", f"digest {'e' * 12}, never read")
+    opened = {"digest": "e" * 64, "purpose": "verdict of abc", "opened": "2026-11-22T05:00:00"}
+    state, detail = found(opened)
+    assert state == "held"
+    assert detail.endswith("read once, on 2026-11-22T05:00:00, for “verdict of abc”")
+    assert found(opened | {"digest": "f" * 64})[0] == "broken"
+    del next(r for r in records if r.arm == "layernorm").trial["data"]["digests"]["test"]
+    assert found(None)[0] == "broken"

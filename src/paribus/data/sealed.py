@@ -38,9 +38,10 @@ class SealedPart:
 def open_test(test: SealedPart | None, record: Path, purpose: str) -> Tokens:
     """The tokens of the test part, after `record` says when and for what `purpose` it was opened.
 
-    The record is a JSON file. The same purpose may be gone on with after an interruption; another
-    one is refused, since what is decided twice on one text is not decided on fresh text. Raises
-    ParibusError, also for a study without a test part and for another text than was opened.
+    The record is a JSON file; a results folder has it as test_part.json. The same purpose may be
+    gone on with after an interruption; another one is refused, since what is decided twice on one
+    text is not decided on fresh text. Raises ParibusError, also for a study without a test part and
+    for another text than was opened.
     """
     if test is None:
         raise ParibusError(

@@ -3,8 +3,9 @@
 For every arm, its reference and every seed that both have finished: the same text and split, the
 same batches in the same order, the same number of tokens, the same initial values of every
 parameter that both have, the same software, machine and stack size, no difference of setting but
-the arm's own, and trained models that read the past alone. A difference that the arm itself
-declares (another batch size, another initial std) is `declared`; any other is `broken`, and a
+the arm's own, and trained models that read the past alone. Of a study that seals a part of its
+text, when and for what this was read, if at all. A difference that the arm itself declares
+(another batch size, another initial std) is `declared`; any other is `broken`, and a
 contrast with a broken control is not analysed. Of an arm with custom code some steps are trained
 again: that it is repeatable is `not proven` until then.
 """
@@ -56,10 +57,12 @@ def check_controls(
     study: Study,
     records: Iterable[TrialRecord],
     repeated: Mapping[str, Mapping[str, Any]] | None = None,
+    opened: Mapping[str, str] | None = None,
 ) -> list[Control]:
     """Every control of every contrast that has at least one finished pair.
 
-    `repeated` is what repeated.json says, by arm.
+    `repeated` is what repeated.json says, by arm; `opened` what test_part.json says of the one time
+    that the test part was read.
     """
     by_trial = {(record.arm, record.seed): record for record in records}
     across = _across_seeds(list(by_trial.values()))
@@ -79,11 +82,31 @@ def check_controls(
             if name in ACROSS_SEEDS:
                 findings += across[name]
             controls.append(Control(name, arm, reference, *_summarise(findings)))
+        if any("test" in one.trial["data"]["digests"] for pair in pairs for one in pair):
+            findings = [
+                (one.label, *_sealed(one.trial["data"]["digests"], opened))
+                for pair in pairs
+                for one in pair
+            ]
+            controls.append(Control("sealed test part", arm, reference, *_summarise(findings)))
         custom = [one for one in (arm, reference) if own_parts(study.setting(one))]
         if custom:
             found = [_repeatable(one, (repeated or {}).get(one)) for one in custom]
             controls.append(Control("repeatable", arm, reference, *_summarise(found)))
     return controls
+
+
+def _sealed(digests: Mapping[str, str], opened: Mapping[str, str] | None) -> Finding:
+    """Whether the test part was read at most once, as the record has it."""
+    digest = digests.get("test")
+    if digest is None:
+        return "broken", "without a test part, unlike the trial that it is compared with"
+    if opened is None:
+        return "held", f"digest {digest[:12]}, never read"
+    if opened["digest"] != digest:
+        return "broken", f"digest {digest[:12]}, and what was read has {opened['digest'][:12]}"
+    when, purpose = opened["opened"], opened["purpose"]
+    return "held", f"digest {digest[:12]}, read once, on {when}, for “{purpose}”"
 
 
 def _repeatable(arm: str, found: Mapping[str, Any] | None) -> tuple[str, State, str]:

@@ -122,6 +122,7 @@ FILES: dict[str, dict[str, Check]] = {
         "running": table,
     },
     "data.json": {},
+    "test_part.json": {"purpose": text, "digest": text, "opened": text},
     "repeated.json": {},
     "about.json": {"not_offered": _list_of(_is(list)), "prompts_sha256": text},
 }

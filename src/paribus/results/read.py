@@ -116,7 +116,8 @@ class Results:
             for folder in self.finished
         ]
         repeated = ResultsFolder(self.path).read_repeated(self.study.arms)
-        return check_controls(self.study, records, repeated)
+        opened = ResultsFolder(self.path).read_opened()
+        return check_controls(self.study, records, repeated, opened)
 
     @cached_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:

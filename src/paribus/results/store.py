@@ -9,6 +9,7 @@
   data.json                     token classes, duplicates and leakage of the corpus
   throughput.parquet            speed of the arms, measured in turn; differs between equal runs
   repeated.json                 first steps of arms with custom code, trained again and compared
+  test_part.json                when and for what the sealed test part was read, once it was
   manifest.json                 SHA-256 of these two
   checkpoints/                  only while trials are unfinished; see `paribus.results.checkpoints`
   trials/<arm>/seed-<n>/
@@ -52,6 +53,7 @@ from paribus.study.study import substance
 
 THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"
+TEST_PART = "test_part.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
 OF_THE_STUDY = (REPEATED, THROUGHPUT)
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
@@ -117,6 +119,14 @@ class ResultsFolder(Folder):
             for arm in arms
             if arm in there and there[arm]["trial"] == self.trial(arm, there[arm]["seed"]).seal
         }
+
+    def read_opened(self) -> dict[str, str] | None:
+        """When the test part was read, for what, and its digest; None where it never was.
+
+        Written by `paribus.data.open_test`, before it gives the text.
+        """
+        path = self.path / TEST_PART
+        return read_json(path) if os.path.lexists(path) else None
 
     def _sealed(self) -> dict[str, str]:
         """{record of the study: its SHA-256}."""

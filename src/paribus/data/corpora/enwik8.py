@@ -17,7 +17,7 @@ from paribus.errors import ParibusError
 from paribus.foreign import TEXT_BYTES, open_regular
 from paribus.study import Data
 
-# Published at http://mattmahoney.net/dc/textdata.html
+# As http://mattmahoney.net/dc/textdata.html has them, compared with it on 2026-11-22.
 URL = "http://mattmahoney.net/dc/enwik8.zip"
 BYTES = 100_000_000
 MD5 = "a1fa5ffddb56f4953e226637dabbb36a"
@@ -29,7 +29,7 @@ SHA1 = "57b8363b814821dc9d47aa4d41f58733519076b2"
     reads=("path",),
     files=corpus_files,
     about=f"{BYTES:,} bytes of English Wikipedia as XML, from {URL}: give its path",
-    licence="GFDL and CC BY-SA, as the Wikipedia of 2006",
+    licence="that of Wikipedia in March 2006, the GFDL; its page states none",
 )
 def enwik8(data: Data, folder: Path) -> Iterator[Document]:
     """One document: the member `enwik8` of the file `data.path`, which is enwik8.zip or enwik8.

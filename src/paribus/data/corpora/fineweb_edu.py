@@ -19,6 +19,7 @@ SUBSET = "sample-10BT"
     reads=("subset", "split", "revision", "column"),
     about=f"{NAME} on the Hugging Face hub; data.subset, by default its sample of 10 billion "
     "GPT-2 tokens",
+    # As the cards of FineWeb2 and of copies of this set state; its own card was not at hand.
     licence="ODC-By 1.0, and the terms of use of Common Crawl",
 )
 def fineweb_edu(data: Data, folder: Path) -> Iterator[str]:

@@ -16,7 +16,9 @@ NAME = "roneneldan/TinyStories"
     "tinystories",
     files=dataset_files,
     reads=("split", "revision", "column"),
-    about=f"{NAME} on the Hugging Face hub: stories by GPT-3.5 and GPT-4 in the words of a child",
+    # Size and licence as its repository shows them, compared with it on 2026-11-22.
+    about=f"{NAME} on the Hugging Face hub: 1.92 GB of stories by GPT-3.5 and GPT-4 in the words "
+    "of a child",
     licence="CDLA-Sharing-1.0",
 )
 def tinystories(data: Data, folder: Path) -> Iterator[str]:
