@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from paribus.execution.pool import default_workers
+from paribus.execution.backends.local import count_cores
 
 FIVE_MINUTES, TRAINING_SHARE, START_SECONDS = 300.0, 0.75, 5.0
 
@@ -64,7 +64,7 @@ def parts(results: Path, workers: int, began: float, ended: float) -> dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", nargs="?", default="quickstart")
-    parser.add_argument("--workers", type=int, default=default_workers("cpu"))
+    parser.add_argument("--workers", type=int, default=count_cores())
     parser.add_argument("--set", action="append", default=[], metavar="key=value")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -17,6 +17,7 @@ from paribus.cli.progress import _plain
 from paribus.cli.watch import sparkline, watch
 from paribus.execution import sinks
 from paribus.execution.live import MOST_POINTS, Live, read_live
+from paribus.execution.messages import Train
 from paribus.execution.run import Progress, _Run
 from paribus.execution.sinks import known_sinks
 from paribus.results import Results, ResultsFolder
@@ -216,6 +217,6 @@ def test_a_stack_that_is_finished_is_one_line(small_study: Callable[..., Study])
     )
     folder = ResultsFolder(study.folder / "none")
     run = _Run(study, folder, study.trials, SimpleNamespace(), followers)  # type: ignore[arg-type]
-    run._note_finished({"do": "train", "trials": [["baseline", seed] for seed in study.seeds]})
+    run._note_finished(Train("baseline", tuple(("baseline", seed) for seed in study.seeds)))
     assert heard == ["baseline/seed-1, baseline/seed-2, baseline/seed-3 and 2 more finished"]
     assert run.progress.n_finished == 5

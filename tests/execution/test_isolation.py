@@ -63,8 +63,7 @@ class _Idle(Pool):
     """A pool whose workers are no processes."""
 
     def start(self, number: int | None = None) -> Worker:
-        worker = object.__new__(Worker)
-        worker.number, worker.code = len(self.workers) if number is None else number, ""
+        worker = Worker(len(self.workers) if number is None else number)
         self.workers.append(worker)
         return worker
 

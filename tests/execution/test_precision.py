@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 import paribus
 from paribus.errors import ParibusError
+from paribus.execution.messages import Ready
 from paribus.execution.pool import Pool, Worker
 from paribus.machine.environment import native_precision
 from paribus.results import ResultsFolder
@@ -39,15 +41,13 @@ ARMS = {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm
 @pytest.fixture
 def on_a_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """`on_a_machine("bfloat16")`: from here on, workers say that this is native to them."""
-    answer = Pool.answer
+    ready = Pool.ready
 
     def pretend(precision: str) -> None:
-        def answered(self: Pool, worker: Worker, *doing: str) -> dict[str, Any]:
-            message = answer(self, worker, *doing)
-            ready = message["event"] == "ready"
-            return message | {"precision": precision} if ready else message
+        def found(self: Pool, worker: Worker) -> Ready:
+            return replace(ready(self, worker), precision=precision)
 
-        monkeypatch.setattr(Pool, "answer", answered)
+        monkeypatch.setattr(Pool, "ready", found)
 
     return pretend
 

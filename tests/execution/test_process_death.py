@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +14,16 @@ from typing import Any
 import pytest
 
 from paribus.execution.launch import tie_to
+from paribus.execution.messages import (
+    Check,
+    Hello,
+    Ready,
+    Resumed,
+    Task,
+    Train,
+    decode,
+    encode,
+)
 from paribus.results import ResultsFolder
 from paribus.study import Study
 
@@ -37,18 +46,10 @@ class Slow(nn.Identity):
 """
 
 
-def hello(study: Study, results: Path, run: str | None = None) -> dict[str, Any]:
+def hello(study: Study, results: Path, run: str | None = None) -> Hello:
     """The first message to a worker."""
-    return {
-        "study": study.model_dump(mode="json"),
-        "folder": str(study.folder),
-        "results": str(results),
-        "device": "cpu",
-        "checkpoint_seconds": 60,
-        "eager": False,
-        "run": run,
-        "number": 0,
-    }
+    dump, folder = study.model_dump(mode="json"), str(study.folder)
+    return Hello(dump, folder, str(results), "cpu", 0, checkpoint_seconds=60, eager=False, run=run)
 
 
 @contextlib.contextmanager
@@ -66,7 +67,7 @@ def worker(
     )
     try:
         send(process, hello(study, results, run))
-        assert process.stdout is not None and "ready" in process.stdout.readline()
+        assert process.stdout is not None and isinstance(decode(process.stdout.readline()), Ready)
         yield process
     finally:
         process.kill()
@@ -76,9 +77,9 @@ def worker(
                 pipe.close()  # type: ignore[union-attr]
 
 
-def send(process: subprocess.Popen[str], message: dict[str, Any]) -> None:
+def send(process: subprocess.Popen[str], message: object) -> None:
     assert process.stdin is not None
-    process.stdin.write(json.dumps(message) + "\n")
+    process.stdin.write(encode(message))
     process.stdin.flush()
 
 
@@ -92,13 +93,13 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 @pytest.mark.parametrize(
     ("slow", "task"),
     [
-        ("train", {"do": "check", "arm": "slow", "stack": 1}),
-        ("eval", {"do": "train", "trials": [["slow", 1]]}),
+        ("train", Check("slow", stack=1)),
+        ("eval", Train("slow", (("slow", 1),))),
     ],
     ids=["dry run", "evaluation"],
 )
 def test_the_end_of_input_is_seen_in_the_middle_of_anything(
-    small_study: Maker, tmp_path: Path, slow: str, task: dict[str, Any]
+    small_study: Maker, tmp_path: Path, slow: str, task: Task[Any]
 ) -> None:
     """Without Linux's signal, which would hide it: the worker is not tied to us."""
     (tmp_path / "own.py").write_text(SLOW)
@@ -122,7 +123,7 @@ def test_a_worker_dies_with_its_parent_even_where_it_listens_to_nothing(
         "import json, subprocess, sys, os, signal, time\n"
         "child = subprocess.Popen([sys.executable, '-m', 'paribus.execution.launch',"
         " str(os.getpid())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)\n"
-        "child.stdin.write(sys.argv[1] + '\\n'); child.stdin.flush()\n"
+        "child.stdin.write(sys.argv[1]); child.stdin.flush()\n"
         "child.stdout.readline()\n"
         "os.kill(child.pid, signal.SIGSTOP)\n"
         "print(child.pid, flush=True)\n"
@@ -130,7 +131,7 @@ def test_a_worker_dies_with_its_parent_even_where_it_listens_to_nothing(
     )
     first = hello(small_study(), tmp_path / "r")
     parent = subprocess.Popen(
-        [sys.executable, "-c", script, json.dumps(first)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, encode(first)], stdout=subprocess.PIPE, text=True
     )
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
@@ -161,9 +162,9 @@ def test_a_late_worker_writes_nothing_into_a_finished_trial(
     trial = folder.trial("baseline", 1)
     trial.write_json("trial.json", {"of": "a later run"})
     with folder.lock(), worker(study, folder.path, run=run) as process:
-        send(process, {"do": "train", "trials": [["baseline", 1]]})
+        send(process, Train("baseline", (("baseline", 1),)))
         assert process.stdout is not None
-        said = next(line for line in process.stdout if '"resumed"' not in line)
+        said = next(line for line in process.stdout if not isinstance(decode(line), Resumed))
     assert "taken over by another run" in said
     assert [path.name for path in trial.path.iterdir()] == ["trial.json"]
 

@@ -14,7 +14,8 @@ from paribus.data import load_dataset
 from paribus.execution.checks.dry_run import dry_run
 from paribus.execution.checks.retrain import retrain, train_again
 from paribus.execution.leaving import Leaving
-from paribus.execution.pool import Message, Pool, code_of
+from paribus.execution.messages import Comparison, TrainAgain
+from paribus.execution.pool import Pool, code_of
 from paribus.execution.trial import StackTask, run_stack
 from paribus.results import Results, ResultsFolder, load_results, settle
 from paribus.results.formats import read_json
@@ -93,8 +94,8 @@ def train(study: Study, *trials: tuple[str, int]) -> ResultsFolder:
     return folder
 
 
-def again(study: Study, folder: ResultsFolder, arm: str, seed: int = 1) -> dict[str, Any]:
-    task = {"arm": arm, "seed": seed, "steps": 3}
+def again(study: Study, folder: ResultsFolder, arm: str, seed: int = 1) -> Comparison:
+    task = TrainAgain(arm, seed, steps=3)
     return train_again(study, folder, load_dataset(study.data, study.folder), CPU, task)
 
 
@@ -133,36 +134,34 @@ def test_what_passes_the_dry_run_is_caught(
     folder = train(study, ("own", 1))
     later(study, monkeypatch)
     found = again(study, folder, "own")
-    assert found["elsewhere"] == []
-    assert found["differs_at"] == 1
-    assert found["differs"].startswith("train_loss ")
+    assert found.elsewhere == []
+    assert found.differs_at == 1
+    assert found.differs.startswith("train_loss ")
 
 
 def test_a_trial_is_trained_again_in_its_stack(small_study: Maker) -> None:
     """Three side by side sum in another order than one alone, and give the recorded bits."""
     study = small_study({"tasks.names": []}, seeds=[1, 2, 3])
     folder = train(study, *(("layernorm", seed) for seed in study.seeds))
-    assert again(study, folder, "layernorm", 2)["differs_at"] is None
+    assert again(study, folder, "layernorm", 2).differs_at is None
     trial = folder.trial("layernorm", 2)
     table = trial.read_columns("steps.parquet")
     columns = {name: table[name].to_numpy().copy() for name in table.column_names}
     columns["grad_norm"][1] *= 1 + 1e-6
     trial.write_columns("steps.parquet", columns, dict.fromkeys(columns, "1"))
     found = again(study, folder, "layernorm", 2)
-    assert (found["differs_at"], found["differs"].split()[0]) == (2, "grad_norm")
+    assert (found.differs_at, found.differs.split()[0]) == (2, "grad_norm")
     elsewhere = trial.read_json("environment.json") | {"processor": "another"}
     trial.write_json("environment.json", elsewhere)
-    assert again(study, folder, "layernorm", 2)["elsewhere"] == ["processor"]
+    assert again(study, folder, "layernorm", 2).elsewhere == ["processor"]
 
 
 class _Here(Pool):
     """A pool that trains again in this process."""
 
-    def ask_fresh(
-        self, messages: Any, event: str, doing: Callable[[Message], str]
-    ) -> list[Message]:
+    def ask_fresh(self, tasks: Any, doing: Callable[[Any], str]) -> list[Any]:
         folder = ResultsFolder(self.study.folder / "r")
-        return [{"found": again(self.study, folder, m["arm"])} for m in messages]
+        return [again(self.study, folder, task.arm) for task in tasks]
 
 
 def states(folder: ResultsFolder) -> dict[str, str]:

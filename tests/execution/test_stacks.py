@@ -18,6 +18,7 @@ from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.execution import trial
 from paribus.execution.leaving import Leaving
+from paribus.execution.messages import MeasureMemory
 from paribus.execution.record import record
 from paribus.execution.stacks import (
     Recorded,
@@ -31,6 +32,7 @@ from paribus.execution.trial import StackTask, run_stack
 from paribus.machine import capacity
 from paribus.machine.capacity import largest_stack
 from paribus.machine.failures import machine_failure
+from paribus.machine.measured import Fit
 from paribus.machine.memory import free_memory, memory_in_use, most_memory
 from paribus.results import ResultsFolder
 from paribus.study import Study, parse_study
@@ -181,8 +183,8 @@ def fits(
     small_study: Callable[..., Study],
     small_dataset: Dataset,
     monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., tuple[int, str]]:
-    def make(free: int | None, two: int, three: int, workers: int = 1) -> tuple[int, str]:
+) -> Callable[..., Fit]:
+    def make(free: int | None, two: int, three: int, workers: int = 1) -> Fit:
         most = {2: two, 3: three}
         monkeypatch.setattr(capacity, "free_memory", lambda device: free)
         monkeypatch.setattr(capacity, "_most", lambda s, a, data, device, R, graphs: most[R])
@@ -191,13 +193,13 @@ def fits(
     return make
 
 
-def test_as_many_replicas_as_memory_holds(fits: Callable[..., tuple[int, str]]) -> None:
+def test_as_many_replicas_as_memory_holds(fits: Callable[..., Fit]) -> None:
     GiB = 2**30
-    assert fits(1000 * GiB, 4 * GiB, 5 * GiB) == (100, "")
-    fit, why = fits(100 * GiB, 4 * GiB, 5 * GiB)  # 80 usable: 3 + 77 more
-    assert fit == 78 and "1.00 GiB" in why and "100.00 GiB are free" in why
-    assert fits(100 * GiB, 4 * GiB, 5 * GiB, workers=2)[0] == 38
-    assert fits(None, 4 * GiB, 5 * GiB) == (100, "")
+    assert fits(1000 * GiB, 4 * GiB, 5 * GiB) == Fit(100, "")
+    found = fits(100 * GiB, 4 * GiB, 5 * GiB)  # 80 usable: 3 + 77 more
+    assert found.stack == 78 and "1.00 GiB" in found.why and "100.00 GiB are free" in found.why
+    assert fits(100 * GiB, 4 * GiB, 5 * GiB, workers=2).stack == 38
+    assert fits(None, 4 * GiB, 5 * GiB) == Fit(100, "")
     with pytest.raises(ParibusError, match="not enough memory for one replica of arm 'baseline'"):
         fits(3 * GiB, 4 * GiB, 5 * GiB)
 
@@ -221,9 +223,9 @@ class OneAnswer:
     def worker_for(self, setting: object) -> OneAnswer:
         return self
 
-    def ask(self, worker: object, message: dict[str, Any], *told: str) -> dict[str, Any]:
-        self.asked.append(message)
-        return {"stack": min(self.fit, message["stack"]), "why": "each takes 1 GiB"}
+    def ask(self, worker: object, task: MeasureMemory, doing: str) -> Fit:
+        self.asked.append(task)
+        return Fit(min(self.fit, task.stack), "each takes 1 GiB")
 
 
 def fitted(study: Study, fit: int, size: int, recorded: Recorded) -> tuple[set[int], list[int]]:
@@ -233,7 +235,7 @@ def fitted(study: Study, fit: int, size: int, recorded: Recorded) -> tuple[set[i
     assert sorted(trial for stack in stacks for trial in stack) == sorted(study.trials)
     sizes = {trial: len(stack) for stack in stacks for trial in stack}
     assert all(sizes[arm, seed] == sizes["baseline", seed] for arm, seed in study.trials)
-    return set(sizes.values()), [message["stack"] for message in pool.asked]
+    return set(sizes.values()), [task.stack for task in pool.asked]
 
 
 def test_a_smaller_stack_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:

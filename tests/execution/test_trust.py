@@ -129,7 +129,7 @@ def test_a_worker_does_not_import_from_the_current_folder(
         (stranger / name).write_text("raise SystemExit(f'{__file__} ran')")
     study = small_study()
     with chdir(stranger), Pool(study, tmp_path / "r", device="cpu", checkpoint_seconds=0) as pool:
-        assert pool.answer(pool.start())["event"] == "ready"
+        assert pool.ready(pool.start()).device == "cpu"
 
 
 def test_a_suite_that_was_not_registered_is_not_asked(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from paribus.data import Dataset
 from paribus.evaluation.harness import TaskResults, evaluate_standard, evaluate_tasks
 from paribus.execution.evaluate import answers_folder
+from paribus.execution.messages import AnswerTasks
 from paribus.execution.record import write_tasks
 from paribus.execution.suite import FOLDER
 from paribus.model import GPT, build_model, load_parameters
@@ -17,20 +17,20 @@ from paribus.results import ResultsFolder
 from paribus.study import Study
 
 
-def answer(
+def answer_tasks(
     study: Study,
     results: ResultsFolder,
     dataset: Dataset,
     device: torch.device,
-    task: dict[str, Any],
+    task: AnswerTasks,
 ) -> None:
-    """Answer `task["request"]` for one trial, and keep the answers below `task["out"]`."""
-    trial = results.trial(task["arm"], task["seed"])
+    """Answer `task.request` for one trial, and keep the answers below `task.out`."""
+    trial = results.trial(task.arm, task.seed)
     setting = study.setting(trial.arm)
     model = build_model(setting, dataset.vocab_size, study.folder)
-    load_parameters(model, trial.read_weights(**task["request"].get("weights", {})))
+    load_parameters(model, trial.read_weights(**task.request.get("weights", {})))
     outcome = _outcome(study, results, dataset, model.to(device), setting.data.seq_len, task)
-    folder = answers_folder(Path(task["out"]), trial.arm, trial.seed)
+    folder = answers_folder(Path(task.out), trial.arm, trial.seed)
     write_tasks(folder, outcome)
     folder.write_json("about.json", outcome.about)  # last: the trial is answered
 
@@ -41,9 +41,9 @@ def _outcome(
     dataset: Dataset,
     model: GPT,
     seq_len: int,
-    task: dict[str, Any],
+    task: AnswerTasks,
 ) -> TaskResults:
-    request = task["request"]
+    request = task.request
     if request["kind"] == "standard":
         return evaluate_standard(
             model,

@@ -10,10 +10,14 @@ from typing import Any
 
 from paribus.data import load_dataset
 from paribus.errors import ParibusError
+from paribus.execution.backends.local import count_cores
 from paribus.execution.device_precision import settle_precision
-from paribus.execution.pool import Device, Message, Pool, default_workers
+from paribus.execution.messages import Check, MeasureStack
+from paribus.execution.options import require_positive
+from paribus.execution.pool import Device, Pool
 from paribus.execution.stacks import default_size
 from paribus.machine.limits import WARM_UP_STEPS
+from paribus.machine.measured import StackTimes
 from paribus.study import Study, require_trust
 
 STEPS = 25  # every probe is due as often in them as in a long run, or nearly
@@ -116,29 +120,28 @@ def bench(
     """
     arm = study.baseline if arm is None else arm
     setting = study.setting(arm)
-    for name, value in (("workers", workers), *(("stack", size) for size in stacks or ())):
-        if value is not None and value < 1:
-            raise ParibusError(f"{name} = {value} must be at least 1")
+    for size in stacks or (None,):
+        require_positive(workers=workers, stack=size)
     steps = _steps(setting.iterations, steps)
     require_trust(study)  # a corpus may be custom code
     load_dataset(setting.data, study.folder)
-    measured, speeds = [], []
+    measured, speeds = list[StackTimes](), list[StackSpeed]()
     # Every size has workers of its own: the most memory that a process ever took is its alone.
     for size in dict.fromkeys(stacks or (None,)):
         measured = _measure(study, arm, workers, device, size, steps)
         speeds.append(_speed(measured, setting.tokens_per_step))
-    machine = measured[0]["machine"]
+    machine = measured[0].machine
     return Bench(
         study=study.name,
         arm=arm,
-        precision=measured[0]["precision"],
-        parameters=measured[0]["parameters"],
+        precision=measured[0].precision,
+        parameters=measured[0].parameters,
         tokens_per_step=setting.tokens_per_step,
         steps=steps,
         workers=len(measured),
-        evaluation_seconds=_mean([message["evaluation_seconds"] for message in measured]),
+        evaluation_seconds=_mean([times.evaluation_seconds for times in measured]),
         machine={key: value for key, value in machine.items() if key != "stack"}
-        | {"cores": default_workers("cpu")},
+        | {"cores": count_cores()},
         date=datetime.now(UTC).date().isoformat(),
         speeds=tuple(speeds),
     )
@@ -164,42 +167,39 @@ def _steps(iterations: int, wished: int | None) -> int:
 
 def _measure(
     study: Study, arm: str, workers: int | None, device: Device, size: int | None, steps: int
-) -> list[Message]:
+) -> list[StackTimes]:
     """What every worker measured with stacks of `size`, all at once."""
-    with Pool(study, Path(), device=device, checkpoint_seconds=0) as pool:
-        ready = pool.answer(pool.start())
-        kind, study = ready["device"], settle_precision(study, ready, pool)
-        size = size or min(default_size(study, kind), len(study.seeds))
-        n_workers = workers or default_workers(kind)
-        for _ in range(n_workers - 1):
-            pool.start()
-        pool.work([{"do": "check", "arm": arm, "stack": size}], lambda task: "in its dry run")
+    with Pool(study, Path(), device=device) as pool:
+        ready = pool.ready(pool.start())
+        study = settle_precision(study, ready, pool)
+        size = size or min(default_size(study, ready.device), len(study.seeds))
+        pool.start_more(workers or pool.backend.default_workers(ready.device, 1))
+        pool.work([Check(arm, size)], lambda task: "in its dry run")
         # All at once: cores share caches and memory, and a study will use them all.
-        task = {"do": "bench", "arm": arm, "stack": size, "steps": steps}
         doing = f"while stacks of {size} were timed; state fewer --workers or a smaller --stack"
-        return pool.ask_at_once(study.setting(arm), task, "measured", n_workers, doing)
+        return pool.ask_at_once(MeasureStack(arm, size, steps), pool.at_once, doing)
 
 
-def _speed(measured: list[Message], tokens_per_step: int) -> StackSpeed:
+def _speed(measured: list[StackTimes], tokens_per_step: int) -> StackSpeed:
     """Of all workers together."""
-    n, stack = len(measured), measured[0]["machine"]["stack"]
+    n, stack = len(measured), measured[0].machine["stack"]
     phases = {
-        phase: _mean([message["phase_seconds"][phase] for message in measured])
-        for phase in measured[0]["phase_seconds"]
+        phase: _mean([times.phase_seconds[phase] for times in measured])
+        for phase in measured[0].phase_seconds
     }
-    step_seconds = _mean([message["step_seconds"] for message in measured])
-    in_use = measured[0]["device_memory_bytes"]
-    at_work = _mean([message["processor_share"] for message in measured])
+    step_seconds = _mean([times.step_seconds for times in measured])
+    in_use = measured[0].device_memory_bytes
+    at_work = _mean([times.processor_share for times in measured])
     return StackSpeed(
         stack=stack,
         tokens_per_second=n * stack * tokens_per_step / step_seconds,
         step_seconds=step_seconds,
         phase_seconds=phases,
-        processor_share=at_work if measured[0]["machine"]["device"] == "cpu" else None,
-        flops_per_second=n * measured[0]["flops_per_step"] / step_seconds,
-        ceiling_flops_per_second=sum(message["ceiling_flops_per_second"] for message in measured),
-        memory_bytes=max(message["memory_bytes"] for message in measured),
-        device_memory_bytes=in_use and max(message["device_memory_bytes"] for message in measured),
+        processor_share=at_work if measured[0].machine["device"] == "cpu" else None,
+        flops_per_second=n * measured[0].flops_per_step / step_seconds,
+        ceiling_flops_per_second=sum(times.ceiling_flops_per_second for times in measured),
+        memory_bytes=max(times.memory_bytes for times in measured),
+        device_memory_bytes=in_use and max(times.device_memory_bytes or 0 for times in measured),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from paribus.execution.pool import Message, Pool
+from paribus.execution.messages import Ready
+from paribus.execution.pool import Pool
 from paribus.results import ResultsFolder
 from paribus.study import Study, is_open, with_precision
 
@@ -16,27 +17,27 @@ def as_registered(study: Study, folder: ResultsFolder) -> Study:
     return with_precision(study, folder.read_study().training.precision)
 
 
-def settle_precision(study: Study, ready: Message, pool: Pool) -> Study:
+def settle_precision(study: Study, ready: Ready, pool: Pool) -> Study:
     """`study` with the precision that "auto" means on the device of a worker that is `ready`.
 
     Every worker of `pool` works on that study from now on.
     """
     if not is_open(study):
         return study
-    settled = with_precision(study, ready["precision"])
+    settled = with_precision(study, ready.precision)
     pool.work_on(settled)
     return settled
 
 
-def warn_of_emulation(study: Study, ready: Message) -> None:
+def warn_of_emulation(study: Study, ready: Ready) -> None:
     """Say in one line, where it is so, that the device has to emulate what `study` asks for."""
     if is_emulated(study, ready):
         logging.getLogger("paribus").warning(
-            "bfloat16 on this %s is emulated: right, but slow", ready["device"]
+            "bfloat16 on this %s is emulated: right, but slow", ready.device
         )
 
 
-def is_emulated(study: Study, ready: Message) -> bool:
+def is_emulated(study: Study, ready: Ready) -> bool:
     """Whether an arm wants bfloat16 of a device without it; of MPS, PyTorch does not tell."""
     wanted = {study.setting(arm).training.precision for arm in study.arms}
-    return "bfloat16" in wanted - {ready["precision"]} and ready["device"] != "mps"
+    return "bfloat16" in wanted - {ready.precision} and ready.device != "mps"

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paribus.data import load_dataset
-from paribus.errors import ParibusError
 from paribus.execution.device_precision import is_emulated, settle_precision
-from paribus.execution.pool import Device, Pool, default_workers
-from paribus.execution.stacks import default_size, plan_stacks
+from paribus.execution.messages import CountModel, MeasureMemory, MeasureStep
+from paribus.execution.options import require_positive
+from paribus.execution.pool import Device, Pool
+from paribus.execution.stacks import Trial, default_size, plan_stacks
+from paribus.machine.measured import ModelSize, StepCost
 from paribus.metric import Metric
 from paribus.study import Study, require_trust
 
@@ -67,61 +69,52 @@ def estimate(
     `workers`, `device` and `stack` are those of `run`, with its defaults: as many workers as there
     are cores or GPUs, and on a GPU all trials side by side that its memory holds.
     """
-    for name, value in (("workers", workers), ("stack", stack)):
-        if value is not None and value < 1:
-            raise ParibusError(f"{name} = {value} must be at least 1")
+    require_positive(workers=workers, stack=stack)
     require_trust(study)  # a corpus may be custom code
-    settings = {arm: study.setting(arm) for arm in study.arms}
-    for data in dict.fromkeys(setting.data for setting in settings.values()):
+    for data in dict.fromkeys(study.setting(arm).data for arm in study.arms):
         load_dataset(data, study.folder)
-    with Pool(study, Path(), device=device, checkpoint_seconds=0) as pool:
+    with Pool(study, Path(), device=device) as pool:
         first = pool.start()
-        ready = pool.answer(first)
+        ready = pool.ready(first)
         metrics = pool.metrics(first)
-        kind = ready["device"]
         study = settle_precision(study, ready, pool)
-        checked = {}
-        for arm in study.arms:
-            worker, task = pool.worker_for(study.setting(arm)), {"do": "size", "arm": arm}
-            checked[arm] = pool.ask(worker, task, "sized", "while its model was counted")
-        n_workers = workers or default_workers(kind, ready["devices"])
-        size = stack or default_size(study, kind, ready["devices"])
+        sizes = {arm: _ask_size(pool, study, arm) for arm in study.arms}
+        n_workers = workers or pool.backend.default_workers(ready.device, ready.devices)
+        size = stack or default_size(study, ready.device, ready.devices)
         size = max(map(len, plan_stacks(study, size)))
-        if not any(of["too_large"] for of in checked.values()):
-            size = _fitting(pool, study, size, math.ceil(n_workers / ready["devices"]))
+        if not any(of.too_large for of in sizes.values()):
+            size = _fitting(pool, study, size, math.ceil(n_workers / ready.devices))
         stacks = plan_stacks(study, size)
         size, n_workers = max(map(len, stacks)), min(n_workers, len(stacks))
         for _ in range(n_workers - pool.at_once):
-            pool.answer(pool.start())
+            pool.ready(pool.start())
         # All at once: cores share caches and memory, and a study will use them all.
-        task = {"do": "measure", "arm": study.baseline, "stack": size}
-        baseline, doing = study.setting(study.baseline), "while it was timed; state fewer --workers"
-        measured = pool.ask_at_once(baseline, task, "measured", n_workers, doing)
-
-    step_seconds = max(message["step_seconds"] for message in measured)
-    evaluation_seconds = max(message["evaluation_seconds"] for message in measured)
-    each = [
-        # Of a smaller stack a step takes less.
-        settings[trials[0][0]].iterations * step_seconds * len(trials) / size
-        + evaluation_seconds * len(trials)
-        for trials in stacks
-    ]
+        costs = pool.ask_at_once(
+            MeasureStep(study.baseline, size),
+            n_workers,
+            "while it was timed; state fewer --workers",
+        )
     return Estimate(
-        parameters={arm: checked[arm]["parameters"] for arm in study.arms},
-        flops={arm: checked[arm]["flops_per_token"] * settings[arm].tokens for arm in study.arms},
-        tokens={arm: settings[arm].tokens for arm in study.arms},
-        step_seconds=step_seconds,
-        evaluation_seconds=evaluation_seconds,
-        memory_bytes=max(message["memory_bytes"] for message in measured),
-        measured=all(message["measured"] for message in measured),
+        parameters={arm: of.parameters for arm, of in sizes.items()},
+        flops={arm: of.flops_per_token * study.setting(arm).tokens for arm, of in sizes.items()},
+        tokens={arm: study.setting(arm).tokens for arm in study.arms},
+        step_seconds=max(cost.step_seconds for cost in costs),
+        evaluation_seconds=max(cost.evaluation_seconds for cost in costs),
+        memory_bytes=max(cost.memory_bytes for cost in costs),
+        measured=all(cost.measured for cost in costs),
         stack=size,
         workers=n_workers,
-        device=kind,
+        device=ready.device,
         precision=study.training.precision,
         emulated=is_emulated(study, ready),
-        seconds=_together(each, n_workers),
+        seconds=_seconds(study, stacks, costs),
         metrics=metrics,
     )
+
+
+def _ask_size(pool: Pool, study: Study, arm: str) -> ModelSize:
+    worker = pool.worker_for(study.setting(arm))
+    return pool.ask(worker, CountModel(arm), "while its model was counted")
 
 
 def _fitting(pool: Pool, study: Study, size: int, sharing: int) -> int:
@@ -129,8 +122,23 @@ def _fitting(pool: Pool, study: Study, size: int, sharing: int) -> int:
     if size == 1:
         return 1
     worker = pool.worker_for(study.setting(study.baseline))
-    task = {"do": "fit", "arm": study.baseline, "stack": size, "workers": sharing}
-    return pool.ask(worker, task, "fits", "while its memory was measured")["stack"]
+    task = MeasureMemory(study.baseline, size, sharing)
+    return pool.ask(worker, task, "while its memory was measured").stack
+
+
+def _seconds(study: Study, stacks: list[list[Trial]], costs: list[StepCost]) -> float:
+    """When all trials are trained and evaluated, by a worker for each of `costs`.
+
+    The slowest counts. Of a smaller stack a step takes less.
+    """
+    step = max(cost.step_seconds for cost in costs)
+    evaluation = max(cost.evaluation_seconds for cost in costs)
+    size = max(map(len, stacks))
+    each = [
+        len(trials) * (study.setting(trials[0][0]).iterations * step / size + evaluation)
+        for trials in stacks
+    ]
+    return _together(each, len(costs))
 
 
 def _together(seconds: list[float], n_workers: int) -> float:

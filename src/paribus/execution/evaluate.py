@@ -17,7 +17,9 @@ import pyarrow as pa
 from paribus.data import load_dataset
 from paribus.digests import digest
 from paribus.errors import ParibusError
-from paribus.execution.pool import Device, Message, Pool, default_workers
+from paribus.execution.messages import AnswerTasks
+from paribus.execution.options import require_positive
+from paribus.execution.pool import Device, Pool
 from paribus.execution.suite import FOLDER, make_suite
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
@@ -86,8 +88,7 @@ def evaluate(
     folder = ResultsFolder(loaded.path)
     if not loaded.finished:
         raise ParibusError(f"no trial in {loaded.path} is finished; run the study first")
-    if workers is not None and workers < 1:
-        raise ParibusError(f"workers = {workers} must be at least 1")
+    require_positive(workers=workers)
     shots = tuple(shots or (SHOTS if kind == "own" else (0,)))
     request: dict[str, Any] = {
         "kind": kind,
@@ -150,15 +151,10 @@ def _ask(
     """Let worker processes answer for the trials `todo`, each in its own."""
     if not todo:
         return
-    tasks: list[Message] = [
-        {"do": "answer", "arm": trial.arm, "seed": trial.seed, "request": request, "out": str(out)}
-        for trial in todo
-    ]
-    with Pool(results.study, results.path, device=device, checkpoint_seconds=0, run=run) as pool:
-        kind = pool.answer(pool.start())["device"]
-        for _ in range(min(workers or default_workers(kind), len(todo)) - 1):
-            pool.start()
-        pool.work(tasks, lambda task: f"on {task['arm']}/seed-{task['seed']}")
+    tasks = [AnswerTasks(trial.arm, trial.seed, request, str(out)) for trial in todo]
+    with Pool(results.study, results.path, device=device, run=run) as pool:
+        pool.start_for(len(tasks), workers)
+        pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}")
 
 
 def _collect(results: Results, out: Path) -> Answers:

@@ -6,17 +6,18 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from paribus.data import Dataset, describe_data
-from paribus.errors import ParibusError
 from paribus.execution.checks.retrain import retrain
 from paribus.execution.device_precision import as_registered
 from paribus.execution.live import Live
-from paribus.execution.pool import Device, Message, Pool
+from paribus.execution.messages import Finished, Resumed, Train, Trained
+from paribus.execution.options import require_positive
+from paribus.execution.pool import Device, Pool
 from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import Trial
 from paribus.execution.start import read_data, start
@@ -106,9 +107,7 @@ def run(
     Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
     written, and where a trial fails; trials that are finished by then are kept.
     """
-    for name, value in (("workers", workers), ("stack", stack)):
-        if value is not None and value < 1:
-            raise ParibusError(f"{name} = {value} must be at least 1")
+    require_positive(workers=workers, stack=stack)
     folder = results_folder(study, results)
     study = as_registered(study, folder)
     folder.require_same(study)
@@ -154,9 +153,7 @@ def register(
     datasets = read_data(study)
     with (
         folder.lock() as held,
-        Pool(
-            study, folder.path, device=device, checkpoint_seconds=0, eager=eager, run=held
-        ) as pool,
+        Pool(study, folder.path, device=device, eager=eager, run=held) as pool,
     ):
         start(pool, folder, study, datasets, workers=1, stack=None, n_trials=1)
     return folder.path / "registration.json"
@@ -221,7 +218,7 @@ class _Run:
         """
         left = [trials for trials in stacks if not self.steps_done.keys().isdisjoint(trials)]
         keep_stacks(self.folder.path, left)
-        tasks = [{"do": "train", "trials": trials} for trials in left]
+        tasks = [Train(trials[0][0], tuple(trials)) for trials in left]
         self.pool.work(tasks, self._doing, self._hear)
         retrain(self.pool, self.study, self.folder, self._say)
         if not self.folder.has_throughput:
@@ -233,13 +230,14 @@ class _Run:
         self.progress.doing = self.progress.news = doing
         self.followers.progress(self.progress)
 
-    def _hear(self, task: Message, message: Message) -> None:
-        if message["event"] == "resumed":
-            self._note_start(message)
-        elif message["event"] == "progress":
-            self._note_progress(message)
-        else:
-            self._note_finished(task)
+    def _hear(self, task: Train, message: Resumed | Trained | Finished) -> None:
+        match message:
+            case Resumed():
+                self._note_start(message)
+            case Trained():
+                self._note_progress(message)
+            case Finished():
+                self._note_finished(task)
 
     def _start_of_progress(self) -> Progress:
         tokens = {trial: self.study.setting(trial[0]).tokens for trial in self.study.trials}
@@ -255,29 +253,24 @@ class _Run:
             tokens_before=sum(done.values()),
         )
 
-    def _note_start(self, message: Message) -> None:
+    def _note_start(self, message: Resumed) -> None:
         """A stack goes on from step t, which is earlier than thought where it is not usable."""
-        if message["words"]:
-            logging.getLogger("paribus").warning("%s", message["words"])
-        for arm, seed in self._left(message):
-            lost = self.steps_done[arm, seed] - message["t"]
-            self.steps_done[arm, seed] = message["t"]
+        if message.words:
+            logging.getLogger("paribus").warning("%s", message.words)
+        for arm, seed in self._left(message.trials):
+            lost = self.steps_done[arm, seed] - message.t
+            self.steps_done[arm, seed] = message.t
             tokens = lost * self.study.setting(arm).tokens_per_step
             self.progress.tokens_done -= tokens
             self.progress.tokens_before -= tokens
 
-    def _left(self, message: Message) -> list[Trial]:
-        """The trials of a stack that were not finished when this run began."""
-        trials = [(arm, seed) for arm, seed in message["trials"]]
+    def _left(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Those of a stack that were not finished when this run began."""
         return [trial for trial in trials if trial in self.steps_done]
 
-    def _note_progress(self, message: Message) -> None:
-        t = message["t"]
-        losses = {
-            (arm, seed): loss
-            for (arm, seed), loss in zip(message["trials"], message["losses"], strict=True)
-        }
-        for arm, seed in self._left(message):
+    def _note_progress(self, message: Trained) -> None:
+        t, losses = message.t, dict(zip(message.trials, message.losses, strict=True))
+        for arm, seed in self._left(message.trials):
             loss = losses[arm, seed]
             new_steps = t - self.steps_done[arm, seed]
             self.steps_done[arm, seed] = t
@@ -289,8 +282,8 @@ class _Run:
             self.progress.doing = "evaluating the last trials"
         self.followers.progress(self.progress)
 
-    def _note_finished(self, task: Message) -> None:
-        trials = [self.folder.trial(arm, seed) for arm, seed in self._left(task)]
+    def _note_finished(self, task: Train) -> None:
+        trials = [self.folder.trial(arm, seed) for arm, seed in self._left(task.trials)]
         for trial in trials:
             self.progress.running.pop(trial.label, None)
         self.progress.n_finished += len(trials)
@@ -304,6 +297,6 @@ class _Run:
         for trial in trials:
             self.followers.finished(trial)
 
-    def _doing(self, task: Message) -> str:
-        labels = (self.folder.trial(arm, seed).label for arm, seed in task["trials"])
+    def _doing(self, task: Train) -> str:
+        labels = (self.folder.trial(arm, seed).label for arm, seed in task.trials)
         return f"on {', '.join(labels)}"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
-import sys
-from pathlib import Path
 
 from paribus.data import Dataset, load_dataset
 from paribus.decision import find_rule, own_rule
 from paribus.errors import ParibusError
 from paribus.execution.device_precision import settle_precision, warn_of_emulation
-from paribus.execution.pool import Pool, default_workers
+from paribus.execution.messages import Check, Checked, MeasureMemory
+from paribus.execution.pool import Pool
 from paribus.execution.stacks import (
     Recorded,
     Trial,
@@ -24,9 +22,6 @@ from paribus.execution.stacks import (
 from paribus.execution.suite import adopt_suite, drafted_suite
 from paribus.results import ResultsFolder, registration, settle
 from paribus.study import Data, Study, require_trust
-
-# Where Linux shows a GPU that PyTorch may use: NVIDIA's, one in Windows' subsystem, AMD's.
-GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 
 def read_data(study: Study) -> dict[Data, Dataset]:
@@ -52,22 +47,21 @@ def start(
     before anything is written.
     """
     first = pool.start()
-    if _is_surely_cpu(pool.device):
-        _start_more(pool, workers or default_workers("cpu"), n_trials)
+    if pool.backend.is_surely_cpu(pool.device):
+        pool.start_more(min(workers or pool.backend.default_workers("cpu", 1), n_trials))
     # While they import PyTorch, which takes seconds, the questions are drawn.
     with drafted_suite(study, folder, datasets[study.data]) as suite:
-        ready = pool.answer(first)
+        ready = pool.ready(first)
         metrics = pool.metrics(first)
         study = settle_precision(study, ready, pool)
-        size = stack or default_size(study, ready["device"], ready["devices"])
+        size = stack or default_size(study, ready.device, ready.devices)
         recorded = read_recorded(study, folder)
         stacks = plan_stacks(study, size, recorded.stacks)
         if n_trials:
             warn_of_emulation(study, ready)
-            _start_more(
-                pool, workers or default_workers(ready["device"], ready["devices"]), n_trials
-            )
-            sharing = math.ceil(pool.at_once / ready["devices"])
+            n_workers = workers or pool.backend.default_workers(ready.device, ready.devices)
+            pool.start_more(min(n_workers, n_trials))
+            sharing = math.ceil(pool.at_once / ready.devices)
             _check(pool, study, max(map(len, stacks)))
             stacks = _fitting(pool, study, size, sharing, recorded)
         data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
@@ -75,33 +69,21 @@ def start(
         settle(
             folder,
             study,
-            registration(study, data, ready["device"], metrics, chosen, own_rule(study)),
+            registration(study, data, ready.device, metrics, chosen, own_rule(study)),
         )
         adopt_suite(folder)
     return study, stacks
 
 
-def _is_surely_cpu(device: str) -> bool:
-    """Whether workers will train on the CPU, as far as one can tell without PyTorch."""
-    if device != "auto":
-        return device == "cpu"
-    gpu = shutil.which("nvidia-smi") or any(Path(file).exists() for file in GPU_FILES)
-    return sys.platform == "linux" and not gpu
-
-
-def _start_more(pool: Pool, n_workers: int, n_trials: int) -> None:
-    while pool.at_once < min(n_workers, n_trials):
-        pool.start()
-
-
 def _check(pool: Pool, study: Study, size: int) -> None:
     """Try some steps of every arm, the workers sharing the arms."""
     warnings: list[str] = []
-    pool.work(
-        [{"do": "check", "arm": arm, "stack": size} for arm in study.arms],
-        lambda task: f"in the dry run of arm '{task['arm']}'",
-        lambda task, message: warnings.extend(message["warnings"]),
-    )
+
+    def hear(task: Check, message: Checked) -> None:
+        warnings.extend(message.warnings)
+
+    tasks = [Check(arm, size) for arm in study.arms]
+    pool.work(tasks, lambda task: f"in the dry run of arm '{task.arm}'", hear)
     for line in dict.fromkeys(warnings):
         logging.getLogger("paribus").warning("%s", line)
 
@@ -121,9 +103,9 @@ def _fitting(
         if wanted == 1:
             continue
         worker = pool.worker_for(study.setting(arms[0]))
-        message = {"do": "fit", "arm": arms[0], "stack": wanted, "workers": sharing}
-        found = pool.ask(worker, message, "fits", "while its memory was measured")
-        size = found["stack"]
+        task = MeasureMemory(arms[0], wanted, sharing)
+        found = pool.ask(worker, task, "while its memory was measured")
+        size = found.stack
         if size >= wanted:
             continue
         bound = recorded.binding(study, size)
@@ -131,7 +113,7 @@ def _fitting(
             labels = ", ".join(f"{arm}/seed-{seed}" for arm, seed in bound)
             raise ParibusError(
                 f"{labels} were trained {len(bound)} side by side and so are those they are "
-                f"compared with, but memory holds {size} now ({found['why']}); free memory, state "
+                f"compared with, but memory holds {size} now ({found.why}); free memory, state "
                 "fewer --workers, or delete their folders to train all of them again"
             )
         again = len(recorded.begun) - len(recorded.up_to(size).begun)
@@ -139,7 +121,7 @@ def _fitting(
             "%d of %d replicas side by side: %s%s",
             size,
             wanted,
-            found["why"],
+            found.why,
             f"; {again} stacks that were begun start again" if again else "",
         )
         recorded = recorded.up_to(size)

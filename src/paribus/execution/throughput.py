@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from paribus.data import Dataset, batch
+from paribus.execution.messages import Timed
 from paribus.machine.timing import timed
 from paribus.model import GPT, KeyValueCache, build_model, load_parameters
 from paribus.results import ResultsFolder
@@ -56,10 +57,9 @@ class Turns:
             _warm_up(action, self._device)
         return list(self._actions[arm])
 
-    def take(self, arm: str, kind: str) -> dict[str, float]:
-        """One turn: `tokens` and `seconds`."""
-        tokens, seconds = timed(self._actions[arm][kind], self._device)
-        return {"tokens": tokens, "seconds": seconds}
+    def take(self, arm: str, kind: str) -> Timed:
+        """One turn of an arm that is prepared."""
+        return Timed(*timed(self._actions[arm][kind], self._device))
 
     def _trainer(self, study: Study, arm: str, dataset: Dataset) -> Action:
         setting = study.setting(arm)

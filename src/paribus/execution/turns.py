@@ -13,7 +13,8 @@ import math
 
 import numpy as np
 
-from paribus.execution.pool import Message, Pool
+from paribus.execution.messages import Answer, ArmTask, CountModel, Prepare, TakeTurn
+from paribus.execution.pool import Pool
 from paribus.machine.limits import LARGEST_STATE_BYTES
 from paribus.results import ResultsFolder
 from paribus.study import Study
@@ -36,26 +37,21 @@ def time_in_turn(pool: Pool, study: Study, results: ResultsFolder) -> None:
     arms = list(study.arms)
     workers = {arm: pool.worker_for(study.setting(arm)) for arm in arms}
 
-    def ask(arm: str, event: str, **message: object) -> Message:
-        return pool.ask(workers[arm], {"arm": arm, **message}, event, DOING)
+    def ask(task: ArmTask[Answer]) -> Answer:
+        return pool.ask(workers[task.arm], task, DOING)
 
-    state_bytes = sum(ask(arm, "sized", do="size")["state_bytes"] for arm in arms)
+    state_bytes = sum(ask(CountModel(arm)).state_bytes for arm in arms)
     trains = state_bytes <= LARGEST_STATE_BYTES
     turns = math.ceil(LEAST_TURNS / len(study.seeds))
     rows: list[tuple[str, int, str, int, float]] = []
     for turn, seed in enumerate(study.seeds):
-        kinds = {
-            arm: ask(arm, "prepared", do="prepare", seed=seed, trains=trains)["kinds"]
-            for arm in arms
-        }
+        kinds = {arm: ask(Prepare(arm, seed, trains)).kinds for arm in arms}
         for kind in dict.fromkeys(kind for of_arm in kinds.values() for kind in of_arm):
             able = [arm for arm in arms if kind in kinds[arm]]
             order = able[turn % len(able) :] + able[: turn % len(able)]
-            rounds = [
-                [ask(arm, "timed", do="turn", kind=kind) for arm in order] for _ in range(turns)
-            ]
+            rounds = [[ask(TakeTurn(arm, kind)) for arm in order] for _ in range(turns)]
             for arm, times in zip(order, zip(*rounds, strict=True), strict=True):
-                best = min(times, key=lambda timed: timed["seconds"])
-                rows.append((arm, seed, kind, best["tokens"], best["seconds"]))
+                best = min(times, key=lambda timed: timed.seconds)
+                rows.append((arm, seed, kind, best.tokens, best.seconds))
     columns = (np.array(column) for column in zip(*rows, strict=True))
     results.write_throughput(dict(zip(UNITS, columns, strict=True)), UNITS)

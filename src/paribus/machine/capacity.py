@@ -12,6 +12,7 @@ import torch
 from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.machine.assembly import build_stack
+from paribus.machine.measured import Fit
 from paribus.machine.memory import free_memory, memory_in_use, most_memory
 from paribus.study import Study
 from paribus.training import GRAPHED_STEPS
@@ -28,8 +29,8 @@ def largest_stack(
     workers: int,
     *,
     graphs: bool = True,
-) -> tuple[int, str]:
-    """(how many of `wanted` replicas of `arm` fit, why no more), where `workers` share the memory.
+) -> Fit:
+    """How many of `wanted` replicas of `arm` fit, where `workers` share the memory.
 
     Where the system does not tell, all of them are said to fit. Raises ParibusError where not even
     one does.
@@ -38,7 +39,7 @@ def largest_stack(
     two = _most(study, arm, dataset, device, 2, graphs)
     three = _most(study, arm, dataset, device, 3, graphs)
     if free is None or two is None or three is None:
-        return wanted, ""
+        return Fit(wanted, "")
     usable, each = SHARE * free / workers, max(three - two, 1)
     one = two - each
     words = (
@@ -51,7 +52,7 @@ def largest_stack(
             "a smaller training.batch_size"
         )
     fit = 1 + int((usable - one) // each)
-    return (wanted, "") if wanted <= fit else (fit, words)
+    return Fit(wanted, "") if wanted <= fit else Fit(fit, words)
 
 
 def _most(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,12 @@ from paribus.machine.assembly import build_stack
 from paribus.machine.ceiling import product_speed
 from paribus.machine.environment import environment
 from paribus.machine.limits import LARGEST_STATE_BYTES, WARM_UP_STEPS
-from paribus.machine.memory import BYTES_PER_PARAMETER, device_memory, host_memory
+from paribus.machine.measured import ModelSize, StackTimes, StepCost
+from paribus.machine.memory import (
+    BYTES_PER_PARAMETER,
+    device_memory,
+    host_memory,
+)
 from paribus.machine.timing import PhaseClock, timed
 from paribus.model import build_model, count_parameters, training_flops_per_token, weight_shapes
 from paribus.study import Setting, Study
@@ -26,46 +30,42 @@ LONGEST_STEP_SECONDS = 20.0  # a model whose step takes longer is not tried out
 MOST_ROWS = 256  # of the products that say whether to try
 
 
-def measure(
-    study: Study, arm: str, dataset: Dataset, device: torch.device, R: int = 1
-) -> dict[str, Any]:
-    """Seconds of a step (the median) and memory in bytes of R replicas side by side.
-
-    And seconds of the evaluation of one.
+def measure(study: Study, arm: str, dataset: Dataset, device: torch.device, R: int = 1) -> StepCost:
+    """What R replicas of `arm` side by side cost.
 
     A model that is too large to try gets `measured` = False and lower bounds.
     """
     setting = study.setting(arm)
     size = model_size(study, arm, dataset)
     flops_per_second = ceiling(study, setting, dataset, device, most_rows=MOST_ROWS)
-    least_seconds = R * size["flops_per_token"] * setting.tokens_per_step / flops_per_second
-    state_bytes = R * size["state_bytes"]
+    least_seconds = R * size.flops_per_token * setting.tokens_per_step / flops_per_second
+    state_bytes = R * size.state_bytes
     if least_seconds > LONGEST_STEP_SECONDS or state_bytes > LARGEST_STATE_BYTES:
         # Evaluation is a forward pass: a third of the operations of training.
-        forward = size["flops_per_token"] / 3
-        return {
-            "measured": False,
-            "step_seconds": least_seconds,
-            "evaluation_seconds": forward * len(dataset.validation) / flops_per_second,
-            "memory_bytes": state_bytes,
-        }
+        forward = size.flops_per_token / 3
+        return StepCost(
+            measured=False,
+            step_seconds=least_seconds,
+            evaluation_seconds=forward * len(dataset.validation) / flops_per_second,
+            memory_bytes=state_bytes,
+        )
     stack = build_stack(study, setting, range(R), dataset, device)
     for _ in range(WARM_UP_STEPS if device.type == "cuda" else 1):
         stack.step()
     steps = [timed(stack.step, device)[1] for _ in range(STEPS)]
     evaluation_seconds = _evaluation(study, setting, dataset, device)
     in_use = device_memory(device)
-    return {
-        "measured": True,
-        "step_seconds": float(np.median(steps)),
-        "evaluation_seconds": evaluation_seconds,
-        "memory_bytes": host_memory() if in_use is None else in_use,
-    }
+    return StepCost(
+        measured=True,
+        step_seconds=float(np.median(steps)),
+        evaluation_seconds=evaluation_seconds,
+        memory_bytes=host_memory() if in_use is None else in_use,
+    )
 
 
 def bench_stack(
     study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, steps: int
-) -> dict[str, Any]:
+) -> StackTimes:
     """What `paribus.execution.bench` adds up over workers, for a stack of R replicas.
 
     Raises ParibusError where they do not fit into the memory of a GPU.
@@ -89,34 +89,31 @@ def bench_stack(
             "state a smaller --stack"
         ) from None
     size = model_size(study, arm, dataset)
-    return {
-        "parameters": size["parameters"],
-        "precision": setting.training.precision,
-        "phase_seconds": phases,
-        "step_seconds": step_seconds,
-        "processor_share": processor_share,
-        "flops_per_step": R * setting.tokens_per_step * size["flops_per_token"],
-        "ceiling_flops_per_second": max(before, after),
-        "evaluation_seconds": evaluation_seconds,
-        "memory_bytes": host_memory(),
-        "device_memory_bytes": device_memory(device),
-        "machine": environment(device, R),
-    }
+    return StackTimes(
+        parameters=size.parameters,
+        precision=setting.training.precision,
+        phase_seconds=phases,
+        step_seconds=step_seconds,
+        processor_share=processor_share,
+        flops_per_step=R * setting.tokens_per_step * size.flops_per_token,
+        ceiling_flops_per_second=max(before, after),
+        evaluation_seconds=evaluation_seconds,
+        memory_bytes=host_memory(),
+        device_memory_bytes=device_memory(device),
+        machine=environment(device, R),
+    )
 
 
-def model_size(study: Study, arm: str, dataset: Dataset) -> dict[str, int]:
-    """`parameters`, `state_bytes` of training them, `flops_per_token`; allocates no weights.
-
-    `too_large` is whether not even one replica is tried out.
-    """
+def model_size(study: Study, arm: str, dataset: Dataset) -> ModelSize:
+    """How large the model of `arm` is; allocates no weights."""
     setting = study.setting(arm)
     parameters = count_parameters(setting, dataset.vocab_size, study.folder)
-    return {
-        "parameters": parameters,
-        "state_bytes": BYTES_PER_PARAMETER * parameters,
-        "too_large": BYTES_PER_PARAMETER * parameters > LARGEST_STATE_BYTES,
-        "flops_per_token": training_flops_per_token(setting, dataset.vocab_size, study.folder),
-    }
+    return ModelSize(
+        parameters=parameters,
+        state_bytes=BYTES_PER_PARAMETER * parameters,
+        too_large=BYTES_PER_PARAMETER * parameters > LARGEST_STATE_BYTES,
+        flops_per_token=training_flops_per_token(setting, dataset.vocab_size, study.folder),
+    )
 
 
 def ceiling(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paribus.errors import ParibusError
-from paribus.execution.pool import Device, Message, Pool, default_workers
+from paribus.execution.messages import Findings, Repeat
+from paribus.execution.pool import Device, Pool
 from paribus.results import Results, ResultsFolder, TrialFolder
 from paribus.study import Study
 
@@ -29,19 +30,15 @@ def repeat_trials(
     study: Study, results: Results, *, workers: int | None, device: Device
 ) -> list[str]:
     """Repeat every finished trial of `results` but for its training; what does not agree."""
-    tasks: list[Message] = [
-        {"do": "repeat", "arm": trial.arm, "seed": trial.seed} for trial in results.finished
-    ]
+    tasks = [Repeat(trial.arm, trial.seed) for trial in results.finished]
     findings: dict[str, list[str]] = {}
 
-    def hear(task: Message, message: Message) -> None:
-        findings[f"{task['arm']}/seed-{task['seed']}"] = message["findings"]
+    def hear(task: Repeat, message: Findings) -> None:
+        findings[f"{task.arm}/seed-{task.seed}"] = message.findings
 
-    with Pool(study, results.path, device=device, checkpoint_seconds=0) as pool:
-        kind = pool.answer(pool.start())["device"]
-        for _ in range(min(workers or default_workers(kind), len(results.finished)) - 1):
-            pool.start()
-        pool.work(tasks, lambda task: f"on {task['arm']}/seed-{task['seed']}", hear)
+    with Pool(study, results.path, device=device) as pool:
+        pool.start_for(len(tasks), workers)
+        pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}", hear)
     return [f for trial in results.finished for f in findings.get(trial.label, [])]
 
 
