@@ -22,6 +22,7 @@ from paribus.results import ResultsFolder
 from paribus.results.checkpoints import StackCheckpoints, begun_stacks
 from paribus.results.trial_folder import CANONICAL
 from paribus.study import Study
+from paribus.training import Trainer
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("baseline", 3))
 LEFT_AT = 5
@@ -214,7 +215,7 @@ def test_the_time_of_the_next_checkpoint_counts_from_the_end_of_the_last(
     """A step takes 1 s, a write 30: with one every 3 s not every step writes one."""
     now = [0.0]
     monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    real_step, real_write = trial.Trainer.step, StackCheckpoints.write
+    real_step, real_write = Trainer.step, StackCheckpoints.write
     written: list[int] = []
 
     def step(stack: Any) -> None:
@@ -226,7 +227,7 @@ def test_the_time_of_the_next_checkpoint_counts_from_the_end_of_the_last(
         written.append(t)
         real_write(self, t, *arguments, **named)
 
-    monkeypatch.setattr(trial.Trainer, "step", step)
+    monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(StackCheckpoints, "write", write)
     assert case.train(seconds=3)
     assert written == [3, 6, 8]  # the last one as recording begins

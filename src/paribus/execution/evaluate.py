@@ -89,19 +89,11 @@ def evaluate(
     if not loaded.finished:
         raise ParibusError(f"no trial in {loaded.path} is finished; run the study first")
     require_positive(workers=workers)
-    shots = tuple(shots or (SHOTS if kind == "own" else (0,)))
-    request: dict[str, Any] = {
-        "kind": kind,
-        "tasks": list(tasks) if tasks is not None else None,
-        "shots": list(shots),
-        "items": items,
-    }
+    request = _request(kind, tasks, shots, items, data)
     if step is not None or average_last != 1:
         request["weights"] = {"step": step, "average_last": average_last}
         for trial in loaded.finished:
             trial.require_weights(step, average_last)
-    if kind == "standard":
-        request["data"] = os.fspath(Path(data).absolute()) if data else None
     require_same_sources(loaded.study, loaded.trials)
     with folder.lock() as held:
         if kind == "own":
@@ -113,6 +105,25 @@ def evaluate(
         _ask(loaded, todo, request, out, workers, device, held)
         write_json(out / "request.json", request)
         return _collect(loaded, out)
+
+
+def _request(
+    kind: Kind,
+    tasks: Sequence[str] | None,
+    shots: Sequence[int] | None,
+    items: int | None,
+    data: str | os.PathLike[str] | None,
+) -> dict[str, Any]:
+    """What is asked, as plain values: their digest names the folder of the answers."""
+    request: dict[str, Any] = {
+        "kind": kind,
+        "tasks": list(tasks) if tasks is not None else None,
+        "shots": list(shots or (SHOTS if kind == "own" else (0,))),
+        "items": items,
+    }
+    if kind == "standard":
+        request["data"] = os.fspath(Path(data).absolute()) if data else None
+    return request
 
 
 def _suite(results: Results, folder: ResultsFolder) -> WrittenSuite:

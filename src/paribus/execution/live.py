@@ -30,6 +30,7 @@ class Live:
         self._written = 0.0
 
     def note(self, progress: Progress) -> None:
+        """Remember where the run stands, and write it where it is time to."""
         for label, point in progress.running.items():
             curve = self._curves.setdefault(label, [])
             if not curve or curve[-1] != point:
@@ -51,6 +52,7 @@ class Live:
             write_json(self._path, about)
 
     def close(self) -> None:
+        """The run is over: the file goes."""
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,82 +32,126 @@ from paribus.tasks import read_suite
 from paribus.training import DRAWINGS, ReplicaState, Trainer
 
 
-def record(
-    study: Study,
-    folder: TrialFolder,
-    stack: Trainer,
-    replica: int,
-    dataset: Dataset,
-    seconds: float,
-    suite: Path | None,
-    trials: Sequence[tuple[str, int]],
-    causality: float,
-) -> None:
-    """Evaluate one replica of a finished stack and write its records; the manifest comes last.
+@dataclass(frozen=True)
+class TrainedStack:
+    """A stack at its last step, and what is known of how it came there.
 
-    `seconds` is what training the whole stack took, and `trials` who was in it; `suite` is where
-    the study's tasks are; `causality` what `require_causal_training` saw, in nats.
+    Attributes:
+        study: what its trials are of.
+        dataset: what it was trained on.
+        trainer: its state.
+        trials: who was trained in it, by replica.
+        suite: where the study's tasks are; None where there are none.
+        seconds: what training all of it took.
+        causality: what `require_causal_training` saw, in nats.
     """
-    setting, state = stack.settings[replica], stack.state(replica)
-    weights = stack.parameters(replica)
-    began = time.monotonic()
-    model = build_model(setting, dataset.vocab_size, study.folder).to(stack.device)
-    load_parameters(model, weights)
-    reading = require_causal_reading(f"trial {folder.label}", model, setting, dataset)
-    own = own_measures(study.evaluation.own, study.folder, strict=False)
-    evaluation = evaluate_on(model, dataset, dataset.validation, setting.data.seq_len, own)
-    evaluation_seconds = time.monotonic() - began
-    began = time.monotonic()
-    outcome = run_tasks(study, model, dataset, setting, suite) if suite else None
-    task_seconds = time.monotonic() - began
-    # What remembers its calls may have waited for the last check to be over.
-    where = f"trial {folder.label}, after its evaluation"
-    after = require_causal_reading(where, model, setting, dataset, brief=True)
+
+    study: Study
+    dataset: Dataset
+    trainer: Trainer
+    trials: Sequence[tuple[str, int]]
+    suite: Path | None
+    seconds: float
+    causality: float
+
+
+@dataclass(frozen=True)
+class _Evaluated:
+    """What the weights of one trial gave, and how long that took."""
+
+    weights: Mapping[str, np.ndarray]
+    heldout: Evaluation
+    tasks: TaskResults | None
+    nats: float  # that a forbidden change moved a logit at most
+    positions: float  # share of them that was looked at
+    heldout_seconds: float
+    task_seconds: float
+
+    @property
+    def scores(self) -> dict[str, float]:
+        return self.heldout.scores | (self.tasks.headline if self.tasks else {})
+
+
+def record(of: TrainedStack, replica: int, folder: TrialFolder) -> None:
+    """Evaluate one replica of a trained stack and write its records; the manifest comes last."""
+    stack, state = of.trainer, of.trainer.state(replica)
+    evaluated = _evaluate(of, replica, f"trial {folder.label}")
+    scores = evaluated.scores
 
     _write_steps(folder, stack, state)
-    _write_evaluation(folder, evaluation)
-    write_tasks(folder, outcome)
-    scores = evaluation.scores | (outcome.headline if outcome else {})
+    _write_evaluation(folder, evaluated.heldout)
+    write_tasks(folder, evaluated.tasks)
     folder.write_json("evaluation.json", dict(zip(scores, finite(scores.values()), strict=True)))
-    folder.write_weights(weights)
-    trial = {
+    folder.write_weights(evaluated.weights)
+    folder.write_json("trial.json", _about(of, replica, folder, state, evaluated))
+    folder.write_json("environment.json", environment(stack.device, len(of.trials)))
+    # Replicas of a stack share its time: each is charged its part.
+    timing = {
+        "training_seconds": of.seconds / len(of.trials),
+        "evaluation_seconds": evaluated.heldout_seconds,
+        "task_seconds": evaluated.task_seconds,
+    }
+    folder.write_json("timing.json", timing)
+    folder.finish()
+
+
+def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
+    """Evaluate a trial's weights, as a model that reads the past alone before and after."""
+    study, dataset, setting = of.study, of.dataset, of.trainer.settings[replica]
+    weights = of.trainer.parameters(replica)
+    began = time.monotonic()
+    model = build_model(setting, dataset.vocab_size, study.folder).to(of.trainer.device)
+    load_parameters(model, weights)
+    before = require_causal_reading(where, model, setting, dataset)
+    own = own_measures(study.evaluation.own, study.folder, strict=False)
+    heldout = evaluate_on(model, dataset, dataset.validation, setting.data.seq_len, own)
+    heldout_seconds = time.monotonic() - began
+    began = time.monotonic()
+    outcome = run_tasks(study, model, dataset, setting, of.suite) if of.suite else None
+    task_seconds = time.monotonic() - began
+    # What remembers its calls may have waited for the last check to be over.
+    after = require_causal_reading(
+        f"{where}, after its evaluation", model, setting, dataset, brief=True
+    )
+    nats = max(before.nats, after.nats)
+    return _Evaluated(
+        weights, heldout, outcome, nats, before.positions, heldout_seconds, task_seconds
+    )
+
+
+def _about(
+    of: TrainedStack, replica: int, folder: TrialFolder, state: ReplicaState, evaluated: _Evaluated
+) -> dict[str, Any]:
+    """trial.json: what was trained, on what, and what shows that nothing else differed."""
+    stack, setting = of.trainer, of.trainer.settings[replica]
+    return {
         "arm": folder.arm,
         "seed": folder.seed,
         "setting": setting.model_dump(mode="json"),
         "parts": describe_parts(setting.model),
-        "own_modules": own_digests(setting, study.folder),
-        **measuring_record(study),
-        "metrics": measured_metrics(study, stack, tasks=outcome is not None),
+        "own_modules": own_digests(setting, of.study.folder),
+        **measuring_record(of.study),
+        "metrics": measured_metrics(of.study, stack, tasks=evaluated.tasks is not None),
         "drawings": [drawing.about for drawing in recorded_drawings(stack)],
         "probes": {probe.name: {"every": probe.every} for probe in stack.probes},
-        "data": dataset.record,
-        "blocks": evaluation.blocks.record,
-        "parameters": sum(value.size for value in weights.values()),
+        "data": of.dataset.record,
+        "blocks": evaluated.heldout.blocks.record,
+        "parameters": sum(value.size for value in evaluated.weights.values()),
         "iterations": state.t,
         "tokens": state.t * setting.tokens_per_step,
         "optimizer": stack.replicas.optimizer_record,
         "batch_digest": state.batch_digest,
-        "tasks": outcome.about if outcome else {},
+        "tasks": evaluated.tasks.about if evaluated.tasks else {},
         "causality": {
-            "training": causality,
-            "evaluation": max(reading.nats, after.nats),
-            "positions": reading.positions,
+            "training": of.causality,
+            "evaluation": evaluated.nats,
+            "positions": evaluated.positions,
         },
-        "consumed": _consumed(setting, folder.seed, dataset),
+        "consumed": _consumed(setting, folder.seed, of.dataset),
         "diverged_at": state.diverged_at,
         # Trained side by side; whoever is still missing, or trained again, is trained so too.
-        "stack": [list(trial) for trial in trials],
+        "stack": [list(trial) for trial in of.trials],
     }
-    folder.write_json("trial.json", trial)
-    folder.write_json("environment.json", environment(stack.device, len(trials)))
-    # Replicas of a stack share its time: each is charged its part.
-    timing = {
-        "training_seconds": seconds / len(trials),
-        "evaluation_seconds": evaluation_seconds,
-        "task_seconds": task_seconds,
-    }
-    folder.write_json("timing.json", timing)
-    folder.finish()
 
 
 def measured_metrics(study: Study, stack: Trainer, *, tasks: bool) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from paribus.execution.turns import time_in_turn
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results
 from paribus.results.checkpoints import begun_stacks, keep_stacks
 from paribus.results.formats import write_json
-from paribus.study import Study
+from paribus.study import Data, Study
 
 CHECKPOINT_SECONDS = 60.0
 MOST_NAMED = 3  # trials of a stack that a line of news names
@@ -61,6 +61,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
+        """Of training, at the speed so far; None before there is one."""
         speed = self.tokens_per_second
         return (self.tokens - self.tokens_done) / speed if speed > 0 else None
 
@@ -108,10 +109,7 @@ def run(
     written, and where a trial fails; trials that are finished by then are kept.
     """
     require_positive(workers=workers, stack=stack)
-    folder = results_folder(study, results)
-    study = as_registered(study, folder)
-    folder.require_same(study)
-    datasets = read_data(study)
+    folder, study, datasets = _opened(study, results)
     known_sinks(log)
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock() as held:
@@ -147,16 +145,23 @@ def register(
     Every arm is tried in a dry run of one step. Raises ParibusError where something else is
     registered there already.
     """
-    folder = results_folder(study, results)
-    study = as_registered(study, folder)
-    folder.require_same(study)
-    datasets = read_data(study)
+    folder, study, datasets = _opened(study, results)
     with (
         folder.lock() as held,
         Pool(study, folder.path, device=device, eager=eager, run=held) as pool,
     ):
         start(pool, folder, study, datasets, workers=1, stack=None, n_trials=1)
     return folder.path / "registration.json"
+
+
+def _opened(
+    study: Study, results: str | os.PathLike[str] | None
+) -> tuple[ResultsFolder, Study, dict[Data, Dataset]]:
+    """The results folder, the study as it is registered there, and its text by what cuts it."""
+    folder = results_folder(study, results)
+    study = as_registered(study, folder)
+    folder.require_same(study)
+    return folder, study, read_data(study)
 
 
 def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> None:

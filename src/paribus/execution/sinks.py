@@ -67,12 +67,15 @@ class Sinks:
                 self._open[name] = make(study, results)
 
     def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
+        """Tell each; as `Sink.progress`."""
         self._tell(lambda sink: sink.progress(arm, seed, t, loss))
 
     def finished(self, trial: TrialFolder) -> None:
+        """Tell each; as `Sink.finished`."""
         self._tell(lambda sink: sink.finished(trial))
 
     def close(self) -> None:
+        """Tell each; as `Sink.close`."""
         self._tell(lambda sink: sink.close())
 
     def _tell(self, what: Callable[[Sink], None]) -> None:

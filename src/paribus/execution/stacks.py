@@ -37,6 +37,7 @@ class Recorded:
 
     @property
     def stacks(self) -> list[tuple[Trial, ...]]:
+        """All of them: those that are finished first."""
         return [*self.finished, *self.begun]
 
     def largest(self, stacks: Iterable[Stack], arms: Iterable[str]) -> int:

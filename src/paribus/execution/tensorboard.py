@@ -22,10 +22,12 @@ class TensorBoard:
         self._writers: dict[tuple[str, int], EventFileWriter] = {}
 
     def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
+        """Write the loss of the last step, in nats/token, under `live/`."""
         if loss is not None:
             self._write(arm, seed, t, {"live/train_loss": loss})
 
     def finished(self, trial: TrialFolder) -> None:
+        """Write every step, probe and score of a trial."""
         for table in (trial.read_columns("steps.parquet"), trial.read_columns("probes.parquet")):
             for row in table.to_pylist():
                 step = row.pop("step")
@@ -36,6 +38,7 @@ class TensorBoard:
         self._writers.pop((trial.arm, trial.seed)).close()
 
     def close(self) -> None:
+        """Close what is open."""
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()

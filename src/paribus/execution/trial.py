@@ -16,7 +16,7 @@ from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.execution.checks.causality import require_causal_training
 from paribus.execution.leaving import Leaving, Left
-from paribus.execution.record import record
+from paribus.execution.record import TrainedStack, record
 from paribus.execution.resuming import identity, restore, save
 from paribus.execution.suite import suite_folder
 from paribus.machine.assembly import build_stack
@@ -25,7 +25,6 @@ from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.checkpoints import StackCheckpoints
 from paribus.study import Study
 from paribus.study.guard import require_unchanged, watched
-from paribus.training import Trainer
 
 PROGRESS_SECONDS = 0.5
 
@@ -42,7 +41,13 @@ class StackTask:
     graphs: bool = True
 
     @property
+    def arms(self) -> list[str]:
+        """The arm of each replica."""
+        return [arm for arm, _ in self.trials]
+
+    @property
     def folders(self) -> list[TrialFolder]:
+        """The folder of each replica."""
         return [self.results.trial(arm, seed) for arm, seed in self.trials]
 
 
@@ -64,79 +69,107 @@ def run_stack(
     checkpoint could not be used. A stack that leaves writes a checkpoint from which the next call
     goes on, to the same bytes.
     """
-    arms, seeds = [arm for arm, _ in task.trials], [seed for _, seed in task.trials]
-    settings, before = [task.study.setting(arm) for arm in arms], watched()
-    stack = build_stack(
-        task.study, settings, seeds, dataset, task.device, strict=False, graphs=task.graphs
-    )
-    checkpoints = StackCheckpoints(task.results.path, task.trials)
-    same = identity(task.study, arms, dataset, stack)
-    earlier, words = restore(stack, checkpoints, same)
-    on_resume(stack.t, words)
-    todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
-    for replica, folder in todo:
-        folder.write_json("initial.json", stack.initial_records[replica])
-
-    began = time.monotonic()
-
-    def keep() -> None:
-        for replica, folder in todo:
-            folder.write_weights(stack.parameters(replica), stack.t)
-
-    def checkpoint() -> None:
-        save(stack, checkpoints, same, earlier + time.monotonic() - began)
-
+    before = watched()
+    stack = _Stack(task, dataset)
+    on_resume(stack.trainer.t, stack.words)
+    stack.begin()
     with leaving.held():
-        if not _train(stack, task.checkpoint_seconds, checkpoint, keep, on_progress, leaving):
+        if not stack.train(on_progress, leaving):
             return False
-    labels = ", ".join(folder.label for _, folder in todo)
     try:
-        require_unchanged(before, f"training trial {labels}")
+        require_unchanged(before, f"training trial {stack.labels}")
     except ParibusError:
-        checkpoints.remove()  # what they hold was trained with what was replaced
+        stack.checkpoints.remove()  # what they hold was trained with what was replaced
         raise
     wait(task.device)  # a GPU works on after the last step was handed to it
-    seconds = earlier + time.monotonic() - began
-    if len(stack.seeds) > 1:
+    seconds = stack.seconds
+    if len(task.trials) > 1:
         # What is left when recording is killed goes on as the stack that it was trained in.
-        save(stack, checkpoints, same, seconds)
+        stack.checkpoint(seconds)
     try:
         leaving.check()
-        causality = require_causal_training(f"trial {labels}", stack, dataset, gradients=False)
-        suite, trials = suite_folder(task.study, task.results), task.trials
-        for replica, folder in todo:
-            record(task.study, folder, stack, replica, dataset, seconds, suite, trials, causality)
+        stack.record(seconds)
     except Left:
         with leaving.held():
-            save(stack, checkpoints, same, seconds)
+            stack.checkpoint(seconds)
         raise
-    checkpoints.remove()
+    stack.checkpoints.remove()
     return True
 
 
-def _train(
-    stack: Trainer,
-    checkpoint_seconds: float,
-    checkpoint: Callable[[], None],
-    keep: Callable[[], None],
-    on_progress: Callable[[int, list[float]], None],
-    leaving: Leaving,
-) -> bool:
-    """Train to the end; False, with a checkpoint, where it is asked to leave before."""
-    last_checkpoint = last_progress = time.monotonic()
-    kept_steps = frozenset(stack.setting.kept_steps)
-    while stack.t < stack.setting.iterations:
-        stack.step()
-        if stack.t in kept_steps:
-            keep()  # before a checkpoint, which a run would go on from without
-        now = time.monotonic()
-        if leaving.asked or now - last_checkpoint >= checkpoint_seconds:
-            checkpoint()
-            last_checkpoint = time.monotonic()  # however long the writing took
-        if leaving.asked:
-            return False
-        if now - last_progress >= PROGRESS_SECONDS:
-            on_progress(stack.t, stack.last_losses)
-            last_progress = now
-    on_progress(stack.t, stack.last_losses)
-    return True
+class _Stack:
+    """The trials of a task on their way from the first step, or their checkpoint, to the seal.
+
+    Attributes:
+        trainer: their state.
+        checkpoints: where it is saved.
+        words: why a checkpoint could not be gone on from; or empty.
+        todo: (replica, folder) of those that are not finished yet.
+    """
+
+    def __init__(self, task: StackTask, dataset: Dataset) -> None:
+        study, seeds = task.study, [seed for _, seed in task.trials]
+        settings = [study.setting(arm) for arm in task.arms]
+        self.task, self.dataset = task, dataset
+        self.trainer = build_stack(
+            study, settings, seeds, dataset, task.device, strict=False, graphs=task.graphs
+        )
+        self.checkpoints = StackCheckpoints(task.results.path, task.trials)
+        self._identity = identity(study, task.arms, dataset, self.trainer)
+        self._earlier, self.words = restore(self.trainer, self.checkpoints, self._identity)
+        self._began = time.monotonic()
+        self.todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
+
+    @property
+    def labels(self) -> str:
+        """The trials that are not finished yet, in words."""
+        return ", ".join(folder.label for _, folder in self.todo)
+
+    @property
+    def seconds(self) -> float:
+        """Spent on training so far, earlier runs included."""
+        return self._earlier + time.monotonic() - self._began
+
+    def begin(self) -> None:
+        """Write what the parameters start from; the clock starts."""
+        for replica, folder in self.todo:
+            folder.write_json("initial.json", self.trainer.initial_records[replica])
+        self._began = time.monotonic()
+
+    def checkpoint(self, seconds: float) -> None:
+        """Save all replicas, on whose training `seconds` were spent."""
+        save(self.trainer, self.checkpoints, self._identity, seconds)
+
+    def train(self, on_progress: Callable[[int, list[float]], None], leaving: Leaving) -> bool:
+        """Train to the end; False, with a checkpoint, where it is asked to leave before."""
+        trainer = self.trainer
+        last_checkpoint = last_progress = time.monotonic()
+        kept_steps = frozenset(trainer.setting.kept_steps)
+        while trainer.t < trainer.setting.iterations:
+            trainer.step()
+            if trainer.t in kept_steps:  # before a checkpoint, which a run would go on from without
+                for replica, folder in self.todo:
+                    folder.write_weights(trainer.parameters(replica), trainer.t)
+            now = time.monotonic()
+            if leaving.asked or now - last_checkpoint >= self.task.checkpoint_seconds:
+                self.checkpoint(self.seconds)
+                last_checkpoint = time.monotonic()  # however long the writing took
+            if leaving.asked:
+                return False
+            if now - last_progress >= PROGRESS_SECONDS:
+                on_progress(trainer.t, trainer.last_losses)
+                last_progress = now
+        on_progress(trainer.t, trainer.last_losses)
+        return True
+
+    def record(self, seconds: float) -> None:
+        """Show that the stack reads the past alone; evaluate, record and seal its trials."""
+        study, trainer = self.task.study, self.trainer
+        causality = require_causal_training(
+            f"trial {self.labels}", trainer, self.dataset, gradients=False
+        )
+        suite = suite_folder(study, self.task.results)
+        trials = self.task.trials
+        trained = TrainedStack(study, self.dataset, trainer, trials, suite, seconds, causality)
+        for replica, folder in self.todo:
+            record(trained, replica, folder)

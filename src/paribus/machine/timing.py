@@ -48,6 +48,7 @@ class PhaseClock:
         self._marks: list[tuple[str, Any]] = []
 
     def begin(self, phase: str) -> None:
+        """End the phase before, and begin this one."""
         self._marks.append((phase, self._now()))
 
     def seconds(self) -> dict[str, float]:

@@ -52,12 +52,7 @@ def evaluate_tasks(
     ParibusError for an unknown task, a file that was changed, more items than there are, and where
     no task can be run.
     """
-    suite = read_suite(folder)
-    if suite_sha256 not in (None, suite.digest):
-        raise ParibusError(
-            f"{folder} has digest {suite.digest[:12]}, not {str(suite_sha256)[:12]}: it was "
-            "changed meanwhile; restore it"
-        )
+    suite = _read_suite(folder, suite_sha256)
     wanted = suite.find(tasks)
     for task in wanted:
         if n_items is not None and not 0 < n_items <= task.n_items:
@@ -80,6 +75,17 @@ def evaluate_tasks(
         not_offered=tuple(pair for pair in pairs if pair not in offered),
         pins=harness_pins(suite),
     )
+
+
+def _read_suite(folder: Path, digest: str | None) -> WrittenSuite:
+    """The suite in `folder`. Raises ParibusError where `digest` is stated and another one."""
+    suite = read_suite(folder)
+    if digest not in (None, suite.digest):
+        raise ParibusError(
+            f"{folder} has digest {suite.digest[:12]}, not {str(digest)[:12]}: it was "
+            "changed meanwhile; restore it"
+        )
+    return suite
 
 
 _built: dict[tuple[str, str], Any] = {}

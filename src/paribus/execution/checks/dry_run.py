@@ -21,6 +21,7 @@ from paribus.execution.checks.generators import seeded
 from paribus.machine.assembly import build_stack
 from paribus.machine.memory import require_room
 from paribus.model import (
+    GPT,
     build_model,
     load_parameters,
     require_initializers,
@@ -46,54 +47,73 @@ def dry_run(
     On a GPU further steps follow, of which one is recorded and replayed. Returns what the user is
     to be warned of, a line each. Raises ParibusError.
     """
-    setting, before = study.setting(arm), watched()
+    setting, before, where = study.setting(arm), watched(), f"arm '{arm}'"
     require_room(setting, dataset.vocab_size, device, arm)
-    small = setting.training.model_copy(update={"batch_size": FEW_ROWS})
-    tiny = setting.model_copy(update={"training": small})
     try:
-        model, again = (
-            build_model(setting, dataset.vocab_size, study.folder, constructor_seed=seed)
-            for seed in (0, 1)
-        )
-        require_initializers(model, again, setting)
-        require_parts(model.to(device), setting, dataset.vocab_size)
-        where, lively = f"arm '{arm}'", list(opened(model, setting))
+        model = _built(study, setting, dataset, device)
+        lively = list(opened(model, setting))
         # One replica goes a way of its own; two go the way of all other stacks.
         for R in {1, min(stack_size, 2)}:
-            stack, other = (
-                build_stack(study, tiny, range(R), dataset, device, graphs=graphs) for _ in range(2)
-            )
-            _require_repeatable(arm, tiny, stack, other)
-            if study.probes.own:
-                bare = Trainer(tiny, range(R), dataset, folder=study.folder, device=device)
-                _require_untouched(study, stack, bare)
-            if device.type == "cuda" and graphs:
-                for _ in range(GRAPHED_STEPS):
-                    stack.step()
-            lively = [stack.parameters(0), *lively[-2:]]
+            trained = _try_steps(study, arm, dataset, device, R, graphs=graphs)
+            lively = [trained.parameters(0), *lively[-2:]]
             for weights in lively:
-                stack.load(weights)
-                require_causal_training(where, stack, dataset, gradients=True, brief=True)
+                trained.load(weights)
+                require_causal_training(where, trained, dataset, gradients=True, brief=True)
         for weights in lively:
             load_parameters(model, weights)
             require_causal_reading(where, model, setting, dataset, brief=True)
-        # A full window and a shorter one, which the end of a text and short questions are.
-        window = dataset.validation[: setting.data.seq_len + setting.data.seq_len // 2 + 1]
-        evaluate_on(model, dataset, window, setting.data.seq_len)
-        if study.evaluation.own:
-            own = own_measures(study.evaluation.own, study.folder)
-            first, again = (
-                evaluate_on(model, dataset, window, setting.data.seq_len, own) for _ in range(2)
-            )
-            require_equal(own, first, again)
-        require_unchanged(before, f"a step of arm '{arm}'")
+        _try_evaluation(study, model, setting, dataset)
+        require_unchanged(before, f"a step of {where}")
         return undeclared_projections(model, setting)
     except ParibusError:
         raise
     except Exception as error:
         raise ParibusError(
-            f"arm '{arm}' fails in a dry run of one step: {type(error).__name__}: {error}"
+            f"{where} fails in a dry run of one step: {type(error).__name__}: {error}"
         ) from error
+
+
+def _built(study: Study, setting: Setting, dataset: Dataset, device: torch.device) -> GPT:
+    """The arm's model, whose initial values do not hang on any generator."""
+    model, again = (
+        build_model(setting, dataset.vocab_size, study.folder, constructor_seed=seed)
+        for seed in (0, 1)
+    )
+    require_initializers(model, again, setting)
+    model = model.to(device)
+    require_parts(model, setting, dataset.vocab_size)
+    return model
+
+
+def _try_steps(
+    study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, *, graphs: bool
+) -> Trainer:
+    """R replicas of `arm` after some steps of few rows, which gave equal bits when repeated."""
+    setting = study.setting(arm)
+    small = setting.training.model_copy(update={"batch_size": FEW_ROWS})
+    tiny = setting.model_copy(update={"training": small})
+    stack, other = (
+        build_stack(study, tiny, range(R), dataset, device, graphs=graphs) for _ in range(2)
+    )
+    _require_repeatable(arm, tiny, stack, other)
+    if study.probes.own:
+        bare = Trainer(tiny, range(R), dataset, folder=study.folder, device=device)
+        _require_untouched(study, stack, bare)
+    if device.type == "cuda" and graphs:
+        for _ in range(GRAPHED_STEPS):
+            stack.step()
+    return stack
+
+
+def _try_evaluation(study: Study, model: GPT, setting: Setting, dataset: Dataset) -> None:
+    """Evaluate a full window and a shorter one, such as the end of a text and short questions."""
+    seq_len = setting.data.seq_len
+    window = dataset.validation[: seq_len + seq_len // 2 + 1]
+    evaluate_on(model, dataset, window, seq_len)
+    if study.evaluation.own:
+        own = own_measures(study.evaluation.own, study.folder)
+        first, again = (evaluate_on(model, dataset, window, seq_len, own) for _ in range(2))
+        require_equal(own, first, again)
 
 
 def _require_repeatable(arm: str, setting: Setting, stack: Trainer, other: Trainer) -> None:
