@@ -12,7 +12,7 @@ from paribus import numbers
 from paribus.analysis import Analysis, analyse
 from paribus.cli.tables import contrasts
 from paribus.decision import Verdict, decide, effect_in_words
-from paribus.report import tables
+from paribus.report import contrast_tables, tables
 from paribus.report.words import evidence_on, headline, ratio_in_words
 from paribus.results import Results
 from paribus.study import Study
@@ -59,7 +59,7 @@ def test_an_interval_without_ends_is_unbounded_everywhere(
         effect_in_words(contrast),
         evidence_on(contrast),
         tables.primary(analysis)[0].rows[1][3],
-        tables.contrasts(analysis)[0].rows[0][5],
+        contrast_tables.estimates(analysis).rows[0][5],
         printed(analysis),
     ]
     # A ratio is never below 0, so one whose logarithm has no lower end has 0.
@@ -87,7 +87,7 @@ def test_fewer_than_five_pairs_have_no_p_and_no_test(analysed: Callable[..., Ana
     contrast = analysis.contrast("arm", "validation_loss")
     assert contrast.p is contrast.tested_p is None
     assert not any(check.disagrees for check in contrast.checks)
-    for row in tables.contrasts(analysis)[1].rows:
+    for row in contrast_tables.tests(analysis).rows:
         assert set(row[3:8]) == {""}
     text = printed(analysis)
     assert "Holm p over the family" not in text

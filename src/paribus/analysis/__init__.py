@@ -2,19 +2,8 @@
 
 from paribus.analysis.analyse import analyse, analyse_table
 from paribus.analysis.detectable import Detectable, Sight, detectable, sights
-from paribus.analysis.schema import (
-    Analysis,
-    BudgetState,
-    Check,
-    Contrast,
-    Cost,
-    Costs,
-    LeftOut,
-    Sensitivity,
-    Stabilities,
-    Summary,
-    TaskContrast,
-)
+from paribus.analysis.schema import Analysis, Check, Contrast, LeftOut, Summary, TaskContrast
+from paribus.analysis.side_effects import BudgetState, Cost, Costs, Sensitivity, Stabilities
 from paribus.analysis.table import Table
 
 __all__ = [

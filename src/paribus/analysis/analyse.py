@@ -18,8 +18,9 @@ from paribus.analysis.costs import costs
 from paribus.analysis.families import adjusted
 from paribus.analysis.infer import infer, infer_items
 from paribus.analysis.items import block_scores, resolution, why_other_blocks
-from paribus.analysis.schema import Analysis, Contrast, LeftOut, Stabilities, Summary
+from paribus.analysis.schema import Analysis, Contrast, LeftOut, Summary
 from paribus.analysis.sensitivity import sensitivities
+from paribus.analysis.side_effects import Stabilities
 from paribus.analysis.table import Table
 from paribus.metric import QUESTIONS
 from paribus.results import (

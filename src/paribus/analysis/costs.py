@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from paribus.analysis.infer import infer
-from paribus.analysis.schema import BudgetState, Cost, Costs
+from paribus.analysis.side_effects import BudgetState, Cost, Costs
 from paribus.analysis.table import Table
 from paribus.statistics import DESCRIPTIVE_BELOW, Interval
 from paribus.study import Study

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from paribus.analysis.side_effects import Costs, Sensitivity, Stabilities
 from paribus.metric import Metric
 from paribus.results import Control
 from paribus.statistics import (
     Decided,
     DecidingTest,
     FamilySignFlip,
-    Interval,
     MacroContrast,
     PairedContrast,
-    PairedRates,
     StabilityEvents,
 )
 from paribus.study import Study
 
 SIGN_FLIP = "exact sign flip"  # as `PairedContrast.others` calls it
-
-BudgetState = Literal["within", "over", "not shown"]
 
 
 @dataclass(frozen=True)
@@ -37,10 +33,12 @@ class Summary:
 
     @property
     def n(self) -> int:
+        """Trials that have a finite value."""
         return len(self.values)
 
     @property
     def mean(self) -> float | None:
+        """Over these trials, in the metric's unit; None without any."""
         return float(np.mean(list(self.values.values()))) if self.values else None
 
     @property
@@ -49,6 +47,7 @@ class Summary:
         return float(np.std(list(self.values.values()), ddof=1)) if self.n > 1 else None
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as in analysis.json."""
         return {
             "arm": self.arm,
             "metric": self.metric,
@@ -199,6 +198,7 @@ class Contrast:
         return says.detectable > self.smallest_effect
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as in analysis.json."""
         return {
             "arm": self.arm,
             "reference": self.reference,
@@ -216,107 +216,6 @@ class Contrast:
             "items": self.items.to_dict() if self.items else None,
             "items_why_not": self.items_why_not,
             "capped": self.capped.to_dict() if self.capped else None,
-        }
-
-
-@dataclass(frozen=True)
-class Stabilities:
-    """Events of an arm against its reference, over the seeds that both have finished.
-
-    Attributes:
-        holm_p: McNemar's p of `any_event`, adjusted over the contrasts.
-    """
-
-    arm: str
-    reference: str
-    diverged: PairedRates
-    spiked: PairedRates
-    any_event: PairedRates
-    holm_p: float = 1.0
-
-
-@dataclass(frozen=True)
-class Cost:
-    """A mean over seed pairs with its interval.
-
-    Attributes:
-        interval: of level 1 - alpha.
-        bounds: of level 1 - 2 alpha, on which a budget is judged.
-        state: against the registered budget; None where there is none. Fewer than five pairs show
-            nothing.
-    """
-
-    mean: float
-    interval: Interval
-    bounds: Interval
-    state: BudgetState | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "mean": self.mean,
-            "interval": self.interval.to_dict(),
-            "bounds": self.bounds.to_dict(),
-            "state": self.state,
-        }
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What an arm costs besides quality, over seed pairs; None for fewer than two.
-
-    Attributes:
-        calibration: rise of the expected calibration error.
-        throughput: share of training tokens per second that is lost.
-        in_turn: whether the arms took turns for it. Where they have not yet, trials are compared as
-            they were timed while training, and load on the machine is in it.
-        prefill, decoding: share of tokens per second that is lost when reading full windows and
-            when writing token by token, measured in turn.
-    """
-
-    arm: str
-    reference: str
-    calibration: Cost | None
-    throughput: Cost | None
-    in_turn: bool
-    prefill: Cost | None
-    decoding: Cost | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "arm": self.arm,
-            "reference": self.reference,
-            "calibration": self.calibration.to_dict() if self.calibration else None,
-            "throughput": self.throughput.to_dict() if self.throughput else None,
-            "in_turn": self.in_turn,
-            "prefill": self.prefill.to_dict() if self.prefill else None,
-            "decoding": self.decoding.to_dict() if self.decoding else None,
-        }
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """Learning-rate sensitivity of a sweep (Wortsman et al. 2023), in nats/token.
-
-    Attributes:
-        values: by seed; NaN where no learning rate of the seed learned anything, which leaves the
-            seed out of `paired`.
-        paired: against the sweep that it is compared with; None where there is none.
-    """
-
-    sweep: str
-    against: str | None
-    values: dict[int, float]
-    paired: PairedContrast | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "sweep": self.sweep,
-            "against": self.against,
-            "values": {
-                str(seed): value if math.isfinite(value) else None
-                for seed, value in self.values.items()
-            },
-            "paired": self.paired.to_dict() if self.paired else None,
         }
 
 
@@ -352,6 +251,7 @@ class TaskContrast:
         return self.paired.decided if self.paired else None
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as in analysis.json."""
         return {
             "arm": self.arm,
             "reference": self.reference,
@@ -408,9 +308,11 @@ class Analysis:
         return self.metrics[self.study.primary.metric]
 
     def contrast(self, arm: str, metric: str) -> Contrast:
+        """The contrast of `arm` with its reference on `metric`, one of `metrics`."""
         return next(c for c in self.contrasts if (c.arm, c.metric) == (arm, metric))
 
     def summary(self, arm: str, metric: str) -> Summary:
+        """The values of `arm` on `metric`, one of `metrics`."""
         return next(s for s in self.summaries if (s.arm, s.metric) == (arm, metric))
 
     @property

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from paribus.analysis.infer import infer
-from paribus.analysis.schema import Sensitivity
+from paribus.analysis.side_effects import Sensitivity
 from paribus.analysis.table import Table
 from paribus.statistics import StatisticsError, learning_rate_sensitivity
 from paribus.study import Study

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from paribus.cli import decision_tables, tables
+from paribus.cli import decision_tables, study_tables, tables
 from paribus.cli.options import (
     Eager,
     Folder,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def studies() -> None:
     """List the studies that ship with paribus."""
-    console.print(tables.shipped(shipped_studies()))
+    console.print(study_tables.shipped(shipped_studies()))
 
 
 def show(
@@ -61,7 +61,7 @@ def show(
         from paribus.execution import estimate
 
         cost = estimate(loaded, workers=workers, device=device, stack=stack)
-        parts = (*tables.study(loaded, cost), *decision_tables.design(loaded, cost.metrics))
+        parts = (*study_tables.study(loaded, cost), *decision_tables.design(loaded, cost.metrics))
     for part in parts:
         console.print(part)
 
@@ -93,7 +93,7 @@ def plan(
     rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
     cost = estimate(loaded, workers=workers, device=device, stack=stack)
     for part in (
-        tables.cost(loaded, cost),
+        study_tables.cost(loaded, cost),
         *decision_tables.detectable(loaded, rows, cost.metrics),
     ):
         console.print(part)

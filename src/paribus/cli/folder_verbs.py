@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from paribus.cli import tables
+from paribus.cli import study_tables
 from paribus.cli.options import AverageLast, Folder, Step, Trust, Where, Workers, console
 from paribus.errors import ParibusError
 
@@ -23,7 +23,7 @@ def status(folder: Folder) -> None:
     """Show which trials of a results folder are finished."""
     from paribus.results import load_results
 
-    for part in tables.status(load_results(folder)):
+    for part in study_tables.status(load_results(folder)):
         console.print(part)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
-from paribus.analysis.schema import Stabilities
+from paribus.analysis.side_effects import Stabilities
 from paribus.decision import (
     OUTCOMES,
     UNJUDGED,

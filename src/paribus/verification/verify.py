@@ -106,14 +106,25 @@ def verify(
         findings += _told("analysis", lambda: _derived(results))
         checked.append("analysis and verdict from the scores")
     if trials and results.finished:
-        if folder is not None:
-            dump = results.study.model_dump()
-            study = parse_study(dump, folder=Path(folder), foreign=study.is_foreign)
-        from paribus.execution.checks.repeat import repeat_trials
-
-        findings += repeat_trials(study, results, workers=workers, device=device)
+        findings += _repeated(study, results, folder, workers, device)
         checked.append(f"weights, initial values and batches of {len(finished)} trials, repeated")
     return Verification(root, tuple(checked), tuple(dict.fromkeys(findings)))
+
+
+def _repeated(
+    study: Study,
+    results: Results,
+    folder: str | os.PathLike[str] | None,
+    workers: int | None,
+    device: Device,
+) -> list[str]:
+    """What does not agree where every trial is built, evaluated and drawn again."""
+    from paribus.execution.checks.repeat import repeat_trials
+
+    if folder is not None:
+        dump = results.study.model_dump()
+        study = parse_study(dump, folder=Path(folder), foreign=study.is_foreign)
+    return repeat_trials(study, results, workers=workers, device=device)
 
 
 def _told(label: str, check: Any) -> list[str]:

@@ -1,0 +1,106 @@
+"""What the command line prints of a study: what ships, what it would do and cost, how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from paribus import numbers
+from paribus.cli.tables import table_of
+from paribus.digests import flatten
+from paribus.execution import Estimate
+from paribus.results import Results
+from paribus.results.checkpoints import begun_stacks
+from paribus.study import Study, is_open
+
+
+def shipped(studies: dict[str, Study]) -> Table:
+    """Every study that ships: what it asks, and arms x seeds."""
+    table = table_of("study", "what it asks", "trials")
+    for name, study in studies.items():
+        question = study.question or study.title
+        table.add_row(name, escape(question), f"{len(study.arms)} x {len(study.seeds)}")
+    return table
+
+
+def cost(study: Study, estimated: Estimate) -> Table:
+    """Tokens, operations, time and memory."""
+    tokens = sum(estimated.tokens[arm] for arm, _ in study.trials)
+    flops = sum(estimated.flops[arm] for arm, _ in study.trials)
+    how = "measured just now" if estimated.measured else "at least: too large to try out here"
+    table = table_of("", "", title=f"{len(study.trials)} trials", right=("",))
+    table.show_header = False
+    table.add_row("tokens per trial", f"{estimated.tokens[study.baseline]:,}")
+    table.add_row("tokens in all", f"{tokens:,}")
+    table.add_row("FLOPs per trial", f"{estimated.flops[study.baseline]:.3g}")
+    table.add_row("FLOPs in all", f"{flops:.3g}")
+    side = f" of {estimated.stack} side by side" if estimated.stack > 1 else ""
+    table.add_row(f"one step{side} ({how})", f"{estimated.step_seconds * 1e3:,.0f} ms")
+    table.add_row(*_precision(study, estimated))
+    many = "s" if estimated.workers > 1 else ""
+    where = f"{estimated.workers} worker{many} on {estimated.device}"
+    table.add_row(f"expected time, {where}", numbers.duration(estimated.seconds))
+    table.add_row("memory of a worker", f"{estimated.memory_bytes / 2**20:,.0f} MiB")
+    return table
+
+
+def _precision(study: Study, estimated: Estimate) -> tuple[str, str]:
+    """What it would be trained with, and whether the device can do that well."""
+    label = "precision (auto: kept once registered)" if is_open(study) else "precision"
+    return label, estimated.precision + (" (emulated: slow)" if estimated.emulated else "")
+
+
+def study(study: Study, estimated: Estimate) -> Iterator[RenderableType]:
+    """What `paribus show` prints: the question, the arms, the cost, and every key as resolved."""
+    yield f"[bold]{escape(study.title or study.name)}[/]"
+    if study.question:
+        yield escape(study.question)
+    arms = table_of(
+        "arm",
+        "against",
+        "differs in",
+        "parameters",
+        "TFLOP",
+        title="arms",
+        right=("parameters", "TFLOP"),
+    )
+    for arm in study.arms:
+        differences = [f"{k}\n  {a} -> {b}" for k, (a, b) in study.differences(arm).items()]
+        arms.add_row(
+            escape(arm),
+            escape(study.reference(arm) or ""),
+            escape("\n".join(differences)) or "(nothing)",
+            f"{estimated.parameters[arm]:,}",
+            f"{estimated.flops[arm] / 1e12:,.2f}",
+        )
+    yield arms
+
+    yield cost(study, estimated)
+    spec = table_of("key", "value", title="as resolved")
+    for key, value in flatten(study.model_dump(exclude={"arms", "claims"})).items():
+        spec.add_row(key, escape(str(value)))
+    yield spec
+
+
+def status(results: Results) -> Iterator[RenderableType]:
+    """Every trial with its state and steps, and how many are finished."""
+    table = table_of("trial", "state", "steps", "training", right=("steps", "training"))
+    finished = {(folder.arm, folder.seed) for folder in results.finished}
+    stacks = begun_stacks(results.path).items()
+    begun = {trial: steps for stack, steps in stacks for trial in stack}
+    for folder in [*results.finished, *results.unfinished]:
+        if (folder.arm, folder.seed) in finished:
+            trial = results.trials[folder.arm, folder.seed]
+            diverged = trial["diverged_at"] is not None
+            state = "[red]diverged[/]" if diverged else "[green]finished[/]"
+            seconds = results.timing[folder.arm, folder.seed]["training_seconds"]
+            row = (state, str(trial["iterations"]), numbers.duration(seconds))
+        else:
+            steps = begun.get((folder.arm, folder.seed))
+            row = ("waiting" if steps is None else "started", str(steps or 0), "")
+        table.add_row(escape(folder.label), *row)
+    yield table
+    yield f"{len(results.finished)} of {len(results.study.trials)} trials are finished"
