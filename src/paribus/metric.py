@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from paribus.errors import ParibusError, nearest
 
 Better = Literal["lower", "higher", "neither"]
-Where = Literal["evaluation", "parts", "steps", "probes"]
+Where = Literal["evaluation", "parts", "steps", "probes", "turns"]
 Scale = Literal["linear", "log"]
 
 LEAST_SHARE = -0.999_999  # nothing can lose all that it is
@@ -44,8 +44,9 @@ class Metric:
         label: what readers are shown.
         unit: of its values; empty where they have none.
         better: which direction is an improvement, if any.
-        record: where it is read: held-out scores at the end, parts of a held-out measure, or the
-            last value of a column of what was recorded by step or by probes.
+        record: where it is read: held-out scores at the end, parts of a held-out measure, the last
+            value of a column of what was recorded by step or by probes, or what arms took turns
+            for.
         digits: decimal places that are shown.
         column: what it is called there, where that is another name.
         scale: "log" where values are compared as ratios: a change is the logarithm of one, and a
@@ -84,6 +85,12 @@ class Metric:
                 raise ValueError(f"{name} is {getattr(self, name)!r:.80}; known: {known}")
         if type(self.digits) is not int or not 0 <= self.digits <= MOST_DIGITS:
             raise ValueError(f"digits {self.digits!r:.80} is not a whole number to {MOST_DIGITS}")
+
+    def compared(self, value: float) -> float:
+        """A value as it is compared: its logarithm, where changes are ratios."""
+        if self.scale == "linear":
+            return value
+        return math.log(value) if value > 0 else math.nan
 
     @property
     def key(self) -> str:

@@ -176,7 +176,7 @@ def test_damaged_folders(
     change = {"set": {"model.embedding.norm": "layernorm"}}
     study = small_study(arms={"baseline": {}, "layernorm": change}, seeds=[1, 2, 3])
     whole = fabricate(study, lambda arm, seed: 3 + seed / 50 + (arm != "baseline") * seed / 99).path
-    rows = [(arm, seed, "training", 100, 1 + seed / 9) for arm, seed in study.trials]
+    rows = [(arm, seed, "training", 100, 1 + seed / 9, 8.0) for arm, seed in study.trials]
     columns = dict(zip(UNITS, map(np.array, zip(*rows, strict=True)), strict=True))
     ResultsFolder(whole).write_throughput(columns, UNITS)
     (tmp_path / "box").mkdir()

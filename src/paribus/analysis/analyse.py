@@ -206,12 +206,12 @@ def _infer(
     table: Table, endpoint: Endpoint, baseline: dict[int, float], treatment: dict[int, float]
 ) -> PairedContrast:
     """The registered inference over the seeds that both have."""
-    study = table.results.study
+    study, metric = table.results.study, table.results.metrics[endpoint.metric]
     seeds = [seed for seed in study.seeds if seed in baseline and seed in treatment]
     return infer(
         study,
-        [baseline[seed] for seed in seeds],
-        [treatment[seed] for seed in seeds],
+        [metric.compared(baseline[seed]) for seed in seeds],
+        [metric.compared(treatment[seed]) for seed in seeds],
         _stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
         resolution=_resolution(table, endpoint.metric),

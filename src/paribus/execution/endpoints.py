@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from paribus.errors import ParibusError, nearest
 from paribus.evaluation import all_measures, own_measures
 from paribus.evaluation.harness import HEADLINE
+from paribus.execution.throughput import METRICS as IN_TURN
 from paribus.metric import Metric, by_name, find, unknown
 from paribus.observation import Probe
 from paribus.probes import known_probes
@@ -38,10 +39,11 @@ def declarations(
 
 
 def possible(study: Study) -> dict[str, Metric]:
-    """All that some trial of `study` could measure, by name."""
+    """All that some trial of `study` could measure, by name, and what arms take turns for."""
     columns = probe_columns(study)
     first = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
-    return declarations(study, first, tasks=True, objective=True)
+    of_trials = declarations(study, first, tasks=True, objective=True)
+    return of_trials | by_name(IN_TURN)
 
 
 def probe_columns(study: Study) -> dict[str, list[str]]:

@@ -302,10 +302,11 @@ class Prepare(ArmTask[Prepared]):
 
 @dataclass(frozen=True)
 class Timed:
-    """What one turn took."""
+    """What one turn took; of training, the bytes too that its tensors hold at most."""
 
     tokens: int
     seconds: float
+    held_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from paribus.data import Dataset, batch
 from paribus.execution.messages import Timed
+from paribus.machine.memory import most_held
 from paribus.machine.timing import timed
+from paribus.metric import Metric
 from paribus.model import GPT, KeyValueCache, build_model, load_parameters
 from paribus.results import ResultsFolder
 from paribus.study import Data, Study
@@ -19,6 +21,24 @@ PROMPT_SHARE = 0.5  # of the window is read before decoding begins
 DECODED_SHARE = 0.25  # of the window is then written token by token
 MOST_DECODED = 64
 Action = Callable[[], int]  # does something, and says how many tokens it was
+
+
+def _speed(name: str, label: str) -> Metric:
+    column = f"{name}/tokens per second"
+    return Metric(f"{name}_throughput", label, "tokens/s", "higher", "turns", 0, column, "log")
+
+
+# What is measured in turn, and can be an endpoint: compared as ratios.
+METRICS = (
+    _speed("training", "training speed"),
+    _speed("prefill", "reading speed"),
+    _speed("decoding", "writing speed"),
+    Metric(
+        *("training_memory", "memory of training", "MiB", "lower", "turns", 1),
+        column="training/MiB",
+        scale="log",
+    ),
+)
 
 
 class Turns:
@@ -36,6 +56,7 @@ class Turns:
         self._device, self._graphs = device, graphs
         self._models: dict[str, GPT] = {}
         self._trainers: dict[str, Action] = {}
+        self._bytes: dict[str, int | None] = {}  # the most that training an arm holds
         self._actions: dict[str, dict[str, Action]] = {}
 
     def prepare(self, study: Study, arm: str, seed: int, trains: bool) -> list[str]:
@@ -59,18 +80,26 @@ class Turns:
 
     def take(self, arm: str, kind: str) -> Timed:
         """One turn of an arm that is prepared."""
-        return Timed(*timed(self._actions[arm][kind], self._device))
+        tokens, seconds = timed(self._actions[arm][kind], self._device)
+        return Timed(tokens, seconds, self._bytes.get(arm) if kind == "training" else None)
 
     def _trainer(self, study: Study, arm: str, dataset: Dataset) -> Action:
         setting = study.setting(arm)
-        stack = Trainer(
-            setting,
-            study.seeds[:1],
-            dataset,
-            folder=study.folder,
-            device=self._device,
-            graphs=self._graphs,
-        )
+
+        def begin() -> Trainer:
+            stack = Trainer(
+                setting,
+                study.seeds[:1],
+                dataset,
+                folder=study.folder,
+                device=self._device,
+                graphs=self._graphs,
+            )
+            stack.step()
+            return stack
+
+        # Weights, optimizer state, and what a step holds besides: all from nothing.
+        stack, self._bytes[arm] = most_held(begin, self._device)
 
         def train() -> int:
             stack.step()

@@ -22,14 +22,22 @@ from paribus.study import Study
 # Of each arm and kind, over all seeds. Where a seed has several the fastest counts: what else the
 # machine does only ever slows down.
 LEAST_TURNS = 5
-UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s"}
+UNITS = {
+    "arm": "1",
+    "seed": "1",
+    "kind": "1",
+    "tokens": "tokens",
+    "seconds": "s",
+    "bytes": "B",
+}
 DOING = "while the arms were timed in turn"
 
 
 def time_in_turn(pool: Pool, study: Study, results: ResultsFolder) -> None:
     """Time every arm with the weights of every seed, and write `throughput.parquet`.
 
-    One row per (arm, seed, kind): tokens and seconds, of the fastest of its turns. Arms go in
+    One row per (arm, seed, kind): tokens and seconds, of the fastest of its turns; of training the
+    bytes as well that its tensors take at most, which is no matter of turns. Arms go in
     another order for every seed. A kind that an arm cannot do (decoding, with a module of one's
     own) has no row; nor has training where the optimizer states of all arms do not fit into
     LARGEST_STATE_BYTES.
@@ -43,7 +51,7 @@ def time_in_turn(pool: Pool, study: Study, results: ResultsFolder) -> None:
     state_bytes = sum(ask(CountModel(arm)).state_bytes for arm in arms)
     trains = state_bytes <= LARGEST_STATE_BYTES
     turns = math.ceil(LEAST_TURNS / len(study.seeds))
-    rows: list[tuple[str, int, str, int, float]] = []
+    rows: list[tuple[str, int, str, int, float, float]] = []
     for turn, seed in enumerate(study.seeds):
         kinds = {arm: ask(Prepare(arm, seed, trains)).kinds for arm in arms}
         for kind in dict.fromkeys(kind for of_arm in kinds.values() for kind in of_arm):
@@ -52,6 +60,7 @@ def time_in_turn(pool: Pool, study: Study, results: ResultsFolder) -> None:
             rounds = [[ask(TakeTurn(arm, kind)) for arm in order] for _ in range(turns)]
             for arm, times in zip(order, zip(*rounds, strict=True), strict=True):
                 best = min(times, key=lambda timed: timed.seconds)
-                rows.append((arm, seed, kind, best.tokens, best.seconds))
+                held = math.nan if best.held_bytes is None else float(best.held_bytes)
+                rows.append((arm, seed, kind, best.tokens, best.seconds, held))
     columns = (np.array(column) for column in zip(*rows, strict=True))
     results.write_throughput(dict(zip(UNITS, columns, strict=True)), UNITS)

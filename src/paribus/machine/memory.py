@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from paribus.errors import ParibusError
 from paribus.study import Setting
 from paribus.study.bounds import matrix_parameters
 
+Result = TypeVar("Result")
 PROCESS, SYSTEM = Path("/proc/self"), Path("/proc/meminfo")
 CONTAINER = Path("/sys/fs/cgroup")
 
@@ -76,6 +82,49 @@ def most_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)  # recorded steps keep memory to themselves
     return _kilobytes(PROCESS / "status", "VmHWM:")
+
+
+def most_held(action: Callable[[], Result], device: torch.device) -> tuple[Result, int | None]:
+    """What `action` gives, and the most bytes of tensors that it held at once.
+
+    On a CPU those of every storage that an operation reads or writes are counted, and not what an
+    operation takes within itself; None on a device that does not tell.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        result = action()
+        torch.cuda.synchronize(device)
+        return result, torch.cuda.max_memory_allocated(device) - before
+    if device.type != "cpu":
+        return action(), None
+    with _Held() as held:
+        result = action()
+    return result, held.most
+
+
+class _Held(TorchDispatchMode):
+    """Follows the storages of tensors that operations read and write, for as long as they live."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self._live: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        seen = [v for v in tree_leaves((args, result)) if isinstance(v, torch.Tensor)]
+        for tensor in seen:
+            if tensor.device.type == "cpu" and not tensor.is_sparse:
+                storage = tensor.untyped_storage()
+                reference = StorageWeakRef(storage)
+                self._live[reference.cdata] = (reference, storage.nbytes())
+        self._live = {key: one for key, one in self._live.items() if not one[0].expired()}
+        self.most = max(self.most, sum(size for _, size in self._live.values()))
+        return result
 
 
 def host_memory() -> int:

@@ -167,7 +167,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "blocks.parquet": ("loss_sum_nats", "brier_sum", "correct", "predicted", "characters"),
     "tasks.parquet": ("task", "shots", "items", "correct", "accuracy"),
     "items.parquet": ("task", "shots", "item", "correct"),
-    "throughput.parquet": ("arm", "seed", "kind", "tokens", "seconds"),
+    "throughput.parquet": ("arm", "seed", "kind", "tokens", "seconds", "bytes"),
 }
 # Of these, the ones that are words; all others are numbers, or true and false.
 WORDS = frozenset({"measure", "part", "unit", "task", "arm", "kind"})

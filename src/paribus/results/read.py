@@ -282,6 +282,7 @@ class Results:
             "parts": parts,
             "steps": last_row(self.trial_steps[folder.arm, folder.seed]),
             "probes": last_row(folder.read_columns("probes.parquet", wanted.get("probes", []))),
+            "turns": self._turns.get((folder.arm, folder.seed), {}) if "turns" in wanted else {},
         }
 
     @cached_property
@@ -290,8 +291,19 @@ class Results:
         return {(f.arm, f.seed): f.read_columns("blocks.parquet") for f in self.finished}
 
     @cached_property
+    def _turns(self) -> dict[tuple[str, int], dict[str, float | None]]:
+        """What arms took turns for, by (arm, seed): speeds, and the memory of training."""
+        found: dict[tuple[str, int], dict[str, float | None]] = {}
+        for row in self.throughput.to_pylist():
+            mine = found.setdefault((row["arm"], row["seed"]), {})
+            mine[f"{row['kind']}/tokens per second"] = row["tokens"] / row["seconds"]
+            held = row.get("bytes")
+            mine[f"{row['kind']}/MiB"] = held / 2**20 if held else None
+        return found
+
+    @cached_property
     def throughput(self) -> pa.Table:
-        """Speed measured in turn: arm, seed, kind, tokens, seconds; no row where not yet timed."""
+        """Speed measured in turn: arm, seed, kind, tokens, seconds, bytes; no row before that."""
         folder = ResultsFolder(self.path)
         if not folder.has_throughput:
             return of_no_trial("kind", "tokens", "seconds")

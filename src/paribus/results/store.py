@@ -7,7 +7,7 @@
   tasks/                        the questions, as anybody's lm_eval runs them
   live.json                     only while a run is under way: what `paribus watch` shows
   data.json                     token classes, duplicates and leakage of the corpus
-  throughput.parquet            speed of the arms, measured in turn; differs between equal runs
+  throughput.parquet            speed of the arms in turn, and what their training holds in memory
   repeated.json                 first steps of arms with custom code, trained again and compared
   test_part.json                when and for what the sealed test part was read, once it was
   manifest.json                 SHA-256 of these two

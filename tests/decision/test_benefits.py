@@ -1,0 +1,111 @@
+"""Speed and memory as endpoints: compared as ratios, and the benefit of an arm that is no worse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from paribus.analysis import Analysis, analyse
+from paribus.decision import Verdict, decide
+from paribus.report.words import headline
+from paribus.results import Results, ResultsFolder, load_results
+from paribus.study import Study
+
+Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+SEEDS = [1, 2, 3, 4, 5, 6]
+NOISE = dict(zip(SEEDS, [0.010, -0.013, 0.004, 0.011, -0.009, 0.002], strict=True))
+ENDPOINTS = [
+    {"metric": "validation_loss", "primary": True, "margin": 0.02, "smallest_effect": 0.02},
+    {"metric": "calibration_error"},
+    {"metric": "training_throughput"},
+    {"metric": "training_memory"},
+]
+UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s", "bytes": "B"}
+
+
+def judged(
+    small_study: Maker,
+    fabricate: Fabricate,
+    *,
+    loss: float = 0.0,
+    spread: float = 0.1,
+    speed: float = 1.0,
+    memory: float = 1.0,
+    **decision: object,
+) -> tuple[Analysis, Verdict]:
+    """An arm whose loss is higher by `loss`, and which is so many times as fast and as large."""
+    study = small_study(
+        seeds=SEEDS,
+        arms={"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}},
+        endpoints=ENDPOINTS,
+        decision={"rule": "non_inferiority"} | decision,
+    )
+
+    def value(arm: str, seed: int) -> float:
+        noise = NOISE[seed]
+        return 2.5 + noise + (loss + spread * noise if arm == "arm" else 0)
+
+    results = fabricate(study, value)
+    rows = [
+        (
+            *(arm, seed, "training", 1000),
+            (1.0 + NOISE[seed] / 10) / (1 if arm == "baseline" else speed * (1 + NOISE[seed] / 20)),
+            2.0**20 * (1 if arm == "baseline" else memory),
+        )
+        for arm, seed in study.trials
+    ]
+    columns = (np.array(column) for column in zip(*rows, strict=True))
+    ResultsFolder(results.path).write_throughput(dict(zip(UNITS, columns, strict=True)), UNITS)
+    analysis = analyse(load_results(results.path))
+    (verdict,) = decide(analysis)
+    return analysis, verdict
+
+
+def test_speed_is_compared_as_a_ratio(small_study: Maker, fabricate: Fabricate) -> None:
+    analysis, verdict = judged(
+        small_study, fabricate, speed=1.25, memory=0.5, benefit="training_throughput"
+    )
+    speed = analysis.contrast("arm", "training_throughput").decided
+    memory = analysis.contrast("arm", "training_memory").decided
+    assert speed is not None
+    assert memory is not None
+    by_hand = [math.log(1.25 * (1 + NOISE[seed] / 20)) for seed in SEEDS]
+    assert speed.mean == pytest.approx(np.mean(by_hand))
+    assert memory.mean == pytest.approx(math.log(0.5))
+    assert memory.constant
+    assert "a ratio of 1.250" in verdict.sentence
+    assert analysis.summary("baseline", "training_memory").mean == pytest.approx(1.0)  # MiB
+
+
+@pytest.mark.parametrize(
+    ("given", "row"),
+    [
+        ({"speed": 1.25, "benefit": "training_throughput"}, "6"),
+        ({"speed": 1.25, "benefit": "training_throughput", "least_benefit": 0.2}, "6"),
+        ({"speed": 1.25, "benefit": "training_throughput", "least_benefit": 0.3}, "5"),
+        ({"memory": 0.8, "benefit": "training_memory"}, "6"),
+        ({"memory": 0.8, "benefit": "training_memory", "least_benefit": 0.3}, "5"),
+        ({"memory": 1.2, "benefit": "training_memory"}, "5"),
+        # The equal speed of an arm is within 0.1% of its baseline's, in no sure direction.
+        ({"benefit": "training_throughput"}, "8"),
+        ({"loss": 0.1, "speed": 1.25, "benefit": "training_throughput"}, "3"),
+        # Significantly worse, and shown to be so by less than the margin.
+        ({"loss": 0.01, "spread": 0.05, "speed": 1.25, "benefit": "training_throughput"}, "6"),
+        ({"spread": 4.0, "speed": 1.25, "benefit": "training_throughput"}, "9"),
+        # A quarter of the speed is over any budget, whatever is saved.
+        ({"speed": 0.25, "memory": 0.5, "benefit": "training_memory"}, "4"),
+    ],
+)
+def test_an_arm_that_is_no_worse_is_adopted_for_its_benefit(
+    small_study: Maker, fabricate: Fabricate, given: dict, row: str
+) -> None:
+    analysis, verdict = judged(small_study, fabricate, **given)
+    assert verdict.row == row
+    assert (verdict.outcome == "ADOPT") == (row == "6")
+    text = headline(analysis, [verdict])
+    assert text.endswith(".")
+    if row in ("5", "6"):
+        assert "a ratio of" in verdict.sentence
