@@ -41,6 +41,7 @@ class Detectable:
 
     @property
     def exceeds_margin(self) -> bool:
+        """Whether what can be detected is larger than what is too small to matter."""
         return self.effect > self.margin
 
     @property

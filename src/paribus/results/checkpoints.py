@@ -123,6 +123,7 @@ class StackCheckpoints:
                 yield error
 
     def remove(self) -> None:
+        """Remove all checkpoints of the stack."""
         remove_folder(self.path)
 
     def remove_after(self, t: int) -> None:

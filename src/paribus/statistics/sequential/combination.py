@@ -63,10 +63,12 @@ class InverseNormal:
 
     @property
     def n(self) -> int:
+        """Pairs of all stages."""
         return sum(test.n for test in self.tests)
 
     @property
     def constant(self) -> bool:
+        """Whether differences are equal within every stage."""
         return all(test.constant for test in self.tests)
 
     @property
