@@ -1,4 +1,4 @@
-"""Whether what lies in a trial's folder is that trial's own: no copy, and not of another setting."""
+"""Whether what lies in a trial's folder is that trial's own, and no copy of another's."""
 
 from __future__ import annotations
 
