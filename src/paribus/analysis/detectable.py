@@ -108,7 +108,7 @@ def _too_few_questions(study: Study, endpoint: Endpoint, least: float) -> str:
         return ""
     return (
         f"{questions:,} questions show no change of {least:g} on new ones with {len(study.seeds)} "
-        f"seeds, even if every answer that changes were right: at least {needed:,} would"
+        f"seeds, even if all answers that change become right: at least {needed:,} would"
     )
 
 
