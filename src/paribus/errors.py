@@ -62,3 +62,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return f"known: {', '.join(names)}" if names else "none is known"
+
+
+def require_positive(**stated: int | None) -> None:
+    """Raise ParibusError for a number below 1, by its name; None is not stated."""
+    for name, value in stated.items():
+        if value is not None and value < 1:
+            raise ParibusError(f"{name} = {value} must be at least 1")

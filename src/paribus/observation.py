@@ -73,7 +73,7 @@ class Column:
 
     @property
     def name(self) -> str:
-        """`<probe>/<part>/<statistic>`, as tables call it."""
+        """How records call it: `probe/part/statistic`."""
         return f"{self.probe}/{self.part}/{self.statistic}"
 
 
@@ -175,7 +175,7 @@ class Probe:
         )
 
     def is_due(self, t: int, iterations: int) -> bool:
-        """Whether it is measured at step t: the first, every `every`th and the last."""
+        """Whether it is measured at step t, from 0."""
         return t % self.every == 0 or t == iterations - 1
 
     def at(self, every: int) -> Probe:

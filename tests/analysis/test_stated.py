@@ -10,7 +10,7 @@ from rich.console import Console
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
-from paribus.cli.tables import contrasts
+from paribus.cli.printed_tables import contrasts
 from paribus.decision import Verdict, decide, effect_in_words
 from paribus.report import contrast_tables, tables
 from paribus.report.words import evidence_on, headline, ratio_in_words

@@ -21,7 +21,7 @@ from paribus.execution.messages import (
     decode,
     encode,
 )
-from paribus.machine.measured import Fit, StackTimes
+from paribus.machine.measurements import Fit, StackTimes
 
 HELLO = Hello({"seeds": [1]}, "f", "r", "cpu", 0, checkpoint_seconds=60.0, eager=False, run=None)
 TIMES = StackTimes(7, "float32", {"data": 0.5}, 1.0, 0.9, 10, 2.5, 3.0, 4, None, {"stack": 2})

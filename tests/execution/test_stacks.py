@@ -32,7 +32,7 @@ from paribus.execution.trial import StackTask, run_stack
 from paribus.machine import capacity
 from paribus.machine.capacity import largest_stack
 from paribus.machine.failures import machine_failure
-from paribus.machine.measured import Fit
+from paribus.machine.measurements import Fit
 from paribus.machine.memory import free_memory, memory_in_use, most_memory
 from paribus.results import ResultsFolder
 from paribus.study import Study, parse_study

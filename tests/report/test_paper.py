@@ -20,7 +20,7 @@ import vl_convert
 from rich.console import Console
 
 from paribus.analysis import analyse
-from paribus.cli.tables import comparison
+from paribus.cli.printed_tables import comparison
 from paribus.decision import decide
 from paribus.report import draw, write_paper
 from paribus.report.figures import Figure

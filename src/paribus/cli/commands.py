@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from paribus.cli import decision_tables, study_tables, tables
+from paribus.cli import decision_tables, printed_tables, study_tables
 from paribus.cli.options import (
     Eager,
     Folder,
@@ -153,10 +153,10 @@ def analyse(
     from paribus.results import load_results
 
     analysis, verdicts = _analyse(load_results(folder))
-    for part in tables.summary(analysis, verdicts):
+    for part in printed_tables.summary(analysis, verdicts):
         console.print(part)
     if all_:
-        for part in (*task_tables.task_contrasts(analysis), *tables.contrasts(analysis)):
+        for part in (*task_tables.task_contrasts(analysis), *printed_tables.contrasts(analysis)):
             console.print(part)
     else:
         console.print("[dim]--all prints every contrast and task in full[/]")
@@ -338,7 +338,7 @@ def _finish(results: Results) -> int:
             drawn = draw(results, analysis)
             page = write_report(results, analysis, verdicts, drawn)
             paper = write_paper(results, analysis, verdicts, drawn)
-    for part in (*tables.comparison(analysis), *decision_tables.verdicts(verdicts)):
+    for part in (*printed_tables.comparison(analysis), *decision_tables.verdicts(verdicts)):
         console.print(part)
     console.print(f"report: {page}", soft_wrap=True)
     console.print(f"paper: {paper}", soft_wrap=True)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from paribus import numbers
 from paribus.analysis import Detectable, sights
-from paribus.cli.tables import table_of
+from paribus.cli.printed_tables import table_of
 from paribus.decision import OUTCOMES, TESTS, Calibration, Rule, Verdict, out_of_reach
 from paribus.metric import Metric
 from paribus.statistics import DESCRIPTIVE_BELOW, minimum_detectable_effect, power_error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.markup import escape
 
-from paribus.cli.tables import table_of
+from paribus.cli.printed_tables import table_of
 from paribus.study import Study
 
 if TYPE_CHECKING:

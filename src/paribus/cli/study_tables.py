@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from paribus import numbers
-from paribus.cli.tables import table_of
+from paribus.cli.printed_tables import table_of
 from paribus.digests import flatten
 from paribus.execution import Estimate
 from paribus.results import Results

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from paribus import numbers
 from paribus.analysis import Analysis
-from paribus.cli.tables import table_of
+from paribus.cli.printed_tables import table_of
 from paribus.execution import Answers
 from paribus.study import Study
 

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from paribus import numbers
-from paribus.cli.tables import MARKS, table_of
+from paribus.cli.printed_tables import MARKS, table_of
 from paribus.execution.live import read_live
 from paribus.results import Results, ResultsFolder, load_results
 

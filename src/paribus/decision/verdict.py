@@ -60,7 +60,7 @@ class Verdict:
     tie_breaks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in verdict.json."""
+        """Plain values, for JSON."""
         return asdict(self) | {
             "caveats": list(self.caveats),
             "tie_breaks": list(self.tie_breaks),
@@ -178,7 +178,7 @@ def _benefit(analysis: Analysis, arm: str) -> list[str]:
 
 
 def lowered(text: str) -> str:
-    """With a small first letter, to go on in a sentence."""
+    """`text` with a small first letter, to go on a sentence with."""
     return text[:1].lower() + text[1:]
 
 

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from paribus.data import load_dataset
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, require_positive
 from paribus.execution.backends.local import count_cores
 from paribus.execution.device_precision import settle_precision
 from paribus.execution.messages import Check, MeasureStack
-from paribus.execution.options import require_positive
 from paribus.execution.pool import Device, Pool
 from paribus.execution.stacks import default_size
 from paribus.machine.limits import WARM_UP_STEPS
-from paribus.machine.measured import StackTimes
+from paribus.machine.measurements import StackTimes
 from paribus.study import Study, require_trust
 
 STEPS = 25  # every probe is due as often in them as in a long run, or nearly

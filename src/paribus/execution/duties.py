@@ -25,7 +25,7 @@ from paribus.execution.trial import StackTask, run_stack
 from paribus.files import fence
 from paribus.machine.capacity import largest_stack
 from paribus.machine.environment import choose_device, count_devices, native_precision, prepare
-from paribus.machine.measured import Fit, ModelSize, StackTimes, StepCost
+from paribus.machine.measurements import Fit, ModelSize, StackTimes, StepCost
 from paribus.machine.speed import bench_stack, measure, model_size
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paribus.data import load_dataset
+from paribus.errors import require_positive
 from paribus.execution.device_precision import is_emulated, settle_precision
 from paribus.execution.messages import CountModel, MeasureMemory, MeasureStep
-from paribus.execution.options import require_positive
 from paribus.execution.pool import Device, Pool
 from paribus.execution.stacks import Trial, default_size, plan_stacks
-from paribus.machine.measured import ModelSize, StepCost
+from paribus.machine.measurements import ModelSize, StepCost
 from paribus.metric import Metric
 from paribus.study import Study, require_trust
 

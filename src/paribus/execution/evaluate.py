@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from paribus.data import load_dataset
 from paribus.digests import digest
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, require_positive
 from paribus.execution.messages import AnswerTasks
-from paribus.execution.options import require_positive
 from paribus.execution.pool import Device, Pool
 from paribus.execution.suite import FOLDER, make_suite
 from paribus.results import Results, ResultsFolder, load_results, read_registration

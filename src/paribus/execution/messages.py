@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import TypeAdapter
 
-from paribus.machine.measured import Fit, ModelSize, StackTimes, StepCost
+from paribus.machine.measurements import Fit, ModelSize, StackTimes, StepCost
 
 Trial = tuple[str, int]  # (arm, seed)
 Answer = TypeVar("Answer")

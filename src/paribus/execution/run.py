@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paribus.data import Dataset, describe_data
+from paribus.errors import require_positive
 from paribus.execution.checks.retrain import retrain
 from paribus.execution.device_precision import as_registered
 from paribus.execution.live import Live
 from paribus.execution.messages import Finished, Resumed, Train, Trained
-from paribus.execution.options import require_positive
 from paribus.execution.pool import Device, Pool
 from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import Trial

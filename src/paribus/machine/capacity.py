@@ -12,7 +12,7 @@ import torch
 from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.machine.assembly import build_stack
-from paribus.machine.measured import Fit
+from paribus.machine.measurements import Fit
 from paribus.machine.memory import free_memory, memory_in_use, most_memory
 from paribus.study import Study
 from paribus.training import GRAPHED_STEPS

@@ -14,7 +14,7 @@ from paribus.machine.assembly import build_stack
 from paribus.machine.ceiling import product_speed
 from paribus.machine.environment import environment
 from paribus.machine.limits import LARGEST_STATE_BYTES, WARM_UP_STEPS
-from paribus.machine.measured import ModelSize, StackTimes, StepCost
+from paribus.machine.measurements import ModelSize, StackTimes, StepCost
 from paribus.machine.memory import (
     BYTES_PER_PARAMETER,
     device_memory,

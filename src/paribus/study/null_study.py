@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, require_positive
 from paribus.study.allowed_text import MOST_NAME, MOST_NAME_BYTES
 from paribus.study.load import parse_study
 from paribus.study.study import Study
@@ -18,8 +18,7 @@ def null_study(study: Study, replicates: int) -> Study:
     same batches, and is compared as the arm was: the contrasts, and with them the families, are
     those of the study. Raises ParibusError for fewer than one replicate or two seeds.
     """
-    if replicates < 1:
-        raise ParibusError(f"replicates = {replicates} must be at least 1")
+    require_positive(replicates=replicates)
     if len(study.seeds) < 2:
         raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
     table = study.model_dump(exclude={"claims", "sweeps"})

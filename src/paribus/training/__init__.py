@@ -10,8 +10,7 @@ from paribus.training.phases import OTHER, PHASES
 from paribus.training.replicas import Replicas
 from paribus.training.schedule import learning_rate
 from paribus.training.state import MEASURED, ReplicaState
-from paribus.training.step_metrics import COLUMNS, DRAWINGS, METRICS, OBJECTIVE
-from paribus.training.trainer import Trainer
+from paribus.training.trainer import COLUMNS, DRAWINGS, METRICS, OBJECTIVE, Trainer
 
 __all__ = [
     "COLUMNS",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus.errors import ParibusError
-from paribus.evaluation.harness.items import run_tasks, undisturbed
+from paribus.evaluation.harness.asking import run_tasks, undisturbed
 from paribus.evaluation.harness.outcome import TaskResults
 from paribus.evaluation.harness.pins import harness_pins
 from paribus.tasks import TASK_PREFIX, WrittenSuite, copy_task, read_suite

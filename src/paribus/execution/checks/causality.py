@@ -31,7 +31,7 @@ from paribus.evaluation.leaks import (
     tolerance,
 )
 from paribus.evaluation.predictions import windows_per_batch
-from paribus.execution.checks.generators import seeded
+from paribus.execution.checks.global_generators import seeded
 from paribus.model import GPT, KeyValueCache, initial_parameters
 from paribus.observation import LOGITS, capture
 from paribus.streams import stream

@@ -17,7 +17,7 @@ from paribus.execution.checks.causality import (
     require_causal_reading,
     require_causal_training,
 )
-from paribus.execution.checks.generators import seeded
+from paribus.execution.checks.global_generators import seeded
 from paribus.machine.assembly import build_stack
 from paribus.machine.memory import require_room
 from paribus.model import (

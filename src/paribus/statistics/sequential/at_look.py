@@ -41,17 +41,17 @@ class AtLook:
 
     @property
     def n(self) -> int:
-        """Pairs of seeds so far."""
+        """Pairs at this look."""
         return self.test.n
 
     @property
     def mean(self) -> float:
-        """The mean difference so far, which is not adjusted for stopping."""
+        """Mean difference at this look."""
         return self.test.mean
 
     @property
     def constant(self) -> bool:
-        """Whether all differences are equal."""
+        """Whether all differences are equal, so that nothing can be tested."""
         return self.test.constant
 
     def p_value(self, null: float = 0.0) -> float:

@@ -68,7 +68,7 @@ class InverseNormal:
 
     @property
     def constant(self) -> bool:
-        """Whether differences are equal within every stage."""
+        """Whether the differences of every stage are equal, so that nothing can be tested."""
         return all(test.constant for test in self.tests)
 
     @property
