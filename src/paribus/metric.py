@@ -146,7 +146,7 @@ def readable(name: str) -> str:
 
 
 def by_name(metrics: Iterable[Metric]) -> dict[str, Metric]:
-    """{name: metric}; of two with one name, the last."""
+    """The same by name; of two of one name, the later one."""
     return {metric.name: metric for metric in metrics}
 
 

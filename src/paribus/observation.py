@@ -73,7 +73,7 @@ class Column:
 
     @property
     def name(self) -> str:
-        """How records call it: `probe/part/statistic`."""
+        """`<probe>/<part>/<statistic>`, as tables call it."""
         return f"{self.probe}/{self.part}/{self.statistic}"
 
 
@@ -175,7 +175,7 @@ class Probe:
         )
 
     def is_due(self, t: int, iterations: int) -> bool:
-        """Whether it is measured at step t, from 0."""
+        """Whether it is measured at step t: the first, every `every`th and the last."""
         return t % self.every == 0 or t == iterations - 1
 
     def at(self, every: int) -> Probe:

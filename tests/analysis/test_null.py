@@ -85,6 +85,35 @@ def test_the_whole_pipeline_is_counted(small_study: Study_, fabricate: Fabricate
     assert alone["any verdict of an effect (quality or events)"] == 3 / 8
 
 
+@pytest.mark.parametrize(
+    "decision",
+    [
+        {"rule": "superiority"},
+        {"rule": "equivalence"},
+        {"rule": "non_inferiority", "benefit": "brier_score"},
+    ],
+    ids=lambda decision: decision["rule"],
+)
+def test_every_rule_is_counted_by_its_own_claims(
+    small_study: Study_, fabricate: Fabricate, decision: dict
+) -> None:
+    """A loss planted in one of three replicates is claimed there alone, by any rule."""
+    study = small_study(seeds=SEEDS, endpoints=ENDPOINTS, decision=decision)
+    nulls = null_study(study, 3)
+    assert nulls.decision == study.decision
+    rng = np.random.default_rng(3)
+    noise = {key: rng.normal(2.5, 0.001) for key in nulls.trials}
+    planted = set(nulls.seeds[: len(SEEDS)])
+
+    def loss(arm: str, seed: int) -> float:
+        return noise[arm, seed] + (arm == "again" and seed in planted)
+
+    found = calibrate(fabricate(nulls, loss), pairs=5, analyses=3)
+    assert found.rule == decision["rule"]
+    rates = {rate.name: rate.rate for rate in found.rates}
+    assert rates["any verdict of an effect (quality or events)"] == 1 / 3
+
+
 def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: Fabricate) -> None:
     nulls = null_study(small_study(endpoints=ENDPOINTS), 3)
     results = fabricate(nulls, lambda arm, seed: 2.0 + seed / 7, skip=[("again", 4)])

@@ -251,6 +251,16 @@ def test_a_half_written_cache_is_nobodys(
     assert load_dataset(DATA, tmp_path).n_documents == 3
 
 
+def test_shards_without_their_manifest_are_made_again(cache: Path) -> None:
+    """Whoever removed it or copied a part: it was "Directory not empty; choose another folder"."""
+    ids = np.arange(2500, dtype=np.uint16)
+    made = sharded({"text": "a"}, lambda: [ids], ids.dtype)
+    folder = made.shards.files[0].parent
+    (folder / "manifest.json").unlink()
+    (folder / "00000.bin").write_bytes(b"half")
+    assert (sharded({"text": "a"}, lambda: [ids], ids.dtype)[:] == ids).all()
+
+
 @pytest.mark.usefixtures("large")
 def test_a_text_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch

@@ -41,7 +41,7 @@ class Detectable:
 
     @property
     def exceeds_margin(self) -> bool:
-        """Whether an effect as large as the margin is likelier missed than registered."""
+        """Whether what can be detected is larger than what is too small to matter."""
         return self.effect > self.margin
 
     @property
@@ -108,7 +108,7 @@ def _too_few_questions(study: Study, endpoint: Endpoint, least: float) -> str:
         return ""
     return (
         f"{questions:,} questions show no change of {least:g} on new ones with {len(study.seeds)} "
-        f"seeds, even if every answer that changes were right: at least {needed:,} would"
+        f"seeds, even if all answers that change become right: at least {needed:,} would"
     )
 
 

@@ -27,7 +27,7 @@ class Table:
 
     @classmethod
     def of(cls, results: Results) -> Table:
-        """What the records of a study give for each trial; NaN where one was not measured."""
+        """Every metric of every finished trial, and its events by the registered rule."""
         values: dict[tuple[str, int, str], float] = defaultdict(lambda: math.nan)
         for row in results.scores.to_pylist():
             for metric in results.metrics:

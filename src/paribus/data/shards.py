@@ -17,7 +17,7 @@ from paribus.data import cache
 from paribus.data.tokens import SHARD_TOKENS, ShardedTokens, Shards, combined, hash_ids
 from paribus.digests import canonical_json, digest
 from paribus.errors import ParibusError
-from paribus.files import whole_folder, write_bytes
+from paribus.files import remove_folder, whole_folder, write_bytes
 
 FORMAT = 1
 MANIFEST, STAMP = "manifest.json", "stamp.json"
@@ -39,6 +39,8 @@ def sharded(
     if not (folder / MANIFEST).is_file():
         with cache.locked(folder):
             if not (folder / MANIFEST).is_file():
+                if folder.is_dir():  # what somebody left of it: nobody can tell whose tokens
+                    remove_folder(folder)
                 with whole_folder(folder) as partial:
                     write_shards(partial, about, make(), dtype)
     return open_shards(folder, about)

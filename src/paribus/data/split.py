@@ -45,7 +45,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, found: Scan) -> HeldOut:
-        """What a scan of held-out text found."""
+        """What a pass over the held-out text found."""
         return cls(found.digest, found.n_bytes, found.n_documents)
 
 

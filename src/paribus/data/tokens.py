@@ -128,7 +128,7 @@ class JoinedTokens:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The narrowest that holds the ids of every part."""
+        """The narrowest type that holds the ids of all parts."""
         return np.result_type(*(part.dtype for part in self.parts))  # type: ignore[attr-defined]
 
     def __getitem__(self, places: Any) -> Any:

@@ -70,7 +70,7 @@ class Calibration:
     p_values: tuple[float, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Plain JSON types, as in null.json."""
         return asdict(self) | {
             "rates": [asdict(rate) for rate in self.rates],
             "p_values": list(self.p_values),

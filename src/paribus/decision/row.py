@@ -98,7 +98,7 @@ def states() -> Iterator[State]:
 
 
 def state_of(evidence: Evidence) -> State:
-    """The state that evidence puts a contrast in."""
+    """The state that the evidence is in: what alone rules may read."""
     return State(*(getattr(evidence, name) for name in State._fields))
 
 

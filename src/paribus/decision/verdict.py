@@ -60,7 +60,7 @@ class Verdict:
     tie_breaks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Plain JSON types, as in verdict.json."""
         return asdict(self) | {
             "caveats": list(self.caveats),
             "tie_breaks": list(self.tie_breaks),
@@ -178,7 +178,7 @@ def _benefit(analysis: Analysis, arm: str) -> list[str]:
 
 
 def lowered(text: str) -> str:
-    """`text` with a small first letter, to go on a sentence with."""
+    """With a small first letter, to go on in a sentence."""
     return text[:1].lower() + text[1:]
 
 

@@ -69,7 +69,7 @@ class BlockSums:
         self._sums = np.zeros((5, self._blocks))
 
     def add(self, chunk: Predictions) -> None:
-        """Add a chunk of predictions; chunks come in the order of the text."""
+        """Add the next chunk of the text; chunks come in its order."""
         item = chunk.window
         if self._kind == "document":
             ends = np.cumsum(chunk.token == self._end)
@@ -83,7 +83,7 @@ class BlockSums:
 
     @property
     def blocks(self) -> Blocks:
-        """The sums so far."""
+        """The sums of all that was added."""
         loss_sum_nats, brier_sum, *counts = self._sums
         counts = (sums.astype(np.int64) for sums in counts)
         return Blocks(self._kind, self._items, loss_sum_nats, brier_sum, *counts)

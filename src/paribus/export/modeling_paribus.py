@@ -286,6 +286,7 @@ class ParibusModel(ParibusPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
+        """Raises ValueError for padding where a part of one's own reads the whole text."""
         if self.reads_whole:
             if attention_mask is not None and not bool(attention_mask.all()):
                 raise ValueError("with this part of one's own, texts of a batch are equally long")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +20,13 @@ from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.expected import COLUMNS
 from paribus.results.formats import csv_cell, read_json, write_table
 from paribus.results.layout import secure
+from paribus.results.own_records import require_distinct, require_own
 from paribus.results.registration import read_registration
 from paribus.results.root import digest_of, of_the_study, root_lines
 from paribus.results.store import THROUGHPUT, ResultsFolder
 from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import Study, changed_sources
-from paribus.study.custom_code import Sources
+from paribus.study import Study
 
 # The tidy tables of `Results`.
 TABLES = (
@@ -353,53 +353,10 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
         trial.verify()
     records = {(trial.arm, trial.seed): trial.read_json("trial.json") for trial in finished}
     for trial in finished:
-        _require_own(study, trial, records[trial.arm, trial.seed])
-    _require_distinct(finished, records)
+        require_own(study, trial, records[trial.arm, trial.seed])
+    require_distinct(finished, records)
     unfinished = tuple(trial for trial in trials if not trial.is_finished)
     return Results(folder.path, study, finished, unfinished, records, seals)
-
-
-def _require_own(study: Study, folder: TrialFolder, trial: dict[str, Any]) -> None:
-    """Raise ParibusError where a trial's records are those of another arm, seed or setting."""
-    expected = {
-        "arm": folder.arm,
-        "seed": folder.seed,
-        "setting": study.setting(folder.arm).model_dump(mode="json"),
-    }
-    for name, value in expected.items():
-        if trial.get(name) != value:
-            raise ParibusError(
-                f"trial {folder.label}: its records are of another {name}; "
-                f"delete {folder.path} and run again"
-            )
-    if folder.kept_steps != list(study.setting(folder.arm).kept_steps):
-        raise ParibusError(
-            f"trial {folder.label}: it has weights of other steps than training.keep names; "
-            f"delete {folder.path} and run again"
-        )
-
-
-def _require_distinct(
-    finished: Iterable[TrialFolder], records: dict[tuple[str, int], dict[str, Any]]
-) -> None:
-    """Raise ParibusError where one arm has the same trial under two seeds, or code that changed."""
-    batches: dict[tuple[str, str], TrialFolder] = {}
-    code: dict[str, tuple[TrialFolder, dict[str, Sources]]] = {}
-    for folder in finished:
-        trial = records[folder.arm, folder.seed]
-        twin = batches.setdefault((folder.arm, trial["batch_digest"]), folder)
-        if twin is not folder:
-            raise ParibusError(
-                f"trials {twin.label} and {folder.label} saw the same batches: one is a copy; "
-                f"delete {folder.path} and run again"
-            )
-        first, sources = code.setdefault(folder.arm, (folder, trial["own_modules"]))
-        changed = changed_sources(sources, trial["own_modules"])
-        if changed:
-            raise ParibusError(
-                f"trials {first.label} and {folder.label} were trained with different versions of "
-                f"{', '.join(sorted(changed))}; delete {folder.path} and run again"
-            )
 
 
 def write_tables(results: Results) -> None:

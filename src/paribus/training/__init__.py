@@ -10,7 +10,8 @@ from paribus.training.phases import OTHER, PHASES
 from paribus.training.replicas import Replicas
 from paribus.training.schedule import learning_rate
 from paribus.training.state import MEASURED, ReplicaState
-from paribus.training.trainer import COLUMNS, DRAWINGS, METRICS, OBJECTIVE, Trainer
+from paribus.training.step_metrics import COLUMNS, DRAWINGS, METRICS, OBJECTIVE
+from paribus.training.trainer import Trainer
 
 __all__ = [
     "COLUMNS",

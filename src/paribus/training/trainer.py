@@ -22,8 +22,6 @@ import torch
 from torch import Tensor
 
 from paribus.data import Dataset
-from paribus.drawing import Drawing
-from paribus.metric import Metric
 from paribus.observation import Probe
 from paribus.study import Setting
 from paribus.training.clipping import clip_factors
@@ -35,30 +33,7 @@ from paribus.training.phases import DATA, OPTIMIZER, OTHER, PROBES
 from paribus.training.probing import Done, Kind, Probing
 from paribus.training.replicas import WEIGHTS, Replicas, StackedReplicas
 from paribus.training.state import MEASURED, ReplicaState, require_shapes
-
-# What the trainer itself measures at every step; probes add their own columns.
-METRICS = (
-    Metric("train_loss", "final training loss", "nats/token", "lower", "steps"),
-    Metric("grad_norm", "final gradient norm", "L2", "neither", "steps"),
-    Metric("learning_rate", "final learning rate", "", "neither", "steps", digits=6),
-)
-# And where something else than the cross-entropy is learned from.
-OBJECTIVE = Metric("train_objective", "final objective", "nats/token", "neither", "steps")
-DRAWINGS = (
-    Drawing("train_loss", "trend", "Training loss", "training loss (nats/token)", "stability"),
-    Drawing(
-        "train_objective", "trend", "What is learned from", "objective (nats/token)", "stability"
-    ),
-    Drawing(
-        "grad_norm",
-        "trend",
-        "Gradient norm before clipping",
-        "total gradient norm (L2)",
-        "stability",
-    ),
-)
-# Their columns, with units.
-COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}
+from paribus.training.step_metrics import step_columns
 
 
 class Trainer:
@@ -106,9 +81,7 @@ class Trainer:
         classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._probing = Probing(probes, self.setting, self.replicas, R, classes, strict=strict)
         self.probes, self.probe_columns = self._probing.probes, self._probing.columns
-        self.columns = (
-            COLUMNS if self.replicas.loss.is_plain else COLUMNS | {OBJECTIVE.name: OBJECTIVE.unit}
-        )
+        self.columns = step_columns(self.replicas.loss.is_plain)
         self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
         dropouts = self.replicas.dropouts

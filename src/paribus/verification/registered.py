@@ -19,7 +19,7 @@ from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, read_registration
 from paribus.results.formats import read_json
 from paribus.results.registration import from_study, repeats
-from paribus.study import Study, measuring_record, own_digests
+from paribus.study import Study, measuring_record, own_digests, rule_record
 from paribus.study.custom_code import SOURCES
 from paribus.tasks import read_suite
 
@@ -210,6 +210,7 @@ def _own(study: Study, registered: Record) -> Iterator[str]:
     kept = registered["sources"].keys()
     try:
         expected = measuring_record(study)
+        rule = rule_record(study)
         modules = {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms}
     except ParibusError:
         # Code outside the study's folder is not kept. What is measured with is named, at least.
@@ -219,6 +220,7 @@ def _own(study: Study, registered: Record) -> Iterator[str]:
                 yield f"registration.json: {name} is not what the study names"
         return
     pairs = [(name, registered[name], value) for name, value in expected.items()]
+    pairs.append(("own_rule", registered["own_rule"]["sources"], rule))
     there = registered["own_modules"]
     if there.keys() != modules.keys():
         yield "registration.json: own_modules is not of the arms of the study"

@@ -41,17 +41,17 @@ class AtLook:
 
     @property
     def n(self) -> int:
-        """Pairs at this look."""
+        """Pairs of seeds so far."""
         return self.test.n
 
     @property
     def mean(self) -> float:
-        """Mean difference at this look."""
+        """The mean difference so far, which is not adjusted for stopping."""
         return self.test.mean
 
     @property
     def constant(self) -> bool:
-        """Whether all differences are equal, so that nothing can be tested."""
+        """Whether all differences are equal."""
         return self.test.constant
 
     def p_value(self, null: float = 0.0) -> float:

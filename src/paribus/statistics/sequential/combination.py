@@ -68,7 +68,7 @@ class InverseNormal:
 
     @property
     def constant(self) -> bool:
-        """Whether the differences of every stage are equal, so that nothing can be tested."""
+        """Whether differences are equal within every stage."""
         return all(test.constant for test in self.tests)
 
     @property

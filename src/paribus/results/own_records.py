@@ -1,0 +1,54 @@
+"""Whether what lies in a trial's folder is that trial's own, and no copy of another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from paribus.errors import ParibusError
+from paribus.results.trial_folder import TrialFolder
+from paribus.study import Study, changed_sources
+from paribus.study.custom_code import Sources
+
+
+def require_own(study: Study, folder: TrialFolder, trial: dict[str, Any]) -> None:
+    """Raise ParibusError where a trial's records are those of another arm, seed or setting."""
+    expected = {
+        "arm": folder.arm,
+        "seed": folder.seed,
+        "setting": study.setting(folder.arm).model_dump(mode="json"),
+    }
+    for name, value in expected.items():
+        if trial.get(name) != value:
+            raise ParibusError(
+                f"trial {folder.label}: its records are of another {name}; "
+                f"delete {folder.path} and run again"
+            )
+    if folder.kept_steps != list(study.setting(folder.arm).kept_steps):
+        raise ParibusError(
+            f"trial {folder.label}: it has weights of other steps than training.keep names; "
+            f"delete {folder.path} and run again"
+        )
+
+
+def require_distinct(
+    finished: Iterable[TrialFolder], records: dict[tuple[str, int], dict[str, Any]]
+) -> None:
+    """Raise ParibusError where one arm has the same trial under two seeds, or code that changed."""
+    batches: dict[tuple[str, str], TrialFolder] = {}
+    code: dict[str, tuple[TrialFolder, dict[str, Sources]]] = {}
+    for folder in finished:
+        trial = records[folder.arm, folder.seed]
+        twin = batches.setdefault((folder.arm, trial["batch_digest"]), folder)
+        if twin is not folder:
+            raise ParibusError(
+                f"trials {twin.label} and {folder.label} saw the same batches: one is a copy; "
+                f"delete {folder.path} and run again"
+            )
+        first, sources = code.setdefault(folder.arm, (folder, trial["own_modules"]))
+        changed = changed_sources(sources, trial["own_modules"])
+        if changed:
+            raise ParibusError(
+                f"trials {first.label} and {folder.label} were trained with different versions of "
+                f"{', '.join(sorted(changed))}; delete {folder.path} and run again"
+            )

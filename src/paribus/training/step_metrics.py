@@ -1,0 +1,34 @@
+"""What the trainer itself measures at every step: columns, endpoints and how they are drawn."""
+
+from __future__ import annotations
+
+from paribus.drawing import Drawing
+from paribus.metric import Metric
+
+METRICS = (
+    Metric("train_loss", "final training loss", "nats/token", "lower", "steps"),
+    Metric("grad_norm", "final gradient norm", "L2", "neither", "steps"),
+    Metric("learning_rate", "final learning rate", "", "neither", "steps", digits=6),
+)
+# And where something else than the cross-entropy is learned from.
+OBJECTIVE = Metric("train_objective", "final objective", "nats/token", "neither", "steps")
+DRAWINGS = (
+    Drawing("train_loss", "trend", "Training loss", "training loss (nats/token)", "stability"),
+    Drawing(
+        "train_objective", "trend", "What is learned from", "objective (nats/token)", "stability"
+    ),
+    Drawing(
+        "grad_norm",
+        "trend",
+        "Gradient norm before clipping",
+        "total gradient norm (L2)",
+        "stability",
+    ),
+)
+# Their columns, with units.
+COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}
+
+
+def step_columns(learns_cross_entropy: bool) -> dict[str, str]:
+    """{column: unit} of what is measured at every step, in order; probes add their own columns."""
+    return COLUMNS if learns_cross_entropy else COLUMNS | {OBJECTIVE.name: OBJECTIVE.unit}
