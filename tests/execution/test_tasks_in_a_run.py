@@ -86,6 +86,11 @@ def test_a_study_answers_its_share_and_can_answer_more(results: Results) -> None
     assert again.tasks.equals(more.tasks)  # answered already: nothing is asked twice
     assert before == {path: path.stat().st_mtime_ns for path in more.path.rglob("about.json")}
     paribus.load_results(results.path)  # what was sealed is as it was
+    # Nor is an answer taken that somebody changed: a table of one trial in another's place.
+    one, other = sorted(more.path.glob("trials/*/*/items.parquet"))[:2]
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(paribus.ParibusError, match=r"items.parquet was changed after it was wri"):
+        paribus.evaluate(results.path, tasks=["real_word"], shots=[0, 3], items=5)
 
     for wrong, words in (
         ({"tasks": ["real_wurd"]}, "task 'real_wurd' is not in .*real_word"),

@@ -16,8 +16,9 @@ import pytest
 from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.files import file_digest
-from paribus.results import ResultsFolder
+from paribus.results import ResultsFolder, load_results
 from paribus.results.expected import COLUMNS, FILES, require_json
+from paribus.verification import verify
 
 from ..conftest import studies_in, write_results
 
@@ -76,7 +77,22 @@ def test_a_malformed_json_file_is_one_line(
     if isinstance(content, dict):
         content = json.dumps(json.loads(file.read_text()) | content)
     file.write_text(content, encoding="latin-1")
+    if file.name == "data.json":
+        (damaged / "manifest.json").write_text(json.dumps({file.name: file_digest(file)}))
     refused(("report",) if file.name == "data.json" else ("decide",), damaged, file)
+
+
+def test_counts_of_the_text_are_those_that_were_sealed(damaged: Path) -> None:
+    folder = ResultsFolder(damaged)
+    counts = {"token_classes": {"train": {"numeric": 3}}}
+    folder.write_data(counts)
+    assert load_results(damaged).data == counts
+    (damaged / "data.json").write_text('{"token_classes": {"train": {"numeric": 4}}}')
+    refused(("report",), damaged, damaged / "data.json")
+    assert any("data.json is missing or was changed" in f for f in verify(damaged).findings)
+    (damaged / "manifest.json").unlink()  # what is not sealed counts for nothing
+    assert load_results(damaged).data == {}
+    assert "data.json is not sealed, and counts for nothing" in verify(damaged).findings
 
 
 @pytest.mark.parametrize("lacking", ["positions", "training"])

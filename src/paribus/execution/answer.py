@@ -8,10 +8,11 @@ import torch
 
 from paribus.data import Dataset
 from paribus.evaluation.harness import TaskResults, evaluate_standard, evaluate_tasks
-from paribus.execution.evaluate import answers_folder
+from paribus.execution.evaluate import ANSWERED, answers_folder
 from paribus.execution.messages import AnswerTasks
 from paribus.execution.record import write_tasks
 from paribus.execution.suite import FOLDER
+from paribus.files import file_digest
 from paribus.model import GPT, build_model, load_parameters
 from paribus.results import ResultsFolder
 from paribus.study import Study
@@ -32,7 +33,8 @@ def answer_tasks(
     outcome = _outcome(study, results, dataset, model.to(device), setting.data.seq_len, task)
     folder = answers_folder(Path(task.out), trial.arm, trial.seed)
     write_tasks(folder, outcome)
-    folder.write_json("about.json", outcome.about)  # last: the trial is answered
+    sealed = {name: file_digest(folder.path / name) for name in ANSWERED}
+    folder.write_json("about.json", outcome.about | {"sha256": sealed})  # last: it is answered
 
 
 def _outcome(

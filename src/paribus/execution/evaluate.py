@@ -20,6 +20,7 @@ from paribus.errors import ParibusError, require_positive
 from paribus.execution.messages import AnswerTasks
 from paribus.execution.pool import Device, Pool
 from paribus.execution.suite import FOLDER, make_suite
+from paribus.files import file_digest
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
 from paribus.results.sources import require_same_sources
@@ -29,6 +30,7 @@ from paribus.study import require_trust
 from paribus.tasks import SHOTS, WrittenSuite, read_suite
 
 Kind = Literal["own", "standard"]
+ANSWERED = ("tasks.parquet", "items.parquet")  # sealed by about.json beside them
 
 
 @dataclass(frozen=True)
@@ -167,16 +169,28 @@ def _ask(
         pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}")
 
 
+def _about(folder: TrialFolder) -> dict[str, Any]:
+    """What a trial's answers say of themselves. Raises ParibusError where they were changed."""
+    about = folder.read_json("about.json")
+    for name in ANSWERED:
+        if about["sha256"].get(name) != file_digest(folder.path / name):
+            raise ParibusError(
+                f"{folder.path / name} was changed after it was written; delete {folder.path} and "
+                "evaluate again"
+            )
+    return about
+
+
 def _collect(results: Results, out: Path) -> Answers:
     """The answers of all trials as two tables, written beside them."""
     folders = [answers_folder(out, trial.arm, trial.seed) for trial in results.finished]
+    about = {(f.arm, f.seed): _about(f) for f in folders}
     tables = {
         name: pa.concat_tables([of_trial(f, f.read_columns(f"{name}.parquet")) for f in folders])
         for name in ("tasks", "items")
     }
     for name, table in tables.items():
         write_table(out / f"{name}.parquet", table)
-    about = {(f.arm, f.seed): f.read_json("about.json") for f in folders}
     not_offered = {tuple(pair) for record in about.values() for pair in record["not_offered"]}
     prompts: dict[str, set[str]] = {}
     for (arm, _), record in about.items():

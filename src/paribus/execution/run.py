@@ -24,7 +24,7 @@ from paribus.execution.start import read_data, start
 from paribus.execution.turns import time_in_turn
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results
 from paribus.results.checkpoints import begun_stacks, keep_stacks
-from paribus.results.formats import write_json
+from paribus.results.store import DATA
 from paribus.study import Data, Study
 
 CHECKPOINT_SECONDS = 60.0
@@ -166,9 +166,8 @@ def _opened(
 
 def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> None:
     """Write data.json, once: all arms read one text, whatever their windows."""
-    path = folder.path / "data.json"
-    if not path.is_file():
-        write_json(path, describe_data(dataset))
+    if not folder.has_sealed(DATA):
+        folder.write_data(describe_data(dataset))
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,11 @@ FILES: dict[str, dict[str, Check]] = {
     "data.json": {},
     "test_part.json": {"purpose": text, "digest": text, "opened": text},
     "repeated.json": {},
-    "about.json": {"not_offered": _list_of(_is(list)), "prompts_sha256": text},
+    "about.json": {
+        "not_offered": _list_of(_is(list)),
+        "prompts_sha256": text,
+        "sha256": _table_of(text),
+    },
 }
 
 # Keys that need not be there, with what they must hold where they are.

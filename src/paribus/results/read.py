@@ -18,7 +18,7 @@ from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
 from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.expected import COLUMNS
-from paribus.results.formats import csv_cell, read_json, write_table
+from paribus.results.formats import csv_cell, write_table
 from paribus.results.layout import secure
 from paribus.results.own_records import require_distinct, require_own
 from paribus.results.registration import read_registration
@@ -191,9 +191,8 @@ class Results:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """data.json: token classes, duplicates and leakage of the corpus; empty where not there."""
-        path = self.path / "data.json"
-        return read_json(path) if path.is_file() else {}
+        """data.json: token classes, duplicates and leakage of the corpus; empty before a run."""
+        return ResultsFolder(self.path).read_data()
 
     @cached_property
     def tasks(self) -> pa.Table:

@@ -5,7 +5,7 @@ It is a hash of hashes (Merkle 1987), in the format of `sha256sum`, so that a sh
     cd DIR && sha256sum registration*.json manifest.json trials/*/*/manifest.json \\
         | LC_ALL=C sort -k 2 | sha256sum
 
-where `manifest.json` is left out if the study has not been timed. Registrations are the one in
+where `manifest.json` is left out before a run has written one. Registrations are the one in
 force and those before it; a manifest holds the digests of every sealed record beside it.
 """
 

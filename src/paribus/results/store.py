@@ -10,7 +10,7 @@
   throughput.parquet            speed of the arms in turn, and what their training holds in memory
   repeated.json                 first steps of arms with custom code, trained again and compared
   test_part.json                when and for what the sealed test part was read, once it was
-  manifest.json                 SHA-256 of these two
+  manifest.json                 SHA-256 of data.json, throughput.parquet and repeated.json
   checkpoints/                  only while trials are unfinished; see `paribus.results.checkpoints`
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
@@ -32,6 +32,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,8 +55,10 @@ from paribus.study.study import substance
 THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"
 TEST_PART = "test_part.json"
+DATA = "data.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
-OF_THE_STUDY = (REPEATED, THROUGHPUT)
+OF_THE_STUDY = (DATA, REPEATED, THROUGHPUT)
+_SEALING = threading.Lock()  # the text is described while arms are trained again and timed
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
 
 
@@ -104,6 +107,15 @@ class ResultsFolder(Folder):
             )
         return True
 
+    def write_data(self, described: Mapping[str, Any]) -> None:
+        """Write and seal data.json: what `describe_data` found in the text."""
+        with self._sealing(DATA):
+            write_json(self.path / DATA, described)
+
+    def read_data(self) -> dict[str, Any]:
+        """The same; empty where nothing was sealed yet."""
+        return read_json(self.path / DATA) if self.has_sealed(DATA) else {}
+
     def write_repeated(self, repeated: Mapping[str, Any]) -> None:
         """Write and seal repeated.json: by arm, what training it again gave."""
         with self._sealing(REPEATED):
@@ -136,12 +148,14 @@ class ResultsFolder(Folder):
     @contextlib.contextmanager
     def _sealing(self, name: str) -> Iterator[None]:
         """Seal the record `name` once the body has written it; until then it is not sealed."""
-        sealed = self._sealed()
-        others = {key: value for key, value in sealed.items() if key != name}
-        if others != sealed:
-            write_json(self.path / MANIFEST, others)
+        with _SEALING:
+            sealed = self._sealed()
+            if sealed.pop(name, None) is not None:
+                write_json(self.path / MANIFEST, sealed)
         yield
-        write_json(self.path / MANIFEST, others | {name: file_digest(self.path / name)})
+        with _SEALING:
+            seal = {name: file_digest(self.path / name)}
+            write_json(self.path / MANIFEST, self._sealed() | seal)
 
     def read_study(self, *, trust: bool = False) -> Study:
         """The study whose results these are. Raises ParibusError where there is none."""
