@@ -147,8 +147,11 @@ class Box:
         assert outside(self.box) == self.around, (number, done)
         told_by = "refused by some verb, in one line" if 2 in codes.values() else ""
         told_by = told_by or ("a finding of verify" if codes["verify"] == 3 else "")
+        told_by = told_by or ("an arm that cannot be judged" if codes["decide"] == 3 else "")
         said = f"{number} {done}: {codes}"
-        return told_by or "of no consequence", [] if resealed else [f"{said}: {o}" for o in others]
+        # Sealed again by intent; or INVALID, which names the trial that is missing.
+        is_told = resealed or codes["decide"] == 3
+        return told_by or "of no consequence", [] if is_told else [f"{said}: {o}" for o in others]
 
 
 def may_differ(line: str) -> bool:
