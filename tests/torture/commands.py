@@ -55,13 +55,15 @@ def main(arguments: list[str]) -> int:
 
         return worker.main()
 
-    from paribus.execution import pool, run
+    from paribus.execution import run
+    from paribus.execution.backends import local
 
     run.__kwdefaults__["checkpoint_seconds"] = 0.0
     if arguments[0] == "--fault":
         fault, arguments = arguments[1:4], arguments[4:]
         fail_at(fault[0], int(fault[1]), Path(fault[2]))
-        pool.COMMAND = (sys.executable, __file__, "--worker", *fault)
+        assert local.COMMAND
+        local.COMMAND = (sys.executable, __file__, "--worker", *fault)
     if arguments[0] == "train":  # `run` without the report
         from paribus import ParibusError, load_study
 

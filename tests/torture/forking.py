@@ -87,7 +87,7 @@ class Forked:
 
 
 class ForkedWorker(Forked):
-    """A worker in a fork of its command; what of `subprocess.Popen` the pool uses."""
+    """A worker in a fork of its command; what of `subprocess.Popen` a backend uses."""
 
     def __init__(self, command: Sequence[str], *, stderr: Any, env: dict[str, str], **_: Any):
         self.returncode = None
@@ -107,9 +107,10 @@ class ForkedWorker(Forked):
 
 
 def _command(main: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    from paribus.execution import pool
+    from paribus.execution.backends import local
 
-    pool.subprocess = SimpleNamespace(  # type: ignore[assignment]
+    assert local.subprocess is subprocess
+    local.subprocess = SimpleNamespace(  # type: ignore[assignment]
         Popen=ForkedWorker, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
     )
     return main(list(arguments))

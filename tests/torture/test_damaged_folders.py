@@ -199,20 +199,17 @@ class InThisProcess:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def start(self) -> None: ...
+    def start_for(self, n_tasks: int, workers: int | None) -> None: ...
 
-    def answer(self, worker: object) -> dict[str, str]:
-        return {"device": "cpu"}
-
-    def work(self, tasks: list[dict[str, Any]], doing: object) -> None:
+    def work(self, tasks: list[Any], doing: object) -> None:
         import torch
 
-        from paribus.execution.answer import answer
+        from paribus.execution.answer import answer_tasks
 
         for task in tasks:
-            data = self._study.setting(task["arm"]).data
+            data = self._study.setting(task.arm).data
             dataset: Dataset = load_dataset(data, self._study.folder)
-            answer(self._study, self._results, dataset, torch.device("cpu"), task)
+            answer_tasks(self._study, self._results, dataset, torch.device("cpu"), task)
 
 
 @contextmanager

@@ -98,7 +98,8 @@ def meet(reference: Undisturbed, at: Path, kind: str, k: int, verb: str = "run")
     """Whether a run has a write number k; it meets a fault, is run again, and must be whole."""
     folder, command = reference.copy_for(verb, at), (*ARGUMENTS[verb], *SIZES[verb])
     counter = at.with_name(f"{at.name}.count")
-    code, said = finish(folder, "--fault", kind, str(k), str(counter), *command)
+    fault, fork = ("--fault", kind, str(k), str(counter)), reference.fork
+    code, said = finish(folder, *fault, *command, fork=fork)
     if counter.stat().st_size < k:
         return False
     if kind == "torn":
@@ -108,7 +109,7 @@ def meet(reference: Undisturbed, at: Path, kind: str, k: int, verb: str = "run")
         (line,) = (line for line in said.splitlines() if line.startswith("paribus: "))
         assert code == 2 and os.strerror(getattr(errno, kind)) in line, said
     assert "Traceback" not in said
-    code, said = finish(folder, *command)
+    code, said = finish(folder, *command, fork=fork)
     assert code == 0, said
     assert not litter(folder), litter(folder)
     assert written(folder, verb) == reference.writes[verb]
@@ -125,10 +126,10 @@ def test_a_write_of_a_run_that_is_torn(tmp_path: Path) -> None:
 
 @pytest.mark.torture
 def test_every_write_of_a_run(tmp_path: Path) -> None:
-    reference = undisturbed(tmp_path / "whole", ["run"])
+    reference = undisturbed(tmp_path / "whole", ["run"], fork=True)
     counter = tmp_path / "count"
     folder = reference.copy_for("run", tmp_path / "counted")
-    assert finish(folder, "--fault", "EIO", "1000000", str(counter), *RUN)[0] == 0
+    assert finish(folder, "--fault", "EIO", "1000000", str(counter), *RUN, fork=True)[0] == 0
     n_writes = counter.stat().st_size
     cases = [(kind, k) for kind in KINDS for k in range(1, n_writes + 1)]
     if FAULTS:
