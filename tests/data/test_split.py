@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -298,3 +300,20 @@ def test_deduplicated_shards_are_the_arrays(
         assert large.record == small.record
         assert tokens_digest(large.train) == small.digests["train"]
         monkeypatch.setattr("paribus.data.split.deduplicated", None)  # it is done once
+
+
+def test_exact_repetitions_are_found_without_the_text() -> None:
+    """Documents come one by one, and hashes are kept: 20 MB that repeat 20 kB take little."""
+    lines = ["".join(f"{n} is line {i} of a document.\n" for i in range(400)) for n in range(2)]
+
+    def documents() -> Iterator[str]:
+        for n in range(2000):
+            yield lines[n % 2] + str(n % 2)  # a new string each time
+
+    tracemalloc.start()
+    found = deduplicated(documents(), "exact", 0.0, 0.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [piece.text for piece in found.train] == [line + str(n) for n, line in enumerate(lines)]
+    assert (found.rates["documents"], found.rates["documents_dropped"]) == (2000, 1998)
+    assert peak < 2**21

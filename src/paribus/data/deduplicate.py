@@ -1,6 +1,7 @@
 """Taking out what a text repeats, and from the training text all that the held-out text has too.
 
-Done once for a text, which is held in memory meanwhile.
+Done once for a text. Of exact repetitions hashes are kept, and documents come one by one; what is
+left of the text is held in memory until it is split and cut, and for near ones all of it is.
 
 1. Documents and passages that repeat an earlier one go: with `exact` those of the same characters,
    with `near` also those whose shingles have a Jaccard similarity of NEAR_DUPLICATE_JACCARD or more
@@ -12,6 +13,7 @@ Done once for a text, which is held in memory meanwhile.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -44,7 +46,7 @@ class Parts:
 
 
 def deduplicated(
-    documents: Sequence[str],
+    documents: Iterable[str],
     mode: str,
     validation: Sequence[str] | float,
     test: Sequence[str] | float,
@@ -55,9 +57,12 @@ def deduplicated(
     which stay as they are, or the share of the text that is kept for them.
     """
     if mode == "held-out":
-        kept, rates = list(documents), {"bytes": sum(map(_size, documents))}
+        kept = list(documents)
+        rates = {"bytes": sum(map(_size, kept))}
+    elif mode == "exact":
+        kept, rates = _without_exact(documents)
     else:
-        kept, rates = _without_repetitions(documents, mode == "near")
+        kept, rates = _without_near(list(documents))
     total = sum(map(len, kept))
     share = {"validation": validation, "test": test}
     rest = kept
@@ -97,12 +102,48 @@ def _size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _without_repetitions(documents: Sequence[str], near: bool) -> tuple[list[str], dict[str, int]]:
-    """`documents` without those, and without the passages, that repeat an earlier one."""
+def _without_exact(documents: Iterable[str]) -> tuple[list[str], dict[str, int]]:
+    """`documents` without those, and without the passages, that equal an earlier one.
+
+    Of what was seen 128-bit hashes are kept: two texts have one by chance in 1 of 10^20 corpora of
+    10^9 passages.
+    """
+    kept: list[str] = []
+    whole: set[bytes] = set()
+    seen: set[bytes] = set()
+    rates = dict.fromkeys(("documents", "passages", "passages_dropped", "bytes"), 0)
+    for document in documents:
+        rates["documents"] += 1
+        rates["bytes"] += _size(document)
+        if not _is_new(document, whole):
+            continue
+        texts = []
+        for text, counts in segments(document):
+            rates["passages"] += counts
+            if counts and not _is_new(text.strip(), seen):
+                rates["passages_dropped"] += 1
+            else:
+                texts.append(text)
+        if any(text.strip() for text in texts):
+            kept.append("".join(texts))
+    return kept, _rates(rates, kept)
+
+
+def _is_new(text: str, seen: set[bytes]) -> bool:
+    """Whether no earlier text was the same; from now on it is."""
+    key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    if key in seen:
+        return False
+    seen.add(key)
+    return True
+
+
+def _without_near(documents: Sequence[str]) -> tuple[list[str], dict[str, int]]:
+    """`documents` without those that repeat an earlier one, and the passages that nearly do."""
     distinct = list(dict.fromkeys(documents))
     parts = [list(segments(document)) for document in distinct]
     passages = [text.strip() for of_one in parts for text, counts in of_one if counts]
-    repeated = _repetitions(passages, near)
+    repeated = _near_repetitions(passages)
     kept, place = [], 0
     for of_one in parts:
         texts = []
@@ -112,28 +153,36 @@ def _without_repetitions(documents: Sequence[str], near: bool) -> tuple[list[str
             place += counts
         if any(text.strip() for text in texts):
             kept.append("".join(texts))
-    before, after = sum(map(_size, documents)), sum(map(_size, kept))
     rates = {
         "documents": len(documents),
-        "documents_dropped": len(documents) - len(kept),
         "passages": len(passages),
         "passages_dropped": int(repeated.sum()),
-        "bytes": before,
-        "bytes_dropped": before - after,
+        "bytes": sum(map(_size, documents)),
     }
-    return kept, rates
+    return kept, _rates(rates, kept)
 
 
-def _repetitions(passages: Sequence[str], near: bool) -> np.ndarray:
-    """[n] whether each passage repeats an earlier one, bool."""
-    keys = [normalized(text) for text in passages] if near else list(passages)
+def _rates(found: dict[str, int], kept: Sequence[str]) -> dict[str, int]:
+    """The counts of `Parts.rates` that repetitions have."""
+    return {
+        "documents": found["documents"],
+        "documents_dropped": found["documents"] - len(kept),
+        "passages": found["passages"],
+        "passages_dropped": found["passages_dropped"],
+        "bytes": found["bytes"],
+        "bytes_dropped": found["bytes"] - sum(map(_size, kept)),
+    }
+
+
+def _near_repetitions(passages: Sequence[str]) -> np.ndarray:
+    """[n] whether each passage repeats an earlier one, or nearly, bool."""
+    keys = [normalized(text) for text in passages]
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     found = np.array([first[key] < i for i, key in enumerate(keys)], bool)
-    if near:
-        texts = list(dict.fromkeys(keys))
-        # The later one of a pair goes; a chain of pairs leaves its first.
-        for _, later in near_duplicate_pairs(texts).tolist():
-            found[first[texts[later]]] = True
+    texts = list(dict.fromkeys(keys))
+    # The later one of a pair goes; a chain of pairs leaves its first.
+    for _, later in near_duplicate_pairs(texts).tolist():
+        found[first[texts[later]]] = True
     return found
 
 

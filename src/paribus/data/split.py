@@ -231,15 +231,18 @@ class Texts:
     def _parts(self) -> dict[str, Parts]:
         """The deduplicated text of each source; in memory only while its tokens are made."""
         data, mode = self.data, self.data.deduplicate
-        texts = {name: list(joined(self._pieces(name))) for name in self.found}
+        own = {n: list(joined(self._pieces(n))) for n in (VALIDATION, TEST) if n in self.found}
         found = deduplicated(
-            texts[CORPUS],
+            joined(self._pieces(CORPUS)),
             mode,
-            texts.get(VALIDATION, data.validation_fraction),
-            texts.get(TEST, data.test_fraction),
+            own.get(VALIDATION, data.validation_fraction),
+            own.get(TEST, data.test_fraction),
         )
         held = [list(joined(part)) for part in (found.validation, found.test)]
-        others = {name: deduplicated(texts[name], mode, *held) for name in self.data.other_sources}
+        others = {
+            name: deduplicated(joined(self._pieces(name)), mode, *held)
+            for name in self.data.other_sources
+        }
         return {CORPUS: found, **others}
 
     def _pieces(self, name: str) -> Iterable[Piece]:
