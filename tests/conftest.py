@@ -202,14 +202,14 @@ def write_results(
         correct = stream(seed, arm, "hits").integers(2, 9, size=20)
         trial.write_columns(
             "blocks.parquet",
-            columns := {
+            sums := {
                 "loss_sum_nats": value * predicted,
                 "brier_sum": 0.6 * predicted,
                 "correct": correct,
                 "predicted": predicted,
                 "characters": predicted,
             },
-            dict.fromkeys(columns, "1"),
+            dict.fromkeys(sums, "1"),
         )
         _write_measures(trial, value)
         write_table(trial.path / "tasks.parquet", CELLS.empty_table())

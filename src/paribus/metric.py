@@ -15,11 +15,13 @@ from typing import Any, Literal, get_args
 from paribus.errors import ParibusError, nearest
 
 Better = Literal["lower", "higher", "neither"]
-Where = Literal["evaluation", "parts", "steps", "probes", "turns"]
+Where = Literal["evaluation", "parts", "tasks", "steps", "probes", "turns"]
 Scale = Literal["linear", "log"]
 
 LEAST_SHARE = -0.999_999  # nothing can lose all that it is
 RATIO_DIGITS = 4  # of the logarithm of a ratio
+DIVIDED = ("evaluation", "tasks", "probes")  # what has parts
+
 LONGEST = 200  # of a name or a label, in characters
 MOST_DIGITS = 12
 
@@ -40,13 +42,14 @@ class Metric:
 
     Attributes:
         name: what an endpoint calls it. A part of a measure is `measure/part`, a column of a probe
-            `probe/part/statistic`; the probe's name alone is its first column.
+            `probe/part/statistic`; the probe's name alone is its first column. The accuracy on a
+            task is `task_accuracy/task`.
         label: what readers are shown.
         unit: of its values; empty where they have none.
         better: which direction is an improvement, if any.
-        record: where it is read: held-out scores at the end, parts of a held-out measure, the last
-            value of a column of what was recorded by step or by probes, or what arms took turns
-            for.
+        record: where it is read: held-out scores at the end, parts of a held-out measure, single
+            tasks, the last value of a column of what was recorded by step or by probes, or what
+            arms took turns for.
         digits: decimal places that are shown.
         column: what it is called there, where that is another name.
         scale: "log" where values are compared as ratios: a change is the logarithm of one, and a
@@ -121,7 +124,7 @@ class Metric:
     @property
     def title(self) -> str:
         """`validation loss (nats/token)`."""
-        return f"{self.label} ({self.unit})" if self.unit else self.label
+        return self.label if self.unit in ("", "1") else f"{self.label} ({self.unit})"
 
     @property
     def about(self) -> dict[str, Any]:
@@ -133,7 +136,14 @@ class Metric:
         rest = name.partition("/")[2].replace("/", ", ")
         record: Where = "parts" if self.record == "evaluation" else self.record
         label = f"{self.label}: {rest}"
+        if record == "tasks":
+            return replace(self, name=name, label=label, column=name.partition("/")[2])
         return replace(self, name=name, label=label, record=record, column="", items="")
+
+    @property
+    def task(self) -> str | None:
+        """The task that it is of; None where it is of none, or of all."""
+        return self.column if self.record == "tasks" else None
 
     def uniform_guess(self, vocab_size: int) -> float | None:
         """The score of a uniform guess over so many tokens; None where nobody says."""
@@ -155,7 +165,7 @@ def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
     if name in declared:
         return declared[name]
     whole = declared.get(name.partition("/")[0])
-    if whole is None or "/" not in name or whole.record not in ("evaluation", "probes"):
+    if whole is None or "/" not in name or whole.record not in DIVIDED:
         return None
     return whole.part(name)
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 import torch
 
 import paribus
+from paribus.analysis import analyse
 from paribus.data import load_dataset
 from paribus.execution.checks.dry_run import dry_run
+from paribus.execution.endpoints import endpoint_metrics
+from paribus.report.figures import draw
 from paribus.results import Results, ResultsFolder, read_registration, settle
 from paribus.study import Study
 from paribus.study.trust import custom_code
@@ -108,9 +112,46 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
         *("surprise", "by_half"),
         data={"corpus": "text", "path": "text.txt", "seq_len": 32},
         tasks={"own": ["ideas.py:last_letter"], "items": 8},
+        endpoints=[
+            {"metric": "task_accuracy/last_letter", "primary": True, "margin": 0.05},
+            {"metric": "task_accuracy/typo"},
+        ],
         arms={"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
     )
     return paribus.run(study, folder / "r", workers=1)
+
+
+def test_an_own_task_is_an_endpoint(measured: Results) -> None:
+    """Accuracy on one task: analysed in the declared direction, by its own questions, and drawn."""
+    analysis = analyse(measured)
+    contrast = analysis.contrast("layernorm", "task_accuracy/last_letter")
+    declared = contrast.declared
+    assert (declared.label, declared.better) == ("task accuracy: last_letter", "higher")
+    cells: dict[tuple[str, int], list[float]] = {}
+    for row in measured.tasks.to_pylist():
+        if row["task"] == "last_letter":
+            cells.setdefault((row["arm"], row["seed"]), []).append(row["accuracy"])
+    scores = {
+        (row["arm"], row["seed"]): row["task_accuracy/last_letter"]
+        for row in measured.scores.to_pylist()
+    }
+    assert scores == {key: pytest.approx(np.mean(values)) for key, values in cells.items()}
+    assert contrast.paired and contrast.items
+    expected = np.mean([scores["layernorm", s] - scores["baseline", s] for s in (1, 2)])
+    assert contrast.paired.mean == pytest.approx(expected)
+    assert contrast.items.mean == pytest.approx(expected)
+    assert "pairs-task_accuracy-last_letter" in {f.name for f in draw(measured, analysis)}
+    # Measures that have parts alone are no columns of numbers that are not there.
+    assert "by_half" not in measured.scores.column_names
+
+
+@pytest.mark.parametrize("name", ["task_accuracy/last_leter", "task_accuracy", "task_accuracy/x/y"])
+def test_a_task_that_is_not_asked_is_no_endpoint(name: str, tmp_path: Path) -> None:
+    endpoints = [{"metric": name, "primary": True, "margin": 0.05}]
+    study = study_in(tmp_path, tasks={"own": ["ideas.py:last_letter"]}, endpoints=endpoints)
+    words = "names no task that the study asks" + (": did you mean" if "leter" in name else "")
+    with pytest.raises(paribus.ParibusError, match=words):
+        endpoint_metrics(study)
 
 
 def test_own_measures_and_tasks_are_recorded_with_their_source(measured: Results) -> None:

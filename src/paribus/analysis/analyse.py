@@ -167,7 +167,7 @@ def _items(
         return None, ""
     if over == QUESTIONS:
         baseline, treatment = (
-            question_scores(table, arm, contrast.seeds)
+            question_scores(table, arm, contrast.seeds, contrast.declared.task)
             for arm in (contrast.reference, contrast.arm)
         )
     else:
@@ -193,11 +193,11 @@ def _items(
 def _resolution(table: Table, metric: str) -> float | None:
     """The step of a share of items; None where it is no share."""
     trial = next(iter(table.events), None)
-    over = table.results.metrics[metric].items
-    if trial is None or not over:
+    declared = table.results.metrics[metric]
+    if trial is None or not declared.items:
         return None
-    if over == QUESTIONS:
-        asked = questions_asked(table, *trial)
+    if declared.items == QUESTIONS:
+        asked = questions_asked(table, *trial, declared.task)
         return 1 / asked if asked else None
     return resolution(table, metric, trial)
 

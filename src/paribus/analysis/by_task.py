@@ -103,13 +103,18 @@ def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
     return {key: float(np.mean(values)) for key, values in found.items()}
 
 
-def question_scores(table: Table, arm: str, seeds: tuple[int, ...]) -> list[np.ndarray]:
+def question_scores(
+    table: Table, arm: str, seeds: tuple[int, ...], task: str | None = None
+) -> list[np.ndarray]:
     """By task [seeds, questions]: the share of the numbers of shots at which it was right.
+
+    Of one task, or of all that the trials answered.
 
     Questions are in one order in every trial, whose prompts the controls have compared.
     """
     trials = [_by_task(table.results.trial_items[arm, seed]) for seed in seeds]
-    return [np.stack([trial[task] for trial in trials]) for task in trials[0]] if trials else []
+    names = [name for name in (trials[0] if trials else ()) if task in (None, name)]
+    return [np.stack([trial[name] for trial in trials]) for name in names]
 
 
 def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) -> int:

@@ -30,7 +30,7 @@ class Table:
         """Every metric of every finished trial, and its events by the registered rule."""
         values: dict[tuple[str, int, str], float] = defaultdict(lambda: math.nan)
         for row in results.scores.to_pylist():
-            for metric in results.metrics:
+            for metric in results.metrics.keys() & row.keys():
                 values[row["arm"], row["seed"], metric] = row[metric]
         stability = results.study.stability
         rule = StabilityRule(

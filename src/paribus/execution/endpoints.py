@@ -5,16 +5,17 @@ This runs in a worker, as all code of a study does. What it finds is registered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from paribus.errors import ParibusError, nearest
 from paribus.evaluation import all_measures, own_measures
-from paribus.evaluation.harness import HEADLINE
+from paribus.evaluation.harness import HEADLINE, TASK_ACCURACY
 from paribus.execution.throughput import METRICS as IN_TURN
 from paribus.metric import Metric, by_name, find, unknown
 from paribus.observation import Probe
 from paribus.probes import known_probes
 from paribus.study import Setting, Study
+from paribus.tasks import find_tasks, own_tasks
 from paribus.training import METRICS, OBJECTIVE, optimizer_slots
 
 
@@ -30,7 +31,7 @@ def declarations(
     return by_name(
         [
             *(measure.metric for measure in (*all_measures(), *(one.measure for one in own))),
-            *(HEADLINE.values() if tasks else ()),
+            *((*HEADLINE.values(), TASK_ACCURACY) if tasks else ()),
             *METRICS,
             *([OBJECTIVE] if objective else []),
             *(probe.metric(first) for probe, first in probes),
@@ -68,7 +69,13 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
         measure.name: measure.part_names(max(one.data.seq_len for one in settings))
         for measure in (*all_measures(), *(one.measure for one in own))
     }
-    found = {name: _known(name, known, columns, parts) for name in study.metrics}
+    tasks = _asked(study)
+    found = {
+        name: _task(name, known, tasks)
+        if name.partition("/")[0] == TASK_ACCURACY.name
+        else _known(name, known, columns, parts)
+        for name in study.metrics
+    }
     for endpoint in study.judged:
         _require_direction(study, found[endpoint.metric], "be primary")
     if study.decision.benefit is not None:
@@ -105,6 +112,24 @@ def _known(
         )
     if head in parts and part == "all":
         raise ParibusError(f"metric '{name}' is called '{head}'")
+    return metric
+
+
+def _asked(study: Study) -> list[str]:
+    """The names of the tasks that the study asks, its own too."""
+    own = own_tasks(study.tasks.own, study.folder) if study.tasks.names != () else ()
+    return [task.name for task in find_tasks(study.tasks.names, own)]
+
+
+def _task(name: str, known: Mapping[str, Metric], tasks: Sequence[str]) -> Metric:
+    """The accuracy on a task that the study asks. Raises ParibusError for another."""
+    metric = find(name, known)
+    if metric is None or metric.task not in tasks:
+        named = [f"{TASK_ACCURACY.name}/{task}" for task in tasks]
+        raise ParibusError(
+            f"metric '{name}' is unknown: it names no task that the study asks: "
+            f"{nearest(name, named)}"
+        )
     return metric
 
 

@@ -255,7 +255,7 @@ class Results:
     @cached_property
     def scores(self) -> pa.Table:
         """One row per finished trial: arm, seed, diverged, and every metric (NaN where absent)."""
-        rows = []
+        rows, there = [], set(self.study.metrics)
         for folder in self.finished:
             diverged = self.trials[folder.arm, folder.seed]["diverged_at"] is not None
             row = {"arm": folder.arm, "seed": folder.seed, "diverged": diverged}
@@ -263,9 +263,11 @@ class Results:
             for metric in self.metrics.values():
                 value = found[metric.record].get(metric.key)
                 row[metric.name] = math.nan if value is None else float(value)
+                there |= {metric.name} if metric.key in found[metric.record] else set()
             rows.append(row)
         fields = [("arm", pa.string()), ("seed", pa.int64()), ("diverged", pa.bool_())]
-        fields += [(name, pa.float64()) for name in self.metrics]
+        # A measure may have parts alone, and no value of the whole text.
+        fields += [(name, pa.float64()) for name in self.metrics if name in there]
         return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
@@ -280,6 +282,7 @@ class Results:
         return {
             "evaluation": folder.read_json("evaluation.json"),
             "parts": parts,
+            "tasks": _by_task(folder) if "tasks" in wanted else {},
             "steps": last_row(self.trial_steps[folder.arm, folder.seed]),
             "probes": last_row(folder.read_columns("probes.parquet", wanted.get("probes", []))),
             "turns": self._turns.get((folder.arm, folder.seed), {}) if "turns" in wanted else {},
@@ -313,6 +316,14 @@ class Results:
     def timing(self) -> dict[tuple[str, int], dict[str, float]]:
         """timing.json by (arm, seed)."""
         return {(f.arm, f.seed): f.read_json("timing.json") for f in self.finished}
+
+
+def _by_task(folder: TrialFolder) -> dict[str, float]:
+    """Accuracy by task, the mean over its numbers of shots."""
+    found: dict[str, list[float]] = {}
+    for row in folder.read_columns("tasks.parquet", ["task", "accuracy"]).to_pylist():
+        found.setdefault(row["task"], []).append(row["accuracy"])
+    return {task: math.fsum(values) / len(values) for task, values in found.items()}
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:

@@ -3,7 +3,13 @@
 Importing this room does not load the harness; `evaluate_tasks` and `evaluate_standard` do.
 """
 
-from paribus.evaluation.harness.outcome import CELLS, HEADLINE, ITEMS, TaskResults
+from paribus.evaluation.harness.outcome import (
+    CELLS,
+    HEADLINE,
+    ITEMS,
+    TASK_ACCURACY,
+    TaskResults,
+)
 from paribus.evaluation.harness.own_text import evaluate_tasks
 from paribus.evaluation.harness.pins import harness_pins
 from paribus.evaluation.harness.standard import evaluate_standard, standard_tasks
@@ -12,6 +18,7 @@ __all__ = [
     "CELLS",
     "HEADLINE",
     "ITEMS",
+    "TASK_ACCURACY",
     "TaskResults",
     "evaluate_standard",
     "evaluate_tasks",

@@ -190,6 +190,10 @@ HEADLINE = {
         "choice_brier_score", "Brier score of choices", "", "lower", "evaluation"
     ),
 }
+# The same on each task, the mean over its numbers of shots.
+TASK_ACCURACY = Metric(
+    "task_accuracy", "task accuracy", "share", "higher", "tasks", items=QUESTIONS
+)
 MACRO = (
     "accuracy",
     "accuracy_per_character",
