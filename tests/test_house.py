@@ -18,7 +18,7 @@ MOST_LINES = 400  # of a file
 MOST_FUNCTION_LINES = 59
 
 # {file: its lines}
-LONG_FILES = {"results/read.py": 416}
+LONG_FILES: dict[str, int] = {}
 # {file: {function: its lines}}
 LONG_FUNCTIONS: dict[str, dict[str, int]] = {}
 # {file: public names without a docstring}
