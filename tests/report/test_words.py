@@ -10,7 +10,7 @@ import pytest
 
 from paribus.analysis import Analysis, analyse
 from paribus.decision import Verdict, decide, shipped_rules
-from paribus.report.words import clause, headline, p_in_words
+from paribus.report.words import clause, headline, headlines, p_in_words
 from paribus.results import Results
 from paribus.study import Study
 
@@ -141,3 +141,30 @@ def test_one_arm_compares_nothing(judged: tuple[Analysis, Verdict]) -> None:
 def test_p_values_have_their_sign(p: float, text: str) -> None:
     assert p_in_words(p).replace("\N{NO-BREAK SPACE}", " ") == text
     assert math.isfinite(p)
+
+
+def test_several_endpoints_have_a_sentence_each(small_study: Maker, fabricate: Fabricate) -> None:
+    endpoints = [
+        {"metric": "validation_loss", "primary": True, "margin": 0.02},
+        {"metric": "brier_score", "primary": True, "margin": 0.01},
+    ]
+    arms = {"baseline": {}, "ln": {"title": "LayerNorm", "set": {"model.embedding.norm": "center"}}}
+    study = small_study(arms=arms, endpoints=endpoints, seeds=[1, 2, 3, 4, 5])
+    results = fabricate(
+        study, lambda arm, seed: 2.5 + seed / 100 + (arm == "ln") * (0.3 + seed / 90)
+    )
+    analysis = analyse(results)
+    verdicts = decide(analysis)
+    assert [(v.metric, v.row, v.hypothesis) for v in verdicts] == [
+        ("validation_loss", "3", "H1a"),
+        ("brier_score", "4", "H0"),  # the same score in every trial
+    ]
+    loss, brier = headlines(analysis, verdicts)
+    assert loss.startswith("On validation loss: Keep the baseline")
+    assert brier.startswith("On Brier score: Keep the baseline")
+    assert "registered margin of ±0.01" in brier
+    assert headline(analysis, verdicts) == f"{loss} {brier}"
+    # One family: Holm over both endpoints, and over their equivalence to it.
+    assert analysis.contrast("ln", "validation_loss").holm_p == pytest.approx(
+        2 * analysis.contrast("ln", "validation_loss").p
+    )

@@ -21,7 +21,7 @@ from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, colours, draw, names
 from paribus.report.tables import Table
 from paribus.report.task_accuracy import task_contrast_table, task_table
-from paribus.report.words import headline, missing_in_words, plural
+from paribus.report.words import headlines, missing_in_words, plural
 from paribus.results import Results
 from paribus.results.layout import secure
 
@@ -72,7 +72,7 @@ def render(
         study=study,
         results=results,
         verdicts=verdicts,
-        headline=headline(analysis, verdicts),
+        headlines=headlines(analysis, verdicts),
         missing=missing_in_words(analysis),
         plural=plural,
         names=called,

@@ -35,17 +35,22 @@ class Clause:
 
 
 def headline(analysis: Analysis, verdicts: list[Verdict]) -> str:
-    """The verdict on the whole study: a sentence for each endpoint that is judged."""
+    """The verdict on the whole study."""
+    return " ".join(headlines(analysis, verdicts))
+
+
+def headlines(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
+    """A sentence for each endpoint that is judged."""
     if not verdicts:
-        return "One arm alone: nothing is compared."
+        return ["One arm alone: nothing is compared."]
     metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
     if len(metrics) == 1:
-        return _sentence(analysis, verdicts)
+        return [_sentence(analysis, verdicts)]
     told = []
     for metric in metrics:
         mine = [verdict for verdict in verdicts if verdict.metric == metric]
         told.append(f"On {mine[0].label}: {_sentence(analysis, mine)}")
-    return " ".join(told)
+    return told
 
 
 def _sentence(analysis: Analysis, verdicts: list[Verdict]) -> str:

@@ -73,7 +73,7 @@ RULE = Rule(
             when="no worse, the benefit is shown, costs are within the budgets",
             holds=lambda s: s.not_worse and s.benefit == "shown" and s.budget == "within",
             reason="no worse, and the registered benefit is shown",
-            why="{arm} is no worse, within {margin} ({effect}), and has the registered benefit: "
+            why="{arm} is no worse, within {margin}: {effect}; and it has the registered benefit: "
             "{benefit}",
             advice="Use the arm in settings like this one, for what it saves.",
         ),
@@ -83,8 +83,8 @@ RULE = Rule(
             when="no worse, the benefit is shown, a cost is not shown within its budget",
             holds=lambda s: s.not_worse and s.benefit == "shown",
             reason="no worse and with the benefit, but a cost is not shown to be within its budget",
-            why="{arm} is no worse, within {margin} ({effect}), and has the registered benefit "
-            "({benefit}), but a cost is not shown to be within its budget",
+            why="{arm} is no worse, within {margin}: {effect}; it has the registered benefit: "
+            "{benefit}; but a cost is not shown to be within its budget",
             advice="Measure the cost with more seeds before the arm is used.",
             open="cost",
         ),
@@ -94,7 +94,7 @@ RULE = Rule(
             when="no worse, the benefit is not shown",
             holds=lambda s: s.not_worse,
             reason="no worse, but the registered benefit is not shown",
-            why="{arm} is no worse, within {margin} ({effect}), but its benefit is not shown: "
+            why="{arm} is no worse, within {margin}: {effect}; but its benefit is not shown: "
             "{benefit}",
             advice="Measure the benefit with more seeds before the arm is used.",
             open="benefit",
