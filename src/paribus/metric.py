@@ -57,6 +57,8 @@ class Metric:
         items: the items that it is a share of, where inference may be about new ones: one of ITEMS.
         uniform: what a uniform guess over V tokens scores: a key of UNIFORM; empty where nobody
             says. A trial that diverged is given it where its score is capped.
+        of_tokens: whether it is about single tokens, so that arms with other tokenizers cannot be
+            compared by it.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Metric:
     scale: Scale = "linear"
     items: str = ""
     uniform: str = ""
+    of_tokens: bool = False
 
     def __post_init__(self) -> None:
         for name in ("name", "label", "unit", "column"):

@@ -59,7 +59,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_whatever_is_declared_can_be_an_endpoint(measured: Results) -> None:
-    worst = Metric("worst", "worst tokens", "nats/token", "lower", "evaluation", 2)
+    worst = Metric("worst", "worst tokens", "nats/token", "lower", "evaluation", 2, of_tokens=True)
     assert measured.metrics["worst"] == worst
     column = measured.metrics["quiet/all/max"]
     assert (column.label, column.unit, column.better) == ("quiet: all, max", "share", "higher")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from paribus.data import Dataset
+from paribus.data import Dataset, load_dataset
 from paribus.execution.checks.dry_run import dry_run
 from paribus.model import count_parameters
 from paribus.study import Study, load_study, shipped_studies, with_precision
@@ -29,13 +29,17 @@ def arms() -> Iterator[tuple[Study, str]]:
         study = with_precision(load_study(name, SMALL), "float32")
         for arm in study.arms:
             setting = study.setting(arm)
-            if (way := (setting.model, setting.training.optimizer.name)) not in met:
+            name, tokenizer = setting.training.optimizer.name, setting.data.tokenizer
+            if (way := (setting.model, name, tokenizer)) not in met:
                 met.add(way)
                 yield study, arm
 
 
 @pytest.mark.parametrize(("study", "arm"), arms(), ids=lambda given: getattr(given, "name", given))
 def test_every_arm_passes_its_dry_run(study: Study, arm: str, dataset: Dataset) -> None:
+    data = study.setting(arm).data
+    if data.tokenizer != "character":
+        dataset = load_dataset(data, study.folder)
     assert dry_run(study, arm, dataset, torch.device("cpu"), 1) == []
 
 

@@ -15,7 +15,7 @@ import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.execution.pool import Pool
-from paribus.execution.start import read_data
+from paribus.execution.texts import read_data
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study, load_study, null_study, require_trust
 from paribus.tasks import build_suite, read_suite, write_suite

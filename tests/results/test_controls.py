@@ -50,7 +50,7 @@ def states(study: Study, change: Callable[[TrialRecord], None] | None = None) ->
 def test_all_held(small_study: Maker) -> None:
     found = states(small_study())
     assert set(found.values()) == {"held"}
-    assert len(found) == 8
+    assert len(found) == 9
 
 
 def put(path: str, value: Any) -> Callable[[TrialRecord], None]:
@@ -70,6 +70,7 @@ def put(path: str, value: Any) -> Callable[[TrialRecord], None]:
         ("trial/batch_digest", "others", "batches"),
         ("trial/tokens", 511, "tokens"),
         ("trial/data/digests/train", "others", "text"),
+        ("trial/data/digests/validation_text", "others", "held-out text"),
         ("trial/setting/training/batch_size", 5, "setting"),
         ("initial/embedding.tokens.weight/sha256", "others", "initial values"),
         ("environment/packages/torch", "3", "software"),
@@ -105,6 +106,28 @@ def test_a_declared_initialisation_is_no_breach(small_study: Maker) -> None:
         arms={"baseline": {}, "layernorm": {"set": {"training.optimizer.learning_rate": 1e-3}}}
     )
     assert states(quiet, another_rule)["initial values"] == "broken"
+
+
+def test_other_text_may_be_declared_and_other_held_out_text_may_not(small_study: Maker) -> None:
+    arms = {"baseline": {}, "layernorm": {"set": {"data.tokenizer": "byte"}}}
+    study = small_study(arms=arms)
+    records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
+    about = {"train_tokens": 10, "vocab_size": 257}
+    for one in records:
+        one.trial["data"] |= about
+        if one.arm == "layernorm":
+            one.trial["data"]["digests"] |= dict.fromkeys(("vocabulary", "train"), "others")
+            one.trial["batch_digest"] = f"others of {one.seed}"
+    found = {c.name: c.state for c in check_controls(study, records)}
+    assert (found["text"], found["batches"]) == ("declared", "declared")
+    assert found["held-out text"] == "held"
+    records[-1].trial["data"]["digests"]["train"] = "of another seed"
+    assert {c.name: c.state for c in check_controls(study, records)}["text"] == "broken"
+    for one in records:
+        if one.arm == "layernorm":
+            one.trial["data"]["digests"] |= {"train": "others", "validation_text": "others"}
+    found = {c.name: c.state for c in check_controls(study, records)}
+    assert (found["text"], found["held-out text"]) == ("declared", "broken")
 
 
 def test_a_declared_batch_size_is_no_breach(small_study: Maker) -> None:

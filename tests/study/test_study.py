@@ -98,7 +98,7 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
             "[[endpoints]]\nmetric='validation_loss'",
             "name a metric twice",
         ),
-        ("[arms.b]\nset.'data.validation_fraction' = 0.3", "reads another text than 'baseline'"),
+        ("[arms.b]\nset.'data.validation_fraction' = 0.3", "hold out other text: data.valid"),
         (
             "[arms.b]\nset.'training.tokens' = 2048\nset.'training.iterations' = 30",
             "sets both training.tokens and .iterations",

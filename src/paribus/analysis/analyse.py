@@ -116,6 +116,8 @@ def _contrast(
     why_not = ""
     if broken:
         why_not = f"controls broken: {', '.join(control.name for control in broken)}"
+    elif not _is_comparable(table, arm, reference, metric):
+        why_not, left_out = "of single tokens, and the arms have other tokenizers", []
     elif not table.is_measured(metric):
         why_not, left_out = f"{metric} was not measured in this study", []
     elif len(seeds) < 2:
@@ -126,7 +128,7 @@ def _contrast(
         declared=table.results.metrics[metric],
         margin=_stated(table, endpoint, endpoint.margin),
         smallest_effect=_stated(table, endpoint, endpoint.smallest_effect),
-        counted=table.is_measured(metric),
+        counted=table.is_measured(metric) and _is_comparable(table, arm, reference, metric),
     )
     if not why_not:
         items, items_why_not = _items(table, contrast, endpoint)
@@ -145,8 +147,18 @@ def _contrast(
 def _family_size(table: Table, endpoint: Endpoint) -> int:
     """Hypotheses tested together with one of this endpoint."""
     study = table.results.study
+    if endpoint.primary:
+        return study.family
     others = [e for e in study.endpoints if not e.primary and table.is_measured(e.metric)]
-    return study.family if endpoint.primary else len(study.contrasts) * len(others)
+    return sum(
+        _is_comparable(table, *contrast, e.metric) for e in others for contrast in study.contrasts
+    )
+
+
+def _is_comparable(table: Table, arm: str, reference: str, metric: str) -> bool:
+    """Whether the metric means the same in both arms: of single tokens, only if they share them."""
+    shared = table.results.study.share_tokens(arm, reference)
+    return shared or not table.results.metrics[metric].of_tokens
 
 
 def _stated(table: Table, endpoint: Endpoint, change: float | None) -> float | None:

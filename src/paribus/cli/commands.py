@@ -58,8 +58,9 @@ def show(
         rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
         parts = parameter_table.parameters(loaded, rows, parameter_warnings(loaded))
     else:
-        from paribus.execution import estimate
+        from paribus.execution import estimate, settled_budgets
 
+        loaded = settled_budgets(loaded)
         cost = estimate(loaded, workers=workers, device=device, stack=stack)
         parts = (*study_tables.study(loaded, cost), *decision_tables.design(loaded, cost.metrics))
     for part in parts:

@@ -33,7 +33,11 @@ def cost(study: Study, estimated: Estimate) -> Table:
     how = "measured just now" if estimated.measured else "at least: too large to try out here"
     table = table_of("", "", title=f"{len(study.trials)} trials", right=("",))
     table.show_header = False
-    table.add_row("tokens per trial", f"{estimated.tokens[study.baseline]:,}")
+    if len(set(estimated.bytes_per_token.values())) > 1:
+        for arm in study.arms:
+            table.add_row(f"trial of {escape(arm)}", _budget(estimated, arm))
+    else:
+        table.add_row("tokens per trial", f"{estimated.tokens[study.baseline]:,}")
     table.add_row("tokens in all", f"{tokens:,}")
     table.add_row("FLOPs per trial", f"{estimated.flops[study.baseline]:.3g}")
     table.add_row("FLOPs in all", f"{flops:.3g}")
@@ -45,6 +49,15 @@ def cost(study: Study, estimated: Estimate) -> Table:
     table.add_row(f"expected time, {where}", numbers.duration(estimated.seconds))
     table.add_row("memory of a worker", f"{estimated.memory_bytes / 2**20:,.0f} MiB")
     return table
+
+
+def _budget(estimated: Estimate, arm: str) -> str:
+    """What a trial of `arm` is trained on, where arms read other text or have other tokens."""
+    tokens, each = estimated.tokens[arm], estimated.bytes_per_token[arm]
+    return (
+        f"{estimated.iterations[arm]:,} iterations, {tokens:,} tokens, {tokens * each:,.0f} bytes "
+        f"({each:.3g} a token)"
+    )
 
 
 def _precision(study: Study, estimated: Estimate) -> tuple[str, str]:

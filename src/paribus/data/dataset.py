@@ -15,7 +15,7 @@ from paribus.data.order import Windows, document_places
 from paribus.data.sealed import SealedPart
 from paribus.data.shards import sharded
 from paribus.data.sorting import by_curriculum
-from paribus.data.split import HeldOut, Rates, Texts, part_digest
+from paribus.data.split import HeldOutText, Rates, Texts, part_digest
 from paribus.data.token_classes import token_classes
 from paribus.data.tokenizer import Tokenizer
 from paribus.data.tokens import ShardedTokens, Tokens, join, part
@@ -53,7 +53,7 @@ class Dataset:
     n_documents: int
     digests: dict[str, str]
     sources: dict[str, TrainingText]
-    held_out: HeldOut
+    held_out: HeldOutText
     has_ends: bool
     test: SealedPart | None = None
     deduplicated: Rates = field(default_factory=dict)

@@ -31,7 +31,7 @@ VALIDATION, TEST = "validation", "test"
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutText:
     """What is known of a held-out text, whatever its tokens.
 
     Attributes:
@@ -44,7 +44,7 @@ class HeldOut:
     n_documents: int
 
     @classmethod
-    def of(cls, found: Scan) -> HeldOut:
+    def of(cls, found: Scan) -> HeldOutText:
         """What a pass over the held-out text found."""
         return cls(found.digest, found.n_bytes, found.n_documents)
 
@@ -65,7 +65,7 @@ class Split:
     train: dict[str, Tokens]
     train_bytes: dict[str, int]
     validation: Tokens
-    held_out: dict[str, HeldOut]
+    held_out: dict[str, HeldOutText]
     test: SealedPart | None
     rates: dict[str, Rates]
 
@@ -144,7 +144,7 @@ class Texts:
             cut[VALIDATION] = self._corpus_part(begin, end)
         else:
             begin = end
-        known = {name: HeldOut.of(self.found.get(name) or cut[name].scan()) for name in cut}
+        known = {name: HeldOutText.of(self.found.get(name) or cut[name].scan()) for name in cut}
         of_corpus = [known[name].n_bytes for name in cut if name not in self.held]
         sizes = {name: self.found[name].n_bytes for name in data.shares}
         if CORPUS in sizes:
@@ -186,7 +186,7 @@ class Texts:
                 return np.concatenate(list(make()))
             return sharded(about | {"part": name}, make, np.dtype(self.tokenizer.dtype))
 
-        held_out = {name: HeldOut(**of) for name, of in known["held_out"].items()}
+        held_out = {name: HeldOutText(**of) for name, of in known["held_out"].items()}
         rates: dict[str, Rates] = known["rates"]
         sizes = {name: of["train_bytes"] - of["train_bytes_cut"] for name, of in rates.items()}
         train = {name: tokens_of(f"train of {name}") for name in self.data.shares}
@@ -216,7 +216,7 @@ class Texts:
         has_test = self.data.test_fraction > 0 or TEST in self.held
         names = (VALIDATION, TEST) if has_test else (VALIDATION,)
         scans = {name: scan(self._deduplicated_pieces(name), keep=False) for name in names}
-        held_out = {name: asdict(HeldOut.of(found)) for name, found in scans.items()}
+        held_out = {name: asdict(HeldOutText.of(found)) for name, found in scans.items()}
         rates = {name: parts.rates for name, parts in self._parts.items()}
         return {"held_out": held_out, "rates": rates}
 

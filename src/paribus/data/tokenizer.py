@@ -17,6 +17,7 @@ from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.study import Data
 
+BUILT_IN = Path(__file__).with_name("tokenizers")
 END_OF_DOCUMENT = "<|endofdocument|>"
 # What stands for a character outside the vocabulary where one is replaced: the first known.
 STAND_INS = "?_. "
@@ -90,7 +91,8 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
 
     if data.tokenizer == "byte":
         return BpeTokenizer.of_bytes()
-    tokenizer = BpeTokenizer.read(folder / data.tokenizer)
+    at = BUILT_IN / f"{data.tokenizer}.json" if data.tokenizer_file is None else None
+    tokenizer = BpeTokenizer.read(at or folder / data.tokenizer)
     if ends:
         tokenizer.require_end_of_document()
     return tokenizer

@@ -5,6 +5,7 @@ from paribus.execution.estimate import Estimate, estimate
 from paribus.execution.evaluate import Answers, evaluate
 from paribus.execution.pool import Device
 from paribus.execution.run import Progress, register, results_folder, run
+from paribus.execution.texts import settled_budgets
 
 __all__ = [
     "Answers",
@@ -19,4 +20,5 @@ __all__ = [
     "register",
     "results_folder",
     "run",
+    "settled_budgets",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from paribus.errors import ParibusError, nearest
 from paribus.evaluation import all_measures, own_measures
+from paribus.evaluation.code_length import BITS_PER_BYTE
 from paribus.evaluation.harness import HEADLINE, TASK_ACCURACY
 from paribus.execution.throughput import METRICS as IN_TURN
 from paribus.metric import Metric, by_name, find, unknown
@@ -32,6 +33,7 @@ def declarations(
         [
             *(measure.metric for measure in (*all_measures(), *(one.measure for one in own))),
             *((*HEADLINE.values(), TASK_ACCURACY) if tasks else ()),
+            BITS_PER_BYTE,
             *METRICS,
             *([OBJECTIVE] if objective else []),
             *(probe.metric(first) for probe, first in probes),
@@ -78,6 +80,7 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     }
     for endpoint in study.judged:
         _require_direction(study, found[endpoint.metric], "be primary")
+        _require_shared_tokens(study, found[endpoint.metric])
     if study.decision.benefit is not None:
         _require_direction(study, found[study.decision.benefit], "be a benefit")
     return found
@@ -131,6 +134,16 @@ def _task(name: str, known: Mapping[str, Metric], tasks: Sequence[str]) -> Metri
             f"{nearest(name, named)}"
         )
     return metric
+
+
+def _require_shared_tokens(study: Study, metric: Metric) -> None:
+    """Raise ParibusError where it is of single tokens, and arms have other ones."""
+    for arm, reference in study.contrasts:
+        if metric.of_tokens and not study.share_tokens(arm, reference):
+            raise ParibusError(
+                f"'{metric.name}' cannot be primary: it is of single tokens, and arms '{arm}' and "
+                f"'{reference}' have other tokenizers; take bits_per_byte"
+            )
 
 
 def _require_direction(study: Study, metric: Metric, role: str) -> None:

@@ -7,15 +7,15 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from paribus.data import load_dataset
 from paribus.errors import require_positive
 from paribus.execution.device_precision import is_emulated, settle_precision
 from paribus.execution.messages import CountModel, MeasureMemory, MeasureStep
 from paribus.execution.pool import Device, Pool
 from paribus.execution.stacks import Trial, default_size, plan_stacks
+from paribus.execution.texts import read_data, settled_budgets
 from paribus.machine.measurements import ModelSize, StepCost
 from paribus.metric import Metric
-from paribus.study import Study, require_trust
+from paribus.study import Study
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Estimate:
         parameters: trainable parameters by arm.
         flops: floating-point operations of one trial's training, by arm.
         tokens: training tokens of one trial, by arm.
+        iterations: steps of one trial, by arm; where budgets match in bytes, as settled.
+        bytes_per_token: UTF-8 bytes that a training token is of, by arm.
         step_seconds: one step of a stack of the baseline with all workers busy.
         evaluation_seconds: held-out evaluation of one trial.
         memory_bytes: the largest resident memory of one worker.
@@ -44,6 +46,8 @@ class Estimate:
     parameters: dict[str, int]
     flops: dict[str, int]
     tokens: dict[str, int]
+    iterations: dict[str, int]
+    bytes_per_token: dict[str, float]
     step_seconds: float
     evaluation_seconds: float
     memory_bytes: int
@@ -70,9 +74,8 @@ def estimate(
     are cores or GPUs, and on a GPU all trials side by side that its memory holds.
     """
     require_positive(workers=workers, stack=stack)
-    require_trust(study)  # a corpus may be custom code
-    for data in dict.fromkeys(study.setting(arm).data for arm in study.arms):
-        load_dataset(data, study.folder)
+    study = settled_budgets(study)
+    datasets = read_data(study)
     with Pool(study, Path(), device=device) as pool:
         first = pool.start()
         ready = pool.ready(first)
@@ -98,6 +101,10 @@ def estimate(
         parameters={arm: of.parameters for arm, of in sizes.items()},
         flops={arm: of.flops_per_token * study.setting(arm).tokens for arm, of in sizes.items()},
         tokens={arm: study.setting(arm).tokens for arm in study.arms},
+        iterations={arm: study.setting(arm).iterations for arm in study.arms},
+        bytes_per_token={
+            arm: datasets[study.setting(arm).data].bytes_per_token for arm in study.arms
+        },
         step_seconds=max(cost.step_seconds for cost in costs),
         evaluation_seconds=max(cost.evaluation_seconds for cost in costs),
         memory_bytes=max(cost.memory_bytes for cost in costs),

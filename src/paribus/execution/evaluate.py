@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from paribus.data import load_dataset
 from paribus.digests import digest
 from paribus.errors import ParibusError, require_positive
 from paribus.execution.messages import AnswerTasks
 from paribus.execution.pool import Device, Pool
 from paribus.execution.suite import FOLDER, make_suite
+from paribus.execution.texts import read_data
 from paribus.files import file_digest
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
@@ -139,7 +139,7 @@ def _suite(results: Results, folder: ResultsFolder) -> WrittenSuite:
                 f"{str(registered)[:12]} in registration.json); restore it"
             )
         return suite
-    return make_suite(study, load_dataset(study.data, study.folder), there)
+    return make_suite(study, read_data(study), there)
 
 
 def answers_folder(out: Path, arm: str, seed: int) -> TrialFolder:

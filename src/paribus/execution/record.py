@@ -20,6 +20,7 @@ from paribus.evaluation import (
     evaluate_on,
     own_measures,
 )
+from paribus.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
 from paribus.execution.checks.causality import require_causal_reading
 from paribus.execution.endpoints import declarations
@@ -61,6 +62,7 @@ class _Evaluated:
 
     weights: Mapping[str, np.ndarray]
     heldout: Evaluation
+    told: CodeLength | None  # where it is asked for
     tasks: TaskResults | None
     nats: float  # that a forbidden change moved a logit at most
     positions: float  # share of them that was looked at
@@ -69,7 +71,8 @@ class _Evaluated:
 
     @property
     def scores(self) -> dict[str, float]:
-        return self.heldout.scores | (self.tasks.headline if self.tasks else {})
+        found = self.heldout.scores | (self.tasks.headline if self.tasks else {})
+        return found | ({BITS_PER_BYTE.name: self.told.bits_per_byte} if self.told else {})
 
 
 def record(of: TrainedStack, replica: int, folder: TrialFolder) -> None:
@@ -105,6 +108,9 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
     before = require_causal_reading(where, model, setting, dataset)
     own = own_measures(study.evaluation.own, study.folder, strict=False)
     heldout = evaluate_on(model, dataset, dataset.validation, setting.data.seq_len, own)
+    told = None
+    if BITS_PER_BYTE.name in study.metrics:
+        told = code_length(model, dataset, setting.data.seq_len, study.evaluation.overlap)
     heldout_seconds = time.monotonic() - began
     began = time.monotonic()
     outcome = run_tasks(study, model, dataset, setting, of.suite) if of.suite else None
@@ -115,7 +121,7 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
     )
     nats = max(before.nats, after.nats)
     return _Evaluated(
-        weights, heldout, outcome, nats, before.positions, heldout_seconds, task_seconds
+        weights, heldout, told, outcome, nats, before.positions, heldout_seconds, task_seconds
     )
 
 
@@ -147,6 +153,7 @@ def _about(
             "evaluation": evaluated.nats,
             "positions": evaluated.positions,
         },
+        "code_length": _plain(evaluated.told.about) if evaluated.told else {},
         "consumed": _consumed(setting, folder.seed, of.dataset),
         "diverged_at": state.diverged_at,
         # Trained side by side; whoever is still missing, or trained again, is trained so too.
@@ -271,6 +278,11 @@ def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:
         "times_seen": consumed.times_seen.tolist(),
         "sources": consumed.sources(dataset.tokenizer.bytes_per_token),
     }
+
+
+def _plain(table: dict[str, Any]) -> dict[str, Any]:
+    """The same with null where a number is not finite."""
+    return dict(zip(table, finite(table.values()), strict=True))
 
 
 def finite(values: Iterable[Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from paribus.data import Dataset, describe_data
 from paribus.errors import require_positive
@@ -20,7 +21,8 @@ from paribus.execution.messages import Finished, Resumed, Train, Trained
 from paribus.execution.pool import Device, Pool
 from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import Trial
-from paribus.execution.start import read_data, start
+from paribus.execution.start import start
+from paribus.execution.texts import read_data, settled_budgets
 from paribus.execution.turns import time_in_turn
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results
 from paribus.results.checkpoints import begun_stacks, keep_stacks
@@ -126,7 +128,7 @@ def run(
             followers = _Followers(watch, Live(folder), Sinks(log, study, folder.path))
             # The text is described while the workers train.
             with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
-                described = aside.submit(_describe_data, folder, study, datasets[study.data])
+                described = aside.submit(_describe_data, folder, study, datasets)
                 _Run(study, folder, todo, pool, followers).train(stacks)
                 described.result()
         keep_stacks(folder.path, [])
@@ -159,15 +161,29 @@ def _opened(
 ) -> tuple[ResultsFolder, Study, dict[Data, Dataset]]:
     """The results folder, the study as it is registered there, and its text by what cuts it."""
     folder = results_folder(study, results)
-    study = as_registered(study, folder)
+    study = as_registered(settled_budgets(study), folder)
     folder.require_same(study)
     return folder, study, read_data(study)
 
 
-def _describe_data(folder: ResultsFolder, study: Study, dataset: Dataset) -> None:
-    """Write data.json, once: all arms read one text, whatever their windows."""
-    if not folder.has_sealed(DATA):
-        folder.write_data(describe_data(dataset))
+def _describe_data(folder: ResultsFolder, study: Study, datasets: dict[Data, Dataset]) -> None:
+    """Write data.json, once: the shared text, and under `arms` that of each arm that reads another.
+
+    Text is the same where its tokens are, whatever the windows and their order.
+    """
+    if folder.has_sealed(DATA):
+        return
+    shared = datasets[study.data]
+    described: dict[tuple[str, ...], dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for arm in study.arms:
+        dataset = datasets[study.setting(arm).data]
+        key = tuple(dataset.digests.values())
+        if key != tuple(shared.digests.values()):
+            if key not in described:
+                described[key] = describe_data(dataset)
+            found[arm] = described[key]
+    folder.write_data(describe_data(shared) | ({"arms": found} if found else {}))
 
 
 @dataclass(frozen=True)

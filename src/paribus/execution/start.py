@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 
-from paribus.data import Dataset, load_dataset
-from paribus.decision import find_rule, own_rule
+from paribus.data import Dataset
+from paribus.decision import own_rule
 from paribus.errors import ParibusError
 from paribus.execution.device_precision import settle_precision, warn_of_emulation
 from paribus.execution.messages import Check, Checked, MeasureMemory
@@ -21,15 +21,7 @@ from paribus.execution.stacks import (
 )
 from paribus.execution.suite import adopt_suite, drafted_suite
 from paribus.results import ResultsFolder, registration, settle
-from paribus.study import Data, Study, require_trust
-
-
-def read_data(study: Study) -> dict[Data, Dataset]:
-    """The text as the study and each arm cut it; one that cannot be read is told at once."""
-    require_trust(study)  # a corpus may be custom code
-    find_rule(study)
-    wanted = [study.data, *(study.setting(arm).data for arm in study.arms)]
-    return {data: load_dataset(data, study.folder) for data in dict.fromkeys(wanted)}
+from paribus.study import Data, Study
 
 
 def start(
@@ -50,7 +42,7 @@ def start(
     if pool.backend.is_surely_cpu(pool.device):
         pool.start_more(min(workers or pool.backend.default_workers("cpu", 1), n_trials))
     # While they import PyTorch, which takes seconds, the questions are drawn.
-    with drafted_suite(study, folder, datasets[study.data]) as suite:
+    with drafted_suite(study, folder, datasets) as suite:
         ready = pool.ready(first)
         metrics = pool.metrics(first)
         study = settle_precision(study, ready, pool)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
-from paribus.study import Study
+from paribus.study import Data, Study
 from paribus.tasks import WrittenSuite, build_suite, own_tasks, read_suite, write_suite
 
 FOLDER = "tasks"
@@ -19,7 +19,7 @@ DRAFT = ".tasks"
 
 @contextlib.contextmanager
 def drafted_suite(
-    study: Study, folder: ResultsFolder, dataset: Dataset
+    study: Study, folder: ResultsFolder, datasets: Mapping[Data, Dataset]
 ) -> Iterator[WrittenSuite | None]:
     """The suite of `study`, new or as an earlier run wrote it; None where the study has no tasks.
 
@@ -35,29 +35,40 @@ def drafted_suite(
         if (there / "suite.json").is_file():
             suite = read_suite(there)
             found = suite.origin["seed"], suite.origin["window"], suite.origin["data"]
-            if found != (study.tasks.seed, _window(study), dataset.digests):
+            if found != (study.tasks.seed, _window(study), datasets[study.data].digests):
                 raise ParibusError(
                     f"{there} was made from another text, seed or window; choose another folder "
                     "with --results"
                 )
         else:
             shutil.rmtree(draft, ignore_errors=True)  # of a run that was killed
-            suite = make_suite(study, dataset, draft)
+            suite = make_suite(study, datasets, draft)
         suite.find(study.tasks.names)
         yield suite
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def make_suite(study: Study, dataset: Dataset, at: Path) -> WrittenSuite:
+def make_suite(study: Study, datasets: Mapping[Data, Dataset], at: Path) -> WrittenSuite:
     """Draw the questions of `study` and write them to the folder `at`.
+
+    They are texts, and all arms are asked the same ones: each must fit into the window of every
+    arm, in that arm's tokens.
 
     There are as many as the text has, for whoever wants more later, and at least those that are
     asked.
     """
     window, asked = _window(study), study.tasks.items
     own = own_tasks(study.tasks.own, study.folder)
-    return write_suite(at, build_suite(dataset, study.tasks.seed, window, least=asked, own=own))
+    readers = [
+        (datasets[setting.data].tokenizer.encode, setting.data.seq_len)
+        for setting in map(study.setting, study.arms)
+        if setting.data != study.data
+    ]
+    suite = build_suite(
+        datasets[study.data], study.tasks.seed, window, least=asked, own=own, readers=readers
+    )
+    return write_suite(at, suite)
 
 
 def _window(study: Study) -> int:

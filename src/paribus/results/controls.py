@@ -1,12 +1,13 @@
 """All else equal: is it? The controls of a study, compared between arms from the records.
 
 For every arm, its reference and every seed that both have finished: the same text and split, the
-same batches in the same order, the same number of tokens, the same initial values of every
-parameter that both have, the same software, machine and stack size, no difference of setting but
-the arm's own, and trained models that read the past alone. Of a study that seals a part of its
-text, when and for what this was read, if at all. A difference that the arm itself declares
-(another batch size, another initial std) is `declared`; any other is `broken`, and a
-contrast with a broken control is not analysed. Of an arm with custom code some steps are trained
+same held-out bytes, the same batches in the same order, the same number of tokens or bytes, the
+same initial values of every parameter that both have, the same software, machine and stack size, no
+difference of setting but the arm's own, and trained models that read the past alone. Of a study
+that seals a part of its text, when and for what this was read, if at all. A difference that the arm
+itself declares (another batch size, another initial std, other text to train on) is `declared`; any
+other is `broken`, and a contrast with a broken control is not analysed. Other held-out text is
+never the arm's to declare. Of an arm with custom code some steps are trained
 again: that it is repeatable is `not proven` until then.
 """
 
@@ -48,6 +49,22 @@ class Control:
     state: State
     detail: str
 
+
+HELD_OUT = ("validation_text", "test")
+"""Digests of text that every arm is evaluated on."""
+
+OTHER_TEXT = (
+    *("data.corpus", "data.path", "data.column", "data.name", "data.subset", "data.split"),
+    *("data.revision", "data.sources", "data.mixture", "data.order", "data.curriculum"),
+    *("data.deduplicate", "data.tokenizer"),
+)
+"""Keys, or beginnings of keys, by which an arm declares that it trains on other text or tokens."""
+
+OTHER_BATCHES = (
+    *OTHER_TEXT,
+    *("data.pack", "data.seq_len", "training.batch_size", "training.iterations"),
+)
+"""Those with which it declares other batches."""
 
 # A finding of one pair: (state, what was seen).
 Finding = tuple[State, str]
@@ -129,9 +146,11 @@ def _across_seeds(records: list[TrialRecord]) -> dict[str, list[tuple[str, State
     found: dict[str, list[tuple[str, State, str]]] = {name: [] for name in ACROSS_SEEDS}
     for one in records[1:]:
         for name, compared in ACROSS_SEEDS.items():
-            differing = compared(one, records[0])
+            # Arms may be trained on other text than each other, the trials of one arm may not.
+            same = [r for r in records if name != "text" or r.arm == one.arm]
+            differing = compared(one, same[0])
             if differing:
-                words = f"{', '.join(differing)} not those of {records[0].label}"
+                words = f"{', '.join(differing)} not those of {same[0].label}"
                 found[name].append((one.label, "broken", words))
     return found
 
@@ -148,7 +167,13 @@ def _summarise(findings: list[tuple[str, State, str]]) -> Finding:
 
 def _other_text(own: TrialRecord, other: TrialRecord) -> list[str]:
     ours, theirs = own.trial["data"]["digests"], other.trial["data"]["digests"]
-    return [name for name in ours if ours[name] != theirs.get(name)]
+    names = [name for name in {**ours, **theirs} if name not in HELD_OUT]
+    return [name for name in names if ours.get(name) != theirs.get(name)]
+
+
+def _other_held_out(own: TrialRecord, other: TrialRecord) -> list[str]:
+    ours, theirs = own.trial["data"]["digests"], other.trial["data"]["digests"]
+    return [name for name in HELD_OUT if ours.get(name) != theirs.get(name)]
 
 
 def _other_software(own: TrialRecord, other: TrialRecord, *more: str) -> list[str]:
@@ -157,17 +182,35 @@ def _other_software(own: TrialRecord, other: TrialRecord, *more: str) -> list[st
 
 
 def _text(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+    """What is trained on, and in which tokens."""
     ours, differing = own.trial["data"]["digests"], _other_text(own, other)
     if not differing:
         return "held", f"corpus {ours['corpus'][:12]}, training split {ours['train'][:12]}"
-    return "broken", f"{', '.join(differing)} differ"
+    words = f"{', '.join(differing)} differ"
+    state = _declared_by(declared, *OTHER_TEXT)
+    return state, f"{words}: {_sizes(own)} against {_sizes(other)}" if state != "broken" else words
+
+
+def _sizes(record: TrialRecord) -> str:
+    data = record.trial["data"]
+    return f"{data['train_tokens']:,} tokens of a vocabulary of {data['vocab_size']:,}"
+
+
+def _held_out(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+    """The bytes that all arms are evaluated on: nothing that an arm declares may change them."""
+    differing = _other_held_out(own, other)
+    if differing:
+        return "broken", f"{', '.join(name.partition('_')[0] for name in differing)} text differs"
+    data = own.trial["data"]
+    sha256 = data["digests"].get("validation_text", "")
+    return "held", f"{data.get('validation_bytes', 0):,} bytes with SHA-256 {sha256[:12]}"
 
 
 def _batches(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
     ours, theirs = own.trial["batch_digest"], other.trial["batch_digest"]
     if ours == theirs:
         return "held", f"running digest {ours[:12]}"
-    state = _declared_by(declared, "data.seq_len", "training.batch_size")
+    state = _declared_by(declared, *OTHER_BATCHES)
     return state, f"running digest {ours[:12]} against {theirs[:12]}"
 
 
@@ -175,7 +218,16 @@ def _tokens(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> F
     ours, theirs = own.trial["tokens"], other.trial["tokens"]
     if ours == theirs:
         return "held", f"{ours:,} tokens in each"
-    return "broken", f"{ours:,} tokens against {theirs:,}"
+    words = f"{ours:,} tokens against {theirs:,}"
+    if {one.trial["setting"]["training"].get("budget") for one in (own, other)} != {"bytes"}:
+        return "broken", words
+    mine, others = (
+        one.trial["tokens"] * one.trial["data"]["bytes_per_token"] for one in (own, other)
+    )
+    # Iterations were rounded to whole steps, one arm's from the other's.
+    step = max(mine / own.trial["iterations"], others / other.trial["iterations"])
+    state: State = "held" if abs(mine - others) <= step else "broken"
+    return state, f"{mine:,.0f} bytes against {others:,.0f}, to the nearest step: {words}"
 
 
 def _initial_values(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
@@ -199,7 +251,10 @@ def _initial_values(own: TrialRecord, other: TrialRecord, declared: dict[str, An
 def _questions(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
     """Accuracies are compared on the same prompts, of the same files, through the same harness."""
     ours, theirs = own.trial["tasks"], other.trial["tasks"]
-    differing = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+    # What somebody without the context is right in follows from how many tokens a choice has.
+    of_tokens = {"uninformed"} if "data.tokenizer" in declared else set()
+    keys = {**ours, **theirs}.keys() - of_tokens
+    differing = sorted(key for key in keys if ours.get(key) != theirs.get(key))
     if differing:
         return "broken", f"{', '.join(differing)} of the tasks differ"
     return "held", f"prompts {ours['prompts_sha256'][:12]}" if ours else "no tasks"
@@ -253,6 +308,7 @@ def _some(names: list[str], most: int = 3) -> str:
 CHECKS: dict[str, Callable[[TrialRecord, TrialRecord, dict[str, Any]], Finding]] = {
     "setting": _settings,
     "text": _text,
+    "held-out text": _held_out,
     "batches": _batches,
     "tokens": _tokens,
     "initial values": _initial_values,
@@ -264,5 +320,6 @@ CHECKS: dict[str, Callable[[TrialRecord, TrialRecord, dict[str, Any]], Finding]]
 # Compared between all trials of a study too: what of two trials differs.
 ACROSS_SEEDS: dict[str, Callable[[TrialRecord, TrialRecord], list[str]]] = {
     "text": _other_text,
+    "held-out text": _other_held_out,
     "software": _other_software,
 }

@@ -144,6 +144,7 @@ OPTIONAL: dict[str, dict[str, Check]] = {
         "stack": _list_of(_is(list)),
     },
     "data.json": {
+        "arms": _table_of(table),
         "token_classes": _table_of(_table_of(_count)),
         "duplicates": _table_of(_table_of(_count)),
         "leakage": _empty_or(_holding(in_training=_count, validation_tokens=_count)),

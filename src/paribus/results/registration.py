@@ -22,6 +22,7 @@ from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
 from paribus.streams import key
 from paribus.study import (
+    Setting,
     Study,
     changed_sources,
     measuring_record,
@@ -99,7 +100,17 @@ def from_study(study: Study, tasks: dict[str, Any]) -> dict[str, Any]:
         "inference": study.inference.model_dump(mode="json"),
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json"),
+        "budgets": {arm: _budget(study.setting(arm)) for arm in study.arms},
         "precision": {arm: study.setting(arm).training.precision for arm in study.arms},
+    }
+
+
+def _budget(setting: Setting) -> dict[str, Any]:
+    """In what budgets match, and what a trial's comes to; with its data, its bytes."""
+    return {
+        "match_in": setting.training.budget,
+        "iterations": setting.iterations,
+        "tokens": setting.tokens,
     }
 
 

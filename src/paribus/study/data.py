@@ -14,8 +14,8 @@ from paribus.study.bounds import MIXTURE_PARTS, MOST_SOURCES, SeqLen, Tokens
 CORPUS = "corpus"
 """What a mixture calls the training part of `data.corpus`."""
 
-TOKENIZERS = frozenset({"character", "byte"})
-"""Tokenizers that are built in."""
+TOKENIZERS = frozenset({"character", "byte", "pydoc-512"})
+"""Tokenizers that are built in: characters, bytes, and those of `paribus/data/tokenizers/`."""
 
 
 class SourceText(Spec):
@@ -58,8 +58,8 @@ class Data(Part):
     """The share of training windows that each source gives: `{ corpus = 0.7, web = 0.3 }`. Empty:
     all are of `corpus`."""
     tokenizer: Annotated[str, Field(min_length=1)] = "character"
-    """`character`, `byte`, or the path of a byte-level BPE `tokenizer.json`, relative to the study
-    file."""
+    """`character`, `byte`, `pydoc-512` (byte-pair tokens of the corpus `pydoc`), or the path of a
+    byte-level BPE `tokenizer.json`, relative to the study file."""
     seq_len: SeqLen = 128
     """Tokens in a window, which is the context the model is trained with."""
     order: Literal["sampled", "epoch", "curriculum"] = "sampled"

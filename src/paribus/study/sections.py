@@ -128,6 +128,9 @@ class Evaluation(Spec):
 
     own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
     """The user's own measures, by import path: `package.module:name` or `file.py:name`."""
+    overlap: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The share of a window that `bits_per_byte` is measured with once more, as context alone:
+    what windows without overlap cost."""
 
 
 class Tasks(Spec):

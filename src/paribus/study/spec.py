@@ -107,6 +107,9 @@ class Training(Spec):
     iterations: Steps | None = None
     tokens: Tokens | None = None
     """The budget in tokens, instead of `iterations`."""
+    budget: Literal["tokens", "bytes"] = "tokens"
+    """In what the budgets of arms match. With `bytes`, an arm's iterations follow from how many
+    bytes of text its tokens are, to the nearest step."""
     batch_size: Batch = 16
     """Windows that a step learns from."""
     micro_batch: Batch | None = None

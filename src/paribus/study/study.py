@@ -34,6 +34,7 @@ from paribus.study.sections import (
     Tasks,
 )
 from paribus.study.spec import Setting
+from paribus.study.treatment import require_shared_text
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
@@ -202,20 +203,20 @@ class Study(Setting):
             reference = self.reference(arm)
             if reference is None:
                 continue
-            budget = self.setting(reference).tokens
-            if setting.tokens != budget:
+            theirs = self.setting(reference)
+            if setting.training.budget != theirs.training.budget:
+                raise ParibusError(
+                    f"arm '{arm}' has a budget in {setting.training.budget} and '{reference}' one "
+                    f"in {theirs.training.budget}; set training.budget for all arms alike"
+                )
+            # What bytes come to in steps is settled when the text has been read.
+            if setting.training.budget == "tokens" and setting.tokens != theirs.tokens:
                 raise ParibusError(
                     f"arm '{arm}' would train on {setting.tokens} tokens and '{reference}' on "
-                    f"{budget}; budgets must match exactly: state training.tokens for both"
+                    f"{theirs.tokens}; budgets must match exactly: state training.tokens for both, "
+                    "or training.budget = 'bytes'"
                 )
-            texts = [
-                s.data.model_copy(update={"seq_len": 1}) for s in (setting, self.setting(reference))
-            ]
-            if texts[0] != texts[1]:
-                raise ParibusError(
-                    f"arm '{arm}' reads another text than '{reference}'; losses on different texts "
-                    "cannot be compared: of data, an arm may set seq_len alone"
-                )
+            require_shared_text(arm, setting.data, reference, theirs.data)
             if not self.differences(arm):
                 raise ParibusError(
                     f"arm '{arm}' does not differ from '{reference}'; give it a `set` of overrides"
@@ -247,6 +248,10 @@ class Study(Setting):
         """Exactly what sets `arm` apart: {dotted key: (its reference's value, its own)}."""
         reference = self.reference(arm) or arm
         return changes(self.setting(reference).model_dump(), self.setting(arm).model_dump())
+
+    def share_tokens(self, arm: str, reference: str) -> bool:
+        """Whether a token is the same piece of text in both arms: losses per token compare."""
+        return self.setting(arm).data.tokenizer == self.setting(reference).data.tokenizer
 
     def _rates(self, sweep: Sweep) -> list[float]:
         return [self.setting(arm).training.optimizer.learning_rate for arm in sweep.arms]

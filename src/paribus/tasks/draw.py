@@ -69,19 +69,21 @@ def build_suite(
     n_items: int = N_ITEMS,
     least: int | None = None,
     own: Sequence[Task] = (),
+    readers: Sequence[tuple[Encode, int]] = (),
 ) -> Suite:
     """The suite of `dataset`'s validation split, for models that see `window` tokens.
 
     A task has `n_items` items, or as many as the text has where these are at least `least`; by
     default all must be there. `names` None is every task that the text and the window allow; what
-    they do not allow is in `left_out`. `own` are the user's tasks, beside those that ship. Raises
-    ParibusError for an unknown task, and for a named or own one that is left
-    out.
+    they do not allow is in `left_out`. `own` are the user's tasks, beside those that ship;
+    `readers` other tokenizers that the items are read with, and their windows. Raises ParibusError
+    for an unknown task, and for a named or own one that is left out.
     """
     held_out = HeldOut.of(dataset)
     least = n_items if least is None else least
     lines, words = DELIMITERS
     delimiter = lines if any(lines in text for text in held_out.documents) else words
+    all_readers = [(dataset.tokenizer.encode, window), *readers]
     tasks: dict[str, TaskItems] = {}
     left_out: dict[str, str] = {}
     for task in find_tasks(names, own):
@@ -99,7 +101,7 @@ def build_suite(
             left_out[task.name] = f"the held-out text has {len(items)} of {least} items"
         elif len(examples) < max(SHOTS):
             left_out[task.name] = f"the held-out text has {len(examples)} of {max(SHOTS)} examples"
-        elif shots := fitting_shots(items, examples, delimiter, window, dataset.tokenizer.encode):
+        elif shots := _shots(items, examples, delimiter, all_readers):
             tasks[task.name] = TaskItems(task, items, examples, shots)
         else:
             left_out[task.name] = f"its items do not fit into {window} tokens"
@@ -111,6 +113,17 @@ def build_suite(
             )
     origin = {"seed": seed, "window": window, "n_items": n_items, "data": dataset.digests}
     return Suite(tasks, left_out, delimiter, origin)
+
+
+def _shots(
+    items: Iterable[Item],
+    examples: Sequence[Item],
+    delimiter: str,
+    readers: Sequence[tuple[Encode, int]],
+) -> tuple[int, ...]:
+    """Those of SHOTS that `fitting_shots` gives for every reader."""
+    each = [fitting_shots(items, examples, delimiter, size, encode) for encode, size in readers]
+    return tuple(n for n in SHOTS if all(n in one for one in each))
 
 
 def fitting_shots(

@@ -6,12 +6,14 @@ from paribus.drawing import Drawing
 from paribus.metric import Metric
 
 METRICS = (
-    Metric("train_loss", "final training loss", "nats/token", "lower", "steps"),
+    Metric("train_loss", "final training loss", "nats/token", "lower", "steps", of_tokens=True),
     Metric("grad_norm", "final gradient norm", "L2", "neither", "steps"),
     Metric("learning_rate", "final learning rate", "", "neither", "steps", digits=6),
 )
 # And where something else than the cross-entropy is learned from.
-OBJECTIVE = Metric("train_objective", "final objective", "nats/token", "neither", "steps")
+OBJECTIVE = Metric(
+    "train_objective", "final objective", "nats/token", "neither", "steps", of_tokens=True
+)
 DRAWINGS = (
     Drawing("train_loss", "trend", "Training loss", "training loss (nats/token)", "stability"),
     Drawing(

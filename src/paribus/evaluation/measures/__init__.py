@@ -38,6 +38,7 @@ class Measure:
         better: which direction is an improvement, if any.
         label, digits: what readers are shown.
         items, uniform: as `paribus.metric.Metric` has them.
+        of_tokens: whether it is about single tokens: not comparable between tokenizers.
         parts: the families of parts that its rows belong to, in their order.
         sum: from a chunk to its sums, numbers that add up to those of the text: [parts, 2], the
             total and the count of every part, unless there is a `finish`.
@@ -56,14 +57,14 @@ class Measure:
     digits: int
     items: str
     uniform: str
+    of_tokens: bool = True
 
     @property
     def metric(self) -> Metric:
         """What it declares, for the whole text; `Metric.part` for the others."""
         about = (self.name, self.label, self.unit, self.better)
-        return Metric(
-            *about, "evaluation", digits=self.digits, items=self.items, uniform=self.uniform
-        )
+        shown = {"digits": self.digits, "items": self.items, "uniform": self.uniform}
+        return Metric(*about, "evaluation", of_tokens=self.of_tokens, **shown)
 
     def part_names(self, seq_len: int) -> tuple[str, ...]:
         """Every part that there can be, in the order of the rows."""
@@ -114,13 +115,14 @@ def measure(
     digits: int = 4,
     items: str = "",
     uniform: str = "",
+    of_tokens: bool = True,
     finish: Finish | None = None,
 ) -> Callable[[Sum], Measure]:
     """Make the decorated function the measure `name`; see `Measure` for what is declared."""
     called = label or readable(name)
 
     def declare(sum: Sum) -> Measure:  # noqa: A002 - what it is
-        shown = (better, called, digits, items, uniform)
+        shown = (better, called, digits, items, uniform, of_tokens)
         declared = Measure(name, unit, source, parts, sum, finish, *shown)
         _ = declared.metric  # raises where it cannot be one
         return declared

@@ -15,6 +15,7 @@ from paribus.evaluation.text_parts import BREAKDOWN, breakdown
     "bits_per_character",
     better="lower",
     unit="bits/character",
+    of_tokens=False,
     source="Shannon 1951; per character of the text, as Graves 2013",
     parts=BREAKDOWN,
 )

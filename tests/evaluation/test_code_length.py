@@ -1,0 +1,179 @@
+"""Bits per byte: closed forms, tokenizers that must agree, and what windows cost."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paribus.data import Dataset, load_dataset
+from paribus.data.train_tokenizer import train_tokenizer
+from paribus.evaluation.code_length import CodeLength, code_length
+from paribus.study import Data
+
+
+class Fixed(nn.Module):
+    """Predicts the same everywhere."""
+
+    def __init__(self, logits_V: np.ndarray) -> None:
+        super().__init__()
+        self.logits_V = nn.Parameter(torch.tensor(logits_V, dtype=torch.float32))
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, ids_WT: Tensor) -> Tensor:
+        return self.dropout(torch.ones(*ids_WT.shape, 1)) * self.logits_V
+
+
+class ByContext(nn.Module):
+    """Gives each token 1/2 of the probability once as many are seen as `needed`, else 1/V."""
+
+    def __init__(self, V: int, needed: int, text: np.ndarray) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(1))
+        self.V, self.needed, self.text = V, needed, text
+
+    def forward(self, ids_WT: Tensor) -> Tensor:
+        logits = torch.zeros(*ids_WT.shape, self.V)
+        logits[:, self.needed - 1 :] += 1.0
+        return logits * torch.linspace(0, 1, self.V)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    (tmp_path / "all").mkdir()
+    for i in range(12):
+        words = rng.choice(["the", "quick", "brown", "fox", "and"], size=int(rng.integers(30, 90)))
+        (tmp_path / "all" / f"{i:02}").write_text(" ".join(words), encoding="utf-8")
+    (tmp_path / "one").write_text("the quick brown fox " * 100, encoding="utf-8")
+    (tmp_path / "utf8").write_text("Où ça? 東京 était là. " * 90, encoding="utf-8")
+    train_tokenizer(Data(corpus="text", path="all"), tmp_path, 280, tmp_path / "bpe.json")
+    return tmp_path
+
+
+def dataset(folder: Path, path: str, tokenizer: str, **keys: object) -> Dataset:
+    given = {"corpus": "text", "path": path, "seq_len": 8, "validation_fraction": 0.3}
+    return load_dataset(Data(**(given | {"tokenizer": tokenizer} | keys)), folder)
+
+
+TOKENIZERS = ("character", "byte", "bpe.json")
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("path", ["all", "one", "utf8"])
+def test_a_uniform_model_takes_log_v_bits_a_token(tokenizer: str, path: str, folder: Path) -> None:
+    data = dataset(folder, path, tokenizer)
+    V = data.vocab_size
+    found = code_length(Fixed(np.zeros(V)), data, 8)
+    ids = data.validation[:]
+    text = data.tokenizer.decode(ids[: len(ids)])
+    assert found.n_tokens == len(ids)
+    assert found.bits == pytest.approx(len(ids) * math.log2(V), rel=1e-6)
+    assert found.n_bytes == data.held_out.n_bytes
+    assert found.bits_per_byte == found.bits / data.held_out.n_bytes
+    assert found.first_bits == pytest.approx(found.n_documents * math.log2(V), rel=1e-6)
+    if path != "all":
+        assert text and found.end_bits == 0 and found.n_documents == 1
+    else:
+        assert found.n_documents == data.held_out.n_documents > 1
+        ends = int((ids == data.tokenizer.end_of_document).sum())
+        assert found.end_bits == pytest.approx(ends * math.log2(V), rel=1e-6)
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("seq_len", [1, 5, 8, 1000])
+def test_a_unigram_model_takes_the_bits_of_its_counts(
+    tokenizer: str, seq_len: int, folder: Path
+) -> None:
+    """Whatever the windows are."""
+    data = dataset(folder, "all", tokenizer)
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet(np.ones(data.vocab_size))
+    expected = -np.log2(p)[data.validation[:]].sum()
+    for overlap in (0.0, 0.5):
+        found = code_length(Fixed(np.log(p)), data, seq_len, overlap)
+        assert found.bits == pytest.approx(expected, rel=1e-5)
+        if overlap:
+            assert found.overlapped_bits == pytest.approx(expected, rel=1e-5)
+
+
+def test_characters_and_bytes_agree_where_they_are_the_same(folder: Path) -> None:
+    """Of ASCII a character is a byte: the same probabilities give the same bits."""
+    character, byte = (dataset(folder, "all", name) for name in ("character", "byte"))
+    p = np.random.default_rng(2).dirichlet(np.ones(character.vocab_size))
+    spread = np.full(257, -np.inf)
+    for text, one in zip(character.tokenizer.vocabulary, p, strict=True):
+        spread[256 if len(text) > 1 else ord(text)] = np.log(one)
+    spread = np.maximum(spread, -1e9)
+    found = [code_length(Fixed(logits), data, 8, 0.5)
+             for logits, data in ((np.log(p), character), (spread, byte))]  # fmt: skip
+    assert found[0].bits == pytest.approx(found[1].bits, rel=1e-6)
+    first, second = (one.about for one in found)
+    for key in ("n_bytes", "n_tokens", "n_documents", "shortened"):
+        assert first[key] == second[key]
+    # Of other characters they need not: three bytes are told of one.
+    wide = [dataset(folder, "utf8", name) for name in ("character", "byte")]
+    lengths = [code_length(Fixed(np.zeros(one.vocab_size)), one, 8) for one in wide]
+    assert lengths[0].n_bytes == lengths[1].n_bytes
+    assert lengths[0].n_tokens < lengths[1].n_tokens
+
+
+def by_hand(data: Dataset, model: nn.Module, seq_len: int, stride: int) -> tuple[float, int]:
+    """(bits, tokens with less context than they might have), token by token."""
+    ids, end = data.validation[:].astype(int), data.tokenizer.end_of_document
+    assert end is not None
+    documents = np.split(ids, np.flatnonzero(ids == end) + 1)
+    bits, shortened = 0.0, 0
+    for document in documents:
+        text = [end, *document.tolist()]
+        for place in range(1, len(text)):
+            number = 0 if place <= seq_len else -(-(place - seq_len) // stride)
+            last = min(seq_len + number * stride, len(text) - 1)
+            first = max(last - seq_len, 0)
+            context = text[first:place] if number else text[:place]
+            with torch.no_grad():
+                logits = model(torch.tensor([context]))[0, -1]
+            bits -= float(torch.log_softmax(logits, -1)[text[place]]) / math.log(2)
+            shortened += len(context) < min(place, seq_len)
+    return bits, shortened
+
+
+@pytest.mark.parametrize(("seq_len", "overlap"), [(8, 0.0), (8, 0.5), (7, 0.75), (64, 0.25)])
+def test_windows_begin_with_documents_and_see_what_they_say(
+    seq_len: int, overlap: float, folder: Path
+) -> None:
+    data = dataset(folder, "all", "bpe.json")
+    model = ByContext(data.vocab_size, min(seq_len, 6), data.validation[:])
+    found = code_length(model, data, seq_len, overlap)
+    bits, shortened = by_hand(data, model, seq_len, seq_len)
+    assert found.bits == pytest.approx(bits, rel=1e-5)
+    assert found.shortened == shortened
+    if overlap:
+        stride = seq_len - round(seq_len * overlap)
+        assert found.overlapped_bits == pytest.approx(
+            by_hand(data, model, seq_len, stride)[0], rel=1e-5
+        )
+
+
+def test_a_model_is_left_in_its_mode_and_read_without_dropout(folder: Path) -> None:
+    data = dataset(folder, "all", "character")
+    model = Fixed(np.arange(data.vocab_size, dtype=float))
+    model.train()
+    state = torch.random.get_rng_state()
+    first, again = (code_length(model, data, 8) for _ in range(2))
+    assert first == again and model.dropout.training
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_a_single_held_out_text_has_no_end_to_tell(folder: Path) -> None:
+    """Whether the arm's training text has several documents does not matter."""
+    many, one = (dataset(folder, path, "byte", validation_path="utf8") for path in ("all", "one"))
+    assert many.has_ends and not one.has_ends
+    found: list[CodeLength] = [code_length(Fixed(np.zeros(257)), d, 8) for d in (many, one)]
+    assert found[0].n_tokens == found[1].n_tokens == found[0].n_bytes
+    assert found[0].bits == pytest.approx(found[1].bits)
+    assert found[0].end_bits == 0

@@ -1,0 +1,298 @@
+"""Text as the treatment, from the study file to the verdict: arms that read other text."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paribus import analyse, decide, run
+from paribus.data import load_dataset, open_test
+from paribus.data.train_tokenizer import train_tokenizer
+from paribus.errors import ParibusError
+from paribus.execution.endpoints import endpoint_metrics
+from paribus.execution.stacks import sharing_arms
+from paribus.execution.texts import read_data, settled_budgets
+from paribus.results import Results
+from paribus.study import Data, Study, parse_study
+from paribus.verification import verify
+
+from ..conftest import SMALL, small_text, studies_in
+
+Maker = Callable[..., Study]
+
+ENDPOINTS = [
+    {"metric": "bits_per_byte", "primary": True, "margin": 0.05},
+    {"metric": "validation_loss"},
+    {"metric": "bits_per_character"},
+    {"metric": "macro_accuracy"},
+]
+ARMS: dict[str, Any] = {
+    "baseline": {},
+    "bpe": {"set": {"data.tokenizer": "bpe.json"}},
+    "mixed": {"set": {"data.mixture": {"corpus": 0.7, "upper": 0.3}}},
+    "curriculum": {"set": {"data.order": "curriculum", "data.curriculum": "document_length"}},
+}
+
+
+def write_texts(folder: Path) -> None:
+    (folder / "texts").mkdir()
+    words = small_text(9000).split(" ")
+    sizes = np.random.default_rng(0).integers(100, 600, size=40)
+    at = 0
+    for i, size in enumerate(sizes.tolist()):
+        (folder / "texts" / f"{i:02}").write_text(" ".join(words[at : at + size]), encoding="utf-8")
+        at = (at + size) % 8000
+    (folder / "upper.txt").write_text(small_text(2000).upper(), encoding="utf-8")
+    (folder / "held.txt").write_text("A lazy dog mixing ink. " * 40, encoding="utf-8")
+    corpus = Data(corpus="text", path="texts")
+    train_tokenizer(corpus, folder, 300, folder / "bpe.json")
+
+
+def treatment(folder: Path, overrides: dict[str, Any] | None = None, **tables: Any) -> Study:
+    given = {
+        "data": SMALL["data"] | {"path": "texts", "sources": {"upper": {"path": "upper.txt"}}},
+        "arms": ARMS,
+        "endpoints": ENDPOINTS,
+        "training": {"iterations": 24, "batch_size": 4, "budget": "bytes"},
+        "tasks": {"names": []},
+    }
+    return studies_in(folder)(overrides, **(given | tables))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Maker:
+    write_texts(tmp_path)
+    return lambda overrides=None, **tables: treatment(tmp_path, overrides, **tables)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """All four arms, trained once, with questions."""
+    folder = tmp_path_factory.mktemp("treatment")
+    write_texts(folder)
+    tables = {"tasks": {"names": ["next_word"], "shots": [0], "items": 8}}
+    tables |= {"evaluation": {"overlap": 0.5}}
+    data = SMALL["data"] | {"path": "texts", "seq_len": 48}
+    data |= {"sources": {"upper": {"path": "upper.txt"}}, "validation_fraction": 0.3}
+    study = treatment(folder, **tables, data=data)
+    return run(study, folder / "results", workers=1, device="cpu")
+
+
+def test_controls_say_declared_for_what_differs_and_held_for_the_held_out_bytes(
+    results: Results,
+) -> None:
+    states = {(c.arm, c.name): c for c in results.controls}
+    for arm in ("bpe", "mixed", "curriculum"):
+        assert states[arm, "text"].state == "declared"
+        assert states[arm, "batches"].state == "declared"
+        held = states[arm, "held-out text"]
+        assert held.state == "held" and "bytes with SHA-256" in held.detail
+        for name in ("setting", "tokens", "initial values", "questions", "software", "causality"):
+            assert states[arm, name].state == "held", states[arm, name]
+    assert "vocabulary of 300" in states["bpe", "text"].detail
+    assert "to the nearest step" in states["bpe", "tokens"].detail
+
+
+def test_per_token_numbers_are_not_compared_between_tokenizers(results: Results) -> None:
+    analysis = analyse(results)
+    for metric in ("bits_per_byte", "bits_per_character", "macro_accuracy"):
+        assert analysis.contrast("bpe", metric).paired is not None, metric
+    skipped = analysis.contrast("bpe", "validation_loss")
+    assert skipped.paired is None and not skipped.counted
+    assert skipped.why_not == "of single tokens, and the arms have other tokenizers"
+    assert analysis.contrast("mixed", "validation_loss").paired is not None
+    assert decide(analysis)[0].row
+
+
+def test_what_was_consumed_of_each_source_is_recorded(results: Results) -> None:
+    trial = results.trials["mixed", 1]
+    sources = trial["consumed"]["sources"]
+    windows = {name: of["windows"] for name, of in sources.items()}
+    total = trial["iterations"] * 4
+    assert sum(windows.values()) == total
+    assert abs(windows["upper"] - 0.3 * total) < 1
+    assert sum(of["tokens"] for of in sources.values()) == trial["tokens"]
+    assert all(of["bytes"] <= of["tokens"] for of in sources.values())
+    described = json.loads((results.path / "data.json").read_text())
+    assert described["arms"].keys() == {"bpe", "mixed", "curriculum"}
+    for arm in ("bpe", "mixed", "curriculum"):
+        assert described["arms"][arm]["leakage"]["validation_tokens"] > 0
+
+
+def test_bits_per_byte_stand_in_every_record(results: Results) -> None:
+    n_bytes = set()
+    for (arm, seed), trial in results.trials.items():
+        found = trial["code_length"]
+        n_bytes.add(found["n_bytes"])
+        assert found["n_bytes"] == trial["data"]["validation_bytes"]
+        assert found["overlap"] == 0.5 and found["overlapped_bits"] is not None
+        row = results.scores.filter(np.array(results.scores["arm"]) == arm).to_pylist()
+        value = next(r["bits_per_byte"] for r in row if r["seed"] == seed)
+        assert value == pytest.approx(found["bits"] / found["n_bytes"])
+        assert 0 < value < math.log2(trial["data"]["vocab_size"]) + 1
+    assert len(n_bytes) == 1
+
+
+def test_the_folder_agrees_with_itself(results: Results) -> None:
+    assert verify(results.path).findings == ()
+
+
+def test_no_training_window_shares_a_token_with_held_out_text(make: Maker) -> None:
+    """Of any arm: the parts of each text are apart, whatever tokenizer, mixture or order."""
+    study = make({"data.test_fraction": 0.1})
+    whole = [file.read_text() for file in sorted((study.folder / "texts").iterdir())]
+    for arm, dataset in ((a, read_data(study)[study.setting(a).data]) for a in study.arms):
+        end = dataset.tokenizer.end_of_document
+        n = dataset.sources["corpus"].n_tokens
+        sealed = open_test(dataset.test, study.folder / f"opened-{arm}.json", "a test")
+        parts = [dataset.train[:n], dataset.validation[:], sealed[:]]
+        documents = [
+            dataset.tokenizer.decode(ids[ids != end])
+            for part in parts
+            for ids in np.split(part, np.flatnonzero(part == end) + 1)
+        ]
+        # Together they are the text, each character of it once.
+        if arm == "curriculum":
+            assert sorted("".join(documents)) == sorted("".join(whole))
+        else:
+            assert "".join(documents) == "".join(whole)
+        for seed, t in itertools.product((1, 2), range(8)):
+            starts = dataset.windows.starts(seed, t, 4, 8)
+            assert starts.min() >= 0 and starts.max() + 17 <= len(dataset.train)
+
+
+def test_a_killed_run_goes_on_with_the_data_of_each_arm(results: Results, tmp_path: Path) -> None:
+    """Trials that are there stay; the others are trained on their own text, to the same bytes."""
+    shutil.copytree(results.path, tmp_path / "again")
+    for arm in ("bpe", "mixed"):
+        shutil.rmtree(tmp_path / "again" / "trials" / arm / "seed-1")
+    # As its author has it, without the iterations that bytes came to.
+    table = results.study.model_dump() | {"arms": ARMS}
+    study = parse_study(table, folder=results.path.parent)
+    assert study.digest != results.study.digest
+    again = run(study, tmp_path / "again", workers=1, device="cpu")
+    for key, trial in results.trials.items():
+        assert again.trials[key]["batch_digest"] == trial["batch_digest"]
+        assert again.trials[key]["code_length"] == trial["code_length"]
+
+
+def test_arms_with_other_text_never_share_a_stack(make: Maker) -> None:
+    assert sorted(map(len, sharing_arms(make()))) == [1, 1, 1, 1]
+
+
+def test_budgets_in_bytes_come_to_iterations(make: Maker) -> None:
+    study = make({"training.iterations": 400})
+    settled = settled_budgets(study)
+    assert settled_budgets(settled) == settled
+    datasets = read_data(study)
+    budgets = {}
+    for arm in study.arms:
+        setting = settled.setting(arm)
+        budgets[arm] = setting.tokens * datasets[setting.data].bytes_per_token
+    assert settled.setting("bpe").iterations < 0.6 * 400
+    assert settled.setting("baseline").iterations == 400
+    step = 64 * datasets[study.setting("bpe").data].bytes_per_token
+    for arm, n_bytes in budgets.items():
+        assert abs(n_bytes - budgets["baseline"]) <= step / 2 + 1, arm
+    in_tokens = make({"training.budget": "tokens"})
+    assert settled_budgets(in_tokens) is in_tokens
+    with pytest.raises(ParibusError, match="states 300 iterations, and the bytes of its reference"):
+        settled_budgets(
+            make(arms=ARMS | {"bpe": {"set": ARMS["bpe"]["set"] | {"training.iterations": 300}}})
+        )
+
+
+def test_a_primary_endpoint_of_single_tokens_is_refused(make: Maker) -> None:
+    endpoints = [{"metric": "validation_loss", "primary": True, "margin": 0.1}]
+    with pytest.raises(ParibusError, match="of single tokens, and arms 'bpe' and 'baseline' have"):
+        endpoint_metrics(make(endpoints=endpoints))
+    arms = {name: ARMS[name] for name in ("baseline", "mixed", "curriculum")}
+    assert endpoint_metrics(make(endpoints=endpoints, arms=arms))
+
+
+@pytest.mark.parametrize(
+    ("set_", "message"),
+    [
+        ({"data.validation_fraction": 0.2}, "hold out other text: data.validation_fraction is 0.2"),
+        ({"data.validation_path": "held.txt"}, "hold out other text: data.validation_path"),
+        ({"data.path": "upper.txt"}, "differ in data.path, .* state data.validation_path"),
+        ({"data.deduplicate": "exact"}, "differ in data.deduplicate"),
+        ({"data.mixture": {"corpus": 0.7, "upper": 0.2}}, "arm 'x': .*adds up to 0.9"),
+        ({"data.mixture": {"corpus": 0.7, "lower": 0.3}}, "names the source 'lower'"),
+        ({"training.budget": "tokens"}, "set training.budget for all arms alike"),
+    ],
+)
+def test_arms_that_cannot_share_held_out_text_are_refused(
+    set_: dict[str, Any], message: str, make: Maker
+) -> None:
+    with pytest.raises(ParibusError, match=message):
+        make(arms={"baseline": {}, "x": {"set": set_}})
+
+
+def test_a_cap_in_tokens_is_other_text_for_another_tokenizer(make: Maker) -> None:
+    with pytest.raises(ParibusError, match="of which 50 tokens are other text"):
+        make({"data.validation_tokens": 50})
+
+
+def test_held_out_bytes_are_compared_before_registration(make: Maker, tmp_path: Path) -> None:
+    """Here the file is read in another form by one arm: as one document, or as one a line."""
+    (tmp_path / "lines.jsonl").write_text('{"text": "a lazy dog"}\n' * 90)
+    (tmp_path / "held.jsonl").write_text('{"text": "a lazy dog "}\n{"text": "ink mixing"}\n' * 30)
+    (tmp_path / "ideas.py").write_text(
+        "def other(data, folder):\n"
+        "    held = 'held' in data.path\n"
+        "    return ['a lazy dog mixing ' * 20] if held else ['a lazy ink '] * 90\n"
+    )
+    data = SMALL["data"] | {"corpus": "jsonl", "path": "lines.jsonl"}
+    data |= {"validation_path": "held.jsonl"}
+    arms = {"baseline": {}, "own": {"set": {"data.corpus": "ideas.py:other"}}}
+    study = make(data=data, arms=arms)
+    with pytest.raises(
+        ParibusError, match="arms 'own' and 'baseline' have different validation text"
+    ):
+        run(study, tmp_path / "r", workers=1, device="cpu")
+    assert not (tmp_path / "r" / "registration.json").exists()
+
+
+def test_a_character_outside_an_arms_vocabulary_is_told_with_the_arm(
+    make: Maker, tmp_path: Path
+) -> None:
+    spec = json.loads((tmp_path / "bpe.json").read_text())
+    vocab = {token: i for token, i in spec["model"]["vocab"].items() if token != "q"}
+    spec["model"]["vocab"] = {token: i for i, token in enumerate(vocab)}
+    spec["model"]["merges"] = []
+    spec["added_tokens"] = [
+        one | {"id": spec["model"]["vocab"][one["content"]]} for one in spec["added_tokens"]
+    ]
+    (tmp_path / "few.json").write_text(json.dumps(spec))
+    arms = {"baseline": {}, "few": {"set": {"data.tokenizer": "few.json"}}}
+    with pytest.raises(ParibusError, match="arm 'few': character 'q' is not in the vocabulary"):
+        read_data(make(arms=arms))
+
+
+def test_other_corpora_share_a_validation_text_of_its_own(make: Maker) -> None:
+    arms = {"baseline": {}, "upper": {"set": {"data.path": "upper.txt"}}}
+    data = SMALL["data"] | {"path": "texts", "validation_path": "held.txt"}
+    study = make(data=data, arms=arms)
+    datasets = read_data(study)
+    ours, theirs = (datasets[study.setting(arm).data] for arm in ("upper", "baseline"))
+    assert ours.digests["validation_text"] == theirs.digests["validation_text"]
+    assert ours.digests["train"] != theirs.digests["train"]
+    assert load_dataset(study.data, study.folder).digests == theirs.digests
+    deduplicated = {"baseline": {}, "once": {"set": {"data.deduplicate": "exact"}}}
+    read_data(make(data=data, arms=deduplicated))
+
+
+def test_a_study_that_states_its_treatment_in_toml_is_the_same(make: Maker) -> None:
+    study = make()
+    again = parse_study(study.model_dump(mode="json"), folder=study.folder)
+    assert again.digest == study.digest
+    assert again.setting("mixed").data.mixture == {"corpus": 0.7, "upper": 0.3}
