@@ -20,6 +20,7 @@ from paribus.errors import ParibusError
 from paribus.execution.endpoints import endpoint_metrics
 from paribus.execution.stacks import sharing_arms
 from paribus.execution.texts import read_data, settled_budgets
+from paribus.report.data_tables import data_tables
 from paribus.results import Results
 from paribus.study import Data, Study, parse_study
 from paribus.verification import verify
@@ -121,6 +122,11 @@ def test_what_was_consumed_of_each_source_is_recorded(results: Results) -> None:
     assert abs(windows["upper"] - 0.3 * total) < 1
     assert sum(of["tokens"] for of in sources.values()) == trial["tokens"]
     assert all(of["bytes"] <= of["tokens"] for of in sources.values())
+    table = next(t for t in data_tables(results) if t.name == "sources")
+    shares = {row[:2]: row[-1] for row in table.rows}
+    assert {arm for arm, _ in shares} == {"mixed"} and len(shares) == 2
+    leaked = next(t for t in data_tables(results) if t.name == "leakage")
+    assert {row[0] for row in leaked.rows} == {"bpe", "mixed", "curriculum"}
     described = json.loads((results.path / "data.json").read_text())
     assert described["arms"].keys() == {"bpe", "mixed", "curriculum"}
     for arm in ("bpe", "mixed", "curriculum"):

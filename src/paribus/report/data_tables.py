@@ -16,6 +16,7 @@ SPLITS = {"corpus": "corpus", "train": "training split", "validation": "validati
 def data_tables(results: Results) -> list[Table]:
     """Every table that the records have."""
     found = [token_classes(results), coverage(results), duplicates(results)]
+    found += [leakage_by_arm(results), consumed_by_source(results)]
     return [table for table in found if table is not None]
 
 
@@ -108,6 +109,58 @@ def duplicates(results: Results) -> Table | None:
         "near in training",
     )
     return Table("duplicates", caption, head, tuple(rows), frozenset({"units"}), wide=True)
+
+
+def leakage_by_arm(results: Results) -> Table | None:
+    """What of the held-out text stands in the training text of each arm that reads its own."""
+    described: dict[str, Any] = results.data.get("arms", {})
+    called, rows = names(results.study), []
+    for arm, of_arm in described.items():
+        leakage = of_arm.get("leakage")
+        if arm in called and leakage:
+            counts = leakage["in_training"], leakage["validation_tokens"]
+            rows.append((called[arm], f"{counts[0]:,}", f"{counts[1]:,}", _percent(*counts)))
+    if not rows:
+        return None
+    return Table(
+        "leakage",
+        "Validation tokens in a run that the training text has word for word, of arms that read "
+        "another text than is shared.",
+        ("arm", "in training", "validation tokens", "per cent"),
+        tuple(rows),
+    )
+
+
+def consumed_by_source(results: Results) -> Table | None:
+    """What the trials of each arm with a mixture consumed of every source, all seeds together."""
+    called, sums = names(results.study), {}
+    for (arm, _), trial in results.trials.items():
+        sources = trial["consumed"].get("sources", {})
+        for name, of in sources.items() if len(sources) > 1 else ():
+            total = sums.setdefault((arm, name), defaultdict(int))
+            for key, count in of.items():
+                total[key] += count
+    if not sums:
+        return None
+    windows: dict[str, int] = defaultdict(int)
+    for (arm, _), of in sums.items():
+        windows[arm] += of["windows"]
+    rows = [
+        (
+            called[arm],
+            name,
+            *(f"{of[key]:,}" for key in ("windows", "tokens", "bytes")),
+            _percent(of["windows"], windows[arm]),
+        )
+        for (arm, name), of in sums.items()
+    ]
+    return Table(
+        "sources",
+        "What was consumed of each source, all seeds together.",
+        ("arm", "source", "windows", "tokens", "bytes", "per cent of windows"),
+        tuple(rows),
+        frozenset({"arm", "source"}),
+    )
 
 
 def _percent(part: int, whole: int) -> str:
