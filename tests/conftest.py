@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paribus.analysis import boundaries
 from paribus.data import Dataset, load_dataset
 from paribus.decision import own_rule
 from paribus.evaluation.harness import CELLS, ITEMS
@@ -159,7 +160,8 @@ def registered(
     tasks: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The registration of `study`, with its endpoints as its code declares them."""
-    return registration(study, data, device, endpoint_metrics(study), tasks, own_rule(study))
+    metrics, rule = endpoint_metrics(study), own_rule(study)
+    return registration(study, data, device, metrics, tasks, rule, boundaries(study))
 
 
 def write_results(

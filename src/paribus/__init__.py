@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from paribus.execution import bench, estimate, evaluate, register, run
     from paribus.export import export_trial
     from paribus.report import write_report
-    from paribus.results import load_results
+    from paribus.results import extend, load_results
     from paribus.study import Study, load_study, null_study, shipped_studies
     from paribus.verification import verify
 
@@ -37,6 +37,7 @@ _HOMES = {
     "detectable": "paribus.analysis",
     "estimate": "paribus.execution",
     "evaluate": "paribus.execution",
+    "extend": "paribus.results",
     "export_trial": "paribus.export",
     "load_results": "paribus.results",
     "load_study": "paribus.study",
@@ -59,6 +60,7 @@ __all__ = [
     "estimate",
     "evaluate",
     "export_trial",
+    "extend",
     "load_results",
     "load_study",
     "null_study",

@@ -203,7 +203,7 @@ def test_the_chain_of_registrations_is_derived_again(
     small_study: Callable[..., Study], copy: Path
 ) -> None:
     first, more = json.loads((copy / REGISTERED).read_text()), small_study(seeds=[1, 2, 3, 4])
-    settle(ResultsFolder(copy), more, {**first, **from_study(more, first["tasks"])})
+    settle(ResultsFolder(copy), more, {**first, **from_study(more, first["tasks"], first["looks"])})
     results = paribus.load_results(copy)
     assert list(registration_findings(results)) == []
 

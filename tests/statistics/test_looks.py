@@ -19,7 +19,7 @@ from paribus.statistics import (
     predictive_power,
     seed_test,
 )
-from paribus.statistics.sequential.looks import _boundary_table, running_sums, t_statistics
+from paribus.statistics.sequential.boundaries import _boundary_table, running_sums, t_statistics
 from paribus.statistics.sequential.simulated import holm_rows
 
 OURS = Looks((5, 8, 12, 20))

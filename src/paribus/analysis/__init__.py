@@ -2,9 +2,24 @@
 
 from paribus.analysis.analyse import analyse, analyse_table
 from paribus.analysis.detectable import Detectable, Sight, detectable, sights
+from paribus.analysis.planned import PlannedLooks, least_effect, planned_looks
+from paribus.analysis.sampling import (
+    Sampling,
+    extension_error,
+    extension_in_words,
+    plan_of,
+    sampling_of,
+)
 from paribus.analysis.schema import Analysis, Check, Contrast, LeftOut, Summary, TaskContrast
 from paribus.analysis.side_effects import BudgetState, Cost, Costs, Sensitivity, Stabilities
 from paribus.analysis.table import Table
+from paribus.analysis.taking_looks import (
+    agree,
+    boundaries,
+    look_in_words,
+    next_look,
+    why_not_these_looks,
+)
 
 __all__ = [
     "Analysis",
@@ -15,14 +30,27 @@ __all__ = [
     "Costs",
     "Detectable",
     "LeftOut",
+    "PlannedLooks",
+    "Sampling",
     "Sensitivity",
     "Sight",
     "Stabilities",
     "Summary",
     "Table",
     "TaskContrast",
+    "agree",
     "analyse",
     "analyse_table",
+    "boundaries",
     "detectable",
+    "extension_error",
+    "extension_in_words",
+    "least_effect",
+    "look_in_words",
+    "next_look",
+    "plan_of",
+    "planned_looks",
+    "sampling_of",
     "sights",
+    "why_not_these_looks",
 ]

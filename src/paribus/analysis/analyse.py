@@ -18,10 +18,12 @@ from paribus.analysis.costs import costs
 from paribus.analysis.families import adjusted
 from paribus.analysis.infer import infer, infer_items
 from paribus.analysis.items import block_scores, resolution, why_other_blocks
+from paribus.analysis.sampling import Sampling
 from paribus.analysis.schema import Analysis, Contrast, LeftOut, Summary
 from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.side_effects import Stabilities
 from paribus.analysis.table import Table
+from paribus.analysis.taking_looks import why_not_these_looks
 from paribus.metric import QUESTIONS
 from paribus.results import (
     Results,
@@ -52,9 +54,11 @@ def analyse(results: Results) -> Analysis:
     Raises ParibusError where a record is missing or was changed.
     """
     folder = ResultsFolder(results.path)
+    table = Table.of(results)
+    why = why_unregistered(folder, results.study, results.trials)
     return analyse_table(
-        Table.of(results),
-        unregistered=why_unregistered(folder, results.study, results.trials),
+        table,
+        unregistered=why or why_not_these_looks(table),
         late_seeds=_late_seeds(folder),
         own_rule=registered_rule(folder),
     )
@@ -73,7 +77,7 @@ def analyse_table(
     contrasts, left_out = [], []
     for endpoint in study.endpoints:
         for arm, reference in study.contrasts:
-            contrast, out = _contrast(table, arm, reference, endpoint)
+            contrast, out = contrast_of(table, arm, reference, endpoint)
             contrasts.append(contrast)
             left_out += out
     return Analysis(
@@ -81,7 +85,7 @@ def analyse_table(
         missing=tuple(folder.label for folder in table.results.unfinished),
         unregistered=unregistered,
         late_seeds=late_seeds,
-        controls=tuple(table.results.controls),
+        controls=table.controls,
         summaries=tuple(
             Summary(arm, metric, table.usable(arm, metric))
             for metric in metrics
@@ -89,7 +93,7 @@ def analyse_table(
         ),
         contrasts=tuple(adjusted(contrasts, study.inference.alpha)),
         events=table.events,
-        stabilities=tuple(_stabilities(study, table.events)),
+        stabilities=tuple(_stabilities(table)),
         sensitivities=tuple(sensitivities(table)),
         costs=tuple(costs(table)),
         tasks=tuple(task_contrasts(table)),
@@ -98,49 +102,53 @@ def analyse_table(
         claim_checks=check_claims(table.results),
         metrics=metrics,
         own_rule=own_rule or {},
+        looks=table.looks,
     )
 
 
-def _contrast(
+def contrast_of(
     table: Table, arm: str, reference: str, endpoint: Endpoint
 ) -> tuple[Contrast, list[LeftOut]]:
-    study, metric = table.results.study, endpoint.metric
-    ours, theirs = table.usable(arm, metric), table.usable(reference, metric)
-    seeds = tuple(seed for seed in study.seeds if seed in ours and seed in theirs)
+    """One contrast of one endpoint, not adjusted yet, and the seeds that it had to leave out."""
+    metric, sampled = endpoint.metric, table.sampling(arm)
+    ours, theirs = (table.usable(name, metric, sampled.seeds) for name in (arm, reference))
+    seeds = tuple(seed for seed in sampled.seeds if seed in ours and seed in theirs)
     left_out = [
         LeftOut(arm, reference, metric, seed, "; ".join(filter(None, why)))
-        for seed in study.seeds
+        for seed in sampled.seeds
         if any(why := [table.why_unusable(name, seed, metric) for name in (reference, arm)])
     ]
-    broken = [c for c in table.results.controls if c.arm == arm and c.state == "broken"]
-    why_not = ""
+    broken = table.broken(arm)
+    why_not = sampled.why_not(seeds)
     if broken:
         why_not = f"controls broken: {', '.join(control.name for control in broken)}"
     elif not _is_comparable(table, arm, reference, metric):
         why_not, left_out = "of single tokens, and the arms have other tokenizers", []
     elif not table.is_measured(metric):
         why_not, left_out = f"{metric} was not measured in this study", []
-    elif len(seeds) < 2:
-        pairs = "pair" if len(seeds) == 1 else "pairs"
-        why_not = f"{len(seeds)} comparable seed {pairs}; inference needs two"
     contrast = Contrast(
         *(arm, reference, metric, endpoint.primary, seeds, None, why_not),
         declared=table.results.metrics[metric],
         margin=_stated(table, endpoint, endpoint.margin),
         smallest_effect=_stated(table, endpoint, endpoint.smallest_effect),
         counted=table.is_measured(metric) and _is_comparable(table, arm, reference, metric),
+        sampling=sampled,
     )
     if not why_not:
         items, items_why_not = _items(table, contrast, endpoint)
         contrast = replace(
             contrast,
-            paired=_infer(table, endpoint, theirs, ours),
+            paired=_infer(table, sampled, endpoint, theirs, ours),
             items=items,
             items_why_not=items_why_not,
         )
-    capped_ours, capped_theirs = table.capped(arm, metric), table.capped(reference, metric)
-    if not broken and len(capped_ours.keys() & capped_theirs.keys()) > max(len(seeds), 1):
-        contrast = replace(contrast, capped=_infer(table, endpoint, capped_theirs, capped_ours))
+    capped_ours, capped_theirs = (
+        table.capped(name, metric, sampled.seeds) for name in (arm, reference)
+    )
+    shared = capped_ours.keys() & capped_theirs.keys()
+    if not broken and len(shared) > max(len(seeds), 1) and not sampled.why_not(shared):
+        capped = _infer(table, sampled, endpoint, capped_theirs, capped_ours)
+        contrast = replace(contrast, capped=capped)
     return contrast, left_out
 
 
@@ -198,6 +206,7 @@ def _items(
         contrast.margin,
         family=_family_size(table, endpoint),
         resolution=_resolution(table, contrast.metric),
+        design=table.sampling(contrast.arm).design(contrast.seeds),
     )
     return items, ""
 
@@ -215,27 +224,33 @@ def _resolution(table: Table, metric: str) -> float | None:
 
 
 def _infer(
-    table: Table, endpoint: Endpoint, baseline: dict[int, float], treatment: dict[int, float]
+    table: Table,
+    sampled: Sampling,
+    endpoint: Endpoint,
+    baseline: dict[int, float],
+    treatment: dict[int, float],
 ) -> PairedContrast:
     """The registered inference over the seeds that both have."""
-    study, metric = table.results.study, table.results.metrics[endpoint.metric]
-    seeds = [seed for seed in study.seeds if seed in baseline and seed in treatment]
+    metric = table.results.metrics[endpoint.metric]
+    seeds = [seed for seed in sampled.seeds if seed in baseline and seed in treatment]
     return infer(
-        study,
+        table.results.study,
         [metric.compared(baseline[seed]) for seed in seeds],
         [metric.compared(treatment[seed]) for seed in seeds],
         _stated(table, endpoint, endpoint.margin),
         family=_family_size(table, endpoint),
         resolution=_resolution(table, endpoint.metric),
+        design=sampled.design(seeds),
     )
 
 
-def _stabilities(study: Study, events: dict[tuple[str, int], StabilityEvents]) -> list[Stabilities]:
-    found = []
-    for arm, reference in study.contrasts:
+def _stabilities(table: Table) -> list[Stabilities]:
+    found, p_values, events = [], [], table.events
+    for arm, reference in table.results.study.contrasts:
+        sampled = table.sampling(arm)
         pairs = [
             (events[reference, seed], events[arm, seed])
-            for seed in study.seeds
+            for seed in sampled.seeds
             if (arm, seed) in events and (reference, seed) in events
         ]
         if not pairs:
@@ -244,21 +259,28 @@ def _stabilities(study: Study, events: dict[tuple[str, int], StabilityEvents]) -
         def rates(kind: Kind, pairs: list[Pair] = pairs) -> PairedRates:
             return paired_event_rates([kind(a) for a, _ in pairs], [kind(b) for _, b in pairs])
 
-        found.append(
-            Stabilities(
-                arm,
-                reference,
-                diverged=rates(lambda e: e.diverged),
-                spiked=rates(lambda e: e.spiked),
-                any_event=rates(lambda e: e.diverged or e.spiked),
-            )
+        one = Stabilities(
+            arm,
+            reference,
+            diverged=rates(lambda e: e.diverged),
+            spiked=rates(lambda e: e.spiked),
+            any_event=rates(lambda e: e.diverged or e.spiked),
         )
-    adjusted = holm([s.any_event.p_value for s in found]) if found else []
+        design = None if sampled.look is None else sampled.design([])
+        over_looks = design.of_other(one.any_event.p_value) if design else None
+        found.append(one)
+        p_values.append(one.any_event.p_value if over_looks is None else over_looks)
+    adjusted = holm(p_values) if found else []
     return [replace(s, holm_p=float(p)) for s, p in zip(found, adjusted, strict=True)]
 
 
 def _family(study: Study, contrasts: list[Contrast]) -> FamilySignFlip | None:
-    """Over the seeds that every analysed contrast of the primary endpoint has."""
+    """Over the seeds that every analysed contrast of the primary endpoint has.
+
+    Of one sample alone: it has no p over looks or stages.
+    """
+    if study.plan or study.stages:
+        return None
     family = [c for c in contrasts if c.primary and c.paired is not None]
     shared = [seed for seed in study.seeds if family and all(seed in c.seeds for c in family)]
     if len(shared) < 2:

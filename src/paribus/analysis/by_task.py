@@ -17,7 +17,7 @@ from paribus.analysis.infer import infer, infer_items
 from paribus.analysis.schema import TaskContrast
 from paribus.analysis.table import Table
 from paribus.results import Results
-from paribus.statistics import MacroContrast, holm
+from paribus.statistics import MacroContrast, OneLook, Stages, holm
 
 
 def task_contrasts(table: Table) -> list[TaskContrast]:
@@ -32,14 +32,15 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
     family = len(study.contrasts) * len(chances)
     found = []
     for arm, reference in study.contrasts:
-        if any(c.arm == arm and c.state == "broken" for c in table.results.controls):
+        if table.broken(arm):
             continue
+        sampled = table.sampling(arm)
         usable = table.usable(arm, "validation_loss").keys()
         usable &= table.usable(reference, "validation_loss").keys()
         for task, chance in chances.items():
             seeds = tuple(
                 seed
-                for seed in study.seeds
+                for seed in sampled.seeds
                 if seed in usable
                 and {(arm, seed, task), (reference, seed, task)} <= accuracy.keys()
             )
@@ -53,10 +54,11 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
                 treatment=float(np.mean(ours)),
                 paired=None,
             )
-            if len(seeds) > 1:
+            if not sampled.why_not(seeds):
                 about: _About = {
                     "family": family,
                     "resolution": 1 / questions_asked(table, arm, seeds[0], task),
+                    "design": sampled.design(seeds),
                 }
                 contrast = replace(
                     contrast,
@@ -74,6 +76,7 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
 class _About(TypedDict):
     family: int
     resolution: float
+    design: OneLook | Stages | None
 
 
 def _items(table: Table, contrast: TaskContrast, about: _About) -> MacroContrast | None:

@@ -14,11 +14,12 @@ import math
 from paribus.analysis.infer import infer
 from paribus.analysis.side_effects import BudgetState, Cost, Costs
 from paribus.analysis.table import Table
-from paribus.statistics import DESCRIPTIVE_BELOW, Interval
+from paribus.statistics import DESCRIPTIVE_BELOW, Interval, OneLook, Stages
 from paribus.study import Study
 
 AS_TRAINED = "as trained"  # a kind of throughput
 
+SampledBy = OneLook | Stages | None
 # Tokens per second by (kind, arm, seed).
 Speeds = dict[tuple[str, str, int], float]
 
@@ -34,24 +35,28 @@ def costs(table: Table) -> list[Costs]:
 def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
     study = table.results.study
     ours, theirs = (table.usable(name, "calibration_error") for name in (arm, reference))
-    shared = [seed for seed in study.seeds if seed in ours and seed in theirs]
+    sampled = table.sampling(arm)
+    shared = [seed for seed in sampled.seeds if seed in ours and seed in theirs]
+
+    design = sampled.design
 
     def lost(kind: str, budget: float | None = None) -> Cost | None:
-        return _share_lost(
-            study,
-            [
-                (speeds[kind, reference, seed], speeds[kind, arm, seed])
-                for seed in study.seeds
-                if (kind, arm, seed) in speeds and (kind, reference, seed) in speeds
-            ],
-            budget,
-        )
+        both = [
+            seed
+            for seed in sampled.seeds
+            if (kind, arm, seed) in speeds and (kind, reference, seed) in speeds
+        ]
+        pairs = [(speeds[kind, reference, seed], speeds[kind, arm, seed]) for seed in both]
+        return None if sampled.why_not(both) else _share_lost(study, pairs, budget, design(both))
 
     in_turn = lost("training", study.decision.throughput_budget)
+    rise = None
+    if not sampled.why_not(shared):
+        rise = _rise(study, [(theirs[seed], ours[seed]) for seed in shared], design(shared))
     return Costs(
         arm,
         reference,
-        calibration=_rise(study, [(theirs[seed], ours[seed]) for seed in shared]),
+        calibration=rise,
         throughput=in_turn or lost(AS_TRAINED, study.decision.throughput_budget),
         in_turn=in_turn is not None,
         prefill=lost("prefill"),
@@ -59,23 +64,19 @@ def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
     )
 
 
-def _rise(study: Study, pairs: list[tuple[float, float]]) -> Cost | None:
+def _rise(study: Study, pairs: list[tuple[float, float]], design: SampledBy) -> Cost:
     """The rise of a score, over pairs of (reference, arm)."""
-    if len(pairs) < 2:
-        return None
-    says = infer(study, [a for a, _ in pairs], [b for _, b in pairs]).decided
+    says = infer(study, [a for a, _ in pairs], [b for _, b in pairs], design=design).decided
     budget = study.decision.calibration_budget
     return _judged(len(pairs), says.mean, says.interval, says.equivalence_interval, budget)
 
 
 def _share_lost(
-    study: Study, pairs: list[tuple[float, float]], budget: float | None
-) -> Cost | None:
+    study: Study, pairs: list[tuple[float, float]], budget: float | None, design: SampledBy
+) -> Cost:
     """The share of a speed that is lost, 1 - arm / reference, from the mean logarithm of ratios."""
-    if len(pairs) < 2:
-        return None
     theirs, ours = ([math.log(pair[i]) for pair in pairs] for i in (0, 1))
-    says = infer(study, theirs, ours).decided
+    says = infer(study, theirs, ours, design=design).decided
 
     def share(interval: Interval) -> Interval:
         return Interval(_lost(interval.high), _lost(interval.low), interval.level)

@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from paribus.analysis.planned import least_effect
 from paribus.analysis.schema import Analysis
 from paribus.errors import ParibusError
-from paribus.statistics import (
-    DESCRIPTIVE_BELOW,
-    StatisticsError,
-    minimum_detectable_effect,
-    required_pairs,
-)
+from paribus.statistics import DESCRIPTIVE_BELOW, StatisticsError, required_pairs
 from paribus.study import Endpoint, Study
 from paribus.tasks import find_tasks
 
@@ -83,13 +79,7 @@ def sights(study: Study) -> list[Sight]:
 
 def _least_in_sds(study: Study) -> float:
     """The least difference detected, in SDs, at the first step of Holm's method."""
-    inference = study.inference
-    return minimum_detectable_effect(
-        len(study.seeds),
-        power=inference.power,
-        alpha=inference.alpha / study.family,
-        test=inference.test,
-    )
+    return least_effect(study, study.inference.alpha / study.family)
 
 
 def _too_few_questions(study: Study, endpoint: Endpoint, least: float) -> str:

@@ -7,7 +7,14 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from paribus.statistics import MacroContrast, PairedContrast, macro_contrast, paired_contrast
+from paribus.statistics import (
+    MacroContrast,
+    OneLook,
+    PairedContrast,
+    Stages,
+    macro_contrast,
+    paired_contrast,
+)
 from paribus.study import Study
 
 
@@ -19,12 +26,13 @@ def infer(
     *,
     family: int = 1,
     resolution: float | None = None,
+    design: OneLook | Stages | None = None,
 ) -> PairedContrast:
     """Treatment against baseline, one score per seed in each, by the test that is registered.
 
-    Args: family: hypotheses tested together, this one included.
+    Args: family: hypotheses tested together, this one included; design: how the pairs were sampled.
     """
-    about = _registered(study, margin, family, resolution)
+    about = _registered(study, margin, family, resolution) | {"design": design}
     return paired_contrast(baseline, treatment, **about)
 
 
@@ -36,9 +44,10 @@ def infer_items(
     *,
     family: int = 1,
     resolution: float | None = None,
+    design: OneLook | Stages | None = None,
 ) -> MacroContrast:
     """The same of tasks of shape (S, I), for the target that is registered."""
-    about = _registered(study, margin, family, resolution)
+    about = _registered(study, margin, family, resolution) | {"design": design}
     return macro_contrast(baseline, treatment, target=study.inference.target, **about)
 
 

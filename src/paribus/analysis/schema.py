@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from paribus.analysis.sampling import Sampling, is_open
 from paribus.analysis.side_effects import Costs, Sensitivity, Stabilities
 from paribus.metric import Metric
 from paribus.results import Control
@@ -105,6 +106,7 @@ class Contrast:
         items_why_not: why a claim about new items could not be judged by them; empty where it was,
             and where none was registered.
         capped: the same with diverged trials given a uniform guess's score, where there are any.
+        sampling: which seeds count for it, and the look or the stages that they were sampled by.
     """
 
     arm: str
@@ -125,6 +127,7 @@ class Contrast:
     items: MacroContrast | None = None
     items_why_not: str = ""
     capped: PairedContrast | None = None
+    sampling: Sampling | None = None
 
     @property
     def decided(self) -> Decided | None:
@@ -163,7 +166,7 @@ class Contrast:
 
     def floor(self, test: str) -> float:
         """The least p that `test` could have given with so many pairs."""
-        return self.paired.sign_flip_floor if self.paired and test == SIGN_FLIP else 0.0
+        return self.paired.least.get(test, 0.0) if self.paired else 0.0
 
     def significant(self, alpha: float) -> bool:
         """Whether the deciding test finds a difference, in its family."""
@@ -216,6 +219,7 @@ class Contrast:
             "items": self.items.to_dict() if self.items else None,
             "items_why_not": self.items_why_not,
             "capped": self.capped.to_dict() if self.capped else None,
+            "sampling": self.sampling.to_dict() if self.sampling else None,
         }
 
 
@@ -282,6 +286,7 @@ class Analysis:
         claim_checks: what can be said of the study's claims beside what was measured.
         own_rule: the table of the user's own decision rule, as registered; empty for one that
             ships.
+        looks: those that were taken, as looks.json has them.
     """
 
     study: Study
@@ -301,6 +306,12 @@ class Analysis:
     metrics: dict[str, Metric]
     claim_checks: tuple[str, ...] = ()
     own_rule: dict[str, Any] = field(default_factory=dict)
+    looks: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def n_trials(self) -> int:
+        """Trials that are finished, or still needed."""
+        return len(self.events) + len(self.missing)
 
     @property
     def primary(self) -> Metric:
@@ -321,6 +332,17 @@ class Analysis:
         names = [e.metric for e in self.study.endpoints if not e.primary]
         there = {summary.metric for summary in self.summaries if summary.n}
         return [name for name in names if name not in there] if there else []
+
+    def missing_of(self, contrast: Contrast) -> list[str]:
+        """Trials that the contrast still needs; none where a look has resolved it."""
+        sampled = contrast.sampling
+        seeds = None if sampled is None or is_open(sampled) else set(sampled.seeds)
+        found = []
+        for label in self.missing:
+            arm, seed = label.rsplit("/seed-", 1)
+            if arm in (contrast.arm, contrast.reference) and (seeds is None or int(seed) in seeds):
+                found.append(label)
+        return found
 
     def broken(self, arm: str) -> list[Control]:
         """Controls between `arm` and its reference that did not hold."""
@@ -358,4 +380,5 @@ class Analysis:
             "family": self.family.to_dict() if self.family else None,
             "left_out": [asdict(left_out) for left_out in self.left_out],
             "claim_checks": list(self.claim_checks),
+            "looks": list(self.looks),
         }

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from paribus.results import Results
+from paribus.analysis.sampling import Sampling, sampling_of
+from paribus.results import Control, Results
 from paribus.statistics import StabilityEvents, StabilityRule, stability_events
 
 
@@ -19,11 +22,15 @@ class Table:
     Attributes:
         values: {(arm, seed, metric): value}, NaN where a trial has none.
         events: divergence and spikes by (arm, seed), of every finished trial.
+        looks: those that were taken, of a study that has some.
+        controls: between arms, as far as the trials here show.
     """
 
     results: Results
     values: dict[tuple[str, int, str], float]
     events: dict[tuple[str, int], StabilityEvents]
+    looks: tuple[dict[str, Any], ...] = ()
+    controls: tuple[Control, ...] = ()
 
     @classmethod
     def of(cls, results: Results) -> Table:
@@ -47,7 +54,15 @@ class Table:
             broken = results.trials[key]["diverged_at"] is not None
             broken = broken or not math.isfinite(values[*key, "validation_loss"])
             events[key] = replace(seen, diverged=seen.diverged or broken)
-        return cls(results, values, events)
+        return cls(results, values, events, results.looks, tuple(results.controls))
+
+    def sampling(self, arm: str) -> Sampling:
+        """Which seeds count for the contrast of `arm`, after the looks that were taken."""
+        return sampling_of(self.results.study, self.looks, arm)
+
+    def broken(self, arm: str) -> list[Control]:
+        """Controls between `arm` and its reference that did not hold."""
+        return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def why_unusable(self, arm: str, seed: int, metric: str) -> str:
         """Why a trial has no value to compare; empty where it has one."""
@@ -71,19 +86,19 @@ class Table:
             return True
         return any(math.isfinite(self.values[*trial, metric]) for trial in self.events)
 
-    def usable(self, arm: str, metric: str) -> dict[int, float]:
-        """{seed: value} of the trials that can be compared."""
+    def usable(self, arm: str, metric: str, seeds: Sequence[int] | None = None) -> dict[int, float]:
+        """{seed: value} of the trials that can be compared; of all seeds, or of these."""
         return {
             seed: self.values[arm, seed, metric]
-            for seed in self.results.study.seeds
+            for seed in (self.results.study.seeds if seeds is None else seeds)
             if not self.why_unusable(arm, seed, metric)
         }
 
-    def capped(self, arm: str, metric: str) -> dict[int, float]:
+    def capped(self, arm: str, metric: str, seeds: Sequence[int]) -> dict[int, float]:
         """The same with diverged trials given the score of a uniform guess over tokens."""
         trials = self.results.trials
-        capped = self.usable(arm, metric)
-        for seed in self.results.study.seeds:
+        capped = self.usable(arm, metric, seeds)
+        for seed in seeds:
             if seed not in capped and (arm, seed) in trials:
                 vocab_size = trials[arm, seed]["data"]["vocab_size"]
                 guess = self.results.metrics[metric].uniform_guess(vocab_size)

@@ -32,6 +32,7 @@ VERBS = {
     "plan": "Say what a study costs here and what it can detect, before any run.",
     "register": "Fix what would count before the first run: write registration.json.",
     "run": "Train, evaluate, compare and report a study; continues an earlier run.",
+    "extend": "Register more seeds for a finished study: a second stage, combined with the first.",
     "watch": "Follow a study under way: trials, loss by arm, controls, time left.",
     "status": "Show which trials of a results folder are finished.",
     "analyse": "Test every contrast of a results folder; write analysis.json.",
@@ -44,7 +45,7 @@ VERBS = {
     "verify": "Check a results folder: seals, registration, and all that can be computed again.",
     "export": "Write a trained model as a Hugging Face folder.",
 }
-OF_A_FOLDER = frozenset({"watch", "status", "evaluate", "compare", "verify", "export"})
+OF_A_FOLDER = frozenset({"extend", "watch", "status", "evaluate", "compare", "verify", "export"})
 for _verb, _help in VERBS.items():
     _module = "folder_verbs" if _verb in OF_A_FOLDER else "commands"
     app.command(f"paribus.cli.{_module}:{_verb}", name=_verb, help=_help)

@@ -85,7 +85,8 @@ def plan(
 ) -> None:
     """What a study costs on this machine, and the smallest effect it can detect."""
     from paribus.analysis import analyse as analyse_results
-    from paribus.analysis import detectable
+    from paribus.analysis import detectable, planned_looks
+    from paribus.cli import sampling_tables
     from paribus.execution import estimate
     from paribus.results import load_results
 
@@ -93,8 +94,10 @@ def plan(
     earlier = analyse_results(load_results(pilot)) if pilot else None
     rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
     cost = estimate(loaded, workers=workers, device=device, stack=stack)
+    largest = max((row.sd for row in rows), default=None)
     for part in (
         study_tables.cost(loaded, cost),
+        *sampling_tables.planned(loaded, planned_looks(loaded, largest)),
         *decision_tables.detectable(loaded, rows, cost.metrics),
     ):
         console.print(part)
@@ -150,11 +153,14 @@ def analyse(
     ] = False,
 ) -> int:
     """Test every contrast as registered; everything goes to analysis.json."""
-    from paribus.cli import task_tables
+    from paribus.cli import sampling_tables, task_tables
     from paribus.results import load_results
 
     analysis, verdicts = _analyse(load_results(folder))
-    for part in printed_tables.summary(analysis, verdicts):
+    for part in (
+        *printed_tables.summary(analysis, verdicts),
+        *sampling_tables.sampled(analysis),
+    ):
         console.print(part)
     if all_:
         for part in (*task_tables.task_contrasts(analysis), *printed_tables.contrasts(analysis)):

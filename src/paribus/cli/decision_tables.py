@@ -9,11 +9,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from paribus import numbers
-from paribus.analysis import Detectable, sights
+from paribus.analysis import Detectable, least_effect, sights
 from paribus.cli.printed_tables import table_of
 from paribus.decision import OUTCOMES, TESTS, Calibration, Rule, Verdict, out_of_reach
 from paribus.metric import Metric
-from paribus.statistics import DESCRIPTIVE_BELOW, minimum_detectable_effect, power_error
+from paribus.statistics import DESCRIPTIVE_BELOW, power_error
 from paribus.study import Study
 
 STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
@@ -49,11 +49,12 @@ def detectable(
         yield "One seed: nothing can be tested."
         return
     alpha = inference.alpha / study.family  # the first step of Holm
-    least = minimum_detectable_effect(n, power=inference.power, alpha=alpha, test=inference.test)
+    least = least_effect(study, alpha)
     error = power_error(inference.test, inference.power)
     simulated = f", simulated to {100 * error:.1f} points" if error else ""
+    pairs = f"{n} seed pairs{', looked at on the way,' if study.plan else ''}"
     yield (
-        f"{n} seed pairs detect {least:.2f} SDs of a difference at {inference.power:.0%} power "
+        f"{pairs} detect {least:.2f} SDs of a difference at {inference.power:.0%} power "
         f"by the {TESTS[inference.test]} (alpha {inference.alpha:g} over "
         f"{_family(study)}{simulated})."
     )

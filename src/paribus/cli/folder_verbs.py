@@ -21,10 +21,28 @@ def watch(folder: Folder) -> None:
 
 def status(folder: Folder) -> None:
     """Show which trials of a results folder are finished."""
+    from paribus.cli import sampling_tables
     from paribus.results import load_results
 
-    for part in study_tables.status(load_results(folder)):
+    results = load_results(folder)
+    for part in (*study_tables.status(results), *sampling_tables.standing(results)):
         console.print(part)
+
+
+def extend(
+    folder: Folder,
+    *,
+    seeds: Annotated[int, Parameter(help="How many seeds the second stage has.")],
+) -> None:
+    """Register a second stage of new seeds, which `paribus run` then trains."""
+    from paribus.analysis import extension_in_words
+    from paribus.results import extend as extend_study
+
+    study = extend_study(folder, seeds)
+    first, last = study.seeds[study.stages[0]], study.seeds[-1]
+    console.print(f"registered: a second stage, seeds {first} to {last}")
+    console.print(extension_in_words(study))
+    console.print(f"`paribus run STUDY --results {folder}` trains it", soft_wrap=True, markup=False)
 
 
 def evaluate(

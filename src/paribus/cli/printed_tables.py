@@ -43,9 +43,9 @@ def summary(analysis: Analysis, verdicts: list[Verdict]) -> Iterator[RenderableT
         mine = [verdict for verdict in verdicts if verdict.metric == endpoint.metric]
         yield _summary(analysis, analysis.metrics[endpoint.metric], mine)
     states = Counter(control.state for control in analysis.controls)
-    trials = len(study.trials) - len(analysis.missing)
+    trials = len(analysis.events)
     counts = ", ".join(f"{n} {state}" for state, n in states.items()) or "none to compare yet"
-    yield f"{trials} of {len(study.trials)} trials; controls: {counts}"
+    yield f"{trials} of {analysis.n_trials} trials; controls: {counts}"
 
 
 def _summary(analysis: Analysis, metric: Metric, verdicts: list[Verdict]) -> Table:

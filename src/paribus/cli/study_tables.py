@@ -116,4 +116,4 @@ def status(results: Results) -> Iterator[RenderableType]:
             row = ("waiting" if steps is None else "started", str(steps or 0), "")
         table.add_row(escape(folder.label), *row)
     yield table
-    yield f"{len(results.finished)} of {len(results.study.trials)} trials are finished"
+    yield f"{len(results.finished)} of {results.n_trials} trials are finished"

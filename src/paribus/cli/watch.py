@@ -16,8 +16,9 @@ from rich.table import Table
 
 from paribus import numbers
 from paribus.cli.printed_tables import MARKS, table_of
+from paribus.cli.sampling_tables import standing
 from paribus.execution.live import read_live
-from paribus.results import Results, ResultsFolder, load_results
+from paribus.results import Results, ResultsFolder, load_results, needed_trials, read_looks
 
 SECONDS = 2.0
 BARS = "▁▂▃▄▅▆▇█"
@@ -72,7 +73,8 @@ class _View:
         self.is_done = False
 
     def picture(self) -> Group:
-        trials = [self._folder.trial(arm, seed) for arm, seed in self._study.trials]
+        needed = needed_trials(self._study, read_looks(self._folder))
+        trials = [self._folder.trial(arm, seed) for arm, seed in needed]
         n_finished = sum(trial.is_finished for trial in trials)
         if n_finished != self._n_finished or self._results is None:
             self._results, self._n_finished = load_results(self._folder.path), n_finished
@@ -86,6 +88,7 @@ class _View:
             bar,
             _summary(n_finished, len(trials), live),
             _arms(self._results, live),
+            *standing(self._results),
             *_controls(self._results),
         )
 
@@ -117,7 +120,8 @@ def _arms(results: Results, live: dict[str, Any] | None) -> Table:
     curves = {arm: _curves(results, arm, running) for arm in study.arms}
     values = [loss for of_arm in curves.values() for curve in of_arm for _, loss in curve]
     for arm in study.arms:
-        labels = [f"{arm}/seed-{seed}" for seed in study.seeds]
+        needed = [folder.label for folder in (*results.finished, *results.unfinished)]
+        labels = [label for label in needed if label.rsplit("/", 1)[0] == arm]
         now = sum(label in running for label in labels)
         done = sum(folder.arm == arm for folder in results.finished)
         mean = _mean_curve(curves[arm], study.setting(arm).iterations)

@@ -81,8 +81,7 @@ def cost_of(analysis: Analysis, arm: str) -> Costs:
 
 
 def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
-    mine = {contrast.arm, contrast.reference}
-    missing = [label for label in analysis.missing if label.rsplit("/", 1)[0] in mine]
+    missing = analysis.missing_of(contrast)
     if missing:
         if len(missing) == 1:
             return f"a trial is missing: {missing[0]}"

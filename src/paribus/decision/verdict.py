@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Cost
+from paribus.analysis import Analysis, Contrast, Cost, extension_in_words
 from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather
 from paribus.decision.find import rule_of
 from paribus.decision.needed import pairs_needed
@@ -225,6 +225,8 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
         )
     if judged:
         found += fixed_items(contrast) + disagreements(contrast) + missed(analysis, contrast)
+    if contrast.sampling and contrast.sampling.stage_seeds is not None:
+        found.append(extension_in_words(analysis.study))
     if analysis.late_seeds:
         seeds = ", ".join(map(str, analysis.late_seeds))
         found.append(
@@ -290,6 +292,8 @@ def effect_in_words(contrast: Contrast) -> str:
         text += f", {metric.ratio} of {numbers.ratio(says.mean, 3)} "
         text += numbers.ratio_interval(interval.low, interval.high, 3)
     text += f", n = {says.n}"
+    if contrast.sampling and contrast.sampling.in_words:
+        text += f" ({contrast.sampling.in_words})"
     if contrast.tested:
         if says.family > 1:  # the interval inverts this one
             text += f", p {numbers.p_equals(contrast.p)}"

@@ -6,15 +6,16 @@ import logging
 
 from paribus.execution.messages import Ready
 from paribus.execution.pool import Pool
-from paribus.results import ResultsFolder
+from paribus.results import ResultsFolder, extended
 from paribus.study import Study, is_open, with_precision
 
 
 def as_registered(study: Study, folder: ResultsFolder) -> Study:
-    """`study` with the precision that was settled in `folder`, where it leaves it open itself."""
-    if not is_open(study) or not folder.exists:
-        return study
-    return with_precision(study, folder.read_study().training.precision)
+    """`study` with what was settled in `folder`: its precision, where it leaves it open itself,
+    and a second stage."""
+    if is_open(study) and folder.exists:
+        study = with_precision(study, folder.read_study().training.precision)
+    return extended(study, folder)
 
 
 def settle_precision(study: Study, ready: Ready, pool: Pool) -> Study:

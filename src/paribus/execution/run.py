@@ -17,6 +17,7 @@ from paribus.errors import require_positive
 from paribus.execution.checks.retrain import retrain
 from paribus.execution.device_precision import as_registered
 from paribus.execution.live import Live
+from paribus.execution.looking import take_look
 from paribus.execution.messages import Finished, Resumed, Train, Trained
 from paribus.execution.pool import Device, Pool
 from paribus.execution.sinks import Sinks, known_sinks
@@ -24,7 +25,14 @@ from paribus.execution.stacks import Trial
 from paribus.execution.start import start
 from paribus.execution.texts import read_data, settled_budgets
 from paribus.execution.turns import time_in_turn
-from paribus.results import Results, ResultsFolder, TrialFolder, load_results
+from paribus.results import (
+    Results,
+    ResultsFolder,
+    TrialFolder,
+    load_results,
+    needed_trials,
+    read_looks,
+)
 from paribus.results.checkpoints import begun_stacks, keep_stacks
 from paribus.results.store import DATA
 from paribus.study import Data, Study
@@ -115,7 +123,7 @@ def run(
     known_sinks(log)
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock() as held:
-        todo = [(a, s) for a, s in study.trials if not folder.trial(a, s).is_finished]
+        todo = _to_train(study, folder)
         with Pool(
             study,
             folder.path,
@@ -129,7 +137,7 @@ def run(
             # The text is described while the workers train.
             with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
                 described = aside.submit(_describe_data, folder, study, datasets)
-                _Run(study, folder, todo, pool, followers).train(stacks)
+                _Run(study, folder, pool, followers).train(stacks)
                 described.result()
         keep_stacks(folder.path, [])
     return load_results(folder.path)
@@ -154,6 +162,12 @@ def register(
     ):
         start(pool, folder, study, datasets, workers=1, stack=None, n_trials=1)
     return folder.path / "registration.json"
+
+
+def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:
+    """The trials that are needed up to the next look, and not finished."""
+    needed = needed_trials(study, read_looks(folder))
+    return [(arm, seed) for arm, seed in needed if not folder.trial(arm, seed).is_finished]
 
 
 def _opened(
@@ -217,34 +231,59 @@ class _Run:
         self,
         study: Study,
         folder: ResultsFolder,
-        todo: list[tuple[str, int]],
         pool: Pool,
         followers: _Followers,
     ) -> None:
         self.study = study
         self.folder = folder
-        self.todo = todo
         self.pool = pool
         self.followers = followers
-        begun = begun_stacks(folder.path)
-        done = {trial: t for stack, t in begun.items() for trial in stack}
-        self.steps_done = {trial: done.get(trial, 0) for trial in todo}
-        self.progress = self._start_of_progress()
+        self.needed: list[Trial] = []
+        self.steps_done: dict[Trial, int] = {}
+        self.progress = Progress(0, 0, 0, 0, 0)
+        self._add_needed()
 
     def train(self, stacks: list[list[Trial]]) -> None:
         """Train the stacks of which some trial is not finished, then what is done once.
 
-        First steps of an arm with custom code are trained again, then all arms are timed in turn.
+        Of a study with looks, the stacks up to the next one; then it is taken. First steps of an
+        arm with custom code are trained again, and in the end all arms are timed in turn.
         """
-        left = [trials for trials in stacks if not self.steps_done.keys().isdisjoint(trials)]
-        keep_stacks(self.folder.path, left)
-        tasks = [Train(trials[0][0], tuple(trials)) for trials in left]
-        self.pool.work(tasks, self._doing, self._hear)
-        retrain(self.pool, self.study, self.folder, self._say)
-        if not self.folder.has_throughput:
+        while True:
+            todo = _to_train(self.study, self.folder)
+            left = [trials for trials in stacks if not set(todo).isdisjoint(trials)]
+            keep_stacks(self.folder.path, left)
+            tasks = [Train(trials[0][0], tuple(trials)) for trials in left]
+            self.pool.work(tasks, self._doing, self._hear)
+            retrain(self.pool, self.study, self.folder, self._say)
+            if not take_look(self.study, self.folder, self._say):
+                break
+            self._add_needed()
+        if not self.folder.has_timed(self.needed):
             # Nothing else of ours runs now.
             self._say("timing the arms in turn")
-            time_in_turn(self.pool, self.study, self.folder)
+            time_in_turn(self.pool, self.study, self.folder, self.needed)
+
+    def _add_needed(self) -> None:
+        """Count in the trials that are needed now, and were not before."""
+        begun = begun_stacks(self.folder.path)
+        steps = {trial: t for stack, t in begun.items() for trial in stack}
+        progress = self.progress
+        for arm, seed in needed_trials(self.study, read_looks(self.folder)):
+            if (arm, seed) in self.needed:
+                continue
+            self.needed.append((arm, seed))
+            setting = self.study.setting(arm)
+            done = setting.tokens
+            progress.n_trials += 1
+            if self.folder.trial(arm, seed).is_finished:
+                progress.n_finished += 1
+            else:
+                self.steps_done[arm, seed] = steps.get((arm, seed), 0)
+                done = self.steps_done[arm, seed] * setting.tokens_per_step
+            progress.tokens += setting.tokens
+            progress.tokens_done += done
+            progress.tokens_before += done
 
     def _say(self, doing: str) -> None:
         self.progress.doing = self.progress.news = doing
@@ -258,20 +297,6 @@ class _Run:
                 self._note_progress(message)
             case Finished():
                 self._note_finished(task)
-
-    def _start_of_progress(self) -> Progress:
-        tokens = {trial: self.study.setting(trial[0]).tokens for trial in self.study.trials}
-        done = tokens | {
-            (arm, seed): steps * self.study.setting(arm).tokens_per_step
-            for (arm, seed), steps in self.steps_done.items()
-        }
-        return Progress(
-            n_trials=len(tokens),
-            n_finished=len(tokens) - len(self.todo),
-            tokens=sum(tokens.values()),
-            tokens_done=sum(done.values()),
-            tokens_before=sum(done.values()),
-        )
 
     def _note_start(self, message: Resumed) -> None:
         """A stack goes on from step t, which is earlier than thought where it is not usable."""

@@ -84,11 +84,12 @@ def plan_stacks(study: Study, size: int, recorded: Iterable[Stack] = ()) -> list
 
     Arms share stacks where all arms of the study can alike, so that sizes agree.
     """
-    fresh = _chunks(study, size, study.seeds)
+    fresh = [chunk for part in _parts(study) for chunk in _chunks(study, size, part)]
     known = _known(study, recorded)
     if not set(known) <= set(fresh):  # begun with another size, or before seeds were added
         taken = {seed for seeds, _ in known for seed in seeds}
-        fresh = known + _chunks(study, size, [s for s in study.seeds if s not in taken])
+        left = [[seed for seed in part if seed not in taken] for part in _parts(study)]
+        fresh = known + [chunk for part in left for chunk in _chunks(study, size, part)]
     fresh.sort(key=lambda chunk: min(study.seeds.index(seed) for seed in chunk[0]))
     return [
         [(arm, seed) for seed in seeds for arm in arms]
@@ -111,6 +112,13 @@ def sharing_arms(study: Study) -> list[list[str]]:
     return [sorted(arms) for arms in groups.values()]
 
 
+def _parts(study: Study) -> list[tuple[int, ...]]:
+    """Seeds that may be trained together: those up to a look, or of a stage, are done before it."""
+    ends = [*(study.plan.looks if study.plan else study.stages[:1]), len(study.seeds)]
+    starts = [0, *ends]
+    return [study.seeds[a:b] for a, b in zip(starts, ends, strict=False) if a < b]
+
+
 # Seeds that are trained together in every arm, and whether arms share stacks.
 Chunk = tuple[tuple[int, ...], bool]
 
@@ -118,6 +126,7 @@ Chunk = tuple[tuple[int, ...], bool]
 def _chunks(study: Study, size: int, seeds: Sequence[int]) -> list[Chunk]:
     groups = sharing_arms(study)
     shared = len({len(arms) for arms in groups}) == 1 and 1 < len(groups[0]) <= size
+    shared = shared and study.plan is None  # a look may stop one arm and not another
     n_chunks = math.ceil(len(seeds) / (size // (len(groups[0]) if shared else 1)))
     # Alike, rather than one small rest.
     n_seeds = math.ceil(len(seeds) / max(n_chunks, 1))

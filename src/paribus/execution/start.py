@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 
+from paribus.analysis import boundaries
 from paribus.data import Dataset
 from paribus.decision import own_rule
 from paribus.errors import ParibusError
@@ -61,7 +62,9 @@ def start(
         settle(
             folder,
             study,
-            registration(study, data, ready.device, metrics, chosen, own_rule(study)),
+            registration(
+                study, data, ready.device, metrics, chosen, own_rule(study), boundaries(study)
+            ),
         )
         adopt_suite(folder)
     return study, stacks

@@ -10,6 +10,7 @@ computes at a time, and the others wait for their turn.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import numpy as np
 
@@ -33,8 +34,10 @@ UNITS = {
 DOING = "while the arms were timed in turn"
 
 
-def time_in_turn(pool: Pool, study: Study, results: ResultsFolder) -> None:
-    """Time every arm with the weights of every seed, and write `throughput.parquet`.
+def time_in_turn(
+    pool: Pool, study: Study, results: ResultsFolder, trials: Collection[tuple[str, int]]
+) -> None:
+    """Time every arm with the weights of every seed of `trials`, and write `throughput.parquet`.
 
     One row per (arm, seed, kind): tokens and seconds, of the fastest of its turns; of training the
     bytes as well that its tensors take at most, which is no matter of turns. Arms go in
@@ -50,12 +53,14 @@ def time_in_turn(pool: Pool, study: Study, results: ResultsFolder) -> None:
 
     state_bytes = sum(ask(CountModel(arm)).state_bytes for arm in arms)
     trains = state_bytes <= LARGEST_STATE_BYTES
-    turns = math.ceil(LEAST_TURNS / len(study.seeds))
+    seeds = [seed for seed in study.seeds if any((arm, seed) in trials for arm in arms)]
+    turns = math.ceil(LEAST_TURNS / len(seeds))
     rows: list[tuple[str, int, str, int, float, float]] = []
-    for turn, seed in enumerate(study.seeds):
-        kinds = {arm: ask(Prepare(arm, seed, trains)).kinds for arm in arms}
+    for turn, seed in enumerate(seeds):
+        there = [arm for arm in arms if (arm, seed) in trials]
+        kinds = {arm: ask(Prepare(arm, seed, trains)).kinds for arm in there}
         for kind in dict.fromkeys(kind for of_arm in kinds.values() for kind in of_arm):
-            able = [arm for arm in arms if kind in kinds[arm]]
+            able = [arm for arm in there if kind in kinds[arm]]
             order = able[turn % len(able) :] + able[: turn % len(able)]
             rounds = [[ask(TakeTurn(arm, kind)) for arm in order] for _ in range(turns)]
             for arm, times in zip(order, zip(*rounds, strict=True), strict=True):

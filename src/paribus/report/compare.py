@@ -199,7 +199,7 @@ def _studies(labels: list[str], results: Sequence[Results]) -> Table:
                 f"{setting.iterations:,}",
                 f"{setting.tokens:,}",
                 str(len(study.seeds)),
-                f"{len(one.finished)} of {len(study.trials)}",
+                f"{len(one.finished)} of {one.n_trials}",
                 study.digest[:12],
             )
         )

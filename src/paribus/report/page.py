@@ -19,6 +19,7 @@ from paribus.files import write_bytes
 from paribus.report import tables
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, colours, draw, names
+from paribus.report.looks_and_stages import looks_table, sampling_method, sampling_table
 from paribus.report.tables import Table
 from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.report.words import headlines, missing_in_words, plural
@@ -127,7 +128,9 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
     )
     tasks = [task_contrast_table(analysis), task_table(results)]
     evaluated = [*filter(None, tasks), tables.costs(analysis)]
+    sampled = [table for table in (sampling_table(analysis), looks_table(analysis)) if table]
     sections = [
+        Section("sampling", "Looks and stages", sampling_method(analysis), sampled),
         Section("controls", "All else equal", controls, [tables.controls(analysis)]),
         Section(
             "endpoints",

@@ -192,7 +192,7 @@ def reference_name(study: Study, reference: str) -> str:
 
 def missing_in_words(analysis: Analysis) -> str:
     """What a study in progress still lacks; empty for a finished one."""
-    total, missing = len(analysis.study.trials), len(analysis.missing)
+    total, missing = analysis.n_trials, len(analysis.missing)
     if not missing:
         return ""
     some = ", ".join(analysis.missing[:3]) + (" and others" if missing > 3 else "")

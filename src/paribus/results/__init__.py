@@ -1,6 +1,8 @@
 """The record of a study: folder layout, atomic writes, integrity, controls, tidy tables."""
 
 from paribus.results.controls import Control, TrialRecord, check_controls
+from paribus.results.extension import extend, extended
+from paribus.results.look_record import append_look, looks_left, needed_trials, read_looks
 from paribus.results.read import Results, load_results, write_tables
 from paribus.results.registration import (
     PACKAGES,
@@ -20,8 +22,14 @@ __all__ = [
     "ResultsFolder",
     "TrialFolder",
     "TrialRecord",
+    "append_look",
     "check_controls",
+    "extend",
+    "extended",
     "load_results",
+    "looks_left",
+    "needed_trials",
+    "read_looks",
     "read_registration",
     "registered_rule",
     "registration",

@@ -123,6 +123,11 @@ FILES: dict[str, dict[str, Check]] = {
     },
     "data.json": {},
     "test_part.json": {"purpose": text, "digest": text, "opened": text},
+    "looks.json": {
+        "looks": _list_of(
+            _holding(look=whole, seeds=whole, contrasts=_table_of(_holding(decision=text)))
+        )
+    },
     "repeated.json": {},
     "about.json": {
         "not_offered": _list_of(_is(list)),
@@ -137,6 +142,9 @@ OPTIONAL: dict[str, dict[str, Check]] = {
         "seeds_added_after_results": _list_of(whole),
         "results_when_registered": _list_of(text),
         "tasks": table,
+        "looks": table,
+        "stages": _empty_or(_holding(seeds=_list_of(whole), weights=_list_of(_number))),
+        "supersedes": text,
         "code": text,
     },
     "trial.json": {

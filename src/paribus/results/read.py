@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.expected import COLUMNS
 from paribus.results.formats import csv_cell, write_table
 from paribus.results.layout import secure
+from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.own_records import require_distinct, require_own
 from paribus.results.registration import read_registration
 from paribus.results.root import digest_of, of_the_study, root_lines
@@ -49,8 +50,11 @@ class Results:
     """What a results folder holds: the study, and the records of its finished trials.
 
     Attributes:
+        finished: every finished trial.
+        unfinished: trials that are still needed (after the looks that were taken).
         trials: trial.json of every finished trial, by (arm, seed).
         seals: digests of registrations and manifests as they were read (`paribus.results.root`).
+        looks: those that were taken, of a study that has some.
     """
 
     path: Path
@@ -59,9 +63,15 @@ class Results:
     unfinished: tuple[TrialFolder, ...]
     trials: dict[tuple[str, int], dict[str, Any]]
     seals: tuple[str, ...]
+    looks: tuple[Entry, ...] = ()
+
+    @property
+    def n_trials(self) -> int:
+        """Trials that are finished, or still needed."""
+        return len(self.finished) + len(self.unfinished)
 
     def __repr__(self) -> str:
-        done, total = len(self.finished), len(self.study.trials)
+        done, total = len(self.finished), self.n_trials
         return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
 
     def of_seeds(self, seeds: Sequence[int]) -> Results:
@@ -106,19 +116,22 @@ class Results:
     @cached_property
     def controls(self) -> list[Control]:
         """What had to be equal between arms, and whether the records show that it was."""
-        records = [
-            TrialRecord(
-                folder.arm,
-                folder.seed,
-                self.trials[folder.arm, folder.seed],
-                folder.read_json("initial.json"),
-                folder.read_json("environment.json"),
-            )
-            for folder in self.finished
-        ]
+        return self.controls_among(self.trials)
+
+    def controls_among(self, trials: Collection[tuple[str, int]]) -> list[Control]:
+        """The same, as far as these trials show."""
+        records = [record for record in self._records if (record.arm, record.seed) in trials]
         repeated = ResultsFolder(self.path).read_repeated(self.study.arms)
         opened = ResultsFolder(self.path).read_opened()
         return check_controls(self.study, records, repeated, opened)
+
+    @cached_property
+    def _records(self) -> list[TrialRecord]:
+        beside = ("initial.json", "environment.json")
+        return [
+            TrialRecord(f.arm, f.seed, self.trials[f.arm, f.seed], *map(f.read_json, beside))
+            for f in self.finished
+        ]
 
     @cached_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
@@ -308,7 +321,7 @@ class Results:
     def throughput(self) -> pa.Table:
         """Speed measured in turn: arm, seed, kind, tokens, seconds, bytes; no row before that."""
         folder = ResultsFolder(self.path)
-        if not folder.has_throughput:
+        if not folder.has_timed(self.trials):
             return of_no_trial("kind", "tokens", "seconds")
         return folder.read_columns(THROUGHPUT)
 
@@ -365,8 +378,10 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     for trial in finished:
         require_own(study, trial, records[trial.arm, trial.seed])
     require_distinct(finished, records)
-    unfinished = tuple(trial for trial in trials if not trial.is_finished)
-    return Results(folder.path, study, finished, unfinished, records, seals)
+    looks = tuple(read_looks(folder))
+    needed = [folder.trial(arm, seed) for arm, seed in needed_trials(study, looks)]
+    unfinished = tuple(trial for trial in needed if not trial.is_finished)
+    return Results(folder.path, study, finished, unfinished, records, seals, looks)
 
 
 def write_tables(results: Results) -> None:

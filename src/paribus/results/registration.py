@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from paribus.digests import changes, package_digest
+from paribus.digests import changes, digest, package_digest
 from paribus.errors import ParibusError
 from paribus.metric import Metric, find, from_records
 from paribus.results.formats import read_json, write_json
@@ -52,6 +52,7 @@ def registration(
     metrics: Mapping[str, Metric],
     tasks: dict[str, Any] | None = None,
     own_rule: dict[str, Any] | None = None,
+    looks: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What `study` commits to, the source of the user's own modules included.
 
@@ -62,9 +63,11 @@ def registration(
         metrics: what it compares, as its code declares it: units and directions are registered.
         tasks: `suite_sha256`, `names` and `left_out` of its task suite; empty where it has none.
         own_rule: the table of the user's own rule (`Rule.record`); empty for one that ships.
+        looks: the plan of looks with its boundaries (`paribus.analysis.boundaries`); empty where
+            it has none.
     """
     return {
-        **from_study(study, tasks or {}),
+        **from_study(study, tasks or {}, looks or {}),
         "metrics": {name: metric.about for name, metric in metrics.items()},
         "data": data,
         "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
@@ -76,8 +79,8 @@ def registration(
     }
 
 
-def from_study(study: Study, tasks: dict[str, Any]) -> dict[str, Any]:
-    """The part of it that follows from the study alone and from its task suite."""
+def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
+    """The part of it that follows from the study, its task suite and its looks."""
     contrasts = [f"{arm} against {reference}" for arm, reference in study.contrasts]
     return {
         "study_digest": study.digest,
@@ -97,6 +100,8 @@ def from_study(study: Study, tasks: dict[str, Any]) -> dict[str, Any]:
             "tasks": [f"{task}: {c}" for task in tasks.get("names", ()) for c in contrasts],
         },
         "tasks": tasks,
+        "looks": looks,
+        "stages": _stages(study),
         "inference": study.inference.model_dump(mode="json"),
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json"),
@@ -111,6 +116,17 @@ def _budget(setting: Setting) -> dict[str, Any]:
         "match_in": setting.training.budget,
         "iterations": setting.iterations,
         "tokens": setting.tokens,
+    }
+
+
+def _stages(study: Study) -> dict[str, Any]:
+    """Of a study with a second stage: seeds of each, and the weights of the inverse-normal method,
+    whose squares are the shares of the seeds."""
+    if not study.stages:
+        return {}
+    return {
+        "seeds": list(study.stages),
+        "weights": [round(math.sqrt(n / len(study.seeds)), 12) for n in study.stages],
     }
 
 
@@ -150,16 +166,19 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
             f"{folder.path} was registered otherwise: {'; '.join(differing[:3])}{more}; restore "
             "what was, or choose another folder with --results"
         )
+    if there.get("stages") != wanted["stages"]:
+        raise ParibusError(
+            f"{folder.path}: a second stage was being registered; run `paribus extend` again"
+        )
     late = there.get("seeds_added_after_results", [])
     if finished:
         late = late + [seed for seed in study.seeds if seed not in there["seeds"]]
     folder.create(study)
-    write_json(folder.path / f"registration-{there['number']}.json", there)
-    write_json(
-        path,
+    supersede(
+        folder,
+        there,
         wanted
         | {
-            "number": there["number"] + 1,
             "sources": there["sources"],
             "repeated": there["repeated"],
             "registered_at": now,
@@ -167,6 +186,13 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
             "results_when_registered": finished,
         },
     )
+
+
+def supersede(folder: ResultsFolder, there: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Keep the registration `there` beside `wanted`, which takes its place and holds its digest."""
+    number = there["number"]
+    write_json(folder.path / f"registration-{number}.json", there)
+    write_json(folder.path / FILE, wanted | {"number": number + 1, "supersedes": digest(there)})
 
 
 def repetitions(folder: ResultsFolder) -> dict[str, dict[str, int]]:
@@ -177,15 +203,16 @@ def repetitions(folder: ResultsFolder) -> dict[str, dict[str, int]]:
 def repeats(study: Study) -> dict[str, dict[str, int]]:
     """A seed of every arm with custom code, for some per cent of its iterations.
 
-    It is drawn, and by the study's digest, so that no seed is the one that is never looked at.
+    It is drawn, and by the study's digest, so that no seed is the one that is never looked at: of
+    those that are trained in any case.
     """
-    repeated = {}
+    repeated, seeds = {}, study.seeds[: study.plan.looks[0] if study.plan else None]
     for arm in study.arms:
         setting = study.setting(arm)
         if own_parts(setting):
             share = math.ceil(REPEATED_SHARE * setting.iterations)
             steps = min(setting.iterations, max(LEAST_REPEATED, min(share, MOST_REPEATED)))
-            drawn = study.seeds[key(0, "repeated", study.digest, arm) % len(study.seeds)]
+            drawn = seeds[key(0, "repeated", study.digest, arm) % len(seeds)]
             repeated[arm] = {"seed": drawn, "steps": steps}
     return repeated
 
@@ -209,7 +236,7 @@ def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
     if there.get("code") != now["code"]:
         told.append("the installed source of paribus is another")
     # Seeds decide the digest too.
-    apart = {"seeds", "study_digest", "own_modules", *MEASURING, RULE, "code"}
+    apart = {"seeds", "study_digest", "stages", "own_modules", *MEASURING, RULE, "code"}
     rest = changes(*({k: v for k, v in one.items() if k not in apart} for one in (there, now)))
     return told + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
 

@@ -10,7 +10,8 @@
   throughput.parquet            speed of the arms in turn, and what their training holds in memory
   repeated.json                 first steps of arms with custom code, trained again and compared
   test_part.json                when and for what the sealed test part was read, once it was
-  manifest.json                 SHA-256 of data.json, throughput.parquet and repeated.json
+  looks.json                    of a study with looks, each that was taken, and what it decided
+  manifest.json                 SHA-256 of data.json, throughput, repeated and looks
   checkpoints/                  only while trials are unfinished; see `paribus.results.checkpoints`
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
@@ -57,7 +58,8 @@ REPEATED = "repeated.json"
 TEST_PART = "test_part.json"
 DATA = "data.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
-OF_THE_STUDY = (DATA, REPEATED, THROUGHPUT)
+LOOKS = "looks.json"
+OF_THE_STUDY = (DATA, LOOKS, REPEATED, THROUGHPUT)
 _SEALING = threading.Lock()  # the text is described while arms are trained again and timed
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
 
@@ -75,9 +77,8 @@ class ResultsFolder(Folder):
         """Whether it holds a study."""
         return is_regular(self.path / "study.json")
 
-    @property
-    def has_throughput(self) -> bool:
-        """Whether all trials of the study have been timed in turn.
+    def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
+        """Whether all these trials have been timed in turn.
 
         Raises ParibusError where a table was sealed and is not there.
         """
@@ -85,11 +86,11 @@ class ResultsFolder(Folder):
             return False
         table = self.read_columns(THROUGHPUT, ["arm", "seed"])
         timed = set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
-        return set(self.read_study().trials) <= timed
+        return set(trials) <= timed
 
     def write_throughput(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
         """Write and seal throughput.parquet, a row per arm, seed and kind."""
-        with self._sealing(THROUGHPUT):
+        with self.sealing(THROUGHPUT):
             self.write_columns(THROUGHPUT, columns, units)
 
     def has_sealed(self, name: str) -> bool:
@@ -109,7 +110,7 @@ class ResultsFolder(Folder):
 
     def write_data(self, described: Mapping[str, Any]) -> None:
         """Write and seal data.json: what `describe_data` found in the text."""
-        with self._sealing(DATA):
+        with self.sealing(DATA):
             write_json(self.path / DATA, described)
 
     def read_data(self) -> dict[str, Any]:
@@ -118,7 +119,7 @@ class ResultsFolder(Folder):
 
     def write_repeated(self, repeated: Mapping[str, Any]) -> None:
         """Write and seal repeated.json: by arm, what training it again gave."""
-        with self._sealing(REPEATED):
+        with self.sealing(REPEATED):
             write_json(self.path / REPEATED, repeated)
 
     def read_repeated(self, arms: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -146,7 +147,7 @@ class ResultsFolder(Folder):
         return read_json(path) if os.path.lexists(path) else {}
 
     @contextlib.contextmanager
-    def _sealing(self, name: str) -> Iterator[None]:
+    def sealing(self, name: str) -> Iterator[None]:
         """Seal the record `name` once the body has written it; until then it is not sealed."""
         with _SEALING:
             sealed = self._sealed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Literal, get_args
 
 from numpy.typing import ArrayLike
@@ -24,6 +24,7 @@ from .deciding import CROSSED, Decided, DecidingTest, SeedTest, decided, seed_te
 from .effect_size import effect_size
 from .paired import correlation, paired_deltas, rounding
 from .power import TestName
+from .sequential.sampled_by import OneLook, Stages
 from .sign_flip import sign_flip
 
 SIGN_FLIP_FROM = 6  # pairs; with fewer its least p is above 5%
@@ -76,12 +77,14 @@ class PairedContrast(Result):
     resamples: int  # distinct resamples are enumerated where the bootstrap is
     seed: int
     resolution: float  # of the measurement
+    design: OneLook | Stages | None  # None: all pairs are one sample of a size that was fixed
 
     @property
-    def test(self) -> SeedTest:
+    def test(self) -> DecidingTest:
         """The test that decided, for what else is asked of it."""
-        return seed_test(
+        return _by_design(
             [pair.delta for pair in self.pairs],
+            self.design,
             "gate" if self.decided.test == "gate" else "paired_t",
             seed=self.seed,
             resamples=max(self.resamples, RESAMPLES),
@@ -90,36 +93,60 @@ class PairedContrast(Result):
 
     @property
     def others(self) -> dict[str, float]:
-        """p by the tests that did not decide, which a sensitivity analysis looks at."""
+        """p by the tests that did not decide, which a sensitivity analysis looks at.
+
+        Of the same design; tests that have no p under it are left out.
+        """
         found = {"paired t": self.t_p, "studentized bootstrap": self.studentized_p}
         if self.decided.test == "paired_t":
             del found["paired t"]
         if self.n >= SIGN_FLIP_FROM:
             found["exact sign flip"] = self.sign_flip_p
-        return found
+        return _under(self.design, found)
+
+    @property
+    def least(self) -> dict[str, float]:
+        """The least p that tests of `others` could have given with so many pairs, by name.
+
+        Of the bootstrap it matters under a design alone, which may ask for a p of 1e-5.
+        """
+        found = {"exact sign flip": self.sign_flip_floor}
+        if self.design is not None:
+            total = self.n**self.n if self.bootstrap_enumerated else self.resamples + 1
+            found["studentized bootstrap"] = min(1.0, 2 * max(total - self.resamples, 1) / total)
+        return _under(self.design, found)
 
 
 @dataclass(frozen=True)
 class MacroContrast(Result):
-    """A macro difference over tasks, judged for the registered target."""
+    """A macro difference over tasks, judged for the registered target.
+
+    Attributes:
+        crossed: of all pairs, for new items only; `deciding` is what it becomes under the design.
+    """
 
     target: Target
     mean: float
     decided: Decided
     by_seed: PairedContrast
-    crossed: CrossedBootstrap | None  # for new items only
+    crossed: CrossedBootstrap | None
+    deciding: InitVar[DecidingTest | None] = None
+
+    def __post_init__(self, deciding: DecidingTest | None) -> None:
+        object.__setattr__(self, "_deciding", deciding)
 
     @property
     def test(self) -> DecidingTest:
         """The test that decided, for what else is asked of it."""
-        return self.crossed or self.by_seed.test
+        return getattr(self, "_deciding", None) or self.by_seed.test
 
     @property
     def others(self) -> dict[str, float]:
         """p by the tests that did not decide."""
         if self.crossed is None:
             return self.by_seed.others
-        return {"paired t on these items alone": self.by_seed.t_p}
+        found = {"paired t on these items alone": self.by_seed.t_p}
+        return _under(self.by_seed.design, found)
 
 
 def paired_contrast(
@@ -134,6 +161,7 @@ def paired_contrast(
     power: float = POWER,
     resamples: int = RESAMPLES,
     resolution: float | None = None,
+    design: OneLook | Stages | None = None,
 ) -> PairedContrast:
     """Everything a report states about one contrast of two arms run on the same seeds.
 
@@ -148,21 +176,32 @@ def paired_contrast(
         resolution: smallest difference that the measurement can show, where it is coarser than
             floating point: a step of 1 / I in a share of I items. It matters where all differences
             are equal.
+        design: how the pairs were sampled, where not as one sample of a size that was fixed; pairs
+            of a first stage come first. It changes what is decided, and nothing that describes.
     Raises StatisticsError for n = 1, NaN, infinity, unequal lengths or parameters out of range.
     """
     alpha = checked_fraction(alpha, "alpha")
     deltas = paired_deltas(baseline, treatment)
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     least = max(rounding(first, second), resolution or 0.0)
-    decides = seed_test(deltas, test, seed=seed, resamples=resamples, resolution=least)
+    plain = seed_test(deltas, test, seed=seed, resamples=resamples, resolution=least)
+    decides = plain
+    if design is not None:
+        about = {"seed": seed, "resamples": resamples, "resolution": least}
+        decides = _by_design(deltas, design, test, **about)
     says = decided(decides, test, margin=margin, alpha=alpha, family=family, power=power)
-    return _stated(first, second, decides, says, alpha)
+    return _stated(first, second, plain, says, alpha, design)
 
 
 def _stated(
-    baseline: Floats, treatment: Floats, test: SeedTest, says: Decided, alpha: float
+    baseline: Floats,
+    treatment: Floats,
+    test: SeedTest,
+    says: Decided,
+    alpha: float,
+    design: OneLook | Stages | None,
 ) -> PairedContrast:
-    """What the deciding test says, and all that stands beside it."""
+    """What was decided, and all that stands beside it: `test` and others, of all pairs."""
     t, bootstrap, deltas = test.t, test.bootstrap, test.deltas
     effect = effect_size(deltas, level=1 - alpha)
     flips = sign_flip(deltas, seed=test.seed, resamples=test.resamples)
@@ -170,8 +209,8 @@ def _stated(
     return PairedContrast(
         n=says.n,
         descriptive_only=says.descriptive_only,
-        constant=says.constant,
-        mean=says.mean,
+        constant=t.constant,
+        mean=t.mean,
         sd=t.sd,
         decided=says,
         t=None if t.constant else t.statistic(),
@@ -196,6 +235,7 @@ def _stated(
         resamples=bootstrap.plan.total - bootstrap.plan.observed,
         seed=test.seed,
         resolution=test.resolution or 0.0,
+        design=design,
     )
 
 
@@ -212,6 +252,7 @@ def macro_contrast(
     power: float = POWER,
     resamples: int = RESAMPLES,
     resolution: float | None = None,
+    design: OneLook | Stages | None = None,
 ) -> MacroContrast:
     """Macro-averaged scores over tasks, paired by seed and by item.
 
@@ -235,11 +276,46 @@ def macro_contrast(
         power=power,
         resamples=resamples,
         resolution=resolution,
+        design=design,
     )
     if target == "this item set":
         return MacroContrast(target, by_seed.mean, by_seed.decided, by_seed, None)
-    crossed = crossed_bootstrap(
-        deltas, seed=seed, resamples=resamples, alpha=alpha, resolution=resolution
-    )
-    says = decided(crossed, CROSSED, margin=margin, alpha=alpha, family=family, power=power)
-    return MacroContrast(target, crossed.mean, says, by_seed, crossed)
+
+    def test_of(part: slice) -> CrossedBootstrap:
+        return crossed_bootstrap(
+            [task[part] for task in deltas],
+            seed=seed,
+            resamples=resamples,
+            alpha=alpha,
+            resolution=resolution,
+        )
+
+    crossed = test_of(slice(None))
+    decides = design.decide(test_of) if design else crossed
+    says = decided(decides, CROSSED, margin=margin, alpha=alpha, family=family, power=power)
+    return MacroContrast(target, crossed.mean, says, by_seed, crossed, decides)
+
+
+def _by_design(
+    deltas: ArrayLike,
+    design: OneLook | Stages | None,
+    test: TestName,
+    *,
+    seed: int,
+    resamples: int,
+    resolution: float,
+) -> DecidingTest:
+    """`test` of the differences, under the design that they were sampled by."""
+    values = checked_scores(deltas, "deltas")
+
+    def test_of(part: slice) -> SeedTest:
+        return seed_test(values[part], test, seed=seed, resamples=resamples, resolution=resolution)
+
+    return design.decide(test_of) if design else test_of(slice(None))
+
+
+def _under(design: OneLook | Stages | None, found: dict[str, float]) -> dict[str, float]:
+    if design is None:
+        return found
+    adjusted = {name: design.of_other(p) for name, p in found.items()}
+    return {name: p for name, p in adjusted.items() if p is not None}

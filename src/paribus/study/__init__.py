@@ -22,8 +22,9 @@ from paribus.study.sections import (
     Sweep,
     Tasks,
 )
+from paribus.study.seed_plan import Plan
 from paribus.study.spec import Setting, Training
-from paribus.study.study import Study
+from paribus.study.study import Study, first_stage
 from paribus.study.trust import (
     custom_code,
     measuring_parts,
@@ -47,6 +48,7 @@ __all__ = [
     "Init",
     "Model",
     "Modules",
+    "Plan",
     "Probes",
     "Setting",
     "Spec",
@@ -60,6 +62,7 @@ __all__ = [
     "changed_sources",
     "custom_code",
     "explain",
+    "first_stage",
     "is_open",
     "load_study",
     "measuring_parts",

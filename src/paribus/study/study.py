@@ -33,6 +33,7 @@ from paribus.study.sections import (
     Sweep,
     Tasks,
 )
+from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
 from paribus.study.spec import Setting
 from paribus.study.treatment import require_shared_text
 
@@ -66,6 +67,11 @@ class Study(Setting):
     baseline: Name = "baseline"
     arms: Annotated[dict[Name, Arm], Field(min_length=1, max_length=MOST_ARMS)]
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)]
+    plan: Plan | None = None
+    """Looks at the data while seeds are added, as `seeds = { looks = [5, 8, 12, 20] }` says; None
+    is one look, at all seeds."""
+    stages: Annotated[tuple[int, ...], Field(strict=False)] = ()
+    """How many of the seeds, in their order, each stage has, where `paribus extend` added some."""
     endpoints: Annotated[tuple[Endpoint, ...], Field(strict=False, min_length=1)] = (
         Endpoint(metric="validation_loss", primary=True, margin=0.02, smallest_effect=0.02),
         Endpoint(metric="validation_perplexity"),
@@ -105,7 +111,7 @@ class Study(Setting):
     @classmethod
     def _all_text_is_plain(cls, table: Any) -> Any:
         require_plain(table)
-        return table
+        return split_seeds(table) if isinstance(table, dict) else table
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
@@ -120,6 +126,16 @@ class Study(Setting):
         for arm in named:
             if arm not in self.arms:
                 raise ParibusError(f"arm '{arm}' is not {known_arm}: {nearest(arm, self.arms)}")
+        return self
+
+    @model_validator(mode="after")
+    def _plan_is_of_these_seeds(self) -> Self:
+        if why := why_no_plan(self.plan, self.stages, self.seeds):
+            raise ParibusError(why)
+        if self.plan and self.sweeps:
+            raise ParibusError(
+                "sweeps compare arms at all seeds, and looks stop arms apart; state seeds as a list"
+            )
         return self
 
     @model_validator(mode="after")
@@ -294,6 +310,13 @@ class Study(Setting):
         return digest(substance(self.model_dump(mode="json")))
 
 
+def first_stage(study: Study) -> Study:
+    """The study as it was before a second stage was added."""
+    if not study.stages:
+        return study
+    return study.model_copy(update={"seeds": study.seeds[: study.stages[0]], "stages": ()})
+
+
 def substance(dump: dict[str, Any]) -> dict[str, Any]:
     """A dumped study without the words that only describe it."""
     kept = {key: value for key, value in dump.items() if key not in DESCRIPTIVE}
@@ -325,6 +348,8 @@ def override(tree: dict[str, Any], key: str, value: Any, *, where: str = "") -> 
         if depth < len(path) - 1:
             node = node[part]
     node[path[-1]] = value
+    if key == "seeds":
+        node["plan"], node["stages"] = None, ()  # they are of the seeds that were
     if key in ALTERNATIVES:
         node[ALTERNATIVES[key].split(".")[-1]] = None
 

@@ -14,6 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from paribus.analysis import agree, boundaries
+from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, read_registration
@@ -43,9 +45,12 @@ BESIDE_STUDY = frozenset(
     }
 )
 # And one that supersedes another.
-OF_LATER = frozenset({"seeds_added_after_results", "results_when_registered"})
+OF_LATER = frozenset({"results_when_registered", "supersedes"})
+LATE = "seeds_added_after_results"  # by one that adds them without a stage of their own
 # What may differ between a registration and the one before.
-OF_SEEDS = frozenset({"seeds", "study_digest", "number", "registered_at"}) | OF_LATER
+OF_SEEDS = (
+    frozenset({"seeds", "stages", "study_digest", "number", "registered_at", LATE}) | OF_LATER
+)
 CLOCKS = timedelta(days=1)  # by which those of two machines may differ
 
 Record = dict[str, Any]
@@ -100,9 +105,10 @@ def _chain(path: Path, last: Record) -> Generator[str, None, list[Record]]:
 
 
 def _keys(results: Results, chain: list[Record]) -> Iterator[str]:
-    derived = from_study(results.study, {}).keys()
+    derived = from_study(results.study, {}, {}).keys()
     for record in chain:
-        known = BESIDE_STUDY | derived | (OF_LATER if record["number"] > 1 else set())
+        later = OF_LATER if record.get("stages") else OF_LATER | {LATE}
+        known = BESIDE_STUDY | derived | (later if record["number"] > 1 else set())
         name = _name(record, chain[-1])
         if unknown := record.keys() - known:
             yield f"{name}: {', '.join(sorted(unknown))} is nothing that a registration says"
@@ -121,12 +127,13 @@ def _study(results: Results, chain: list[Record]) -> Iterator[str]:
         tasks = chain[-1].get("tasks") or {}
     for record in chain:
         seeds = study.seeds if record is chain[-1] else tuple(record["seeds"])
-        then = study.model_copy(update={"seeds": seeds})
-        expected = from_study(then, tasks)
+        stages = tuple((record.get("stages") or {}).get("seeds", ()))
+        then = study.model_copy(update={"seeds": seeds, "stages": stages})
+        expected = from_study(then, tasks, boundaries(study))
         if record["number"] == 1:
             expected["repeated"] = repeats(then)
         for name, value in expected.items():
-            if name in record and record[name] != value:
+            if name in record and not agree(record[name], value):
                 yield (
                     f"{_name(record, chain[-1])}: {name} is not what the study gives"
                     + (f": {record[name]}, and {value} there" if name == "seeds" else "")
@@ -144,10 +151,12 @@ def _superseded(before: Record, after: Record, name: str) -> Iterator[str]:
             yield f"{name}: {key} is not that of the registration which it supersedes"
     if not set(before["seeds"]) < set(after["seeds"]):
         yield f"{name}: adds no seeds to {before['seeds']}, or leaves some out"
-    late = list(before.get("seeds_added_after_results", []))
-    if after.get("results_when_registered"):
+    if after.get("supersedes") != digest(before):
+        yield f"{name}: supersedes is not the digest of the registration before it"
+    late = list(before.get(LATE, []))
+    if after.get("results_when_registered") and not after.get("stages"):
         late += [seed for seed in after["seeds"] if seed not in before["seeds"]]
-    if after.get("seeds_added_after_results") != late:
+    if after.get(LATE, []) != late:
         yield f"{name}: seeds_added_after_results is not {late}, which its predecessors give"
     finished = after.get("results_when_registered") or []
     lost = [label for label in before.get("results_when_registered", []) if label not in finished]

@@ -178,11 +178,11 @@ def _complete(results: Results) -> Iterator[str]:
             timed = set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
         missing = [trial.label for trial in results.unfinished]
         lost = [trial.label for trial in results.unfinished if (trial.arm, trial.seed) in timed]
-        yield f"incomplete: {_some(missing)} missing, of {len(results.study.trials)} trials"
+        yield f"incomplete: {_some(missing)} missing, of {results.n_trials} trials"
         if lost:
             yield f"incomplete: {_some(lost)} missing, and was finished when the arms were timed"
         return
-    if not folder.has_throughput:
+    if not folder.has_timed(results.trials):
         yield (
             "not timed: every trial is finished, and throughput.parquet does not hold all of them; "
             "`paribus run` with the same study and folder times the arms and trains nothing again"

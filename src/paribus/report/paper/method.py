@@ -5,6 +5,7 @@ from __future__ import annotations
 from paribus.decision import rule_of
 from paribus.report import tables
 from paribus.report.figures import names
+from paribus.report.looks_and_stages import sampling_method
 from paribus.report.paper.document import Block, Cite, Grid, Paragraph, Part, Ref, Run, say
 from paribus.report.paper.material import Material
 from paribus.report.vocabulary import listed
@@ -50,9 +51,10 @@ def _protocol(material: Material) -> Paragraph:
     seeds = plural(len(study.seeds), "seed")
     if len(study.seeds) <= MOST_SEEDS:
         seeds += f" ({', '.join(map(str, study.seeds))})"
+    seeds += " at most" if study.plan else ""
     return say(
         f"Models are trained on {facts.text}{facts.split}. Every arm is trained with the same "
-        f"{seeds}, {plural(len(study.trials), 'trial')} in all, for {facts.iterations:,} "
+        f"{seeds}, {plural(material.analysis.n_trials, 'trial')} in all, for {facts.iterations:,} "
         f"iterations of {facts.training['batch_size']} windows, which is {facts.tokens:,} tokens a "
         f"trial; there is no early stopping. The optimizer is {facts.optimizer}, under "
         f"{facts.schedule}; {facts.clipping}. "
@@ -196,5 +198,6 @@ def _inference(material: Material) -> Paragraph:
         f"{beside} Fewer than five pairs are described and "
         "not tested. Rates of events are compared by McNemar's exact test. A diverged trial is "
         "data: it leaves the comparison of quality by name and counts as an event. The verdict is "
-        "a total function of these results, fixed beforehand.",
+        "a total function of these results, fixed beforehand."
+        + (f" {sampled}" if (sampled := sampling_method(material.analysis)) else ""),
     )

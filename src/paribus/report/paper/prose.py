@@ -7,6 +7,7 @@ from paribus.decision import Row, Verdict, rule_of
 from paribus.digests import flatten
 from paribus.report import contrast_tables, tables
 from paribus.report.data_tables import data_tables
+from paribus.report.looks_and_stages import looks_table, sampling_table
 from paribus.report.paper.document import (
     Block,
     Document,
@@ -265,6 +266,7 @@ def _appendix(material: Material) -> list[Part]:
         Part("Every endpoint", [Grid(tables.endpoints(analysis))]),
         Part("Every contrast", [Grid(estimates), Grid(tests)]),
         Part("Tasks", [Grid(table) for table in _task_tables(material) if table]),
+        Part("Looks and stages", [Grid(table) for table in _sampling_tables(material) if table]),
         Part("Every seed", [Grid(tables.trials(material.results, analysis))]),
         Part("Controls", [Grid(tables.controls(analysis))]),
         Part("Data", [Grid(table) for table in data_tables(material.results)]),
@@ -278,6 +280,10 @@ def _filled(part: Part) -> Part:
     """Without tables that have no rows."""
     kept = [b for b in part.blocks if not isinstance(b, Grid) or b.table.rows]
     return Part(part.title, kept)
+
+
+def _sampling_tables(material: Material) -> list[tables.Table | None]:
+    return [sampling_table(material.analysis), looks_table(material.analysis)]
 
 
 def _task_tables(material: Material) -> list[tables.Table | None]:

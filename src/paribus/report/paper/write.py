@@ -20,6 +20,7 @@ from paribus.files import write_bytes
 from paribus.report import contrast_tables, tables
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, draw
+from paribus.report.looks_and_stages import looks_table, sampling_table
 from paribus.report.paper.glyphs import lacking, spelled
 from paribus.report.paper.material import Material
 from paribus.report.paper.prose import compose
@@ -102,6 +103,8 @@ def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
 
 def _write_tables(folder: Path, results: Results, analysis: Analysis) -> None:
     optional = (
+        sampling_table(analysis),
+        looks_table(analysis),
         tables.claims(analysis),
         tables.sensitivities(analysis),
         task_contrast_table(analysis),

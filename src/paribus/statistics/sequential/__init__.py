@@ -14,8 +14,9 @@
 """
 
 from paribus.statistics.sequential.at_look import AtLook, predictive_power
+from paribus.statistics.sequential.boundaries import Boundary, Looks
 from paribus.statistics.sequential.combination import InverseNormal, error_of_either, stage_weights
-from paribus.statistics.sequential.looks import Boundary, Looks
+from paribus.statistics.sequential.sampled_by import Design, OneLook, Stages
 from paribus.statistics.sequential.simulated import (
     Characteristics,
     characteristics,
@@ -27,9 +28,12 @@ __all__ = [
     "AtLook",
     "Boundary",
     "Characteristics",
+    "Design",
     "InverseNormal",
     "Looks",
+    "OneLook",
     "Spending",
+    "Stages",
     "characteristics",
     "detectable_effect",
     "error_of_either",

@@ -25,7 +25,7 @@ from paribus.statistics.conventions import (
     checked_fraction,
 )
 from paribus.statistics.deciding import DecidingTest
-from paribus.statistics.sequential.looks import Looks
+from paribus.statistics.sequential.boundaries import Looks
 
 # Below it a level of 1 - 2 p is 1 in double precision: no interval has it.
 LEAST_NOMINAL = 1e-15

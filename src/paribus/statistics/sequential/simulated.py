@@ -30,7 +30,7 @@ from paribus.statistics.conventions import (
     finite_array,
 )
 from paribus.statistics.sequential.at_look import predictive_power
-from paribus.statistics.sequential.looks import Looks, running_sums, t_statistics
+from paribus.statistics.sequential.boundaries import Looks, running_sums, t_statistics
 
 STUDIES = 20_000
 SEED = 20_261_123

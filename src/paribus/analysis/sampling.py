@@ -1,0 +1,144 @@
+"""Which seeds count for a contrast, and by which design they were sampled.
+
+Without looks and stages: all seeds, one sample. With looks: the seeds of the last look that was
+taken at the contrast, whatever has been trained since; before the first look nothing is compared.
+With a second stage: both, unless the contrast was resolved at a look of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paribus.results.look_record import GOES_ON, OPEN, extends, look_of
+from paribus.statistics import Looks, OneLook, Stages, error_of_either, stage_weights
+from paribus.study import Study
+
+# How a contrast stands after a look, and why it stopped.
+STANDS = {
+    GOES_ON: "goes on after",
+    OPEN: "not resolved at",
+    "effect": "stopped at",
+    "equivalence": "stopped at",
+    "futility": "stopped at",
+    "broken": "stopped at",
+}
+REASONS = {
+    "effect": "an effect",
+    "equivalence": "no effect worth having",
+    "futility": "too little prospect of a result",
+    "broken": "a control is broken",
+}
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Of one contrast.
+
+    Attributes:
+        seeds: those that count.
+        look: the look (from 1) that its records are of; None without a plan of looks, 0 before the
+            first was taken.
+        decision: what was decided there; empty without a plan.
+        stage_seeds: of `seeds`, those of the first stage; None where there is one stage.
+    """
+
+    study: Study
+    seeds: tuple[int, ...]
+    look: int | None = None
+    decision: str = ""
+    stage_seeds: tuple[int, ...] | None = None
+
+    @property
+    def in_words(self) -> str:
+        """`5 of 20 seeds: stopped at look 1 of 4, an effect`; empty where all are one sample."""
+        plan, told = self.study.plan, []
+        if plan is not None and self.look:
+            told.append(
+                f"{plan.looks[self.look - 1]} of {plan.looks[-1]} seeds: "
+                f"{STANDS[self.decision]} look {self.look} of {len(plan.looks)}"
+                + (f", {REASONS[self.decision]}" if self.decision in REASONS else "")
+            )
+        if self.stage_seeds is not None:
+            told.append(f"two stages of {' and '.join(map(str, self.study.stages))} seeds")
+        return "; ".join(told)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "seeds": list(self.seeds),
+            "look": self.look,
+            "looks": list(self.study.plan.looks) if self.study.plan else None,
+            "decision": self.decision or None,
+            "stages": list(self.study.stages) if self.stage_seeds is not None else None,
+        }
+
+    def design(self, seeds: Collection[int]) -> OneLook | Stages | None:
+        """Of pairs of these seeds, which are some of `self.seeds`."""
+        plan = plan_of(self.study)
+        one_look = OneLook(plan, self.look - 1) if plan and self.look else None
+        if self.stage_seeds is None:
+            return one_look
+        first = sum(seed in self.stage_seeds for seed in seeds)
+        first_weight, second_weight = stage_weights(self.study.stages)
+        return Stages(first, (first_weight, second_weight), one_look)
+
+    def why_not(self, seeds: Collection[int]) -> str:
+        """Why pairs of these seeds cannot be tested; empty where they can."""
+        if self.look == 0:
+            assert self.study.plan is not None
+            return f"the first look, at {self.study.plan.looks[0]} seeds, has not been taken"
+        parts = [len(seeds)]
+        if self.stage_seeds is not None:
+            first = sum(seed in self.stage_seeds for seed in seeds)
+            parts = [first, len(seeds) - first]
+        if min(parts) >= 2:
+            return ""
+        pairs = "pair" if min(parts) == 1 else "pairs"
+        where = " in a stage" if len(parts) > 1 else ""
+        return f"{min(parts)} comparable seed {pairs}{where}; inference needs two"
+
+
+def sampling_of(study: Study, looks: Sequence[dict[str, Any]], arm: str) -> Sampling:
+    """That of the contrast of `arm`, after these looks."""
+    stages = study.stages
+    first = study.seeds[: stages[0]] if stages else study.seeds
+    if study.plan is None:
+        return Sampling(study, study.seeds, stage_seeds=first if stages else None)
+    if not looks:
+        return Sampling(study, (), 0)
+    number = min(look_of(study, looks, arm), len(looks) - 1)
+    decision = looks[number]["contrasts"][arm]["decision"]
+    if stages and extends(looks, arm):
+        return Sampling(study, study.seeds, number + 1, decision, first)
+    return Sampling(study, study.seeds[: study.plan.looks[number]], number + 1, decision)
+
+
+def plan_of(study: Study) -> Looks | None:
+    """The plan of looks, with its boundaries; None where the study has none."""
+    return None if study.plan is None else Looks(study.plan.looks, study.plan.spending)
+
+
+def extension_error(study: Study) -> float:
+    """The chance of a false claim at either of two stages, for one contrast without an effect."""
+    first, second = stage_weights(study.stages)
+    return error_of_either((first, second), study.inference.alpha)
+
+
+def extension_in_words(study: Study) -> str:
+    """That a second stage was added, how it is combined, and what that costs."""
+    first, second = study.stages
+    error = extension_error(study)
+    return (
+        f"A second stage of {second} seeds was registered after the first, of {first}, had been "
+        "seen. Both are combined by the inverse-normal method with weights that were fixed then "
+        "(Lehmacher and Wassmer 1999). The first stage could have been claimed by itself, so that "
+        f"a false claim at either stage has a chance of up to {100 * error:.1f}% for one contrast "
+        f"without an effect, not {100 * study.inference.alpha:g}%."
+    )
+
+
+def is_open(one: Sampling) -> bool:
+    """Whether the contrast goes on to another look."""
+    return one.decision in ("", GOES_ON)

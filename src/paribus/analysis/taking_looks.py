@@ -1,0 +1,227 @@
+"""Taking a look: every open contrast is tested over all looks, and stops or goes on.
+
+A contrast stops where every primary endpoint is an effect or lies inside its margin, in the family
+by Holm at the level of this look, or has no prospect of either (`futility`); or where a control is
+broken. What a look says follows from the trials alone, so that it is the same
+whenever it is taken, and can be checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paribus.analysis.families import adjusted
+from paribus.analysis.sampling import REASONS, plan_of
+from paribus.analysis.schema import Contrast
+from paribus.analysis.table import Table
+from paribus.results import ResultsFolder, looks_left, needed_trials
+from paribus.results.look_record import GOES_ON, OPEN, chained, trials_digest
+from paribus.statistics import Looks, predictive_power
+from paribus.study import Study
+
+CLOSE = 1e-6  # relative; the same numbers, on another machine
+BROKEN = "broken"  # the decision on a contrast whose controls do not hold
+
+Entry = dict[str, Any]
+
+
+def boundaries(study: Study) -> dict[str, Any]:
+    """What is registered of a plan of looks; empty where a study has none.
+
+    Boundaries are for every level that a contrast can be at by Holm's method, alpha over the number
+    of contrasts that are not rejected yet: two-sided nominal p of each look. Those of each of the
+    two one-sided tests of equivalence are of one-sided p.
+    """
+    looks = plan_of(study)
+    if looks is None or study.plan is None:
+        return {}
+    alpha, most = study.inference.alpha, study.family
+    return {
+        "looks": list(looks.pairs),
+        "spending": looks.spending,
+        "futility": study.plan.futility,
+        "simulation": {"seed": looks.seed, "studies": looks.studies},
+        "effect": {str(m): nominal(looks, alpha / m) for m in range(1, most + 1)},
+        "equivalence": {
+            str(m): [_short(looks.bound(k, alpha / m)) for k in range(len(looks.pairs))]
+            for m in range(1, most + 1)
+        },
+    }
+
+
+def nominal(looks: Looks, alpha: float) -> list[float]:
+    """Two-sided nominal p that rejects at each look, at this level."""
+    return [_short(boundary.nominal_p) for boundary in looks.boundaries(alpha)]
+
+
+def next_look(table: Table) -> Entry | None:
+    """The look that comes after those of `table`; None where none does, or a trial is missing."""
+    results, study, looks = table.results, table.results.study, table.looks
+    if not looks_left(study, looks):
+        return None
+    needed = needed_trials(study, looks)
+    if any(trial not in results.trials for trial in needed):
+        return None
+    plan = plan_of(study)
+    assert study.plan is not None and plan is not None
+    number = len(looks)
+    before = looks[-1]["contrasts"] if looks else {}
+    opened = {arm: before.get(arm, {"decision": GOES_ON}) for arm, _ in study.contrasts}
+    # Those that stopped before stay what they were; all others are seen at this look.
+    controls = tuple(results.controls_among(needed))
+    then = replace(table, looks=(*looks, {"contrasts": opened}), controls=controls)
+    contrasts = judged_contrasts(then)
+    left = sum(not c.significant(study.inference.alpha) for c in contrasts)
+    said = {
+        arm: _said(then, plan, [c for c in contrasts if c.arm == arm], number, left)
+        if one["decision"] == GOES_ON
+        else before[arm]
+        for arm, one in opened.items()
+    }
+    return {
+        "look": number + 1,
+        "seeds": study.plan.looks[number],
+        "trials": trials_digest(ResultsFolder(results.path), needed),
+        "contrasts": said,
+    }
+
+
+def judged_contrasts(table: Table) -> list[Contrast]:
+    """Those of the primary endpoints, adjusted in their family."""
+    from paribus.analysis.analyse import contrast_of  # it checks the looks that were taken
+
+    study = table.results.study
+    found = [
+        contrast_of(table, arm, reference, endpoint)[0]
+        for endpoint in study.judged
+        for arm, reference in study.contrasts
+    ]
+    return adjusted(found, study.inference.alpha)
+
+
+def _said(table: Table, plan: Looks, contrasts: list[Contrast], look: int, left: int) -> Entry:
+    """What a look says of an open contrast, on every primary endpoint, and decides.
+
+    Args: left: hypotheses of the family that are not rejected, which share the level by Holm.
+    """
+    alpha, study = table.results.study.inference.alpha, table.results.study
+    about: Entry = {"look": look + 1, "endpoints": {}}
+    same, effects, hopeful = 0, 0, 0
+    for c in contrasts:
+        chance = _chance(plan, c, look, alpha / max(left, 1))
+        about["endpoints"][c.metric] = _stated(c) | {"predictive_power": chance}
+        if c.equivalent(alpha):
+            same += 1
+        elif c.significant(alpha):
+            effects += 1
+        else:
+            assert study.plan is not None
+            hopeful += chance >= study.plan.futility
+    if table.broken(contrasts[0].arm):
+        decision = BROKEN
+    elif not hopeful and effects:
+        decision = "effect"
+    elif not hopeful and same:
+        decision = "equivalence"
+    elif look == len(plan.pairs) - 1:
+        decision = OPEN
+    else:
+        decision = GOES_ON if hopeful else "futility"
+    return about | {"decision": decision}
+
+
+def _stated(contrast: Contrast) -> Entry:
+    says = contrast.decided
+    if says is None:
+        return {"pairs": len(contrast.seeds), "why_not": contrast.why_not}
+    return {
+        "pairs": len(contrast.seeds),
+        "mean": says.mean,
+        "interval": [_finite(says.interval.low), _finite(says.interval.high)],
+        "p": says.p_value,
+        "holm_p": contrast.holm_p,
+        "equivalence_holm_p": contrast.equivalence_holm_p,
+    }
+
+
+def _chance(plan: Looks, contrast: Contrast, look: int, alpha: float) -> float:
+    """Predictive power; none where arms that diverge leave nothing to compare."""
+    if contrast.paired is None:
+        return 0.0
+    by_items = contrast.items.crossed if contrast.items else None
+    error = contrast.paired.sd / math.sqrt(contrast.paired.n)
+    if by_items is not None:
+        error = by_items.standard_error
+    if error == 0:
+        return 1.0  # nothing varies, and a prediction needs a spread
+    return float(
+        predictive_power(
+            n=contrast.paired.n,
+            mean=contrast.paired.mean,
+            standard_error=error,
+            looks=plan,
+            look=look,
+            alpha=alpha,
+            margin=contrast.margin,
+        )
+    )
+
+
+def look_in_words(study: Study, entry: Entry) -> str:
+    """`look 2 of 4, at 8 seeds: layernorm stops: an effect; rmsnorm goes on`."""
+    assert study.plan is not None
+    said = [
+        f"{arm} {_moves_on(one['decision'])}"
+        for arm, one in entry["contrasts"].items()
+        if one.get("look") == entry["look"]
+    ]
+    of = f"look {entry['look']} of {len(study.plan.looks)}, at {entry['seeds']} seeds"
+    return f"{of}: {'; '.join(said)}"
+
+
+def _moves_on(decision: str) -> str:
+    if decision in REASONS:
+        return f"stops: {REASONS[decision]}"
+    return "goes on" if decision == GOES_ON else "is not resolved"
+
+
+def replayed(table: Table) -> Iterator[tuple[Entry, Entry | None]]:
+    """Each look that was taken, and the one that the trials give; None where they give none."""
+    looks = table.looks
+    for number, entry in enumerate(looks):
+        fresh = next_look(replace(table, looks=looks[:number]))
+        yield entry, None if fresh is None else chained(looks[:number], fresh)
+
+
+def why_not_these_looks(table: Table) -> str:
+    """What `looks.json` says otherwise than the trials do; empty where they agree."""
+    for entry, fresh in replayed(table):
+        name = f"look {entry['look']} of looks.json"
+        if fresh is None:
+            return f"{name} is not one that the trials allow"
+        if not agree({k: v for k, v in entry.items() if k != "taken_at"}, fresh):
+            return f"{name} is not what the trials give"
+    return ""
+
+
+def agree(stated: Any, fresh: Any) -> bool:
+    """Equal, up to the rounding of other machines."""
+    if isinstance(stated, dict) and isinstance(fresh, dict):
+        return stated.keys() == fresh.keys() and all(agree(stated[k], fresh[k]) for k in stated)
+    if isinstance(stated, Sequence) and isinstance(fresh, Sequence) and not isinstance(stated, str):
+        return len(stated) == len(fresh) and all(map(agree, stated, fresh))
+    if isinstance(stated, float) and isinstance(fresh, int | float):
+        return math.isclose(stated, fresh, rel_tol=CLOSE, abs_tol=1e-12)
+    return stated == fresh
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _short(p: float) -> float:
+    """Six digits, which are more than the simulation has."""
+    return float(f"{p:.6g}")

@@ -1,0 +1,94 @@
+"""Which looks were taken, and which trials a study still needs after them.
+
+`looks.json` has an entry for each look, in their order; none is ever changed. It is sealed, names
+what it rests on by digest, and the entry before it. What an entry says can be computed again from
+the trials (`paribus.analysis.taking_looks`), so that a run which was killed before it wrote one
+writes the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paribus.digests import digest
+from paribus.results.formats import read_json, write_json
+from paribus.results.store import LOOKS, ResultsFolder
+from paribus.study import Study
+
+GOES_ON = "continue"  # the decision on a contrast that is tested again at the next look
+OPEN = "open"  # and at the last look
+# Decisions after which a second stage leaves a contrast as it is.
+SETTLED = ("effect", "equivalence", "futility")
+
+Trial = tuple[str, int]
+Entry = dict[str, Any]
+
+
+def read_looks(folder: ResultsFolder) -> list[Entry]:
+    """The looks that were taken. Raises ParibusError where a sealed record was changed."""
+    return read_json(folder.path / LOOKS)["looks"] if folder.has_sealed(LOOKS) else []
+
+
+def append_look(folder: ResultsFolder, entry: Mapping[str, Any]) -> None:
+    """Add a look to those that were taken, and seal them."""
+    looks = read_looks(folder)
+    with folder.sealing(LOOKS):
+        write_json(folder.path / LOOKS, {"looks": [*looks, chained(looks, entry)]})
+
+
+def chained(before: Sequence[Entry], entry: Mapping[str, Any]) -> Entry:
+    """`entry` with the digest of the one before; None of the first."""
+    return {**entry, "before": digest(before[-1]) if before else None}
+
+
+def trials_digest(folder: ResultsFolder, trials: Sequence[Trial]) -> str:
+    """SHA-256 over the seals of trials, in their order: what a look rests on."""
+    seals = [f"{folder.trial(arm, seed).seal}  {arm}/seed-{seed}\n" for arm, seed in trials]
+    return hashlib.sha256("".join(seals).encode()).hexdigest()
+
+
+def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
+    """The trials that are needed up to the next look, or the second stage, after these `looks`.
+
+    Without a plan of looks, all of them. An arm is needed as long as one of its contrasts is; the
+    arm that others are compared with, as long as any of theirs.
+    """
+    if study.plan is None:
+        return study.trials
+    upto = dict.fromkeys(study.arms, 0)
+    for arm, reference in study.contrasts:
+        seeds = study.plan.looks[look_of(study, looks, arm)]
+        if study.stages and extends(looks, arm) and len(looks) == len(study.plan.looks):
+            seeds = len(study.seeds)
+        for name in (arm, reference):
+            upto[name] = max(upto[name], seeds)
+    alone = max(upto.values())  # of arms that are in no contrast
+    return [
+        (arm, seed)
+        for i, seed in enumerate(study.seeds)
+        for arm in study.arms
+        if i < (upto[arm] or alone)
+    ]
+
+
+def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
+    """The look (from 0) at which the contrast of `arm` stopped, or that it goes on to."""
+    assert study.plan is not None
+    for number, entry in enumerate(looks):
+        if entry["contrasts"][arm]["decision"] != GOES_ON:
+            return number
+    return min(len(looks), len(study.plan.looks) - 1)
+
+
+def extends(looks: Sequence[Entry], arm: str) -> bool:
+    """Whether a second stage adds to the contrast of `arm`: it was open at the last look."""
+    return bool(looks) and looks[-1]["contrasts"][arm]["decision"] == OPEN
+
+
+def looks_left(study: Study, looks: Sequence[Entry]) -> bool:
+    """Whether a look is still to be taken."""
+    if study.plan is None or len(looks) == len(study.plan.looks):
+        return False
+    return not looks or any(c["decision"] == GOES_ON for c in looks[-1]["contrasts"].values())

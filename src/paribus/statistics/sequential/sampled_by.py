@@ -1,0 +1,75 @@
+"""How pairs were sampled, which decides what a test of them says.
+
+Without a design all pairs are one sample, of a size that was fixed. `OneLook` is a look of a plan;
+`Stages` are samples of which the second was planned when the first had been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from paribus.statistics.conventions import Result
+from paribus.statistics.deciding import DecidingTest
+from paribus.statistics.sequential.at_look import AtLook
+from paribus.statistics.sequential.boundaries import Looks
+from paribus.statistics.sequential.combination import InverseNormal
+
+# A test of some of the pairs.
+TestOf = Callable[[slice], DecidingTest]
+
+
+class Design(Protocol):
+    """What turns tests of pairs into the one that decides."""
+
+    def decide(self, test_of: TestOf) -> DecidingTest:
+        """The test that decides, from `test_of` a part of the pairs."""
+        ...
+
+    def of_other(self, p: float) -> float | None:
+        """Two-sided p of a test of all pairs under this design; None where it has none."""
+        ...
+
+
+@dataclass(frozen=True)
+class OneLook(Result):
+    """Pairs up to look `look` (from 0) of a plan."""
+
+    looks: Looks
+    look: int
+
+    def decide(self, test_of: TestOf) -> DecidingTest:
+        """The test of all pairs, over all looks."""
+        return AtLook(test_of(slice(None)), self.looks, self.look)
+
+    def of_other(self, p: float) -> float | None:
+        """The p over all looks of a test with a nominal p of `p` at this one."""
+        return min(1.0, 2 * float(self.looks.level(self.look, p / 2)))
+
+
+@dataclass(frozen=True)
+class Stages(Result):
+    """Two stages.
+
+    Attributes:
+        first: pairs of the first stage, of those there are.
+        weights: of both stages, as they were fixed.
+        look: of a plan, in which the first stage ended; None where its size was fixed.
+    """
+
+    first: int
+    weights: tuple[float, float]
+    look: OneLook | None = None
+
+    def decide(self, test_of: TestOf) -> DecidingTest:
+        """The inverse-normal combination of a test of each stage."""
+        before, after = slice(None, self.first), slice(self.first, None)
+        if self.look is None:
+            return InverseNormal((test_of(before), test_of(after)), self.weights)
+        ended = AtLook(test_of(before), self.look.looks, self.look.look)
+        return InverseNormal((ended, test_of(after)), self.weights)
+
+    def of_other(self, p: float) -> float | None:
+        """None: one p of all pairs is not one of stages."""
+        return None

@@ -1,0 +1,86 @@
+"""Looks at growing data, and stages that were added: in which order seeds are trained and tested.
+
+    seeds = { looks = [5, 8, 12, 20] }
+
+trains seeds 1 to 5 of every arm and tests; what is not resolved goes on to 8, 12 and 20 seeds. The
+level is spent over the looks (`paribus.statistics.Looks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from paribus.errors import ParibusError, nearest
+from paribus.study.base import Spec
+from paribus.study.bounds import MOST_SEEDS
+from paribus.study.explain import explain
+
+LEAST_PAIRS = 5  # fewer are described and not tested (`paribus.statistics.DESCRIPTIVE_BELOW`)
+MOST_LOOKS = 50
+# Keys of `seeds` as a table; all but the list are those of `Plan`.
+LIST = "list"
+
+
+class Plan(Spec):
+    """When the data are looked at, and what stops a contrast there besides an effect."""
+
+    looks: Annotated[
+        tuple[Annotated[int, Field(gt=0, le=MOST_SEEDS)], ...],
+        Field(strict=False, min_length=1, max_length=MOST_LOOKS),
+    ]
+    """Seeds of each look, ascending; the last is all of them."""
+    spending: Literal["obrien_fleming", "pocock"] = "obrien_fleming"
+    """How the level is spent: late, which costs little power, or evenly, which stops earlier."""
+    futility: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """A contrast stops where its chance to be resolved by the last look (an effect, or none worth
+    having), given what is seen, is below this; 0 never does. It does not touch the error rate."""
+
+
+def split_seeds(table: dict[str, Any]) -> dict[str, Any]:
+    """A study's table with `seeds = { looks = ... }` as a list of seeds and a plan of looks."""
+    seeds = table.get("seeds")
+    if not isinstance(seeds, dict):
+        return table
+    known = [LIST, *Plan.model_fields]
+    for key in seeds:
+        if key not in known:
+            raise ParibusError(f"unknown key 'seeds.{key}': {nearest(key, known)}")
+    if seeds.get("looks") is None:
+        raise ParibusError("seeds is a table without looks; state seeds = { looks = [5, 8, 12] }")
+    stated = {key: value for key, value in seeds.items() if key != LIST}
+    try:
+        plan = Plan.model_validate(stated)
+    except ValidationError as error:
+        raise ParibusError(f"seeds.{explain(error, Plan)}") from None
+    listed = seeds[LIST] if LIST in seeds else list(range(1, plan.looks[-1] + 1))
+    return table | {"seeds": listed, "plan": stated}
+
+
+def why_no_plan(plan: Plan | None, stages: Sequence[int], seeds: Sequence[int]) -> str:
+    """What is wrong with a plan or stages of these seeds, in a line; empty where nothing is."""
+    if stages and (len(stages) < 2 or min(stages) < 2 or sum(stages) != len(seeds)):
+        return (
+            f"stages {list(stages)} are not those of {len(seeds)} seeds; `paribus extend` adds one"
+        )
+    if plan is None:
+        return ""
+    looks, planned = plan.looks, stages[0] if stages else len(seeds)
+    if len(looks) < 2:
+        return f"looks {list(looks)} is one look; a fixed number of seeds is stated as a list"
+    if any(after <= before for before, after in pairwise(looks)):
+        return f"looks {list(looks)} do not ascend; each has more seeds than the one before"
+    if looks[0] < LEAST_PAIRS:
+        return (
+            f"the first look is at {looks[0]} seeds; fewer than {LEAST_PAIRS} pairs are described "
+            f"and not tested: begin with {LEAST_PAIRS} or more"
+        )
+    if looks[-1] != planned:
+        return (
+            f"the last look is at {looks[-1]} seeds and {planned} are listed; let the last look be "
+            "all of them"
+        )
+    return ""

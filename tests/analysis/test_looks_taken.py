@@ -1,0 +1,211 @@
+"""Looks at the records of a study: what they decide, and what the analysis makes of them."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paribus.analysis import Table, analyse, boundaries, next_look
+from paribus.decision import decide
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder, append_look, load_results, needed_trials, read_looks
+from paribus.statistics import AtLook, Looks, holm, seed_test
+from paribus.streams import stream
+
+from ..conftest import studies_in, write_results
+
+ARMS = {
+    "baseline": {},
+    "layernorm": {"set": {"model.embedding.norm": "layernorm"}},
+    "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}},
+    "center": {"set": {"model.embedding.norm": "center"}},
+}
+LOOKS = {"looks": [5, 6, 8]}
+
+
+def losses(effects, spread=0.004):
+    """A loss for every trial: a shared part of the seed, the arm's effect, and noise."""
+
+    def loss(arm, seed):
+        noise = stream(seed, arm, "noise").normal(0, spread)
+        shared = stream(seed, "shared").normal(0, 0.1)
+        return 2.0 + shared + effects.get(arm, 0.0) + noise
+
+    return loss
+
+
+def trained(study, path, loss):
+    """What `run` does, without training: up to a look, then the look, until none is left."""
+    while True:
+        folder = ResultsFolder(path)
+        needed = needed_trials(study, read_looks(folder) if folder.exists else [])
+        done = {t for t in study.trials if folder.trial(*t).is_finished}
+        skip = [t for t in study.trials if t not in needed or t in done]
+        results = write_results(path, study, loss, skip=skip)
+        entry = next_look(Table.of(results))
+        if entry is None:
+            return results
+        append_look(ResultsFolder(path), entry)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A large effect, one within the margin, and one at it: three contrasts that end apart."""
+    folder = tmp_path_factory.mktemp("looked")
+    study = studies_in(folder)(arms=ARMS, seeds=LOOKS)
+    loss = losses({"layernorm": 1.0, "rmsnorm": 0.0, "center": 0.02}, spread=0.004)
+    return trained(study, folder / "r", loss).path
+
+
+@pytest.fixture
+def looked(made, tmp_path):
+    """A copy of it, to be written to."""
+    return load_results(shutil.copytree(made, tmp_path / "looked"))
+
+
+def test_contrasts_stop_apart_and_arms_go_on_as_long_as_they_are_needed(looked):
+    study, looks = looked.study, looked.looks
+    stops = {
+        arm: next(e["look"] for e in looks if e["contrasts"][arm]["decision"] != "continue")
+        for arm, _ in study.contrasts
+    }
+    assert stops["layernorm"] < stops["center"]
+    seeds = {arm: sum(a == arm for a, _ in looked.trials) for arm in study.arms}
+    for arm, look in stops.items():
+        assert seeds[arm] == study.plan.looks[look - 1]
+    assert seeds["baseline"] == max(seeds.values())
+    assert not looked.unfinished
+    decisions = {arm: said["decision"] for arm, said in looks[-1]["contrasts"].items()}
+    assert decisions["layernorm"] == "effect"
+    assert decisions["rmsnorm"] == "equivalence"
+
+
+def test_what_decides_is_the_test_over_all_looks(looked):
+    analysis, plan = analyse(looked), Looks((5, 6, 8))
+    assert not analysis.unregistered and not analysis.missing
+    contrasts = [analysis.contrast(arm, "validation_loss") for arm, _ in looked.study.contrasts]
+    p_values = []
+    for contrast in contrasts:
+        look = contrast.sampling.look
+        assert contrast.seeds == looked.study.seeds[: plan.pairs[look - 1]]
+        deltas = [pair.delta for pair in contrast.paired.pairs]
+        expected = AtLook(seed_test(deltas, seed=0), plan, look - 1)
+        assert contrast.decided.p_value == pytest.approx(expected.p_value())
+        assert contrast.decided.interval.low == pytest.approx(expected.interval().low)
+        # The plain interval stands beside it, and is never wider.
+        assert contrast.paired.t_interval.low >= contrast.decided.interval.low - 1e-12
+        p_values.append(contrast.decided.p_value)
+    assert [c.holm_p for c in contrasts] == pytest.approx(holm(p_values).tolist())
+    assert json.loads(json.dumps(analysis.to_dict()))["looks"] == list(looked.looks)
+    verdicts = {verdict.arm: verdict for verdict in decide(analysis)}
+    assert verdicts["layernorm"].outcome == "BASELINE"
+    stop = analysis.contrast("layernorm", "validation_loss").sampling
+    assert f"stopped at look {stop.look} of 3, an effect" in verdicts["layernorm"].sentence
+
+
+def test_every_endpoint_of_a_contrast_is_of_its_look(looked):
+    analysis = analyse(looked)
+    for contrast in analysis.contrasts:
+        if contrast.paired is not None:
+            assert contrast.paired.design is not None
+            assert len(contrast.seeds) <= looked.study.plan.looks[contrast.sampling.look - 1]
+    assert analysis.family is None  # the sensitivity analysis is of one sample
+
+
+def test_trials_beyond_a_look_do_not_count_before_it_is_taken(small_study, tmp_path):
+    study = small_study(arms=ARMS, seeds=LOOKS)
+    none = write_results(tmp_path / "r", study, losses({}), skip=study.trials[-1:])
+    contrast = analyse(none).contrast("layernorm", "validation_loss")
+    assert contrast.paired is None
+    assert contrast.why_not == "the first look, at 5 seeds, has not been taken"
+    few = write_results(tmp_path / "few", study, losses({}), skip=study.trials[8:])
+    assert next_look(Table.of(few)) is None  # the first look lacks trials
+
+
+def test_the_same_looks_follow_from_the_same_trials_at_any_time(looked):
+    """A run that is killed between a look and its record takes the same one again."""
+    table = Table.of(looked)
+    before = replace(table, looks=looked.looks[:1])
+    again = next_look(before)
+    stated = {k: v for k, v in looked.looks[1].items() if k != "before"}
+    assert again == stated
+
+
+@pytest.mark.parametrize("key", ["decision", "p", "trials"])
+def test_looks_that_trials_contradict_are_invalid(looked, key):
+    path = looked.path / "looks.json"
+    there = json.loads(path.read_text())
+    first = there["looks"][0]
+    if key == "trials":
+        first["trials"] = "0" * 64
+    else:
+        said = first["contrasts"]["center"]
+        if key == "decision":
+            said["decision"] = "futility"
+        else:
+            said["endpoints"]["validation_loss"][key] = 0.5
+    folder = ResultsFolder(looked.path)
+    with folder.sealing("looks.json"):
+        path.write_text(json.dumps(there))
+    analysis = analyse(load_results(looked.path))
+    assert "of looks.json is not what the trials give" in analysis.unregistered
+    assert {verdict.outcome for verdict in decide(analysis)} == {"INVALID"}
+
+
+def test_a_changed_record_of_looks_is_refused(looked):
+    path = looked.path / "looks.json"
+    path.write_text(path.read_text().replace("equivalence", "effect", 1))
+    with pytest.raises(ParibusError, match=r"looks\.json is missing or was changed"):
+        load_results(looked.path)
+
+
+def test_looks_are_chained_and_never_changed(looked):
+    from paribus.digests import digest
+
+    befores = [entry["before"] for entry in looked.looks]
+    assert befores == [None, *(digest(entry) for entry in looked.looks[:-1])]
+
+
+def test_futility_stops_what_has_no_prospect_and_can_be_turned_off(small_study, tmp_path):
+    for futility, decision in ((0.9, "futility"), (0.0, "continue")):
+        study = small_study(arms=ARMS, seeds=LOOKS | {"futility": futility})
+        wide = losses({}, spread=0.2)
+        path = tmp_path / f"r{futility}"
+        results = write_results(path, study, wide, skip=study.trials[4 * 5 :])
+        entry = next_look(Table.of(results))
+        assert {said["decision"] for said in entry["contrasts"].values()} == {decision}
+        chances = [
+            said["endpoints"]["validation_loss"]["predictive_power"]
+            for said in entry["contrasts"].values()
+        ]
+        assert all(0 <= chance < 0.9 for chance in chances)
+
+
+def test_an_arm_that_diverges_in_every_seed_has_no_prospect(small_study, tmp_path):
+    study = small_study(arms=ARMS, seeds=LOOKS)
+    lost = [("layernorm", seed) for seed in study.seeds]
+    results = write_results(
+        tmp_path / "r", study, losses({}), skip=study.trials[4 * 5 :], diverged=lost
+    )
+    entry = next_look(Table.of(results))
+    assert entry["contrasts"]["layernorm"]["decision"] == "futility"
+    append_look(ResultsFolder(results.path), entry)
+    verdicts = decide(analyse(load_results(results.path)))
+    assert next(v.row for v in verdicts if v.arm == "layernorm") == "2b"
+
+
+def test_what_is_registered_of_a_plan(small_study):
+    study = small_study(arms=ARMS, seeds=LOOKS | {"spending": "pocock"})
+    registered = boundaries(study)
+    assert registered["looks"] == [5, 6, 8] and registered["spending"] == "pocock"
+    assert registered["simulation"].keys() == {"seed", "studies"}
+    plan = Looks((5, 6, 8), "pocock")
+    for m in (1, 2, 3):
+        expected = [b.nominal_p for b in plan.boundaries(0.05 / m)]
+        assert registered["effect"][str(m)] == pytest.approx(expected, rel=1e-5)
+    assert np.all(np.diff([registered["effect"][m][2] for m in "123"]) < 0)
+    assert boundaries(small_study()) == {}
+    assert all(map(math.isfinite, registered["equivalence"]["3"]))

@@ -1,0 +1,119 @@
+"""A study with looks, trained for real: stopped between a look and its record, and continued."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.analysis import analyse, boundaries
+from paribus.errors import ParibusError
+from paribus.execution import looking
+from paribus.results import Results, load_results, read_registration
+from paribus.results.store import ResultsFolder
+from paribus.study import Study
+from paribus.verification import verify
+
+from ..conftest import studies_in
+
+ARMS = {
+    "baseline": {},
+    "slow": {"set": {"training.optimizer.learning_rate": 3e-4}},
+    "again": {"set": {"model.init.salt": 1}},  # the baseline with other initial values
+}
+ENDPOINTS = [{"metric": "validation_loss", "primary": True, "margin": 0.001}]
+
+
+class Killed(BaseException):
+    """Stands for a signal that nobody catches."""
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Results]:
+    """Killed when the first look was decided and not yet written, and run again."""
+    folder = tmp_path_factory.mktemp("looked")
+    study = studies_in(folder)(
+        arms=ARMS,
+        endpoints=ENDPOINTS,
+        training={"iterations": 30, "batch_size": 4, "optimizer": {"learning_rate": 1e-2}},
+        seeds={"looks": [5, 6], "futility": 0.0, "spending": "pocock"},
+        tasks={"names": []},
+    )
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(looking, "append_look", killed)
+        with pytest.raises(Killed):
+            paribus.run(study, folder / "r", workers=2)
+    assert not (folder / "r" / "looks.json").exists()
+    assert len(load_results(folder / "r").finished) == 15
+    return study, paribus.run(study, folder / "r", workers=2)
+
+
+def test_arms_are_trained_as_far_as_looks_need_them(looked: tuple[Study, Results]) -> None:
+    study, results = looked
+    first = results.looks[0]["contrasts"]
+    assert first["slow"]["decision"] == "effect"
+    assert first["again"]["decision"] == "continue"
+    counts = {arm: sum(a == arm for a, _ in results.trials) for arm in study.arms}
+    assert counts == {"baseline": 6, "slow": 5, "again": 6}
+    assert not results.unfinished and results.n_trials == 17
+    timed = {(row["arm"], row["seed"]) for row in results.throughput.to_pylist()}
+    assert timed == set(results.trials)
+    assert analyse(results).contrast("slow", "validation_loss").sampling.look == 1
+
+
+def test_the_plan_and_its_boundaries_are_registered(looked: tuple[Study, Results]) -> None:
+    study, results = looked
+    registered = read_registration(ResultsFolder(results.path))
+    assert registered is not None
+    assert registered["looks"] == boundaries(study)
+    assert registered["seeds"] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_finished_study_with_looks_verifies(looked: tuple[Study, Results]) -> None:
+    _, results = looked
+    paribus.decide(paribus.analyse(results))
+    assert verify(results.path).findings == ()
+
+
+def test_running_it_again_trains_and_looks_no_more(looked: tuple[Study, Results]) -> None:
+    study, results = looked
+    before = (results.path / "looks.json").read_bytes()
+    again = paribus.run(study, results.path, workers=1)
+    assert (results.path / "looks.json").read_bytes() == before
+    assert len(again.finished) == 17
+
+
+def test_a_plan_that_was_changed_is_refused(
+    looked: tuple[Study, Results], small_study: Callable[..., Study]
+) -> None:
+    _, results = looked
+    plan = {"looks": [5, 8], "futility": 0.0, "spending": "pocock"}
+    training = {"iterations": 30, "batch_size": 4, "optimizer": {"learning_rate": 1e-2}}
+    other = small_study(
+        arms=ARMS, endpoints=ENDPOINTS, seeds=plan, tasks={"names": []}, training=training
+    )
+    with pytest.raises(ParibusError, match=r"holds a different study \(plan\.looks"):
+        paribus.run(other, results.path)
+
+
+def test_looks_that_were_edited_stop_the_run_and_fail_verification(
+    looked: tuple[Study, Results], tmp_path: Path
+) -> None:
+    study, results = looked
+    copy = shutil.copytree(results.path, tmp_path / "copy")
+    there = json.loads((copy / "looks.json").read_text())
+    there["looks"] = there["looks"][:1]
+    there["looks"][0]["contrasts"]["again"]["endpoints"]["validation_loss"]["p"] = 0.9
+    with ResultsFolder(copy).sealing("looks.json"):
+        (copy / "looks.json").write_text(json.dumps(there))
+    with pytest.raises(ParibusError, match=r"look 1 of looks\.json is not what the trials give"):
+        paribus.run(study, copy, workers=1)
+    assert any("looks.json is not what" in line for line in verify(copy).findings)

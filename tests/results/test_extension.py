@@ -1,0 +1,122 @@
+"""More seeds later: a second stage that is registered before it runs, and how it counts."""
+
+import json
+
+import numpy as np
+import pytest
+
+from paribus.analysis import analyse
+from paribus.decision import decide
+from paribus.digests import digest
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder, extend, extended, load_results
+from paribus.statistics import InverseNormal, error_of_either, seed_test, stage_weights
+from paribus.streams import stream
+from paribus.study import first_stage
+from paribus.verification.registered import registration_findings
+
+from ..conftest import registered, write_results
+
+SEEDS = [1, 2, 3, 4, 5]
+
+
+def loss(arm, seed):
+    """An effect that five pairs do not resolve."""
+    effect = 0.02 if arm != "baseline" else 0.0
+    shared = stream(seed, "shared").normal(0, 0.1)
+    return 2.0 + shared + effect + stream(seed, arm, "noise").normal(0, 0.02)
+
+
+@pytest.fixture
+def first(small_study, fabricate):
+    return fabricate(small_study(seeds=SEEDS), loss)
+
+
+def test_a_second_stage_is_registered_under_the_first(first):
+    before = json.loads((first.path / "registration.json").read_text())
+    whole = extend(first.path, 10)
+    assert whole.stages == (5, 10) and whole.seeds == tuple(range(1, 16))
+    after = json.loads((first.path / "registration.json").read_text())
+    assert json.loads((first.path / "registration-1.json").read_text()) == before
+    assert after["supersedes"] == digest(before)
+    assert after["number"] == 2 and after["study_digest"] == whole.digest
+    assert after["stages"]["seeds"] == [5, 10]
+    assert after["stages"]["weights"] == pytest.approx(stage_weights((5, 10)))
+    assert len(after["results_when_registered"]) == 15
+    assert "seeds_added_after_results" not in after
+    results = load_results(first.path)
+    assert [t.seed for t in results.unfinished[:3]] == [6, 6, 6]
+    assert {v.outcome for v in decide(analyse(results))} == {"INVALID"}  # not trained yet
+
+
+def test_stages_are_combined_with_the_weights_that_were_registered(first, small_study):
+    whole = extend(first.path, 10)
+    skip = [trial for trial in whole.trials if trial[1] <= 5]
+    study = small_study(seeds=SEEDS)
+    both = write_results(first.path, extended(study, ResultsFolder(first.path)), loss, skip=skip)
+    analysis = analyse(both)
+    assert not analysis.unregistered and not analysis.late_seeds
+    contrast = analysis.contrast("layernorm", "validation_loss")
+    deltas = np.array([pair.delta for pair in contrast.paired.pairs])
+    tests = tuple(seed_test(part, seed=0) for part in (deltas[:5], deltas[5:]))
+    expected = InverseNormal(tests, stage_weights((5, 10)))
+    assert contrast.decided.p_value == pytest.approx(expected.p_value())
+    assert contrast.decided.interval.low == pytest.approx(expected.interval().low)
+    assert contrast.decided.mean == pytest.approx(expected.mean)
+    assert contrast.decided.n == 15
+    verdict = next(v for v in decide(analysis) if v.arm == "layernorm")
+    price = f"{100 * error_of_either(stage_weights((5, 10))):.1f}%"
+    assert price in verdict.sentence and "two stages of 5 and 10 seeds" in verdict.sentence
+    machine = ("device", "data:", "packages", "code", "metrics", "suite")  # not fabricated
+    found = [line for line in registration_findings(both) if not any(m in line for m in machine)]
+    assert found == []
+
+
+def test_the_study_file_runs_on_as_the_extended_study(first, small_study):
+    study, folder = small_study(seeds=SEEDS), ResultsFolder(first.path)
+    assert extended(study, folder) is study
+    whole = extend(first.path, 3)
+    assert extended(study, folder).digest == whole.digest
+    assert first_stage(whole).digest == study.digest
+    other = small_study(seeds=[1, 2])
+    assert extended(other, folder) is other
+
+
+def test_an_extension_that_was_interrupted_is_completed(first, small_study):
+    """Killed when registration.json was written and study.json was not."""
+    study_file = first.path / "study.json"
+    before = study_file.read_bytes()
+    whole = extend(first.path, 4)
+    study_file.write_bytes(before)
+    from paribus.results import settle
+
+    study = small_study(seeds=SEEDS)
+    record = json.loads((first.path / "registration-1.json").read_text())
+    with pytest.raises(ParibusError, match="second stage was being registered"):
+        settle(ResultsFolder(first.path), study, registered(study, record["data"]))
+    assert extend(first.path, 4).digest == whole.digest
+    assert load_results(first.path).study.stages == (5, 4)
+
+
+@pytest.mark.parametrize("seeds", [0, 1, -3, 10**6])
+def test_sizes_that_are_no_stage_are_refused(first, seeds):
+    with pytest.raises(ParibusError, match="is no size of a stage"):
+        extend(first.path, seeds)
+
+
+def test_what_cannot_be_extended_is_refused(small_study, fabricate):
+    study = small_study(seeds=SEEDS)
+    unfinished = fabricate(study, loss, "unfinished", skip=[("layernorm", 5)])
+    with pytest.raises(ParibusError, match="14 of 15 trials of the first stage are finished"):
+        extend(unfinished.path, 5)
+    finished = fabricate(study, loss, "finished")
+    extend(finished.path, 2)
+    with pytest.raises(ParibusError, match="has a second stage already"):
+        extend(finished.path, 2)
+    late = fabricate(study, loss, "late")
+    write_results(late.path, small_study(seeds=[*SEEDS, 6]), loss)
+    with pytest.raises(ParibusError, match=r"added after results had been seen \(6\)"):
+        extend(late.path, 2)
+    assert not (late.path / "registration-2.json").exists()
+    with pytest.raises(ParibusError, match="is no results folder"):
+        extend(late.path / "nothing", 2)
