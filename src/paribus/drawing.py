@@ -119,7 +119,8 @@ def drawings_from_records(records: Any, where: str) -> list[Drawing]:
                 raise ValueError(f"each must have the keys {', '.join(sorted(names))}")
             if not isinstance(about["parts"], list):
                 raise ValueError("parts are a list")
-            found.append(Drawing(**about | {"parts": tuple(about["parts"])}))
+            values: dict[str, Any] = about | {"parts": tuple(about["parts"])}
+            found.append(Drawing(**values))
     except (TypeError, ValueError) as error:
         raise ParibusError(f"{where}: drawings: {error}") from None
     return found

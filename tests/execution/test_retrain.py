@@ -159,7 +159,7 @@ def test_a_trial_is_trained_again_in_its_stack(small_study: Maker) -> None:
 class _Here(Pool):
     """A pool that trains again in this process."""
 
-    def ask_fresh(self, tasks: Any, doing: Callable[[Any], str]) -> list[Any]:
+    def ask_fresh(self, tasks: Any, doing: Any) -> list[Any]:
         folder = ResultsFolder(self.study.folder / "r")
         return [again(self.study, folder, task.arm) for task in tasks]
 

@@ -7,14 +7,15 @@ weighs by its tokens: metrics are ratios of sums over the text, and so are their
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from paribus.analysis.table import Table
 
 
-class Ratio(NamedTuple):
+@dataclass(frozen=True)
+class Ratio:
     """A metric as a ratio of two columns of blocks.parquet, `total` x `scale` over `count`."""
 
     total: str
@@ -55,7 +56,7 @@ def why_other_blocks(table: Table, arm: str, reference: str, seed: int) -> str:
     lengths = [
         np.array(table.results.trial_blocks[name, seed]["characters"]) for name in (arm, reference)
     ]
-    if len(kinds) == 1 and np.array_equal(*lengths):
+    if len(kinds) == 1 and np.array_equal(lengths[0], lengths[1]):
         return ""
     return "the arms read the validation text in windows of other lengths"
 

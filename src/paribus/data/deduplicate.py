@@ -111,7 +111,7 @@ def _without_exact(documents: Iterable[str]) -> tuple[list[str], dict[str, int]]
     kept: list[str] = []
     whole: set[bytes] = set()
     seen: set[bytes] = set()
-    rates = dict.fromkeys(("documents", "passages", "passages_dropped", "bytes"), 0)
+    rates: dict[str, int] = dict.fromkeys(("documents", "passages", "passages_dropped", "bytes"), 0)
     for document in documents:
         rates["documents"] += 1
         rates["bytes"] += _size(document)

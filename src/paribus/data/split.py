@@ -252,7 +252,7 @@ class Texts:
 
 def _require_apart(data: Data, training: Mapping[str, Source], held: Mapping[str, Source]) -> None:
     """Raise ParibusError where a file that is held out is one that is trained on too."""
-    files = {name: _files(source) for name, source in (training | held).items()}
+    files = {name: _files(source) for name, source in {**training, **held}.items()}
     told = {name: f"data.{name}_path" for name in held}
     if VALIDATION not in held or data.test_fraction:
         told[CORPUS] = "data.corpus, whose last part is held out"

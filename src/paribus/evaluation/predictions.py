@@ -115,6 +115,7 @@ def predict(
     about = token_classes.astype(np.int8), characters.astype(np.uint16)
     stride = -(-(len(tokens) - 1) // SWEEP_TOKENS)
     start, waiting = 0, _Waiting()
+    first: tuple[tuple[np.ndarray, np.ndarray], np.ndarray] | None = None
 
     def read(ids: tuple[np.ndarray, np.ndarray], is_swept: bool) -> list[np.ndarray]:
         inputs_WT, targets_WT = ids
@@ -125,12 +126,12 @@ def predict(
         with torch.no_grad(), torch.random.fork_rng(devices=generators):
             for number, ids in enumerate(_batches(tokens, seq_len, windows)):
                 columns = read(ids, is_swept=number % stride == 0)
-                if not number:
-                    first = ids, columns[0]
+                first = first or (ids, columns[0])
                 waiting.add(ids[1].ravel(), columns)
                 if waiting.tokens >= CHUNK_TOKENS:
                     yield waiting.chunk(seq_len, start, *about)
                     start, waiting = start + waiting.tokens, _Waiting()
+            assert first is not None  # there is something to predict
             if not np.array_equal(first[1], read(first[0], is_swept=True)[0], equal_nan=True):
                 raise ParibusError(
                     "the first held-out windows, read again after the others, have other losses: "

@@ -21,11 +21,12 @@ from paribus.machine.measurements import Fit, ModelSize, StackTimes, StepCost
 
 Trial = tuple[str, int]  # (arm, seed)
 Answer = TypeVar("Answer")
+Message = TypeVar("Message")
 
 _KNOWN: dict[str, type[Any]] = {}  # every message by the name that its line begins with
 
 
-def _known(message: type[Any]) -> type[Any]:
+def _known(message: type[Message]) -> type[Message]:
     """Let `message` be read back. Raises ValueError for a second one of its name."""
     if _KNOWN.setdefault(message.__name__, message) is not message:
         raise ValueError(f"there are two messages called {message.__name__}")

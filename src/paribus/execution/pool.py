@@ -197,25 +197,27 @@ class Pool:
             worker.send(task)
         return [self._await(worker, task.answer, doing) for worker in asked]
 
-    def ask_fresh(
-        self, tasks: Sequence[ArmTask[Answer]], doing: Callable[[ArmTask[Answer]], str]
-    ) -> list[Answer]:
+    def ask_fresh(self, tasks: Sequence[ArmTask[Answer]], doing: Sequence[str]) -> list[Answer]:
         """The answers of processes that have done nothing before, one for each task.
 
-        `at_once` of them work at the same time, and each leaves after its answer.
+        `at_once` of them work at the same time, and each leaves after its answer. `doing` says of
+        each task what its process was doing, should it end.
         """
         for worker in self.workers:
             worker.send(Rest())
         answers = []
         for first in range(0, len(tasks), self.at_once):
+            together = slice(first, first + self.at_once)
             asked = [
-                (self.start(number), task)
-                for number, task in enumerate(tasks[first : first + self.at_once])
+                (self.start(number), task, words)
+                for number, (task, words) in enumerate(
+                    zip(tasks[together], doing[together], strict=True)
+                )
             ]
-            for worker, task in asked:
+            for worker, task, _ in asked:
                 worker.send(task)
-            for worker, task in asked:
-                answers.append(self._await(worker, task.answer, doing(task)))
+            for worker, task, words in asked:
+                answers.append(self._await(worker, task.answer, words))
                 self._retire(worker)
         return answers
 

@@ -70,7 +70,7 @@ class _Evaluated:
     task_seconds: float
 
     @property
-    def scores(self) -> dict[str, float]:
+    def scores(self) -> dict[str, float | None]:
         found = self.heldout.scores | (self.tasks.headline if self.tasks else {})
         return found | ({BITS_PER_BYTE.name: self.told.bits_per_byte} if self.told else {})
 

@@ -16,7 +16,8 @@ def read_data(study: Study) -> dict[Data, Dataset]:
     """
     require_trust(study)  # a corpus may be custom code
     find_rule(study)
-    found = {study.data: load_dataset(study.data, study.folder)}
+    found: dict[Data, Dataset] = {}
+    found[study.data] = load_dataset(study.data, study.folder)
     for arm in study.arms:
         data = study.setting(arm).data
         if data not in found:

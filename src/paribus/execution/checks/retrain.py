@@ -47,7 +47,7 @@ def retrain(pool: Pool, study: Study, results: ResultsFolder, say: Callable[[str
         of = [f"{task.arm}/seed-{task.seed}" for task in asked if task.steps == steps]
         say(f"training again {steps} steps of {', '.join(of)}")
     answers = pool.ask_fresh(
-        asked, lambda task: f"on {task.arm}/seed-{task.seed}, which it trained again"
+        asked, [f"on {task.arm}/seed-{task.seed}, which it trained again" for task in asked]
     )
     for task, found in zip(asked, answers, strict=True):
         if found.elsewhere:

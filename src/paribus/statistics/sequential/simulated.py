@@ -160,6 +160,7 @@ def _block(
     p, same_p = np.ones(shape), np.ones(shape)  # those of contrasts that have stopped stay
     at, futile = np.full(shape, len(looks.pairs) - 1), np.zeros(shape, bool)
     going = np.ones(shape, bool)
+    effect, same = np.zeros(shape, bool), np.zeros(shape, bool)
     before = 0
     for k, pairs in enumerate(looks.pairs):
         new = (studies, pairs - before)
