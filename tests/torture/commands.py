@@ -1,13 +1,17 @@
 """The command line in a process of its own, with what tests need: checkpoints at every step, and
 faults of the disk in it and in its workers.
 
-    python commands.py [--fault KIND K COUNTER] VERB ...
-    python commands.py --worker KIND K COUNTER PARENT     # how such a process starts its workers
+    python commands.py [--brief] [--fault KIND PLACE LOG] VERB ...
+    python commands.py --worker KIND PLACE LOG PARENT     # how such a process starts its workers
 
-KIND is an error by name (ENOSPC, EIO), which write number K of all processes together meets after
-half of its bytes, or `torn`: half of the bytes, then the process is killed. COUNTER is a file.
+KIND is an error by name (ENOSPC, EIO), which the write at PLACE meets after half of its bytes, or
+`torn`: half of the bytes, then the process is killed. PLACE is `PATH#N`: of all processes together
+the Nth write of a file of that path, which may be a pattern. LOG is a file that takes the path of
+every write, a line each.
 
-The verb `train STUDY STACK` is `run` without the report.
+The verb `train STUDY STACK` is `run` without the report. With `--brief`, which only forks give to
+their workers too, what writes nothing is left out (dry runs, the measuring of memory) or is short
+(the turns of the arms), and page and paper have the first figures only and no scripts.
 """
 
 from __future__ import annotations
@@ -16,23 +20,35 @@ import errno
 import os
 import signal
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO
 
 from paribus import files
 
+FIGURES = 2  # of a brief report
 
-def fail_at(kind: str, k: int, counter: Path) -> None:
-    """Let write number k meet a fault; the count is shared by all processes through a file."""
-    real = files._store
+
+def fail_at(kind: str, place: str, log: Path) -> None:
+    """Let the write at `place` meet a fault; processes count together, through `log`."""
+    real_file, real_store = files._new_file, files._store
+    paths: dict[int, str] = {}
+    pattern, _, n = place.rpartition("#")
+
+    def new_file(path: Path) -> tuple[int, str]:
+        handle, partial = real_file(path)
+        paths[handle] = _whole(path)
+        return handle, partial
 
     def store(file: BinaryIO, content: bytes) -> None:
-        handle = os.open(counter, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.write(handle, b".")
-        number = os.lseek(handle, 0, os.SEEK_CUR)
+        path = paths[file.fileno()]
+        handle = os.open(log, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        os.write(handle, f"{path}\n".encode())
+        before = os.pread(handle, os.lseek(handle, 0, os.SEEK_CUR), 0).decode().splitlines()
         os.close(handle)
-        if number != k:
-            real(file, content)
+        is_there = fnmatchcase(path, pattern)
+        if not is_there or sum(fnmatchcase(one, pattern) for one in before) != int(n):
+            real_store(file, content)
             return
         file.write(content[: len(content) // 2])
         file.flush()
@@ -41,16 +57,41 @@ def fail_at(kind: str, k: int, counter: Path) -> None:
         code = getattr(errno, kind)
         raise OSError(code, os.strerror(code))
 
-    files._store = store
+    files._new_file, files._store = new_file, store
+
+
+def _whole(path: Path) -> str:
+    """From the current folder, each half-written folder on the way under its name to be.
+
+    Temporary folders elsewhere have names by chance.
+    """
+    if not path.absolute().is_relative_to(Path.cwd()):
+        return f"elsewhere/{path.name}"
+    parts = Path(os.path.relpath(path)).parts
+    return "/".join(p.rsplit(".", 2)[0][1:] if p.endswith(files.PART) else p for p in parts)
+
+
+def be_brief() -> None:
+    from paribus import report
+    from paribus.execution import duties, turns
+    from paribus.machine.measurements import Fit
+    from paribus.report import page
+
+    duties.dry_run = lambda *_, **__: []
+    duties.largest_stack = lambda study, arm, dataset, device, wanted, *_, **__: Fit(wanted, "")
+    turns.LEAST_TURNS = 1
+    draw = report.draw
+    page._javascript = lambda: "void 0"
+    report.draw = lambda *about: draw(*about)[:FIGURES]
 
 
 def main(arguments: list[str]) -> int:
     if arguments[0] == "--worker":
         from paribus.execution.launch import tie_to
 
-        kind, k, counter, parent = arguments[1:]
+        kind, place, log, parent = arguments[1:]
         tie_to(int(parent))
-        fail_at(kind, int(k), Path(counter))
+        fail_at(kind, place, Path(log))
         from paribus.execution import worker
 
         return worker.main()
@@ -59,9 +100,12 @@ def main(arguments: list[str]) -> int:
     from paribus.execution.backends import local
 
     run.__kwdefaults__["checkpoint_seconds"] = 0.0
+    if arguments[0] == "--brief":
+        be_brief()
+        arguments = arguments[1:]
     if arguments[0] == "--fault":
         fault, arguments = arguments[1:4], arguments[4:]
-        fail_at(fault[0], int(fault[1]), Path(fault[2]))
+        fail_at(fault[0], fault[1], Path(fault[2]))
         assert local.COMMAND
         local.COMMAND = (sys.executable, __file__, "--worker", *fault)
     if arguments[0] == "train":  # `run` without the report

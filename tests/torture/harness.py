@@ -33,6 +33,19 @@ tasks = {names = []}
 [arms.layernorm]
 set."model.embedding.norm" = "layernorm"
 """
+# The least that writes all that a study can write.
+LEAST = """
+name = "small"
+seeds = [1, 2]
+data = {corpus = "text", path = TEXT, seq_len = 32}
+model = {n_layer = 1, n_head = 1, d_model = 8}
+training = {iterations = 3, batch_size = 2, dropout = 0.1}
+stability = {smoothing_steps = 1, median_steps = 1, spike_steps = 1}
+tasks = {names = ["next_word"], items = 4, shots = [0]}
+[arms.baseline]
+[arms.layernorm]
+set."model.embedding.norm" = "layernorm"
+"""
 ORPHAN_SECONDS = 10  # a busy machine takes its time to reap
 
 # What each verb writes that is the same whenever it is written from the same records.
@@ -57,12 +70,12 @@ ARGUMENTS = {
 SIZES = {"run": ("--stack", "2"), "train": ("2",)}
 
 
-def new_study(folder: Path, text: Path) -> Path:
+def new_study(folder: Path, text: Path, study: str = STUDY) -> Path:
     """A folder with the study and nothing else; its text lies elsewhere, once for all."""
     if not text.exists():
         text.write_text("\n\n".join(topics.values())[:CHARACTERS], encoding="utf-8")
     folder.mkdir(parents=True)
-    (folder / "study.toml").write_text(STUDY.replace("TEXT", json.dumps(str(text))))
+    (folder / "study.toml").write_text(study.replace("TEXT", json.dumps(str(text))))
     return folder
 
 
@@ -197,11 +210,16 @@ class Undisturbed:
     writes: dict[str, dict[str, bytes]]
     seconds: dict[str, float]
     fork: bool = False
+    brief: bool = False
+
+    def finish(self, folder: Path, verb: str, *options: str) -> tuple[int, str]:
+        """`finish` of a verb with its arguments, in the way that all of this was made in."""
+        return finish(folder, *_called(verb, self.brief, *options), fork=self.fork)
 
     def copy_for(self, verb: str, folder: Path) -> Path:
         """A folder in which `verb` has its work still to do."""
         if verb in ("run", "train", "register"):
-            return new_study(folder, self.text)
+            return new_study(folder, self.text, LEAST if self.brief else STUDY)
         shutil.copytree(self.folder, folder)
         for path in _paths(folder, verb):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -215,24 +233,35 @@ def _paths(folder: Path, verb: str) -> Iterator[Path]:
             yield path
 
 
-def undisturbed(folder: Path, verbs: Sequence[str], *, fork: bool = False) -> Undisturbed:
+def undisturbed(
+    folder: Path, verbs: Sequence[str], *, fork: bool = False, brief: bool = False
+) -> Undisturbed:
     """Every verb once, in one folder; what finds its work done there in one of its own.
 
-    With `fork`, commands are forks of this process, here and whenever the result is used.
+    With `fork`, commands are forks of this process, here and whenever the result is used; they may
+    be brief then (`commands.be_brief`), of the least study.
     """
     text = folder.with_name("text.txt")
-    new_study(folder, text)
-    writes, seconds = {}, {}
+    whole = Undisturbed(folder, text, {}, {}, fork, brief)
+    whole.copy_for("run", folder)
     for verb in verbs:
         alone = verb == "register" or (verb == "train" and "run" in verbs)
-        at = new_study(folder.with_name(f"{verb} alone"), text) if alone else folder
+        at = whole.copy_for(verb, folder.with_name(f"{verb} alone")) if alone else folder
         began = time.monotonic()
-        code, said = finish(at, *ARGUMENTS[verb], *SIZES.get(verb, ()), fork=fork)
+        code, said = whole.finish(at, verb)
         assert code == 0, said
-        seconds[verb] = time.monotonic() - began
-        writes[verb] = written(at, verb)
-        assert writes[verb] and not litter(at), litter(at)
-    return Undisturbed(folder, text, writes, seconds, fork)
+        whole.seconds[verb] = time.monotonic() - began
+        whole.writes[verb] = written(at, verb)
+        assert whole.writes[verb] and not litter(at), litter(at)
+    return whole
+
+
+def _called(verb: str, brief: bool, *options: str) -> Iterator[str]:
+    """The arguments of a command."""
+    yield from ["--brief"] if brief else []
+    yield from options
+    yield from ARGUMENTS[verb]
+    yield from SIZES.get(verb, ())
 
 
 def cores() -> int:

@@ -1,8 +1,9 @@
 """A fault of the disk at any write of a run: one clear line, and a folder to go on from.
 
-In the ordinary suite every third write of a stack of two, in this process, and one of a whole run;
+In the ordinary suite every third write of a stack of two, in this process;
 `pytest -m torture tests/torture/test_write_faults.py` meets every write of a whole run, report
-included, with each fault.
+included, with each fault. PARIBUS_FIRST_FAULT and PARIBUS_FAULTS say from which case on, and how
+many: a case is a function of its number.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,12 +30,13 @@ from paribus.results import ResultsFolder
 from paribus.results.trial_folder import CANONICAL
 from paribus.study import Study
 
-from .harness import ARGUMENTS, SIZES, Undisturbed, finish, litter, undisturbed, written
+from .fuzzing import told
+from .harness import Undisturbed, litter, undisturbed, written
 
 KINDS = ("ENOSPC", "EIO", "torn")
-RUN = (*ARGUMENTS["run"], *SIZES["run"])
-# How many of a run's writes the marked suite meets; by default every one.
-FAULTS = int(os.environ.get("PARIBUS_FAULTS", "0"))
+# How many cases the marked suite tries, from which on; by default every one.
+FAULTS = int(os.environ.get("PARIBUS_FAULTS", "1000000"))
+FIRST = int(os.environ.get("PARIBUS_FIRST_FAULT", "0"))
 
 
 class Faulty:
@@ -94,13 +98,11 @@ def test_writes_of_a_stack(
         assert train(path) == whole, k
 
 
-def meet(reference: Undisturbed, at: Path, kind: str, k: int, verb: str = "run") -> bool:
-    """Whether a run has a write number k; it meets a fault, is run again, and must be whole."""
-    folder, command = reference.copy_for(verb, at), (*ARGUMENTS[verb], *SIZES[verb])
-    counter = at.with_name(f"{at.name}.count")
-    fault, fork = ("--fault", kind, str(k), str(counter)), reference.fork
-    code, said = finish(folder, *fault, *command, fork=fork)
-    if counter.stat().st_size < k:
+def meet(reference: Undisturbed, at: Path, kind: str, place: str, verb: str) -> bool:
+    """Whether `verb` writes at `place`; it meets a fault, is called again, and must be whole."""
+    folder, log = reference.copy_for(verb, at), at.with_name(f"{at.name}.log")
+    code, said = reference.finish(folder, verb, "--fault", kind, place, str(log))
+    if code == 0:
         return False
     if kind == "torn":
         # Either the command itself was killed, or a worker, whose death it tells.
@@ -109,33 +111,76 @@ def meet(reference: Undisturbed, at: Path, kind: str, k: int, verb: str = "run")
         (line,) = (line for line in said.splitlines() if line.startswith("paribus: "))
         assert code == 2 and os.strerror(getattr(errno, kind)) in line, said
     assert "Traceback" not in said
-    code, said = finish(folder, *command, fork=fork)
+    code, said = reference.finish(folder, verb)
     assert code == 0, said
     assert not litter(folder), litter(folder)
-    assert written(folder, verb) == reference.writes[verb]
+    ours, theirs = written(folder, verb), reference.writes[verb]
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if ours[name] != theirs[name]] == []
     return True
+
+
+def places(reference: Undisturbed, verb: str, at: Path) -> list[str]:
+    """Every write of `verb`, as `commands.py` names them, in their order.
+
+    Of files that are written by the clock, which `watch` reads, the first is.
+    """
+    folder, log = reference.copy_for(verb, at), at.with_name(f"{at.name}.log")
+    code, said = reference.finish(folder, verb, "--fault", "EIO", "nothing#1", str(log))
+    assert code == 0, said
+    seen: Counter[str] = Counter()
+    found = []
+    for path in log.read_text().splitlines():
+        seen[path] += 1
+        if path != "r/live.json" or seen[path] == 1:
+            found.append(f"{path}#{seen[path]}")
+    return found
 
 
 @pytest.mark.torture
 @pytest.mark.skipif(sys.platform != "linux", reason="kills by signal")
 def test_a_write_of_a_run_that_is_torn(tmp_path: Path) -> None:
-    """A checkpoint, by a worker that is killed in the middle of it."""
+    """A checkpoint, by a worker that is killed in the middle of it; in fresh processes."""
     reference = undisturbed(tmp_path / "whole", ["train"])
-    assert meet(reference, tmp_path / "w", "torn", 20, "train")
+    assert meet(reference, tmp_path / "w", "torn", "r/checkpoints/*/step-3/*#2", "train")
+
+
+def in_turn(of: dict[str, list[str]]) -> list[tuple[str, str, str]]:
+    """(verb, place, kind): kinds and places mixed, each place once before any comes again."""
+    writes = [(verb, place) for verb, found in of.items() for place in sorted(found)]
+    random.Random(1).shuffle(writes)
+    return [
+        (verb, place, KINDS[(i + turn) % len(KINDS)])
+        for turn in range(len(KINDS))
+        for i, (verb, place) in enumerate(writes)
+    ]
 
 
 @pytest.mark.torture
+@pytest.mark.skipif(sys.platform != "linux", reason="kills by signal")
 def test_every_write_of_a_run(tmp_path: Path) -> None:
-    reference = undisturbed(tmp_path / "whole", ["run"], fork=True)
-    counter = tmp_path / "count"
-    folder = reference.copy_for("run", tmp_path / "counted")
-    assert finish(folder, "--fault", "EIO", "1000000", str(counter), *RUN, fork=True)[0] == 0
-    n_writes = counter.stat().st_size
-    cases = [(kind, k) for kind in KINDS for k in range(1, n_writes + 1)]
-    if FAULTS:
-        cases = random.Random(1).sample(cases, FAULTS)
-    met = dict.fromkeys(KINDS, 0)
-    for kind, k in cases:
-        # Writes of two processes may come in another order, and the last one not at all.
-        met[kind] += meet(reference, tmp_path / f"{kind}-{k}", kind, k)
-        print(f"{n_writes} writes; faults met: {met}", flush=True)
+    """A run is training, then its report: where training is whole, so are the same bytes of both.
+
+    The counts so far are printed, and what failed; the next cases go on.
+    """
+    reference = undisturbed(tmp_path / "whole", ["train", "report"], fork=True, brief=True)
+    of = {verb: places(reference, verb, tmp_path / verb) for verb in ("train", "report")}
+    assert set(places(reference, "run", tmp_path / "run")) <= {*of["train"], *of["report"]}
+    cases = in_turn(of)
+    print(len(cases), {verb: len(found) for verb, found in of.items()}, reference.seconds)
+    counts: Counter[str] = Counter()
+    failed = []
+    for number in range(FIRST, min(FIRST + FAULTS, len(cases))):
+        verb, place, kind = cases[number]
+        at = tmp_path / f"{number}"
+        try:
+            # What several processes or threads write comes in another order, or not at all.
+            is_met = meet(reference, at, kind, place, verb)
+            counts[f"{verb} {kind}" if is_met else f"{verb} not reached"] += 1
+            shutil.rmtree(at)
+        except AssertionError as error:
+            failed.append(f"{number} {cases[number]}: {error}")
+            print(failed[-1])
+        print(number + 1, dict(sorted(counts.items())), len(failed), "failed", flush=True)
+    told("write faults", counts)
+    assert not failed, "\n".join(failed)
