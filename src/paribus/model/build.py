@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
 from paribus.model.config import ModelConfig
 from paribus.model.gpt import GPT
 from paribus.model.uses import parameter_uses
 from paribus.study import Setting
+
+# How constructors draw, besides by `torch.nn.init`.
+DRAWS = frozenset(
+    getattr(torch.Tensor, name)
+    for name in (
+        *("bernoulli_", "cauchy_", "exponential_", "geometric_"),
+        *("log_normal_", "normal_", "random_", "uniform_"),
+    )
+)
+
+
+class ShapesAlone(TorchFunctionMode):
+    """For constructors on the device "meta", where PyTorch has some functions in Python alone.
+
+    Their first call imports its compiler, which takes seconds. So nothing is drawn into a tensor
+    that has no values.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in DRAWS or getattr(func, "__module__", "") == torch.nn.init.__name__:
+            tensor = args[0] if args else kwargs["tensor"]
+            if tensor.is_meta:
+                return tensor
+        return func(*args, **kwargs)
 
 
 def build_model(
@@ -27,7 +61,9 @@ def build_model(
     a parameter which keeps its constructor's value is the same every time. On the device "meta"
     the model has shapes and no weights.
     """
-    with torch.random.fork_rng(devices=[]), torch.device(device):
+    is_meta = torch.device(device).type == "meta"
+    shapes = ShapesAlone() if is_meta else contextlib.nullcontext()
+    with torch.random.fork_rng(devices=[]), torch.device(device), shapes:
         torch.manual_seed(constructor_seed)
         return GPT(ModelConfig.of(setting, vocab_size), folder)
 

@@ -30,8 +30,11 @@ class RotaryPositions(nn.Module):
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
-        exponents = torch.arange(0, model.head_width, 2, dtype=torch.float32) / model.head_width
-        self.register_buffer("frequencies", model.positions.theta**-exponents, persistent=False)
+        # On the CPU: the same bits on every device, and arithmetic on "meta" imports a compiler.
+        pairs = torch.arange(0, model.head_width, 2, dtype=torch.float32, device="cpu")
+        frequencies = model.positions.theta ** -(pairs / model.head_width)
+        home = torch.get_default_device()
+        self.register_buffer("frequencies", frequencies.to(home), persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
         """q [B, H, T, K] and k [B, G, T, K], both turned by the positions [T] of their tokens."""
