@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from paribus.data import Mixture, batch, consumption, in_training, load_dataset, open_test, source
 from paribus.data.order import Windows
 from paribus.errors import ParibusError
+from paribus.results import ResultsFolder
 from paribus.study import Data
 from paribus.study.bounds import MIXTURE_PARTS
 
@@ -131,7 +132,7 @@ def test_held_out_text_is_cut_from_every_source(folder: Path) -> None:
     left = load_dataset(data(), folder)
     assert in_training(left.train, left.validation[:]).sum() == 150
     clean = load_dataset(data(deduplicate="held-out", test_fraction=0.2), folder)
-    sealed = open_test(clean.test, folder / "opened.json", "a test")
+    sealed = open_test(clean.test, ResultsFolder(folder / "r"), "a test")
     for part in (clean.validation[:], sealed[:]):
         assert not in_training(clean.train, part).any()
     assert clean.deduplicated["train_bytes_cut"] >= 150

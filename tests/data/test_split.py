@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from paribus.data.leakage import RUN_TOKENS
 from paribus.data.tokens import tokens_digest
 from paribus.data.train_tokenizer import train_tokenizer
 from paribus.errors import ParibusError
+from paribus.results import ResultsFolder
 from paribus.study import Data
 
 
@@ -47,7 +47,7 @@ def test_three_parts_follow_one_another(validation: float, test: float, folder: 
     found = load_dataset(data(validation_fraction=validation, test_fraction=test), folder)
     parts = [found.train, found.validation]
     if test:
-        parts.append(open_test(found.test, folder / "opened.json", "a test"))
+        parts.append(open_test(found.test, ResultsFolder(folder / "r"), "a test"))
     else:
         assert found.test is None
     text = found.tokenizer.decode(np.concatenate([part[:] for part in parts]))
@@ -62,7 +62,7 @@ def test_parts_may_be_files_of_their_own(folder: Path) -> None:
     found = load_dataset(data(validation_path="t1", test_path="t2"), folder)
     assert found.tokenizer.decode(found.train) == (folder / "t0").read_text()
     assert found.tokenizer.decode(found.validation) == (folder / "t1").read_text()
-    sealed = open_test(found.test, folder / "opened.json", "a test")
+    sealed = open_test(found.test, ResultsFolder(folder / "r"), "a test")
     assert found.tokenizer.decode(sealed[:]) == (folder / "t2").read_text()
     both = load_dataset(data(path="all", validation_path="t1", test_fraction=0.2), folder)
     assert len(both.train) == int(6006 * 0.8)
@@ -85,28 +85,29 @@ def test_the_sealed_part_is_read_once_and_on_the_record(
     found = load_dataset(data(**keys), folder)
     assert found.test is not None
     assert found.digests["test"] == found.test.digest
-    record = folder / "test.json"
+    record = ResultsFolder(folder / "r")
     for early in (lambda: found.test[0], lambda: found.test[:], lambda: len(found.test),
                   lambda: np.asarray(found.test), lambda: list(found.test)):  # fmt: skip
         with pytest.raises(ParibusError, match="is sealed until the verdict asks for it"):
             early()
     assert "_open" not in repr(found.test)
-    assert not record.exists()
+    assert not record.path.exists() and record.read_opened() is None
 
     tokens = open_test(found.test, record, "verdict of abc")
-    written = json.loads(record.read_text())
+    written = record.read_opened()
+    assert written is not None
     assert written["purpose"] == "verdict of abc" and written["digest"] == found.test.digest
     # Gone on with after an interruption, and nothing else.
     again = open_test(found.test, record, "verdict of abc")
     assert again[:].tolist() == tokens[:].tolist()
-    assert json.loads(record.read_text()) == written
+    assert record.read_opened() == written
     with pytest.raises(ParibusError, match="opened already, for 'verdict of abc'"):
         open_test(found.test, record, "another look")
     other = load_dataset(data(test_fraction=0.3), folder)
     with pytest.raises(ParibusError, match="is of a test part with SHA-256"):
         open_test(other.test, record, "verdict of abc")
-    record.write_text("{")
-    with pytest.raises(ParibusError, match="whether the test part was opened is not known"):
+    (record.path / "test_part.json").unlink()
+    with pytest.raises(ParibusError, match=r"test_part.json is missing or was changed.*restore it"):
         open_test(found.test, record, "verdict of abc")
 
 
@@ -136,15 +137,15 @@ def test_every_tokenizer_is_evaluated_on_the_same_bytes(
     byte = found[1]
     parts = [byte.train[:], byte.validation[:]]
     if byte.test is not None:
-        parts.append(open_test(byte.test, folder / "opened.json", "a test")[:])
+        parts.append(open_test(byte.test, ResultsFolder(folder / "r"), "a test")[:])
     ids = np.concatenate(parts)
     assert bytes(ids[ids < 256].tolist()) == b"".join(map(Path.read_bytes, files))
 
 
 def test_a_study_without_a_test_part_has_none_to_open(folder: Path) -> None:
     with pytest.raises(ParibusError, match=r"seal one with data.test_fraction or data.test_path"):
-        open_test(load_dataset(data(), folder).test, folder / "x.json", "a test")
-    assert not (folder / "x.json").exists()
+        open_test(load_dataset(data(), folder).test, ResultsFolder(folder / "r"), "a test")
+    assert not (folder / "r").exists()
 
 
 def test_a_test_text_of_its_own_gives_the_vocabulary_nothing(folder: Path) -> None:
@@ -214,7 +215,7 @@ def test_no_held_out_text_stands_in_the_training_text(mode: str, seed: int, tmp_
         raise
     held = [found.validation]
     if found.test is not None:
-        held.append(open_test(found.test, tmp_path / "opened.json", "a test"))
+        held.append(open_test(found.test, ResultsFolder(tmp_path / "r"), "a test"))
     for part in held:
         assert not in_training(found.train, part[:], RUN_TOKENS).any()
     rates = found.record["deduplicated"]

@@ -21,7 +21,7 @@ from paribus.execution.endpoints import endpoint_metrics
 from paribus.execution.stacks import sharing_arms
 from paribus.execution.texts import read_data, settled_budgets
 from paribus.report.data_tables import data_tables
-from paribus.results import Results
+from paribus.results import Results, ResultsFolder
 from paribus.study import Data, Study, parse_study
 from paribus.verification import verify
 
@@ -158,7 +158,7 @@ def test_no_training_window_shares_a_token_with_held_out_text(make: Maker) -> No
     for arm, dataset in ((a, read_data(study)[study.setting(a).data]) for a in study.arms):
         end = dataset.tokenizer.end_of_document
         n = dataset.sources["corpus"].n_tokens
-        sealed = open_test(dataset.test, study.folder / f"opened-{arm}.json", "a test")
+        sealed = open_test(dataset.test, ResultsFolder(study.folder / arm), "a test")
         parts = [dataset.train[:n], dataset.validation[:], sealed[:]]
         documents = [
             dataset.tokenizer.decode(ids[ids != end])

@@ -95,6 +95,31 @@ def test_counts_of_the_text_are_those_that_were_sealed(damaged: Path) -> None:
     assert "data.json is not sealed, and counts for nothing" in verify(damaged).findings
 
 
+def test_when_the_test_part_was_read_is_sealed(damaged: Path) -> None:
+    """Taking the record away, or its seal, or editing it, does not make the text fresh again."""
+    folder, file, seals = ResultsFolder(damaged), damaged / "test_part.json", "manifest.json"
+    opened = {"purpose": "a verdict", "digest": "e" * 64, "opened": "2026-11-22T05:00:00"}
+    folder.write_opened(opened)
+    assert folder.read_opened() == opened
+    assert not any(file.name in finding for finding in verify(damaged).findings)
+    with pytest.raises(ParibusError, match="just written by somebody else"):
+        folder.write_opened(opened | {"purpose": "another"})
+    whole = file.read_bytes()
+
+    def told(words: str) -> None:
+        assert any(f"{file.name} {words}" in finding for finding in verify(damaged).findings)
+        refused(("decide",), damaged, file)
+
+    file.write_bytes(whole.replace(b"2026", b"2027"))
+    told("is missing or was changed after it was written; restore it")
+    file.unlink()
+    told("is missing or was changed after it was written; restore it")
+    file.write_bytes(whole)
+    assert folder.read_opened() == opened
+    (damaged / seals).unlink()
+    told("has no seal in")
+
+
 @pytest.mark.parametrize("lacking", ["positions", "training"])
 def test_a_causality_of_an_earlier_version_is_one_line(damaged: Path, lacking: str) -> None:
     file = damaged / TRIAL / "trial.json"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, Protocol
 
 from paribus.data.tokens import Tokens
-from paribus.digests import canonical_json
 from paribus.errors import ParibusError
-from paribus.files import write_bytes
 
 
 @dataclass(frozen=True)
@@ -35,39 +32,48 @@ class SealedPart:
     __getitem__ = __len__ = __iter__ = __array__ = _refuse
 
 
-def open_test(test: SealedPart | None, record: Path, purpose: str) -> Tokens:
+class OpeningRecord(Protocol):
+    """Where it stands whether the test part was read: a `paribus.results.ResultsFolder`."""
+
+    @property
+    def path(self) -> Path:
+        """How the record is named in messages."""
+        ...
+
+    def read_opened(self) -> Mapping[str, str] | None:
+        """What was written; None where nothing was. Raises ParibusError where that is unknown."""
+        ...
+
+    def write_opened(self, opened: Mapping[str, str]) -> None:
+        """Write it, so that no later change of it goes unnoticed."""
+        ...
+
+
+def open_test(test: SealedPart | None, record: OpeningRecord, purpose: str) -> Tokens:
     """The tokens of the test part, after `record` says when and for what `purpose` it was opened.
 
-    The record is a JSON file; a results folder has it as test_part.json. The same purpose may be
-    gone on with after an interruption; another one is refused, since what is decided twice on one
-    text is not decided on fresh text. Raises ParibusError, also for a study without a test part and
-    for another text than was opened.
+    A results folder is such a record, and seals it. The same purpose may be gone on with after an
+    interruption; another one is refused, since what is decided twice on one text is not decided on
+    fresh text. Raises ParibusError, also for a study without a test part and for another text than
+    was opened.
     """
     if test is None:
         raise ParibusError(
             "the study has no test part; seal one with data.test_fraction or data.test_path"
         )
-    about = {"purpose": purpose, "digest": test.digest}
-    try:
-        found: dict[str, Any] = json.loads(record.read_bytes())
-    except FileNotFoundError:
+    found = record.read_opened()
+    if found is None:
         opened = datetime.now(UTC).isoformat(timespec="seconds")
-        write_bytes(record, canonical_json(about | {"opened": opened}).encode())
+        record.write_opened({"purpose": purpose, "digest": test.digest, "opened": opened})
         return test._open()
-    except (OSError, ValueError) as error:
+    if found["purpose"] != purpose:
         raise ParibusError(
-            f"{record} cannot be read ({error}), so whether the test part was opened is not known; "
-            "restore it"
-        ) from None
-    if not isinstance(found, dict) or found.get("purpose") != purpose:
-        known = found.get("purpose") if isinstance(found, dict) else found
-        raise ParibusError(
-            f"the test part was opened already, for '{known}' ({record}); for '{purpose}' it is no "
-            "longer fresh: seal other text"
+            f"the test part was opened already, for '{found['purpose']}' ({record.path}); for "
+            f"'{purpose}' it is no longer fresh: seal other text"
         )
-    if found.get("digest") != test.digest:
+    if found["digest"] != test.digest:
         raise ParibusError(
-            f"{record} is of a test part with SHA-256 {str(found.get('digest'))[:12]}..., and this "
+            f"{record.path} is of a test part with SHA-256 {found['digest'][:12]}..., and this "
             f"one has {test.digest[:12]}...; restore the text"
         )
     return test._open()

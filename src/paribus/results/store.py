@@ -11,7 +11,7 @@
   repeated.json                 first steps of arms with custom code, trained again and compared
   test_part.json                when and for what the sealed test part was read, once it was
   looks.json                    of a study with looks, each that was taken, and what it decided
-  manifest.json                 SHA-256 of data.json, throughput, repeated and looks
+  manifest.json                 SHA-256 of the five above
   checkpoints/                  only while trials are unfinished; see `paribus.results.checkpoints`
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
@@ -57,9 +57,9 @@ THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"
 TEST_PART = "test_part.json"
 DATA = "data.json"
-# Records of a whole study, which `manifest.json` of the results folder seals.
 LOOKS = "looks.json"
-OF_THE_STUDY = (DATA, LOOKS, REPEATED, THROUGHPUT)
+# Records of a whole study, which `manifest.json` of the results folder seals.
+OF_THE_STUDY = (DATA, LOOKS, REPEATED, TEST_PART, THROUGHPUT)
 _SEALING = threading.Lock()  # the text is described while arms are trained again and timed
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
 
@@ -102,10 +102,9 @@ class ResultsFolder(Folder):
         if digest is None:
             return False  # it is sealed last: what is there without it is half of a pair
         if not is_regular(path) or digest != file_digest(path):
-            raise ParibusError(
-                f"{path} is missing or was changed after it was written; delete it and "
-                f"{self.path / MANIFEST}, and run again"
-            )
+            again = f"delete it and {self.path / MANIFEST}, and run again"
+            way_out = "restore it" if name == TEST_PART else again  # no run can make that one
+            raise ParibusError(f"{path} is missing or was changed after it was written; {way_out}")
         return True
 
     def write_data(self, described: Mapping[str, Any]) -> None:
@@ -136,10 +135,29 @@ class ResultsFolder(Folder):
     def read_opened(self) -> dict[str, str] | None:
         """When the test part was read, for what, and its digest; None where it never was.
 
-        Written by `paribus.data.open_test`, before it gives the text.
+        Raises ParibusError where that is not known: the record, or its seal, is gone or changed.
         """
         path = self.path / TEST_PART
-        return read_json(path) if os.path.lexists(path) else None
+        if self.has_sealed(TEST_PART):
+            return read_json(path)
+        if os.path.lexists(path):
+            raise ParibusError(
+                f"{path} has no seal in {self.path / MANIFEST}, so when and for what the test part "
+                "was opened is not known; restore both (where opening it was interrupted, nothing "
+                "was read yet: delete the first)"
+            )
+        return None
+
+    def write_opened(self, opened: Mapping[str, str]) -> None:
+        """Write and seal test_part.json, once, before the text is given to anybody.
+
+        Raises ParibusError where it is there, or a run is under way.
+        """
+        with self.lock():
+            if self.read_opened() is not None:
+                raise ParibusError(f"{self.path / TEST_PART} was just written by somebody else")
+            with self.sealing(TEST_PART):
+                write_json(self.path / TEST_PART, opened)
 
     def _sealed(self) -> dict[str, str]:
         """{record of the study: its SHA-256}."""

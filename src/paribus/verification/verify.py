@@ -24,7 +24,7 @@ from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import read_json
 from paribus.results.root import root_digest
-from paribus.results.store import OF_THE_STUDY, THROUGHPUT
+from paribus.results.store import OF_THE_STUDY, TEST_PART, THROUGHPUT
 from paribus.results.trial_folder import CANONICAL, TrialFolder, weights_file
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
 from paribus.verification.arms import arm_findings
@@ -159,6 +159,9 @@ def _seals(results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]
             yield str(error)
     for name in OF_THE_STUDY:
         try:
+            if name == TEST_PART:  # without its seal it does not count for nothing
+                results.read_opened()
+                continue
             sealed = results.has_sealed(name)
         except ParibusError as error:
             yield str(error)
