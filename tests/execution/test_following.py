@@ -16,9 +16,10 @@ import paribus
 from paribus.cli.progress import _plain
 from paribus.cli.watch import sparkline, watch
 from paribus.execution import sinks
+from paribus.execution.followers import Progress
 from paribus.execution.live import MOST_POINTS, Live, read_live
 from paribus.execution.messages import Train
-from paribus.execution.run import Progress, _Run
+from paribus.execution.run import _Run
 from paribus.execution.sinks import known_sinks
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study

@@ -1,6 +1,15 @@
 """From records to inference, as the study registered it. No torch."""
 
 from paribus.analysis.analyse import analyse, analyse_table
+from paribus.analysis.choose import (
+    Tried,
+    caveats,
+    choose,
+    next_candidates,
+    tried_in,
+    tuning_record,
+    tuning_rounds,
+)
 from paribus.analysis.detectable import Detectable, Sight, detectable, sights
 from paribus.analysis.planned import PlannedLooks, least_effect, planned_looks
 from paribus.analysis.sampling import (
@@ -20,6 +29,7 @@ from paribus.analysis.taking_looks import (
     next_look,
     why_not_these_looks,
 )
+from paribus.analysis.tuned import Point, SharedContrast, Tuned, tuned
 
 __all__ = [
     "Analysis",
@@ -31,26 +41,37 @@ __all__ = [
     "Detectable",
     "LeftOut",
     "PlannedLooks",
+    "Point",
     "Sampling",
     "Sensitivity",
+    "SharedContrast",
     "Sight",
     "Stabilities",
     "Summary",
     "Table",
     "TaskContrast",
+    "Tried",
+    "Tuned",
     "agree",
     "analyse",
     "analyse_table",
     "boundaries",
+    "caveats",
+    "choose",
     "detectable",
     "extension_error",
     "extension_in_words",
     "least_effect",
     "look_in_words",
+    "next_candidates",
     "next_look",
     "plan_of",
     "planned_looks",
     "sampling_of",
     "sights",
+    "tried_in",
+    "tuned",
+    "tuning_record",
+    "tuning_rounds",
     "why_not_these_looks",
 ]

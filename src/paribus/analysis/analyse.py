@@ -24,6 +24,7 @@ from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.side_effects import Stabilities
 from paribus.analysis.table import Table
 from paribus.analysis.taking_looks import why_not_these_looks
+from paribus.analysis.tuned import tuned
 from paribus.metric import QUESTIONS
 from paribus.results import (
     Results,
@@ -102,6 +103,7 @@ def analyse_table(
         claim_checks=check_claims(table.results),
         metrics=metrics,
         own_rule=own_rule or {},
+        tuned=tuned(table.results),
         looks=table.looks,
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from paribus.analysis.sampling import Sampling, is_open
 from paribus.analysis.side_effects import Costs, Sensitivity, Stabilities
+from paribus.analysis.tuned import Tuned
 from paribus.metric import Metric
 from paribus.results import Control
 from paribus.statistics import (
@@ -306,6 +307,7 @@ class Analysis:
     metrics: dict[str, Metric]
     claim_checks: tuple[str, ...] = ()
     own_rule: dict[str, Any] = field(default_factory=dict)
+    tuned: Tuned | None = None
     looks: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -380,5 +382,6 @@ class Analysis:
             "family": self.family.to_dict() if self.family else None,
             "left_out": [asdict(left_out) for left_out in self.left_out],
             "claim_checks": list(self.claim_checks),
+            "tuned": self.tuned.to_dict() if self.tuned else None,
             "looks": list(self.looks),
         }

@@ -17,7 +17,7 @@ from paribus import numbers
 from paribus.cli.reading_line import reading
 from paribus.data.reading_progress import Listener, listening
 from paribus.execution import Progress
-from paribus.execution.run import Watch
+from paribus.execution.followers import Watch
 
 PLAIN_SECONDS = 15.0
 MOST_TRIALS_SHOWN = 12

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Cost, extension_in_words
+from paribus.analysis import Analysis, Contrast, Cost, Tuned, extension_in_words
 from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather
 from paribus.decision.find import rule_of
 from paribus.decision.needed import pairs_needed
@@ -223,6 +223,11 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
             f"{_what_is_equal(says)}: this is an effect at the resolution of the "
             "measurement, and its p the least that this resolution allows."
         )
+    if judged and analysis.tuned:
+        left_open = [
+            analysis.tuned.caveats.get(arm, []) for arm in (contrast.reference, contrast.arm)
+        ]
+        found += [f"Of the tuning, {line}." for lines in left_open for line in lines]
     if judged:
         found += fixed_items(contrast) + disagreements(contrast) + missed(analysis, contrast)
     if contrast.sampling and contrast.sampling.stage_seeds is not None:
@@ -233,6 +238,12 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
             f"Seeds added after results had been seen ({seeds}): no error rate is guaranteed."
         )
     return found
+
+
+def untuned(tuned: Tuned, contrast: Contrast) -> list[str]:
+    """What the choice for either arm leaves open."""
+    lines = [tuned.caveats.get(arm, []) for arm in (contrast.reference, contrast.arm)]
+    return [f"Of the tuning: {line}." for of_arm in lines for line in of_arm]
 
 
 def missed(analysis: Analysis, contrast: Contrast) -> list[str]:

@@ -3,8 +3,9 @@
 from paribus.execution.bench import Bench, StackSpeed, bench
 from paribus.execution.estimate import Estimate, estimate
 from paribus.execution.evaluate import Answers, evaluate
+from paribus.execution.followers import Progress
 from paribus.execution.pool import Device
-from paribus.execution.run import Progress, register, results_folder, run
+from paribus.execution.run import register, results_folder, run
 from paribus.execution.texts import settled_budgets
 
 __all__ = [

@@ -7,14 +7,18 @@ import logging
 from paribus.execution.messages import Ready
 from paribus.execution.pool import Pool
 from paribus.results import ResultsFolder, extended
-from paribus.study import Study, is_open, with_precision
+from paribus.study import Study, is_open, is_untuned, with_choice, with_precision
 
 
 def as_registered(study: Study, folder: ResultsFolder) -> Study:
     """`study` with what was settled in `folder`: its precision, where it leaves it open itself,
-    and a second stage."""
+    what its tuning chose, and a second stage."""
     if is_open(study) and folder.exists:
         study = with_precision(study, folder.read_study().training.precision)
+    if is_untuned(study) and folder.exists:
+        there = folder.read_study().tuning
+        if there and there.chosen.keys() == study.arms.keys():
+            study = with_choice(study, there.chosen)
     return extended(study, folder)
 
 

@@ -83,6 +83,14 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
         _require_shared_tokens(study, found[endpoint.metric])
     if study.decision.benefit is not None:
         _require_direction(study, found[study.decision.benefit], "be a benefit")
+    if study.tuning is not None:
+        select = found[study.tuning.select]
+        _require_direction(study, select, "choose among values")
+        if select.record == "turns":
+            raise ParibusError(
+                f"'{select.name}' cannot choose among values: arms take turns for it when all "
+                "are trained; take validation_loss"
+            )
     return found
 
 

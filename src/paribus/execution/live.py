@@ -14,7 +14,7 @@ from paribus.results import ResultsFolder
 from paribus.results.formats import read_json, write_json
 
 if TYPE_CHECKING:
-    from paribus.execution.run import Progress
+    from paribus.execution.followers import Progress
 
 FILE = "live.json"
 SECONDS = 2.0

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from paribus.data import Dataset, describe_data
 from paribus.errors import require_positive
 from paribus.execution.checks.retrain import retrain
 from paribus.execution.device_precision import as_registered
+from paribus.execution.followers import Followers, Progress, Watch
 from paribus.execution.live import Live
 from paribus.execution.looking import take_look
 from paribus.execution.messages import Finished, Resumed, Train, Trained
@@ -24,59 +24,22 @@ from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import Trial
 from paribus.execution.start import start
 from paribus.execution.texts import read_data, settled_budgets
+from paribus.execution.tune import tune
 from paribus.execution.turns import time_in_turn
 from paribus.results import (
     Results,
     ResultsFolder,
-    TrialFolder,
     load_results,
     needed_trials,
     read_looks,
 )
 from paribus.results.checkpoints import begun_stacks, keep_stacks
+from paribus.results.registration import FILE
 from paribus.results.store import DATA
-from paribus.study import Data, Study
+from paribus.study import Data, Study, is_untuned
 
 CHECKPOINT_SECONDS = 60.0
 MOST_NAMED = 3  # trials of a stack that a line of news names
-
-
-@dataclass
-class Progress:
-    """Where a run stands.
-
-    Attributes:
-        n_trials, n_finished: trials of the study, and those that are finished.
-        tokens, tokens_done: training tokens of the study, and those that have been trained on.
-        tokens_before: those of `tokens_done` that earlier runs had done.
-        running: steps done and last training loss (nats/token) of each trial under way, by label.
-        news: what has just happened, if worth a line.
-        doing: what is done once every token has been trained on; empty before.
-    """
-
-    n_trials: int
-    n_finished: int
-    tokens: int
-    tokens_done: int
-    tokens_before: int
-    running: dict[str, tuple[int, float | None]] = field(default_factory=dict)
-    news: str = ""
-    doing: str = ""
-    _began: float = field(default_factory=time.monotonic)
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Over this run."""
-        return (self.tokens_done - self.tokens_before) / max(time.monotonic() - self._began, 1e-9)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Of training, at the speed so far; None before there is one."""
-        speed = self.tokens_per_second
-        return (self.tokens - self.tokens_done) / speed if speed > 0 else None
-
-
-Watch = Callable[[Progress], None]
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
@@ -121,26 +84,74 @@ def run(
     require_positive(workers=workers, stack=stack)
     folder, study, datasets = _opened(study, results)
     known_sinks(log)
+    way = _Way(workers, device, stack, eager, checkpoint_seconds, watch, log)
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock() as held:
-        todo = _to_train(study, folder)
-        with Pool(
+        if is_untuned(study):
+            if not (folder.path / FILE).is_file():
+                study = _register(study, folder, datasets, held, way)
+            study = tune(study, folder, lambda *round_: _tuning_round(*round_, datasets, way))
+        _train(study, folder, datasets, held, way)
+    return load_results(folder.path)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a call of `run` trains: its arguments."""
+
+    workers: int | None = None
+    device: Device = "auto"
+    stack: int | None = None
+    eager: bool = False
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    watch: Watch | None = None
+    log: Sequence[str] = ()
+
+    def pool(self, study: Study, folder: ResultsFolder, held: str) -> Pool:
+        """Workers for `study`, while the lock of its folder is `held`."""
+        return Pool(
             study,
             folder.path,
-            device=device,
-            checkpoint_seconds=checkpoint_seconds,
-            eager=eager,
+            device=self.device,
+            checkpoint_seconds=self.checkpoint_seconds,
+            eager=self.eager,
             run=held,
-        ) as pool:
-            study, stacks = start(pool, folder, study, datasets, workers, stack, len(todo))
-            followers = _Followers(watch, Live(folder), Sinks(log, study, folder.path))
-            # The text is described while the workers train.
-            with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
+        )
+
+
+def _train(
+    study: Study,
+    folder: ResultsFolder,
+    datasets: dict[Data, Dataset],
+    held: str,
+    way: _Way,
+    *,
+    is_tuning: bool = False,
+) -> None:
+    """Train what is not finished of `study`; unless it tunes another, describe and time it."""
+    todo = _to_train(study, folder)
+    with way.pool(study, folder, held) as pool:
+        study, stacks = start(pool, folder, study, datasets, way.workers, way.stack, len(todo))
+        followers = Followers(way.watch, Live(folder), Sinks(way.log, study, folder.path))
+        # The text is described while the workers train.
+        with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
+            trials = _Run(study, folder, pool, followers)
+            if is_tuning:
+                trials.train(stacks)
+            else:
                 described = aside.submit(_describe_data, folder, study, datasets)
-                _Run(study, folder, pool, followers).train(stacks)
+                trials.train(stacks)
+                trials.time()
                 described.result()
-        keep_stacks(folder.path, [])
-    return load_results(folder.path)
+    keep_stacks(folder.path, [])
+
+
+def _tuning_round(
+    study: Study, folder: ResultsFolder, datasets: dict[Data, Dataset], way: _Way
+) -> None:
+    """Train a round of tuning trials, in the folder of its own."""
+    with folder.lock() as held:
+        _train(study, folder, datasets, held, way, is_tuning=True)
 
 
 def register(
@@ -156,12 +167,17 @@ def register(
     registered there already.
     """
     folder, study, datasets = _opened(study, results)
-    with (
-        folder.lock() as held,
-        Pool(study, folder.path, device=device, eager=eager, run=held) as pool,
-    ):
-        start(pool, folder, study, datasets, workers=1, stack=None, n_trials=1)
-    return folder.path / "registration.json"
+    with folder.lock() as held:
+        _register(study, folder, datasets, held, _Way(device=device, eager=eager))
+    return folder.path / FILE
+
+
+def _register(
+    study: Study, folder: ResultsFolder, datasets: dict[Data, Dataset], held: str, way: _Way
+) -> Study:
+    """Try a step of every arm and register `study`; returns it with its precision settled."""
+    with way.pool(study, folder, held) as pool:
+        return start(pool, folder, study, datasets, workers=1, stack=None, n_trials=1)[0]
 
 
 def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:
@@ -200,30 +216,6 @@ def _describe_data(folder: ResultsFolder, study: Study, datasets: dict[Data, Dat
     folder.write_data(describe_data(shared) | ({"arms": found} if found else {}))
 
 
-@dataclass(frozen=True)
-class _Followers:
-    """Everyone who hears of a run."""
-
-    watch: Watch | None
-    live: Live
-    sinks: Sinks
-
-    def progress(self, progress: Progress) -> None:
-        self.live.note(progress)
-        if self.watch:
-            self.watch(progress)
-
-    def step(self, arm: str, seed: int, t: int, loss: float | None) -> None:
-        self.sinks.progress(arm, seed, t, loss)
-
-    def finished(self, trial: TrialFolder) -> None:
-        self.sinks.finished(trial)
-
-    def close(self) -> None:
-        self.live.close()
-        self.sinks.close()
-
-
 class _Run:
     """The trials of one call of `run`: what waits, who does what, and how far it is."""
 
@@ -232,7 +224,7 @@ class _Run:
         study: Study,
         folder: ResultsFolder,
         pool: Pool,
-        followers: _Followers,
+        followers: Followers,
     ) -> None:
         self.study = study
         self.folder = folder
@@ -244,10 +236,10 @@ class _Run:
         self._add_needed()
 
     def train(self, stacks: list[list[Trial]]) -> None:
-        """Train the stacks of which some trial is not finished, then what is done once.
+        """Train the stacks of which some trial is not finished.
 
         Of a study with looks, the stacks up to the next one; then it is taken. First steps of an
-        arm with custom code are trained again, and in the end all arms are timed in turn.
+        arm with custom code are trained again.
         """
         while True:
             todo = _to_train(self.study, self.folder)
@@ -259,6 +251,9 @@ class _Run:
             if not take_look(self.study, self.folder, self._say):
                 break
             self._add_needed()
+
+    def time(self) -> None:
+        """Time all arms in turn, once."""
         if not self.folder.has_timed(self.needed):
             # Nothing else of ours runs now.
             self._say("timing the arms in turn")

@@ -129,6 +129,14 @@ FILES: dict[str, dict[str, Check]] = {
         )
     },
     "repeated.json": {},
+    "tuning.json": {
+        "select": text,
+        "rounds": _list_of(_holding(folder=text, candidates=_count, root=text)),
+        "candidates": _list_of(table),
+        "trials": _list_of(_holding(arm=text, candidate=_count, seed=whole, value=optional_number)),
+        "chosen": _table_of(_holding(candidate=_count, values=table)),
+        "caveats": _table_of(_list_of(text)),
+    },
     "about.json": {
         "not_offered": _list_of(_is(list)),
         "prompts_sha256": text,

@@ -26,6 +26,7 @@ OWN = (
     "tasks",
     "tensorboard",
     "trials",
+    "tuning",
 )
 PATIENCE_SECONDS = 60.0  # a page and a paper take ten
 WAY_OUT = "remove it, or choose another folder with --results"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError
@@ -28,6 +29,19 @@ def require_own(study: Study, folder: TrialFolder, trial: dict[str, Any]) -> Non
         raise ParibusError(
             f"trial {folder.label}: it has weights of other steps than training.keep names; "
             f"delete {folder.path} and run again"
+        )
+
+
+def require_choice(study: Study, folder: Path, record: dict[str, Any]) -> None:
+    """Raise ParibusError where a study's arms have other values than tuning.json, `record`, says.
+
+    A study that is not tuned yet has chosen nothing.
+    """
+    there = study.tuning.chosen if study.tuning else {}
+    sealed = {arm: one["values"] for arm, one in record.get("chosen", {}).items()}
+    if there and there != sealed:
+        raise ParibusError(
+            f"{folder}: study.json has other values for its arms than tuning.json chose; restore it"
         )
 
 

@@ -21,7 +21,7 @@ from paribus.results.expected import COLUMNS
 from paribus.results.formats import csv_cell, write_table
 from paribus.results.layout import secure
 from paribus.results.look_record import Entry, needed_trials, read_looks
-from paribus.results.own_records import require_distinct, require_own
+from paribus.results.own_records import require_choice, require_distinct, require_own
 from paribus.results.registration import read_registration
 from paribus.results.root import digest_of, of_the_study, root_lines
 from paribus.results.store import THROUGHPUT, ResultsFolder
@@ -370,6 +370,7 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
 
 def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Results:
     study = folder.read_study(trust=trust)
+    require_choice(study, folder.path, folder.read_tuning())
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     finished = tuple(trial for trial in trials if trial.is_finished)
     for trial in finished:

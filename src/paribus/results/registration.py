@@ -25,6 +25,7 @@ from paribus.study import (
     Setting,
     Study,
     changed_sources,
+    is_untuned,
     measuring_record,
     own_digests,
     own_parts,
@@ -106,6 +107,7 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json"),
         "budgets": {arm: _budget(study.setting(arm)) for arm in study.arms},
+        "tuning": _tuning(study),
         "precision": {arm: study.setting(arm).training.precision for arm in study.arms},
     }
 
@@ -128,6 +130,14 @@ def _stages(study: Study) -> dict[str, Any]:
         "seeds": list(study.stages),
         "weights": [round(math.sqrt(n / len(study.seeds)), 12) for n in study.stages],
     }
+
+
+def _tuning(study: Study) -> dict[str, Any]:
+    """The plan of the tuning and what every arm is tried with; empty where nothing is tuned."""
+    if study.tuning is None:
+        return {}
+    plan = study.tuning.model_dump(mode="json", exclude={"chosen"})
+    return plan | {"candidates": study.tuning.candidates}
 
 
 def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
@@ -259,6 +269,8 @@ def why_unregistered(
         return "the registration is missing"
     if registered["study_digest"] != study.digest:
         return "the study was changed after it was registered"
+    if is_untuned(study) and trials:
+        return "the arms were not tuned as registered: nothing was chosen for them"
     declared = from_records(registered["metrics"], "the registration")
     for (arm, seed), trial in trials.items():
         for name, found, words in (

@@ -9,9 +9,11 @@
   data.json                     token classes, duplicates and leakage of the corpus
   throughput.parquet            speed of the arms in turn, and what their training holds in memory
   repeated.json                 first steps of arms with custom code, trained again and compared
+  tuning.json                   of a tuned study: every tuning trial, and what was chosen by it
+  tuning/<n>/                   the tuning trials of one round, a results folder like this one
   test_part.json                when and for what the sealed test part was read, once it was
   looks.json                    of a study with looks, each that was taken, and what it decided
-  manifest.json                 SHA-256 of the five above
+  manifest.json                 SHA-256 of the six files above
   checkpoints/                  only while trials are unfinished; see `paribus.results.checkpoints`
   trials/<arm>/seed-<n>/
     trial.json                  setting, data and batch digests, budget, outcome
@@ -52,14 +54,16 @@ from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, parse_study
 from paribus.study.custom_code import sources_folder
 from paribus.study.study import substance
+from paribus.study.tuning_study import FOLDER as TUNING_FOLDER
 
 THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"
 TEST_PART = "test_part.json"
 DATA = "data.json"
 LOOKS = "looks.json"
+TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
-OF_THE_STUDY = (DATA, LOOKS, REPEATED, TEST_PART, THROUGHPUT)
+OF_THE_STUDY = (DATA, LOOKS, REPEATED, TEST_PART, THROUGHPUT, TUNING)
 _SEALING = threading.Lock()  # the text is described while arms are trained again and timed
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
 
@@ -131,6 +135,19 @@ class ResultsFolder(Folder):
             for arm in arms
             if arm in there and there[arm]["trial"] == self.trial(arm, there[arm]["seed"]).seal
         }
+
+    def write_tuning(self, record: Mapping[str, Any]) -> None:
+        """Write and seal tuning.json: every tuning trial, and what was chosen by it."""
+        with self.sealing(TUNING):
+            write_json(self.path / TUNING, record)
+
+    def read_tuning(self) -> dict[str, Any]:
+        """The same; empty where the study is not tuned yet, or not at all."""
+        return read_json(self.path / TUNING) if self.has_sealed(TUNING) else {}
+
+    def tuning_round(self, number: int) -> ResultsFolder:
+        """Where the tuning trials of a round are, or will be; the first is 1."""
+        return ResultsFolder(self.path / TUNING_FOLDER / str(number))
 
     def read_opened(self) -> dict[str, str] | None:
         """When the test part was read, for what, and its digest; None where it never was.

@@ -20,6 +20,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | how sure is a rate? | `clopper_pearson`, `wilson` |
 | did this run diverge or spike? | `stability_events` under a `StabilityRule` |
 | how delicate is the learning rate? | `learning_rate_sensitivity` |
+| what would the best of n tuning trials be? | `expected_best_of` |
 
 >>> from paribus.statistics import paired_contrast
 >>> result = paired_contrast([3.10, 3.14, 3.09, 3.12, 3.11], [3.06, 3.11, 3.07, 3.08, 3.08], seed=0)
@@ -30,6 +31,7 @@ Randomness is seeded by the caller, always; bad input raises `StatisticsError`; 
 `to_dict()`, of JSON types. Differences are treatment minus baseline.
 """
 
+from .best_of import expected_best_of
 from .bootstrap import PairedBootstrap, paired_bootstrap
 from .contrast import (
     MacroContrast,
@@ -127,6 +129,7 @@ __all__ = [
     "effect_size",
     "equivalence",
     "error_of_either",
+    "expected_best_of",
     "hedges_correction",
     "holm",
     "item_deltas",

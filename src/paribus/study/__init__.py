@@ -32,11 +32,13 @@ from paribus.study.trust import (
     require_trust,
     rule_record,
 )
-from paribus.study.tuning import at_rates
+from paribus.study.tuning import Candidate, Tuning, at_edges, further_candidates
+from paribus.study.tuning_study import at_rates, in_words, is_untuned, tuning_study, with_choice
 
 __all__ = [
     "CORPUS",
     "Arm",
+    "Candidate",
     "Claim",
     "Claims",
     "Data",
@@ -57,13 +59,18 @@ __all__ = [
     "Sweep",
     "Tasks",
     "Training",
+    "Tuning",
+    "at_edges",
     "at_rates",
     "changed_files",
     "changed_sources",
     "custom_code",
     "explain",
     "first_stage",
+    "further_candidates",
+    "in_words",
     "is_open",
+    "is_untuned",
     "load_study",
     "measuring_parts",
     "measuring_record",
@@ -75,5 +82,7 @@ __all__ = [
     "require_trust",
     "rule_record",
     "shipped_studies",
+    "tuning_study",
+    "with_choice",
     "with_precision",
 ]

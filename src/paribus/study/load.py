@@ -45,6 +45,9 @@ def load_study(
     foreign = is_json and not trust
     if is_json:
         folder = sources_folder(folder)
+        # A study that is run anew is tuned anew.
+        if isinstance(table.get("tuning"), dict):
+            table["tuning"].pop("chosen", None)
     study = parse_study(table, folder=folder, label=label, foreign=foreign)
     if not overrides:
         return study
@@ -71,6 +74,10 @@ def parse_study(
         raise ParibusError(f"{label}: tables too deep inside one another; state a study") from None
     study._folder = folder
     study._is_foreign = foreign
+    if study.tuning is not None:
+        from paribus.study.tuning_study import require_tunable  # it loads the study that tunes
+
+        require_tunable(study)
     return study
 
 

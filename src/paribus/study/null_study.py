@@ -21,7 +21,7 @@ def null_study(study: Study, replicates: int) -> Study:
     require_positive(replicates=replicates)
     if len(study.seeds) < 2:
         raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
-    table = study.model_dump(exclude={"claims", "sweeps", "plan", "stages"})
+    table = study.model_dump(exclude={"claims", "sweeps", "plan", "stages", "tuning"})
     baseline = table["arms"][study.baseline]
     salt = study.setting(study.baseline).model.init.salt
     others = [arm for arm in study.arms if arm != study.baseline]
@@ -36,13 +36,13 @@ def null_study(study: Study, replicates: int) -> Study:
             "set": baseline["set"] | {SALT: salt + i},
             "against": called[against] if against else None,
         }
-    table["name"] = _shortened(study.name, "-null")
+    table["name"] = shortened(study.name, "-null")
     table["title"] = f"A/A calibration of {study.name}"
     table["seeds"] = list(range(1, replicates * len(study.seeds) + 1))
     return parse_study(table, folder=study.folder, foreign=study.is_foreign)
 
 
-def _shortened(name: str, suffix: str) -> str:
+def shortened(name: str, suffix: str) -> str:
     """`name` with `suffix`, as long as a name may be."""
     while len(name) + len(suffix) > MOST_NAME or len((name + suffix).encode()) > MOST_NAME_BYTES:
         name = name[:-1]

@@ -36,6 +36,7 @@ from paribus.study.sections import (
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
 from paribus.study.spec import Setting
 from paribus.study.treatment import require_shared_text
+from paribus.study.tuning import Tuning, require_tuning
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
@@ -52,6 +53,8 @@ FREE = (
     ("data", "mixture"),
     ("training", "optimizer", "options"),
     ("training", "loss", "options"),
+    ("tuning", "grid"),
+    ("tuning", "ranges"),
 )
 
 LEARNING_RATE = "training.optimizer.learning_rate"
@@ -89,6 +92,7 @@ class Study(Setting):
     evaluation: Evaluation = Evaluation()
     tasks: Tasks = Tasks()
     sweeps: Annotated[dict[Name, Sweep], Field(max_length=MOST_ARMS)] = Field(default_factory=dict)
+    tuning: Tuning | None = None
     claims: Claims | None = None
 
     # Where relative paths of the study start. Not part of the study: it moves with the file.
@@ -136,6 +140,13 @@ class Study(Setting):
             raise ParibusError(
                 "sweeps compare arms at all seeds, and looks stop arms apart; state seeds as a list"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _tuning_is_fair(self) -> Self:
+        if self.tuning is not None:
+            set_ = {name: arm.set for name, arm in self.arms.items()}
+            require_tuning(self.tuning, self.seeds, set_)
         return self
 
     @model_validator(mode="after")
@@ -246,7 +257,8 @@ class Study(Setting):
         if ALTERNATIVES.keys() <= self.arms[arm].set.keys():
             raise ParibusError(f"arm '{arm}' sets both training.tokens and .iterations; set one")
         shared = self.model_dump(include=set(Setting.model_fields))
-        overrides = self.arms[arm].set.items()
+        chosen = self.tuning.chosen.get(arm, {}) if self.tuning else {}
+        overrides = (self.arms[arm].set | chosen).items()
         # A preset first: what else the arm sets goes over it.
         for key, value in sorted(overrides, key=lambda item: item[0] != PRESET):
             override(shared, key, value, where=f"arm '{arm}': ")
@@ -291,7 +303,8 @@ class Study(Setting):
     def metrics(self) -> tuple[str, ...]:
         """The names of all that it compares: its endpoints, and what its claims are about."""
         claimed = [claim.metric for claim in self.claims.values] if self.claims else []
-        return tuple(dict.fromkeys([*(e.metric for e in self.endpoints), *claimed]))
+        chosen_by = [self.tuning.select] if self.tuning else []
+        return tuple(dict.fromkeys([*(e.metric for e in self.endpoints), *claimed, *chosen_by]))
 
     @property
     def contrasts(self) -> list[tuple[str, str]]:
@@ -318,8 +331,11 @@ def first_stage(study: Study) -> Study:
 
 
 def substance(dump: dict[str, Any]) -> dict[str, Any]:
-    """A dumped study without the words that only describe it."""
+    """A dumped study without the words that only describe it, and without what its tuning chose,
+    which follows from the plan and its trials."""
     kept = {key: value for key, value in dump.items() if key not in DESCRIPTIVE}
+    if kept.get("tuning"):
+        kept["tuning"] = kept["tuning"] | {"chosen": {}}
     arms = {
         name: {k: v for k, v in arm.items() if k not in DESCRIPTIVE}
         for name, arm in dump["arms"].items()

@@ -27,7 +27,9 @@ from paribus.results.root import root_digest
 from paribus.results.store import OF_THE_STUDY, TEST_PART, THROUGHPUT
 from paribus.results.trial_folder import CANONICAL, TrialFolder, weights_file
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
+from paribus.study.tuning_study import FOLDER
 from paribus.verification.arms import arm_findings
+from paribus.verification.chosen import tuning_findings
 from paribus.verification.registered import registration_findings
 from paribus.verification.scores import score_findings
 
@@ -74,7 +76,29 @@ def verify(
 
     Raises ParibusError where there is no results folder to check, or custom code is not trusted.
     """
-    results_folder = ResultsFolder(Path(path))
+    found = _verify(Path(path), trials, folder, trust, workers, device)
+    checked, findings = list(found.checked), list(found.findings)
+    rounds = sorted((Path(path) / FOLDER).glob("*/study.json"))
+    for number, file in enumerate(rounds, start=1):
+        of_round = _verify(file.parent, trials, folder, trust, workers, device, is_tuning=True)
+        findings += [f"{FOLDER}/{file.parent.name}: {one}" for one in of_round.findings]
+        if number == len(rounds):
+            checked.append(f"{number} rounds of tuning trials, and what was chosen by them")
+    return Verification(found.root, tuple(checked), tuple(findings))
+
+
+def _verify(
+    path: Path,
+    trials: bool,
+    folder: str | os.PathLike[str] | None,
+    trust: bool,
+    workers: int | None,
+    device: Device,
+    *,
+    is_tuning: bool = False,
+) -> Verification:
+    """The same of one results folder; that of a round of tuning is not timed in turn."""
+    results_folder = ResultsFolder(path)
     study = results_folder.read_study(trust=trust)
     if trials:
         require_trust(study)
@@ -94,7 +118,8 @@ def verify(
         return Verification(root, tuple(checked), tuple(dict.fromkeys([*findings, str(error)])))
     checked.append("registration")
     findings += _told("registration", lambda: registration_findings(results))
-    findings += _told("records", lambda: _complete(results))
+    findings += _told("records", lambda: _complete(results, is_timed=not is_tuning))
+    findings += _told("tuning", lambda: tuning_findings(results))
     findings += _told("parameters", lambda: _parameters(results))
     of_arms, looked_at = arm_findings(results, trust=trust)
     findings += of_arms
@@ -170,7 +195,7 @@ def _seals(results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]
                 yield f"{name} is not sealed, and counts for nothing"
 
 
-def _complete(results: Results) -> Iterator[str]:
+def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
     """What a study has once its run has ended: every trial, repeated steps, and speeds."""
     folder = ResultsFolder(results.path)
     sealed = folder.has_sealed(THROUGHPUT)
@@ -185,7 +210,7 @@ def _complete(results: Results) -> Iterator[str]:
         if lost:
             yield f"incomplete: {_some(lost)} missing, and was finished when the arms were timed"
         return
-    if not folder.has_timed(results.trials):
+    if is_timed and not folder.has_timed(results.trials):
         yield (
             "not timed: every trial is finished, and throughput.parquet does not hold all of them; "
             "`paribus run` with the same study and folder times the arms and trains nothing again"

@@ -1,0 +1,58 @@
+"""Tuning before a verdict: rounds of trials in folders of their own, then the choice, sealed.
+
+A round is a study like any other (`paribus.study.tuning_study`): registered, stacked where rates
+alone differ, sealed trial by trial and gone on with after an interruption. What comes next follows
+from the records alone, so a run that was killed anywhere finds its way again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from paribus.analysis import next_candidates, tried_in, tuning_record
+from paribus.errors import ParibusError
+from paribus.results import Results, ResultsFolder, load_results
+from paribus.study import Candidate, Study, tuning_study, with_choice
+
+Train = Callable[[Study, ResultsFolder], None]
+"""Trains every trial of a study that is not finished yet, into its folder."""
+
+
+def tune(study: Study, folder: ResultsFolder, train: Train) -> Study:
+    """Train the tuning trials of `study` that are missing; returns it with each arm's choice.
+
+    Raises ParibusError where the records in `folder` are of another plan.
+    """
+    rounds: list[Results] = []
+    while True:
+        tried = tried_in(study, rounds)
+        candidates = next_candidates(study, tried)
+        if not candidates:
+            break
+        first = len(tried.candidates) + 1 if tried else 1
+        rounds.append(_round(study, candidates, first, folder.tuning_round(len(rounds) + 1), train))
+    record = tuning_record(study, rounds)
+    there = folder.read_tuning()
+    if there and there != record:
+        raise ParibusError(
+            f"{folder.path / 'tuning.json'} is not what the tuning trials give; `paribus verify` "
+            "says what was changed: restore it"
+        )
+    folder.write_tuning(record)
+    tuned = with_choice(study, {arm: one["values"] for arm, one in record["chosen"].items()})
+    folder.create(tuned)
+    return tuned
+
+
+def _round(
+    study: Study, candidates: list[Candidate], first: int, folder: ResultsFolder, train: Train
+) -> Results:
+    """The finished trials of one round."""
+    wanted = tuning_study(study, candidates, first)
+    folder.require_same(wanted)
+    if folder.exists:
+        results = load_results(folder.path)
+        if not results.unfinished:
+            return results
+    train(wanted, folder)
+    return load_results(folder.path)

@@ -1,0 +1,223 @@
+"""Selection on loss surfaces whose best is known, through records and the real code."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from paribus.analysis import analyse, choose, next_candidates, tried_in, tuned, tuning_record
+from paribus.data import load_dataset
+from paribus.decision import decide
+from paribus.errors import ParibusError
+from paribus.results import Results, ResultsFolder, load_results, settle
+from paribus.study import Study, tuning_study, with_choice
+from paribus.verification import verify
+
+from ..conftest import registered, studies_in, write_results
+
+Maker = Callable[..., Study]
+RATE = "training.optimizer.learning_rate"
+# By arm, where in log10 of the rate its loss is least.
+BEST = {"baseline": -3.0, "layernorm": -2.0}
+ARMS = {
+    "baseline": {},
+    "layernorm": {"set": {"model.embedding.norm": "layernorm"}},
+}
+
+
+def surface(arm: str, rate: float, seed: int) -> float:
+    """A parabola in the logarithm of the rate; the arms are equally good, each at its best."""
+    return 2.0 + 0.1 * (math.log10(rate) - BEST[arm]) ** 2 + 0.001 * math.sin(7 * seed)
+
+
+def tune_by(study: Study, path: Path, loss: Callable[[str, float, int], float]) -> list[Results]:
+    """The rounds that the plan asks for, each with the records that training would leave."""
+    rounds: list[Results] = []
+    while candidates := next_candidates(study, tried_in(study, rounds)):
+        first = 1 + sum(len(one.study.arms) // len(study.arms) for one in rounds)
+        made = tuning_study(study, candidates, first)
+        folder = ResultsFolder(path).tuning_round(len(rounds) + 1)
+
+        def of(arm: str, seed: int, made: Study = made) -> float:
+            rate = made.setting(arm).training.optimizer.learning_rate
+            return loss(arm.rpartition("-")[0], rate, seed)
+
+        rounds.append(write_results(folder.path, made, of))
+    return rounds
+
+
+def tuned_and_trained(study: Study, path: Path) -> Results:
+    """All that a run leaves: the registration, tuning trials, the choice, the verdict's trials."""
+    folder = ResultsFolder(path)
+    dataset = load_dataset(study.data, study.folder)
+    settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
+    record = tuning_record(study, tune_by(study, path, surface))
+    folder.write_tuning(record)
+    chosen = {arm: one["values"] for arm, one in record["chosen"].items()}
+    made = with_choice(study, chosen)
+    folder.create(made)
+    return write_results(path, made, lambda a, seed: surface(a, float(chosen[a][RATE]), seed))
+
+
+def tables(rates: list[float], **more: Any) -> dict[str, Any]:
+    plan = {"seeds": [101, 102], "grid": {RATE: rates}} | more
+    return {"arms": ARMS, "seeds": [1, 2, 3, 4, 5], "tasks": {"names": []}, "tuning": plan}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("tuned")
+    study = studies_in(folder)(**tables([1e-4, 1e-3, 1e-2, 1e-1]))
+    return tuned_and_trained(study, folder / "r")
+
+
+@pytest.fixture
+def whole(made: Results, tmp_path: Path) -> Path:
+    """Its folder, to be written to."""
+    return shutil.copytree(made.path, tmp_path / "copy")
+
+
+def test_each_arm_gets_its_best(made: Results) -> None:
+    record = ResultsFolder(made.path).read_tuning()
+    chosen = {arm: one["values"][RATE] for arm, one in record["chosen"].items()}
+    assert chosen == {"baseline": 1e-3, "layernorm": 1e-2}
+    assert record["caveats"] == {}
+    assert len(record["trials"]) == 2 * 4 * 2
+    assert {sum(t["arm"] == arm for t in record["trials"]) for arm in ARMS} == {8}
+
+
+def test_an_edge_grows_the_grid_for_all_arms_as_often_as_registered(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    study = small_study(**tables([1e-5, 1e-4], edge="extend", extensions=2))
+    rounds = tune_by(study, tmp_path / "r", surface)
+    tried = tried_in(study, rounds)
+    assert tried is not None
+    assert [one[RATE] for one in tried.candidates] == [1e-5, 1e-4, 1e-3, 1e-2]
+    assert tried.sizes == (2, 1, 1)
+    assert {len(scores) for scores in tried.scores.values()} == {4}  # equal cost
+    # The grid was allowed to grow twice, and an arm is still at its edge.
+    left = tuning_record(study, rounds)["caveats"]
+    assert left.keys() == {"layernorm"}
+    assert "largest value tried (learning_rate 0.01)" in left["layernorm"][0]
+
+
+def test_a_grid_that_holds_the_best_does_not_grow(small_study: Maker, tmp_path: Path) -> None:
+    study = small_study(**tables([1e-4, 1e-3, 1e-2, 1e-1], edge="extend"))
+    assert len(tune_by(study, tmp_path / "r", surface)) == 1
+
+
+def test_more_is_better_where_that_is_declared() -> None:
+    scores = {1: {101: 0.5, 102: 0.6}, 2: {101: 0.9, 102: 0.1}, 3: {101: 0.7, 102: 0.5}}
+    assert choose(scores, "higher") == 3
+    assert choose(scores, "lower") == 2
+
+
+def test_divergence_comes_last_and_ties_go_to_the_first() -> None:
+    nan = math.nan
+    assert choose({1: {101: nan, 102: 0.1}, 2: {101: 9.0, 102: 9.0}}, "lower") == 2
+    assert choose({1: {101: nan, 102: nan}, 2: {101: nan, 102: 5.0}}, "lower") == 2
+    assert choose({1: {101: 2.0}, 2: {101: 2.0}}, "lower") == 1
+
+
+def test_where_everything_diverges_that_is_said(small_study: Maker, tmp_path: Path) -> None:
+    study = small_study(**tables([1e-3, 1e-2, 1e-1]))
+
+    def loss(arm: str, rate: float, seed: int) -> float:
+        return math.nan if arm == "layernorm" else surface(arm, rate, seed)
+
+    left = tuning_record(study, tune_by(study, tmp_path / "r", loss))["caveats"]
+    assert "every value tried of layernorm diverged on a tuning seed" in left["layernorm"][0]
+
+
+def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made: Results) -> None:
+    analysis = analyse(made)
+    # At each arm's best they are equal; at a shared rate the parabolas differ by what they do.
+    found = analysis.contrast("layernorm", "validation_loss").decided
+    assert found is not None
+    assert found.mean == pytest.approx(0, abs=1e-12)
+    assert analysis.tuned is not None
+    shared = [one for one in analysis.tuned.shared if one.arm == "layernorm"]
+    expected = [0.1 * ((x + 2) ** 2 - (x + 3) ** 2) for x in (-4, -3, -2, -1)]
+    assert [one.mean for one in shared] == pytest.approx(expected)
+    curve = analysis.tuned.of("baseline")
+    assert [point.chosen for point in curve] == [False, True, False, False]
+    assert analysis.tuned.best_of["baseline"][0] == pytest.approx(
+        sum(point.mean for point in curve) / 4
+    )
+    verdict = next(v for v in decide(analysis) if v.arm == "layernorm")
+    assert "each at its best of the learning rates tried on 2 tuning seeds" in verdict.sentence
+    assert "(learning_rate 0.01 against learning_rate 0.001)" in verdict.sentence
+    json.dumps(analysis.to_dict(), allow_nan=False)
+
+
+def test_verify_chooses_once_more(whole: Path) -> None:
+    # What is fabricated has no environment; a run is verified as a whole in tests/execution.
+    ours = ("tuning.json", "tuning:", "study.json")
+    assert [finding for finding in verify(whole).findings if finding.startswith(ours)] == []
+    path = whole / "tuning.json"
+    record = json.loads(path.read_text())
+    record["trials"][0]["value"] = 1.0
+    ResultsFolder(whole).write_tuning(record)  # sealed, and still not what the trials give
+    findings = verify(whole).findings
+    assert any(f.startswith("tuning.json is not what the tuning trials give") for f in findings)
+
+
+def test_a_choice_that_was_edited_is_refused(whole: Path) -> None:
+    path = whole / "study.json"
+    table = json.loads(path.read_text())
+    table["tuning"]["chosen"]["baseline"][RATE] = 1e-4
+    path.write_text(json.dumps(table))
+    with pytest.raises(ParibusError, match=r"other values for its arms than tuning\.json chose"):
+        load_results(whole)
+
+
+def test_trials_that_were_left_out_are_no_equal_budget(whole: Path) -> None:
+    trial = next((whole / "tuning" / "1" / "trials").iterdir()) / "seed-101"
+    (trial / "manifest.json").unlink()
+    findings = verify(whole).findings
+    assert any("arms are compared at equal cost" in finding for finding in findings)
+
+
+def test_untuned_arms_are_not_those_that_were_registered(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    study = small_study(**tables([1e-3, 1e-2]))
+    results = write_results(tmp_path / "r", study, lambda arm, seed: 2.0 + seed / 100)
+    assert "were not tuned as registered" in analyse(results).unregistered
+    assert tuned(results) is None
+
+
+def test_a_plan_that_was_changed_is_refused(whole: Path, small_study: Maker) -> None:
+    other = small_study(**tables([1e-4, 1e-3]))
+    with pytest.raises(ParibusError, match=r"different study \(tuning"):
+        ResultsFolder(whole).require_same(other)
+
+
+def test_error_is_held_at_alpha_through_the_selection() -> None:
+    """Two arms whose candidates are all equally good: what is chosen by noise is judged afresh.
+
+    Where the verdict's own seeds choose, and for one arm alone, it is not: the test can fail.
+    """
+    rng, studies, alpha = np.random.default_rng(5), 2000, 0.05
+    candidates, seeds = 20, 5
+    fresh, reused = np.zeros((2, studies, seeds)), np.zeros((2, studies, seeds))
+    for s in range(studies):
+        for arm in range(2):
+            noise = rng.normal(size=(2, candidates, seeds))
+            tuning = {n: dict(enumerate(noise[0, n - 1])) for n in range(1, candidates + 1)}
+            best = choose(tuning, "lower") - 1
+            fresh[arm, s] = noise[1, best]
+            reused[arm, s] = noise[0, best if arm else 0]
+    p_fresh, p_reused = (scipy.stats.ttest_rel(*arms, axis=1).pvalue for arms in (fresh, reused))
+    error = 3 * math.sqrt(alpha * (1 - alpha) / studies)
+    assert (p_fresh < alpha).mean() == pytest.approx(alpha, abs=error)
+    assert (p_reused < alpha).mean() > alpha + error

@@ -1,0 +1,145 @@
+"""The plan of a tuning: what is tried, how a grid grows, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paribus.errors import ParibusError
+from paribus.study import (
+    Study,
+    Tuning,
+    at_edges,
+    at_rates,
+    further_candidates,
+    load_study,
+    tuning_study,
+    with_choice,
+)
+
+Maker = Callable[..., Study]
+RATE = "training.optimizer.learning_rate"
+DECAY = "training.optimizer.weight_decay"
+
+
+def plan(**tables: Any) -> dict[str, Any]:
+    return {"seeds": [101, 102], "grid": {RATE: [1e-4, 1e-3, 1e-2]}} | tables
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"seeds": [2, 101]}, "tuning.seeds and seeds share 2"),
+        ({"seeds": [101, 101]}, "name one twice"),
+        ({"grid": {}}, "tuning has nothing to try"),
+        ({"grid": {RATE: [1e-3]}}, "tries one value"),
+        ({"grid": {RATE: [1e-3, 1e-3]}}, "twice"),
+        ({"grid": {"model.embedding.norm": ["none", "center"]}}, "and so does arm 'layernorm'"),
+        ({"grid": {"training.iterations": [4, 8]}}, "which is the budget"),
+        ({"grid": {"data.seq_len": [8, 16]}}, "keys of training and built-in parts"),
+        ({"grid": {"training.optimizer.lr": [1, 2]}}, "unknown key 'training.optimizer.lr'"),
+        ({"grid": {RATE: [-1.0, 1e-3]}}, "learning_rate"),
+        ({"grid": {"training.batch_size": [4, 8]}}, "every trial has the same budget"),
+        ({"grid": {"training.optimizer.name": ["adamw", "own.py:mine"]}}, "own code"),
+        ({"grid": {RATE: [1e-3, 1e-2], DECAY: list(range(200))}}, "400 combinations"),
+        ({"trials": 3}, "a grid is tried as a whole"),
+        ({"method": "random"}, "needs trials"),
+        ({"ranges": {DECAY: {"low": 0.1, "high": 1.0}}}, "a grid lists its values"),
+        ({"method": "random", "trials": 2, "edge": "extend"}, "is of a grid"),
+        ({"chosen": {"baseline": {RATE: 1e-3, DECAY: 0.1}}}, "written when the tuning is done"),
+        ({"iterations": 2}, "too few to judge stability"),
+        ({"seads": [1]}, "unknown key 'tuning.seads'"),
+    ],
+)
+def test_an_unfair_plan_is_refused(changed: dict[str, Any], line: str, small_study: Maker) -> None:
+    with pytest.raises(ParibusError, match=re.escape(line)) as refused:
+        small_study(tuning=plan(**changed))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_range_that_is_none_is_refused(small_study: Maker) -> None:
+    ranges = {DECAY: {"low": 0.0, "high": 1.0}}
+    with pytest.raises(ParibusError, match="is no range on a log scale"):
+        small_study(tuning=plan(method="random", trials=3, ranges=ranges))
+
+
+def test_every_arm_is_tried_with_the_same_values_on_the_same_budget(small_study: Maker) -> None:
+    study = small_study(tuning=plan(iterations=6))
+    made = tuning_study(study, study.tuning.candidates if study.tuning else [])
+    assert len(made.arms) == 3 * len(study.arms)
+    assert made.seeds == (101, 102)
+    for arm in study.arms:
+        rates = [made.setting(f"{arm}-{n}").training.optimizer.learning_rate for n in (1, 2, 3)]
+        assert rates == [1e-4, 1e-3, 1e-2]
+        assert {made.setting(f"{arm}-{n}").iterations for n in (1, 2, 3)} == {6}
+    # The contrast at every shared value differs in what the arm does, and in nothing else.
+    assert made.reference("layernorm-2") == "baseline-2"
+    assert made.differences("layernorm-2") == study.differences("layernorm")
+
+
+def test_a_random_search_is_seeded_and_within_its_ranges() -> None:
+    table = plan(method="random", trials=40, seed=3, grid={DECAY: [0.0, 0.1]})
+    table["ranges"] = {RATE: {"low": 1e-4, "high": 1e-2}}
+    drawn = Tuning.model_validate(table).candidates
+    assert drawn == Tuning.model_validate(table).candidates
+    assert drawn != Tuning.model_validate(table | {"seed": 4}).candidates
+    rates = [float(one[RATE]) for one in drawn]
+    assert all(1e-4 <= rate <= 1e-2 for rate in rates)
+    assert 10 < sum(rate < 1e-3 for rate in rates) < 30  # half of them below the middle in log
+    assert {one[DECAY] for one in drawn} == {0.0, 0.1}
+
+
+@pytest.mark.parametrize(
+    ("values", "factor", "side", "new"),
+    [
+        ([1e-4, 1e-3], None, 1, [1e-2]),
+        ([1e-4, 1e-3], None, -1, [1e-5]),
+        ([1e-3, 1e-4], 2.0, 1, [2e-3]),
+        ([8, 16], None, 1, [32]),
+        ([0.0, 0.1], None, 1, []),  # no ratio leads from 0
+        ([0.0, 0.1], 2.0, -1, []),
+        ([-2.0, -1.0], None, -1, [-4.0]),
+    ],
+)
+def test_a_grid_grows_by_a_ratio(
+    values: list[float], factor: float | None, side: int, new: list[float]
+) -> None:
+    tuning = Tuning.model_validate(plan(grid={RATE: values}, factor=factor))
+    grown = further_candidates(tuning, tuning.candidates, [(RATE, side)])
+    assert [one[RATE] for one in grown] == new
+
+
+def test_a_grid_of_two_keys_grows_as_a_whole() -> None:
+    tuning = Tuning.model_validate(plan(grid={RATE: [1e-3, 1e-2], DECAY: [0.1, 0.2]}, values=2))
+    grown = further_candidates(tuning, tuning.candidates, [(RATE, 1)])
+    assert grown == [{RATE: r, DECAY: d} for r in (0.1, 1.0) for d in (0.1, 0.2)]
+
+
+def test_edges() -> None:
+    tried = Tuning.model_validate(plan(grid={RATE: [1e-3, 1e-2, 1e-1], DECAY: [0.1]})).candidates
+    assert at_edges(tried, tried[0]) == [(RATE, -1)]
+    assert at_edges(tried, tried[1]) == []
+    assert at_edges(tried, tried[2]) == [(RATE, 1)]
+
+
+def test_a_choice_changes_settings_and_not_what_the_study_is(small_study: Maker) -> None:
+    study = small_study(tuning=plan())
+    tuned = with_choice(study, {arm: {RATE: 1e-2} for arm in study.arms})
+    assert tuned.digest == study.digest
+    assert tuned.setting("layernorm").training.optimizer.learning_rate == 1e-2
+    words = at_rates(tuned, "layernorm", "baseline")
+    assert words == (
+        "each at its best of the learning rates tried on 2 tuning seeds (learning_rate 0.01)"
+    )
+
+
+def test_another_study_of_a_results_folder_is_tuned_anew(small_study: Maker) -> None:
+    study = small_study(tuning=plan())
+    path = study.folder / "study.json"
+    path.write_text(with_choice(study, {a: {RATE: 1e-2} for a in study.arms}).model_dump_json())
+    again = load_study(path)
+    assert again.tuning is not None
+    assert not again.tuning.chosen
