@@ -105,7 +105,7 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
 def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
     """What breaks a tie, in the user's order: calibration, then throughput."""
     cost = cost_of(analysis, arm)
-    calibration = "not measured"
+    calibration = "not compared"
     if cost.calibration is not None:
         low, high = cost.calibration.interval.low, cost.calibration.interval.high
         rise = numbers.delta(cost.calibration.mean, low, high, 4)
@@ -117,7 +117,7 @@ def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
         "writing": cost.decoding,
     }
     gains = [f"{kind} {_gain(lost)}" for kind, lost in kinds.items() if lost]
-    throughput = f"tokens per second: {', '.join(gains)}" if gains else "throughput: not measured"
+    throughput = f"tokens per second: {', '.join(gains)}" if gains else "throughput: not compared"
     return (f"calibration: {calibration}", throughput)
 
 
