@@ -1,11 +1,14 @@
 """A long text: tokenized and described, opened again, drawn from; before and now.
 
+    python benchmarks/text.py --megabytes 2 20 200
     python benchmarks/text.py --megabytes 20 --before PATH_OF_AN_OLDER_CHECKOUT/src
 
-Both ways run in turn, each in a process of its own, on the same text: the words of this Python's
-language reference, drawn at random, so that it has the words of English and repeats no passage.
-Processor time and largest memory are of the process; on a shared machine their ratio says more than
-the time of day.
+All ways run in turn, each in a process of its own, on the same text: runs of 1 to 12 lines from
+random places of this Python's language reference and of the Shakespeare text (`PARIBUS_DATA`), in
+files of a megabyte. Lines recur, and their neighbours change.
+Processor time and largest memory are of the process; on a shared machine processor time says more
+than the time of day. Of a process that only opens the text, memory is that of a worker without its
+model.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,14 @@ from pathlib import Path
 from paribus.data import batch, describe_data, load_dataset
 from paribus.study import Data
 
+def largest():
+    # ru_maxrss counts the process that started this one, as large as it was.
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+imported = largest()
 folder, tokenizer, what = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 data = Data(corpus="text", path="text", tokenizer=tokenizer, seq_len=128)
 began = time.process_time(), time.monotonic()
@@ -49,7 +59,8 @@ print(json.dumps({
     "describe_cpu_seconds": described[0] - loaded[0],
     "describe_seconds": described[1] - loaded[1],
     "batch_ms": (drawn - described[0]) / 100 * 1e3,
-    "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    "imported_mib": imported,
+    "memory_mib": largest(),
     "digest": dataset.digests["train"],
 }))
 """
@@ -57,35 +68,40 @@ print(json.dumps({
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=float, default=20)
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[20])
     parser.add_argument("--before", type=Path, help="the src folder of an older checkout")
     parser.add_argument("--skip-describing-before", action="store_true")
     given = parser.parse_args()
     here = Path(__file__).resolve().parents[1] / "src"
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_text(folder / "text", int(given.megabytes * 1e6))
-        write_tokenizer(folder)
-        print(f"{'way':<28}{'load s':>8}{'cpu s':>8}{'describe s':>11}{'cpu s':>8}{'MB/s':>7}"
-              f"{'batch ms':>9}{'MiB':>7}")  # fmt: skip
-        digests = {}
-        for tokenizer in ("character", "bpe.json"):
-            ways = [("now", here, "describe"), ("now, again", here, "open")]
-            if given.before:
-                what = "open" if given.skip_describing_before else "describe"
-                ways.insert(0, ("before", given.before, what))
-            for way, source, what in ways:
-                found = run(folder, tokenizer, source, what)
-                digests[tokenizer, way] = found["digest"]
-                speed = given.megabytes / (found["load_seconds"] + found["describe_seconds"])
-                print(
-                    f"{tokenizer + ', ' + way:<28}{found['load_seconds']:>8.2f}"
-                    f"{found['load_cpu_seconds']:>8.2f}{found['describe_seconds']:>11.2f}"
-                    f"{found['describe_cpu_seconds']:>8.2f}{speed:>7.1f}{found['batch_ms']:>9.3f}"
-                    f"{found['memory_mib']:>7.0f}"
-                )
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {time.ctime()}; {own >> 10} MiB")
+    ways = [("now", here, "describe"), ("now, again", here, "open")]
+    if given.before:
+        what = "open" if given.skip_describing_before else "describe"
+        ways.insert(0, ("before", given.before, what))
+    print(f"{'way':<32}{'load s':>8}{'cpu s':>8}{'describe s':>11}{'cpu s':>8}{'MB/s':>7}"
+          f"{'MB/cpu s':>9}{'batch ms':>9}{'MiB':>6}{'grown':>6}", flush=True)  # fmt: skip
+    for megabytes in given.megabytes:
+        with tempfile.TemporaryDirectory() as name:
+            compare(Path(name), megabytes, ways)
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {time.ctime()}")
+
+
+def compare(folder: Path, megabytes: float, ways: list[tuple[str, Path, str]]) -> None:
+    """A line for every tokenizer and way, on a text of this size."""
+    write_text(folder / "text", int(megabytes * 1e6))
+    write_tokenizer(folder)
+    for tokenizer in ("character", "bpe.json"):
+        for way, source, what in ways:
+            found = run(folder, tokenizer, source, what)
+            wall = found["load_seconds"] + found["describe_seconds"]
+            cpu = found["load_cpu_seconds"] + found["describe_cpu_seconds"]
+            print(
+                f"{f'{megabytes:g} MB {tokenizer}, {way}':<32}{found['load_seconds']:>8.2f}"
+                f"{found['load_cpu_seconds']:>8.2f}{found['describe_seconds']:>11.2f}"
+                f"{found['describe_cpu_seconds']:>8.2f}{megabytes / wall:>7.1f}"
+                f"{megabytes / cpu:>9.1f}{found['batch_ms']:>9.3f}{found['memory_mib']:>6.0f}"
+                f"{found['memory_mib'] - found['imported_mib']:>6.0f}",
+                flush=True,
+            )
 
 
 def run(folder: Path, tokenizer: str, source: Path, what: str) -> dict[str, float]:
@@ -99,15 +115,22 @@ def run(folder: Path, tokenizer: str, source: Path, what: str) -> dict[str, floa
 
 
 def write_text(folder: Path, n_bytes: int) -> None:
-    """Files of a megabyte, of words as frequent as in the language reference."""
+    """Files of a megabyte, of runs of lines that follow one another in a real text."""
     from pydoc_data.topics import topics
 
-    words = np.array(" ".join(topics.values()).split(" "), object)
+    from paribus.data import read_corpus
+    from paribus.study import Data
+
+    plays = "".join(read_corpus(Data(corpus="shakespeare"), folder))
+    lines = np.array(("".join(topics.values()) + plays).splitlines(keepends=True), object)
     rng = np.random.default_rng(1)
     folder.mkdir()
     for number in range(max(n_bytes // 10**6, 1)):
-        text = " ".join(rng.choice(words, size=200_000))[: min(n_bytes, 10**6)]
-        (folder / f"{number:05}.txt").write_text(text, encoding="utf-8")
+        places, lengths = rng.integers(len(lines), size=10_000), rng.integers(1, 13, size=10_000)
+        runs = zip(places.tolist(), lengths.tolist(), strict=True)
+        text = "".join(line for at, length in runs for line in lines[at : at + length])
+        content = text.encode()[: min(n_bytes, 10**6)].decode(errors="ignore")
+        (folder / f"{number:05}.txt").write_text(content, encoding="utf-8")
     # Their times are told apart from a change of just now.
     for file in folder.iterdir():
         os.utime(file, (time.time() - 60,) * 2)

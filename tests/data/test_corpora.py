@@ -282,3 +282,16 @@ def test_pieces_say_where_documents_end(monkeypatch: pytest.MonkeyPatch) -> None
     assert found == [
         ("abc", 0, False), (" def", 0, False), (" g", 0, True), ("xy", 1, True), ("z", 2, True),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["", "cache", "deep/cache"])
+def test_a_cache_among_the_text_is_refused(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("a text")
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / place))
+    with pytest.raises(ParibusError, match=r"would be read as text; set PARIBUS_CACHE to a folder"):
+        list(read_corpus(Data(corpus="text", path="."), tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache" / "paribus"))  # hidden: not read
+    assert list(read_corpus(Data(corpus="text", path="."), tmp_path)) == ["a text"]

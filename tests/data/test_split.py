@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from pydantic import ValidationError
 
 from paribus.data import in_training, load_dataset, open_test, source
 from paribus.data.deduplicate import deduplicated
+from paribus.data.duplicates import segments
 from paribus.data.leakage import RUN_TOKENS
 from paribus.data.tokens import tokens_digest
 from paribus.data.train_tokenizer import train_tokenizer
@@ -303,18 +306,79 @@ def test_deduplicated_shards_are_the_arrays(
         monkeypatch.setattr("paribus.data.split.deduplicated", None)  # it is done once
 
 
-def test_exact_repetitions_are_found_without_the_text() -> None:
-    """Documents come one by one, and hashes are kept: 20 MB that repeat 20 kB take little."""
-    lines = ["".join(f"{n} is line {i} of a document.\n" for i in range(400)) for n in range(2)]
+# Of the text that was left when all of it was held in memory.
+LEFT = {"held-out": "ee2ecccc6cc28cda", "exact": "79f89aeb00ae40d7", "near": "0b68c2c476a66a09"}
+
+
+def peak_of(mode: str, n: int) -> tuple[int, int]:
+    """(most bytes held, bytes that are kept) of `n` documents of 20 kB, nearly all different."""
+    lines = [letters(seed, 2500).replace("\n", " ") for seed in range(8)]
 
     def documents() -> Iterator[str]:
-        for n in range(2000):
-            yield lines[n % 2] + str(n % 2)  # a new string each time
+        for i in range(n):
+            yield "\n\n".join(line[:1200] + f" {i} " * 30 + line[1200:] for line in lines)
 
     tracemalloc.start()
-    found = deduplicated(documents(), "exact", 0.0, 0.0)
+    found = deduplicated(documents(), mode, 0.0, 0.0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert [piece.text for piece in found.train] == [line + str(n) for n, line in enumerate(lines)]
-    assert (found.rates["documents"], found.rates["documents_dropped"]) == (2000, 1998)
-    assert peak < 2**21
+    return peak, found.rates["train_bytes"]
+
+
+@pytest.mark.parametrize(("mode", "n"), [("held-out", 480), ("exact", 480)])
+def test_text_that_is_kept_is_not_in_memory(
+    mode: str, n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four times the text takes no more memory, but for hashes of its passages."""
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
+    (little, _), (much, n_bytes) = peak_of(mode, n // 4), peak_of(mode, n)
+    assert n_bytes > 9_000_000
+    assert much < little + 8 * n * 200
+    assert list(tmp_path.iterdir()) == []  # what stood on disk has no name
+
+
+def test_near_repetitions_are_found_without_the_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each passage a sketch is kept, and where it stands; candidates are read again."""
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
+    monkeypatch.setattr("paribus.data.duplicates.MOST_SHINGLES", 2**12)
+    monkeypatch.setattr("paribus.data.spool.COPY_BYTES", 2**14)
+    monkeypatch.setattr("paribus.data.spool.MEMORY_BYTES", 2**14)
+
+    def documents(n: int) -> Iterator[str]:
+        for i in range(n):
+            yield letters(i % (n - n // 8), 3000).replace("\n", " ") + str(i)
+
+    peaks = []
+    for n in (16, 64):
+        tracemalloc.start()
+        found = deduplicated(documents(n), "near", 0.0, 0.0)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert found.rates["documents_dropped"] == n // 8
+    assert peaks[1] < peaks[0] + 48 * 1500, peaks  # of 3 kB each
+
+
+def test_the_same_text_is_left_on_disk_and_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the same as when all of it was in memory: digests of what was left then."""
+    for mode, expected in LEFT.items():
+        for memory in (2**21, 100):
+            monkeypatch.setattr("paribus.data.spool.MEMORY_BYTES", memory)
+            left = hashlib.sha256()
+            for seed in range(25):
+                found = deduplicated(overlapping(seed), mode, 0.1, 0.1)
+                for part in (found.train, found.validation, found.test):
+                    left.update(repr([piece[:2] for piece in part]).encode())
+                left.update(repr(sorted(found.rates.items())).encode())
+            assert left.hexdigest()[:16] == expected, mode
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_segments_do_not_depend_on_how_a_document_arrives(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    text = "".join(rng.choice(list("ab \n\n\t"), size=600))
+    edges = [0, *sorted(rng.integers(600, size=30).tolist()), 600]
+    parts = [text[a:b] for a, b in itertools.pairwise(edges)]
+    assert list(segments(parts)) == list(segments(text))
+    assert "".join(found for found, _ in segments(parts)) == text

@@ -24,6 +24,7 @@ from paribus.report.data_tables import data_tables
 from paribus.results import Results, ResultsFolder
 from paribus.study import Data, Study, parse_study
 from paribus.verification import verify
+from paribus.verification.scores import score_findings
 
 from ..conftest import SMALL, small_text, studies_in
 
@@ -149,6 +150,28 @@ def test_bits_per_byte_stand_in_every_record(results: Results) -> None:
 
 def test_the_folder_agrees_with_itself(results: Results) -> None:
     assert verify(results.path).findings == ()
+
+
+def test_another_code_length_is_found(results: Results, tmp_path: Path) -> None:
+    """One made up and sealed agrees with bits per byte; the weights give another."""
+    path = tmp_path / "copy"
+    shutil.copytree(results.path, path)
+    for arm, seed in results.trials:
+        if (arm, seed) != ("bpe", 1):
+            shutil.rmtree(path / "trials" / arm / f"seed-{seed}")
+    trial = ResultsFolder(path).trial("bpe", 1)
+    scores, about = trial.read_json("evaluation.json"), trial.read_json("trial.json")
+    about["code_length"]["bits"] += 1000
+    trial.write_json("trial.json", about)
+    trial.finish()
+    assert [line for line in score_findings(trial) if "bits_per_byte is" in line]
+    bits_per_byte = about["code_length"]["bits"] / about["code_length"]["n_bytes"]
+    trial.write_json("evaluation.json", scores | {"bits_per_byte": bits_per_byte})
+    trial.finish()
+    assert list(score_findings(trial)) == []
+    found = verify(path, trials=True, folder=results.path.parent, workers=1, device="cpu").findings
+    (line,) = [line for line in found if "code length" in line]
+    assert "bpe/seed-1" in line and ": bits is" in line
 
 
 def test_no_training_window_shares_a_token_with_held_out_text(make: Maker) -> None:

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paribus.data.leakage import run_hashes
+from paribus.data.pieces import Document
+
 SHINGLE_CHARACTERS = 9
 """Long enough that unrelated texts of any length share few (Leskovec et al., section 3.2.2), and
 without words, so that it holds in any script."""
@@ -30,6 +33,8 @@ character changed is still a near duplicate."""
 N_BANDS, ROWS_PER_BAND = 24, 5
 # Of the permutations alone: fixed, so that a text has one answer.
 HASH_SEED = 1
+
+MOST_SHINGLES = 2**21  # that are kept for the next comparison: 16 MiB
 
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
@@ -73,17 +78,27 @@ def passages(document: str) -> Iterator[tuple[int, str]]:
         start += len(text)
 
 
-def segments(document: str) -> Iterator[tuple[str, bool]]:
+def segments(document: Document) -> Iterator[tuple[str, bool]]:
     """All of `document` between blank lines, each with the one after it; whether it is a passage.
 
-    Joined again they are the document.
+    Joined again they are the document. Memory grows with the longest one.
     """
-    start = 0
-    for end, resume in [*(m.span() for m in _BLANK_LINE.finditer(document)), (len(document),) * 2]:
-        is_passage = len(document[start:end].strip()) >= MIN_PASSAGE_CHARACTERS
-        if resume > start:
-            yield document[start:resume], is_passage
-        start = resume
+    waiting = ""
+    for text in (document,) if isinstance(document, str) else document:
+        # A blank line begins at the last end of a line at the earliest: others were looked at.
+        at = waiting.rfind("\n")
+        at = len(waiting) if at < 0 else at
+        waiting, start = waiting + text, 0
+        for found in _BLANK_LINE.finditer(waiting, at):
+            yield waiting[start : found.end()], _is_passage(waiting[start : found.start()])
+            start = found.end()
+        waiting = waiting[start:]
+    if waiting:
+        yield waiting, _is_passage(waiting)
+
+
+def _is_passage(text: str) -> bool:
+    return len(text.strip()) >= MIN_PASSAGE_CHARACTERS
 
 
 def count_duplicates(units: Sequence[str], in_validation: Sequence[bool]) -> Duplicates:
@@ -132,26 +147,38 @@ def near_duplicate_pairs(texts: Sequence[str]) -> np.ndarray:
     index = RMinHashLSH(NEAR_DUPLICATE_JACCARD, n_hashes, N_BANDS)
     index.insert_many(sketches)
     flagged = [j for j, flag in enumerate(index.query_duplicate_flags(sketches)) if flag]
-    shingles = dict(zip(flagged, _shingle_ids([texts[j] for j in flagged]), strict=True))
+    shingles = _Shingles(texts)
     pairs = []
-    in_j = np.zeros(1 + max((ids.max() for ids in shingles.values()), default=0), bool)
-    for j, ids in shingles.items():
-        in_j[ids] = True
+    for j in flagged:
+        in_j = shingles[j]
         for i in sorted(i for i in index.query(sketches[j]) if i < j):
-            shared = np.count_nonzero(in_j[shingles[i]])
-            if shared / (len(ids) + len(shingles[i]) - shared) >= NEAR_DUPLICATE_JACCARD:
+            in_i = shingles[i]
+            shared = len(np.intersect1d(in_i, in_j, assume_unique=True))
+            if shared / (len(in_i) + len(in_j) - shared) >= NEAR_DUPLICATE_JACCARD:
                 pairs.append((i, j))
-        in_j[ids] = False
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-def _shingle_ids(texts: Sequence[str]) -> list[np.ndarray]:
-    """The distinct shingles of each text, as numbers that all texts share."""
-    number: dict[str, int] = {}
-    return [
-        np.array([number.setdefault(s, len(number)) for s in set(_shingles(text))], np.int64)
-        for text in texts
-    ]
+class _Shingles:
+    """The distinct shingles of texts, as 64-bit hashes in order; some are kept for the next time.
+
+    Two shingles have the same hash by chance in 1 of 10^19 pairs.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._kept: dict[int, np.ndarray] = {}
+        self._size = 0
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        if i not in self._kept:
+            codes = np.frombuffer(self._texts[i].encode("utf-32-le"), np.uint32)
+            found = np.unique(run_hashes(codes, min(SHINGLE_CHARACTERS, len(codes))))
+            if self._size + len(found) > MOST_SHINGLES:
+                self._kept, self._size = {}, 0
+            self._kept[i] = found
+            self._size += len(found)
+        return self._kept[i]
 
 
 def _shingles(text: str) -> list[str]:

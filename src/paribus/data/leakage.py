@@ -78,10 +78,21 @@ class Runs:
         """The runs of a text `ids` [n]; none where it is shorter than one."""
         found = run_hashes(ids, length) if len(ids) >= length else np.zeros(0, np.uint64)
         hashes, place = np.unique(found, return_inverse=True)
-        bits = min(max(len(hashes).bit_length() + 6, 16), MOST_BITS)
-        table = np.zeros(2**bits, bool)
-        table[hashes >> np.uint64(64 - bits)] = True
-        return cls(hashes, place, length, table)
+        return cls(hashes, place, length, _starts(hashes))
+
+    @classmethod
+    def among(cls, text: Tokens, length: int) -> Runs:
+        """The same of a text that is read in parts, of which the hashes alone are kept.
+
+        Where each run begins is not known of it: `place` is empty.
+        """
+        found = [
+            np.unique(run_hashes(ids, length))
+            for ids in chunks(text, CHUNK_TOKENS, overlap=length - 1)
+            if len(ids) >= length
+        ]
+        hashes = np.unique(np.concatenate([np.zeros(0, np.uint64), *found]))
+        return cls(hashes, np.zeros(0, np.int64), length, _starts(hashes))
 
     def found_in(self, text: Tokens) -> np.ndarray:
         """[m] whether `text` has each of the distinct runs, bool."""
@@ -90,14 +101,18 @@ class Runs:
             there[which] = True
         return there
 
-    def covered(self, text: Tokens) -> np.ndarray:
-        """[n] whether each id of `text` lies in one of the runs, bool."""
-        if len(text) < self.length:
-            return np.zeros(len(text), bool)
-        opens = np.zeros(len(text) - self.length + 1, bool)
+    def marked(self, text: Tokens) -> Iterator[tuple[int, int]]:
+        """(first id, the one after the last) of what lies in these runs, in order and apart."""
+        begin = end = -1
         for places, _ in self._matches(text):
-            opens[places] = True
-        return covered(opens, self.length)
+            for place in places.tolist():
+                if place > end:
+                    if end >= 0:
+                        yield begin, end
+                    begin = place
+                end = place + self.length
+        if end >= 0:
+            yield begin, end
 
     def _matches(self, text: Tokens) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(where runs of `text` begin that are among these, which they are), chunk by chunk."""
@@ -122,6 +137,14 @@ class Runs:
         if len(self.hashes):
             with ThreadPoolExecutor(cores) as pool:
                 yield from in_order(pool, look, parts(), ahead=cores)
+
+
+def _starts(hashes: np.ndarray) -> np.ndarray:
+    """`Runs.table` of these."""
+    bits = min(max(len(hashes).bit_length() + 6, 16), MOST_BITS)
+    table = np.zeros(2**bits, bool)
+    table[hashes >> np.uint64(64 - bits)] = True
+    return table
 
 
 def run_hashes(ids: np.ndarray, length: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from paribus.data.cache import cache_folder
 from paribus.errors import ParibusError
 from paribus.foreign import CONVERT, TEXT_BYTES, files_below, open_regular
 from paribus.study import Data
@@ -42,7 +43,8 @@ COMPRESSIONS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
 def corpus_files(data: Data, folder: Path, key: str = "path") -> list[Path]:
     """The file that `data.path` (or another `key`) names, or every visible file below the folder.
 
-    In the order of paths. Raises ParibusError where there is none.
+    In the order of paths. Raises ParibusError where there is none, and where the cache of tokens
+    would be read as text.
     """
     name = getattr(data, key)
     if name is None:
@@ -54,11 +56,25 @@ def corpus_files(data: Data, folder: Path, key: str = "path") -> list[Path]:
         is_folder = path.is_dir()
     except ValueError:  # a NUL in it
         is_folder = False
+    if is_folder:
+        _require_no_cache(path, f"data.{key} = '{name}'")
     missing = f"data.{key} = '{name}' does not exist at {path}; correct the path"
     files = list(files_below(path)) if is_folder else [path]
     for file in files:
         open_regular(file, TEXT_BYTES, missing=missing).close()
     return files
+
+
+def _require_no_cache(folder: Path, told: str) -> None:
+    """Raise ParibusError where the cache lies among the visible files of `folder`."""
+    cache, home = cache_folder().resolve(), folder.resolve()
+    if not cache.is_relative_to(home):
+        return
+    if not any(part.startswith(".") for part in cache.relative_to(home).parts):
+        raise ParibusError(
+            f"the cache {cache} lies in the folder of text {told}, and would be read as text; set "
+            "PARIBUS_CACHE to a folder outside of it"
+        )
 
 
 @contextlib.contextmanager

@@ -15,11 +15,12 @@ import numpy as np
 
 from paribus.data import cache
 from paribus.data.corpora import SOURCE_KEYS, find_corpus
-from paribus.data.deduplicate import Parts, deduplicated, joined
+from paribus.data.deduplicate import Parts, deduplicated, documents_of
 from paribus.data.pieces import Piece
 from paribus.data.sealed import SealedPart
 from paribus.data.shards import sharded, whole_digest
 from paribus.data.source import Scan, Source, encoded, scan, tokenized
+from paribus.data.spool import Part
 from paribus.data.tokenizer import CharacterTokenizer, Tokenizer, tokenizer_of
 from paribus.data.tokens import ShardedTokens, Tokens, tokens_digest
 from paribus.digests import digest
@@ -220,7 +221,7 @@ class Texts:
         rates = {name: parts.rates for name, parts in self._parts.items()}
         return {"held_out": held_out, "rates": rates}
 
-    def _deduplicated_pieces(self, name: str) -> list[Piece]:
+    def _deduplicated_pieces(self, name: str) -> Iterable[Piece]:
         """`validation`, `test`, or `train of` a source."""
         source = name.removeprefix("train of ")
         if source != name:
@@ -229,21 +230,23 @@ class Texts:
 
     @cached_property
     def _parts(self) -> dict[str, Parts]:
-        """The deduplicated text of each source; in memory only while its tokens are made."""
+        """The deduplicated text of each source."""
         data, mode = self.data, self.data.deduplicate
-        own = {n: list(joined(self._pieces(n))) for n in (VALIDATION, TEST) if n in self.found}
+        own = {n: Part.of(self._documents(n)) for n in (VALIDATION, TEST) if n in self.found}
         found = deduplicated(
-            joined(self._pieces(CORPUS)),
+            self._documents(CORPUS),
             mode,
             own.get(VALIDATION, data.validation_fraction),
             own.get(TEST, data.test_fraction),
         )
-        held = [list(joined(part)) for part in (found.validation, found.test)]
         others = {
-            name: deduplicated(joined(self._pieces(name)), mode, *held)
+            name: deduplicated(self._documents(name), mode, found.validation, found.test)
             for name in self.data.other_sources
         }
         return {CORPUS: found, **others}
+
+    def _documents(self, name: str) -> Iterator[Iterator[str]]:
+        return documents_of(self._pieces(name))
 
     def _pieces(self, name: str) -> Iterable[Piece]:
         kept = self.found[name].pieces

@@ -1,4 +1,4 @@
-"""Scores of a trial, computed again from its blocks and questions.
+"""Scores of a trial, computed again from its blocks, questions and code length.
 
 Written anew and not called: a mistake in what computed them first would be made here as well.
 """
@@ -45,6 +45,9 @@ def _expected(trial: TrialFolder) -> dict[str, Any]:
         "validation_perplexity": math.exp(loss) if loss < 700 else math.inf,
         "validation_accuracy": correct / predicted if predicted else math.nan,
     }
+    if told := trial.read_json("trial.json")["code_length"]:
+        bits = math.nan if told["bits"] is None else told["bits"]
+        found["bits_per_byte"] = bits / told["n_bytes"]
     by_task: dict[str, list[float]] = defaultdict(list)
     for row in trial.read_columns("tasks.parquet").to_pylist():
         by_task[row["task"].partition(":")[0]].append(row["accuracy"])

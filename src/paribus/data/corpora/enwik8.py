@@ -29,7 +29,7 @@ SHA1 = "57b8363b814821dc9d47aa4d41f58733519076b2"
     reads=("path",),
     files=corpus_files,
     about=f"{BYTES:,} bytes of English Wikipedia as XML, from {URL}: give its path",
-    licence="that of Wikipedia in March 2006, the GFDL; its page states none",
+    licence="none stated on its page; the text is Wikipedia's",
 )
 def enwik8(data: Data, folder: Path) -> Iterator[Document]:
     """One document: the member `enwik8` of the file `data.path`, which is enwik8.zip or enwik8.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ def repeat(
 ) -> list[str]:
     """In a worker: one trial, evaluated and drawn again; what does not agree, a line each."""
     from paribus.evaluation import evaluate_on
+    from paribus.evaluation.code_length import code_length
     from paribus.model import build_model, initial_parameters, load_parameters
 
     trial, setting = results.trial(arm, seed), study.setting(arm)
@@ -72,7 +74,12 @@ def repeat(
     except (ValueError, RuntimeError) as error:
         return [*found, f"trial {trial.label}: weights do not fit its model: {error}"]
     evaluation = evaluate_on(model.to(device), dataset, dataset.validation, setting.data.seq_len)
-    return [*found, *_blocks(trial, evaluation, exact=_same_machine(trial, device))]
+    exact = _same_machine(trial, device)
+    found += _blocks(trial, evaluation, exact=exact)
+    if sealed := recorded["code_length"]:
+        now = code_length(model, dataset, setting.data.seq_len, sealed["overlap"])
+        found += _code_length(trial.label, sealed, now.about, exact=exact)
+    return found
 
 
 def batches_digest(setting: Any, dataset: Dataset, seed: int) -> str:
@@ -117,3 +124,25 @@ def _blocks(trial: TrialFolder, evaluation: Evaluation, *, exact: bool) -> Itera
             f"trial {trial.label}: its weights give another evaluation {where}: up to {most:.3g} "
             f"nats/token in a block, and {hits:.3%} of the guesses"
         )
+
+
+def _code_length(
+    label: str, sealed: dict[str, Any], now: dict[str, Any], *, exact: bool
+) -> Iterator[str]:
+    """The sealed code length of the validation text against the one of now."""
+    for name, value in now.items():
+        there = sealed.get(name)
+        if there == value or (there is None and value is not None and not math.isfinite(value)):
+            continue  # what is not finite is written as null
+        # Only bits are rounded elsewhere; bytes, tokens and documents are counts.
+        is_close = (
+            isinstance(there, int | float)
+            and isinstance(value, float)
+            and abs(there - value) <= LOSS_ROUNDING / math.log(2) * now["n_tokens"]
+        )
+        if exact or not is_close:
+            where = "on the same kind of machine" if exact else "beyond rounding"
+            yield (
+                f"trial {label}: its weights give another code length {where}: {name} is {there} "
+                f"in trial.json, and {value} now"
+            )
