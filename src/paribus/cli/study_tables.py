@@ -47,6 +47,12 @@ def cost(study: Study, estimated: Estimate) -> Table:
     many = "s" if estimated.workers > 1 else ""
     where = f"{estimated.workers} worker{many} on {estimated.device}"
     table.add_row(f"expected time, {where}", numbers.duration(estimated.seconds))
+    if study.tuning is not None:
+        growing = f", more where the grid grows ({study.tuning.extensions} times at most)"
+        edge = growing if study.tuning.edge == "extend" else ""
+        table.add_row("tuning trials, before these", f"{estimated.tuning_trials}{edge}")
+        table.add_row("tokens of these", f"{estimated.tuning_tokens:,}")
+        table.add_row("expected time of tuning", numbers.duration(estimated.tuning_seconds))
     table.add_row("memory of a worker", f"{estimated.memory_bytes / 2**20:,.0f} MiB")
     return table
 

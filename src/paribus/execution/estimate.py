@@ -6,6 +6,7 @@ import heapq
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paribus.errors import require_positive
 from paribus.execution.device_precision import is_emulated, settle_precision
@@ -15,7 +16,7 @@ from paribus.execution.stacks import Trial, default_size, plan_stacks
 from paribus.execution.texts import read_data, settled_budgets
 from paribus.machine.measurements import ModelSize, StepCost
 from paribus.metric import Metric
-from paribus.study import Study
+from paribus.study import Study, tuning_study
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,10 @@ class Estimate:
         device: where it would run.
         precision: what the shared setting is trained with there; "auto" is settled.
         emulated: whether the device has to emulate bfloat16, which is slow.
-        seconds: training and evaluation of all trials.
+        seconds: training and evaluation of all trials, without those that tune.
+        tuning_trials: trials that tune first, over the grid as it begins.
+        tuning_tokens: their training tokens.
+        tuning_seconds: their training and evaluation.
         metrics: what the study compares, as it is declared.
     """
 
@@ -59,6 +63,9 @@ class Estimate:
     emulated: bool
     seconds: float
     metrics: dict[str, Metric]
+    tuning_trials: int = 0
+    tuning_tokens: int = 0
+    tuning_seconds: float = 0.0
 
 
 def estimate(
@@ -116,7 +123,20 @@ def estimate(
         emulated=is_emulated(study, ready),
         seconds=_seconds(study, stacks, costs),
         metrics=metrics,
+        **_tuning(study, size, costs),
     )
+
+
+def _tuning(study: Study, size: int, costs: list[StepCost]) -> dict[str, Any]:
+    """What the trials that tune cost, as `Estimate` has it; they are stacked as the others are."""
+    if study.tuning is None:
+        return {}
+    tuning = tuning_study(study, study.tuning.candidates)
+    return {
+        "tuning_trials": len(tuning.trials),
+        "tuning_tokens": sum(tuning.setting(arm).tokens for arm, _ in tuning.trials),
+        "tuning_seconds": _seconds(tuning, plan_stacks(tuning, size), costs),
+    }
 
 
 def _ask_size(pool: Pool, study: Study, arm: str) -> ModelSize:

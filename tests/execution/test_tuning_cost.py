@@ -1,0 +1,24 @@
+"""What tuning costs is counted before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Console
+
+from paribus.cli import study_tables
+from paribus.execution import estimate
+from paribus.study import Study
+
+
+def test_tuning_trials_are_counted_beside_the_verdicts(small_study: Callable[..., Study]) -> None:
+    rates = {"training.optimizer.learning_rate": [1e-4, 1e-3]}
+    plan = {"seeds": [101, 102, 103], "grid": rates, "iterations": 6, "edge": "extend"}
+    study = small_study(tuning=plan, tasks={"names": []})
+    found = estimate(study, workers=1, device="cpu")
+    assert found.tuning_trials == 3 * 2 * 3  # arms, candidates, seeds
+    assert found.tuning_tokens == 18 * 6 * 4 * 16
+    assert found.tuning_seconds > found.seconds
+    console = Console(width=120, record=True)
+    console.print(study_tables.cost(study, found))
+    assert "18, more where the grid grows (2 times at most)" in console.export_text()
