@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from paribus.analysis import analyse
 from paribus.decision import (
     UNJUDGED,
     Benefit,
@@ -23,14 +20,11 @@ from paribus.decision import (
     Row,
     Rule,
     State,
-    decide,
     find_rule,
-    rule_of,
     shipped_rules,
 )
 from paribus.decision.rule import rule_from_record
 from paribus.errors import ParibusError
-from paribus.results import Results
 from paribus.study import Study, shipped_studies
 
 RULES = shipped_rules()
@@ -215,111 +209,7 @@ def test_a_verdict_never_claims_more_than_its_evidence(e: Evidence, name: str) -
         assert row.outcome in ("BASELINE", "REJECT", "DIFFERENT")
 
 
-OWN = """
-from paribus.decision import Row, Rule
-
-def row(id, outcome, holds, **more):
-    words = {"when": "w", "reason": "r", "why": "{arm} is judged by us; {effect}", "advice": "a"}
-    return Row(id, outcome, holds=holds, **(words | more))
-
-BOLD = Rule("bold", "our bold rule", "An arm is adopted where it is better.", (
-    row("10", "ADOPT", lambda s: s.quality == "Q+"),
-    row("20", "REJECT", lambda s: s.quality == "Q-"),
-    row("30", "INCONCLUSIVE", lambda s: True, open="quality", claims=False),
-))
-OPEN = Rule("open", "open", "a", (
-    row("1a", "ADOPT", lambda s: s.quality == "Q+"),
-    row("2a", "REJECT", lambda s: s.quality in ("Q-", "Q?")),
-))
-DEAD = Rule("dead", "dead", "a", (
-    row("1a", "ADOPT", lambda s: True),
-    row("2a", "REJECT", lambda s: s.quality == "Q-"),
-))
-FAILS = Rule("fails", "fails", "a", (row("1a", "ADOPT", lambda s: s.effect > 0),))
-TWICE = Rule("twice", "twice", "a", (
-    row("1a", "ADOPT", lambda s: s.collapse),
-    row("1a", "REJECT", lambda s: True),
-))
-RESERVED = Rule("reserved", "reserved", "a", (row("0", "ADOPT", lambda s: True),))
-NOTHING = Rule("nothing", "nothing", "a", ())
-UNJUDGED = Rule("unjudged", "unjudged", "a", (row("1a", "INVALID", lambda s: True),))
-BRACES = Rule("braces", "braces", "{secret}", (row("1a", "ADOPT", lambda s: True),))
-SOMETHING = 3
-"""
-Maker, Fabricate = Callable[..., Study], Callable[..., Results]
-
-
-@pytest.fixture
-def with_own(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
-    (tmp_path / "mine.py").write_text(OWN)
-    seeds = list(range(1, 7))
-    return lambda name: small_study({"decision.rule": f"mine.py:{name}"}, seeds=seeds)
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("OPEN", "no row holds where quality = Q0, not_worse = True"),
-        ("DEAD", "row '2a' never fires"),
-        ("FAILS", "AttributeError: 'State' object has no attribute 'effect'"),
-        ("TWICE", "row '1a' is there twice"),
-        ("RESERVED", "row '0' is one that every rule has"),
-        ("NOTHING", "it has 0 rows"),
-        ("UNJUDGED", "row '1a' judges, and may not be INVALID or DESCRIPTIVE ONLY"),
-        ("BRACES", "adopts names {secret}"),
-        ("SOMETHING", "no rule of that name"),
-        ("BALD", "no rule of that name: did you mean 'BOLD'?"),
-    ],
-)
-def test_a_rule_that_is_not_whole_is_refused_before_anything_runs(
-    with_own: Callable[[str], Study], name: str, why: str
-) -> None:
-    with pytest.raises(ParibusError) as error:
-        find_rule(with_own(name))
-    assert why in str(error.value)
-    assert f"decision.rule = 'mine.py:{name}'" in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_an_own_rule_decides_as_registered_and_its_code_is_not_run_again(
-    with_own: Callable[[str], Study], fabricate: Fabricate
-) -> None:
-    study = with_own("BOLD")
-    results = fabricate(
-        study,
-        lambda arm, seed: 2.5 + 0.01 * seed - (0.1 + 0.001 * seed) * (arm == "layernorm"),
-    )
-    (study.folder / "mine.py").write_text("raise SystemExit")
-    (results.path / "sources" / "mine.py").write_text("raise SystemExit")
-    analysis = analyse(results)
-    assert rule_of(analysis).title == "our bold rule"
-    layernorm, rmsnorm = decide(analysis)
-    assert (layernorm.row, layernorm.outcome, layernorm.rule) == ("10", "ADOPT", "mine.py:BOLD")
-    assert (rmsnorm.row, rmsnorm.outcome) == ("30", "INCONCLUSIVE")
-
-
-@pytest.mark.parametrize(
-    ("damage", "why"),
-    [
-        (lambda r: r.update(table=r["table"][:-1]), "does not name a row for every state"),
-        (lambda r: r.update(table="z" * len(r["table"])), "does not name a row for every state"),
-        (lambda r: r["rows"][0].update(outcome="WIN"), "outcome 'WIN'"),
-        (lambda r: r["rows"][0].update(why="{arm.__class__}"), "why names {arm.__class__}"),
-        (lambda r: r["rows"][0].update(why="{arm:>999999999}"), "why names {arm}"),
-        (lambda r: r["rows"][0].update(advice="a\nb"), "advice is a line"),
-        (lambda r: r.pop("rows"), "'rows'"),
-        (lambda r: r.update(rows=3), "not iterable"),
-    ],
-)
-def test_a_registered_rule_that_was_edited_is_refused_in_one_line(
-    damage: Callable[[dict[str, Any]], object], why: str
-) -> None:
-    record = {**RULES["superiority"].record}
-    record["rows"] = [dict(row) for row in record["rows"]]
-    damage(record)
-    with pytest.raises(ParibusError, match="this is no decision rule") as error:
-        rule_from_record(record, "registration.json")
-    assert why in str(error.value)
+Maker = Callable[..., Study]
 
 
 @pytest.mark.parametrize(
@@ -367,14 +257,6 @@ def test_rows_have_words_of_their_own() -> None:
     with pytest.raises(ValueError, match="why names"):
         Row("9", "ADOPT", when="w", reason="r", why="{margn}", advice="a")
     assert isinstance(RULES["superiority"], Rule)
-
-
-def test_the_rule_of_the_documentation_is_whole(small_study: Maker, tmp_path: Path) -> None:
-    docs = Path(__file__).parents[2] / "docs" / "decision.md"
-    (code,) = re.findall(r"```python\n(.*?)```", docs.read_text(encoding="utf-8"), re.S)
-    (tmp_path / "ideas.py").write_text(code)
-    rule = find_rule(small_study({"decision.rule": "ideas.py:CAUTIOUS"}))
-    assert [row.outcome for row in rule.rows] == ["REJECT", "ADOPT", "INCONCLUSIVE"]
 
 
 def test_shipped_studies_that_ask_for_a_gain_can_adopt_one() -> None:

@@ -25,22 +25,35 @@ def shipped_rules() -> dict[str, Rule]:
 def find_rule(study: Study) -> Rule:
     """The rule that `study` names; the user's own is imported, and tried on every state.
 
+    Of the user's own this is what a registration holds and reads back: its table and its words.
+
     Raises ParibusError for an unknown name, a rule that is not whole, keys of `[decision]` that it
     does not weigh, and where it weighs a benefit and none is registered.
     """
     name = study.decision.rule
     where = f"decision.rule = '{name}'"
     if ":" in name:
-        rule: Rule = load_own(name, where, "rule", _is_rule, study.folder)
+        rule = _as_registered(load_own(name, where, "rule", _is_rule, study.folder), where)
     else:
         rule = _shipped(name)
-    try:
-        rule.require_whole()
-    except Exception as error:  # conditions are the user's own code
-        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ParibusError(f"{where}: {told}") from error
     _require_keys(rule, study.decision, where)
     return rule
+
+
+def _as_registered(rule: Rule, where: str) -> Rule:
+    """The user's own rule as its record says it; conditions are code, and may do anything."""
+    try:
+        if type(rule) is not Rule or rule.registered is not None:
+            raise ValueError(
+                "it is a Rule itself, no subclass, and `registered` is left out: its table comes "
+                "from its conditions"
+            )
+        rule.require_whole()
+        record = rule.record
+    except (Exception, SystemExit) as error:
+        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ParibusError(f"{where}: {told}") from error
+    return rule_from_record(record, where)
 
 
 def own_rule(study: Study) -> dict[str, Any]:

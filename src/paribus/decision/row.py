@@ -18,6 +18,8 @@ Hypothesis = Literal["H0", "H1a", "H1b"]
 Open = Literal["", "quality", "not worse", "cure", "cost", "benefit"]
 
 MOST_TEXT = 1_000  # characters of a row's words
+# Outcomes that say that the arm has an effect.
+CLAIMING = ("ADOPT", "IMPROVES", "DIFFERENT")
 ID = re.compile(r"[0-9A-Za-z-]{1,8}")
 
 
@@ -151,13 +153,7 @@ class Row:
         if not isinstance(self.id, str) or not ID.fullmatch(self.id):
             raise ValueError(f"row {self.id!r:.20}: an id is a few letters and digits")
         for name in ("when", "reason", "why", "advice"):
-            text = getattr(self, name)
-            if (
-                not isinstance(text, str)
-                or not 0 < len(text) <= MOST_TEXT
-                or not text.isprintable()
-            ):
-                raise ValueError(f"row {self.id}: {name} is a line of 1 to {MOST_TEXT} characters")
+            require_line(getattr(self, name), f"row {self.id}: {name}")
         if self.outcome not in OUTCOMES:
             raise ValueError(f"row {self.id}: outcome {self.outcome!r:.40}: known: {_known()}")
         for name, known in (("open", Open), ("hypothesis", Hypothesis)):
@@ -168,7 +164,24 @@ class Row:
                 )
         if not isinstance(self.claims, bool):
             raise ValueError(f"row {self.id}: claims is true or false")
+        if self.outcome in CLAIMING and not self.claims:
+            raise ValueError(
+                f"row {self.id}: {self.outcome} claims an effect of the arm: claims = False is no "
+                "choice here"
+            )
+        if self.open and self.outcome != "INCONCLUSIVE":
+            raise ValueError(f"row {self.id}: {self.outcome} has nothing open: leave open out")
         require_braces(self.why, WORDS, f"row {self.id}: why")
+
+    def met(self, state: State) -> bool:
+        """Whether its condition holds. Raises ValueError where it says neither True nor False."""
+        answer = self.holds(state)
+        if not isinstance(answer, bool):
+            raise ValueError(
+                f"row {self.id}: its condition gives {answer!r:.40} where {state}; it must give "
+                "True or False"
+            )
+        return answer
 
     @property
     def record(self) -> dict[str, Any]:
@@ -179,6 +192,12 @@ class Row:
 
 def _known() -> str:
     return ", ".join(OUTCOMES)
+
+
+def require_line(text: object, where: str) -> None:
+    """Raise ValueError where `text` is not one printable line that is not too long."""
+    if not isinstance(text, str) or not 0 < len(text) <= MOST_TEXT or not text.isprintable():
+        raise ValueError(f"{where} is a line of 1 to {MOST_TEXT} characters")
 
 
 def require_braces(text: str, names: Collection[str], where: str) -> None:

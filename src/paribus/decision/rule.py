@@ -9,19 +9,30 @@ no code.
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from paribus.decision.evidence import Evidence
-from paribus.decision.row import UNJUDGED, Row, State, require_braces, state_of, states
-from paribus.errors import ParibusError
+from paribus.decision.row import (
+    UNJUDGED,
+    Row,
+    State,
+    require_braces,
+    require_line,
+    state_of,
+    states,
+)
+from paribus.errors import ParibusError, nearest
 from paribus.statistics import DESCRIPTIVE_BELOW
+from paribus.study import Decision
 
 SYMBOLS = string.digits + string.ascii_lowercase  # of rows, in a registered table
 # What `Rule.adopts` may name, in braces.
 REGISTERED = frozenset({"calibration", "throughput", "benefit", "least"})
+# What a rule may weigh of `[decision]`: all but its own name.
+KEYS = tuple(key for key in Decision.model_fields if key != "rule")
 
 # Before any rule: what no rule judges.
 CANNOT, TOO_FEW = (
@@ -77,12 +88,21 @@ class Rule:
     @cached_property
     def table(self) -> dict[State, Row]:
         """The row of every state. Raises ValueError for a rule that is not whole."""
-        if self.registered is not None:
-            places = [SYMBOLS.find(symbol) for symbol in self.registered]
-            return dict(zip(states(), (self.rows[place] for place in places), strict=True))
+        if self.registered is None:
+            return self._tried(states())
+        every, symbols = tuple(states()), SYMBOLS[: len(self.rows)]
+        if len(self.registered) != len(every) or not set(self.registered) <= set(symbols):
+            raise ValueError("its table does not name a row for every state")
+        return {
+            state: self.rows[symbols.index(symbol)]
+            for state, symbol in zip(every, self.registered, strict=True)
+        }
+
+    def _tried(self, order: Iterable[State]) -> dict[State, Row]:
+        """The row of each state by the conditions, asked in this order."""
         found = {}
-        for state in states():
-            row = next((row for row in self.rows if row.holds(state)), None)
+        for state in order:
+            row = next((row for row in self.rows if row.met(state)), None)
             if row is None:
                 raise ValueError(f"no row holds where {state}: end with a row that always does")
             found[state] = row
@@ -97,8 +117,12 @@ class Rule:
         return self.table[state_of(evidence)]
 
     def require_whole(self) -> None:
-        """Raise ValueError where a row is there twice or never fires, or a state has none."""
-        require_braces(self.adopts, REGISTERED, "adopts")
+        """Raise ValueError where this is no rule: its words, rows, keys or conditions.
+
+        A row is there twice or never fires, a state has none, or a condition has no lasting answer:
+        each is asked twice of every state, the second time in the opposite order.
+        """
+        self._require_parts()
         ids = [row.id for row in self.rows]
         reserved = [row for row in (CANNOT.id, TOO_FEW.id) if row in ids]
         if reserved:
@@ -111,10 +135,32 @@ class Rule:
         unjudged = next((row.id for row in self.rows if row.outcome in UNJUDGED), None)
         if unjudged:
             raise ValueError(f"row '{unjudged}' judges, and may not be {' or '.join(UNJUDGED)}")
-        fired = {row.id for row in self.table.values()}
+        table = self.table
+        if self.registered is None:
+            again = self._tried(reversed(tuple(states())))
+            other = next((state for state, row in table.items() if again[state] is not row), None)
+            if other:
+                raise ValueError(
+                    f"row '{table[other].id}' decides where {other}, and row "
+                    f"'{again[other].id}' when asked again: conditions depend on the state alone"
+                )
+        fired = {row.id for row in table.values()}
         dead = next((row for row in self.rows if row.id not in fired), None)
         if dead:
             raise ValueError(f"row '{dead.id}' never fires: rows before it hold wherever it does")
+
+    def _require_parts(self) -> None:
+        """Raise ValueError for words, rows or keys of another kind."""
+        for name in ("name", "title", "adopts"):
+            require_line(getattr(self, name), name)
+        require_braces(self.adopts, REGISTERED, "adopts")
+        if not _several(self.rows, Row):
+            raise ValueError("rows is a tuple of Row")
+        if not _several(self.keys, str):
+            raise ValueError(f"keys {self.keys!r:.80} is no tuple of names, such as ('benefit',)")
+        unknown = next((key for key in self.keys if key not in KEYS), None)
+        if unknown is not None:
+            raise ValueError(f"key {unknown!r:.80} is none of [decision]: {nearest(unknown, KEYS)}")
 
     @property
     def record(self) -> dict[str, Any]:
@@ -130,16 +176,17 @@ class Rule:
         }
 
 
+def _several(values: object, kind: type) -> bool:
+    return isinstance(values, tuple) and all(isinstance(value, kind) for value in values)
+
+
 def rule_from_record(record: Mapping[str, Any], where: str) -> Rule:
     """`Rule.record` read back. Raises ParibusError where it is something else."""
     try:
+        name, title, adopts, table = (record[k] for k in ("name", "title", "adopts", "table"))
+        if not isinstance(table, str) or not isinstance(record["keys"], list):
+            raise ValueError("its table is a text, its keys are a list")
         rows = tuple(Row(**row) for row in record["rows"])
-        texts = [record[name] for name in ("name", "title", "adopts", "table")]
-        if not all(isinstance(text, str) and text.isprintable() for text in texts):
-            raise ValueError("name, title, adopts and table are lines of text")
-        name, title, adopts, table = texts
-        if len(table) != sum(1 for _ in states()) or not set(table) <= set(SYMBOLS[: len(rows)]):
-            raise ValueError("its table does not name a row for every state")
         rule = Rule(name, title, adopts, rows, tuple(record["keys"]), registered=table)
         rule.require_whole()
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -72,7 +72,7 @@ def _load(name: str, folder: Path, where: str) -> ModuleType:
         ) from None
     except ParibusError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # one that exits would end the command in silence
         raise ParibusError(
             f"{where} cannot be imported: {type(error).__name__}: {error}"
         ) from error
