@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ def text(seed: int, n: int, letters: str = "abcdefgh \n") -> str:
 def folder(tmp_path: Path) -> Path:
     for i, letters in enumerate(("abcdefgh \n", "ABCDEFGH é", "01234567,.")):
         (tmp_path / f"t{i}").write_text(text(i, 2000 - 500 * i, letters), encoding="utf-8")
+    (tmp_path / "t3").write_text(text(3, 800), encoding="utf-8")
     return tmp_path
 
 
@@ -163,6 +165,7 @@ def test_mixtures_that_cannot_be_are_refused(keys: dict[str, object], message: s
         ({"validation_path": "t2"}, r"t2 is of data.validation_path, and data.sources.digits"),
         ({"path": "t2", "validation_path": "t2"}, "t2 is of data.validation_path, and data.path"),
         ({"validation_path": "t0", "test_path": "t0"}, "and data.path would have it trained on"),
+        ({"validation_path": "t3", "test_path": "t3"}, "and the test text would be the same"),
         ({"sources": SOURCES | {"upper": {"path": "none"}}}, "data.path = 'none' does not exist"),
         (
             {"mixture": {"digits": 1.0}, "seq_len": 1000, "validation_fraction": 0.6},
@@ -179,3 +182,46 @@ def test_text_that_is_held_out_is_in_no_source(
 ) -> None:
     with pytest.raises(ParibusError, match=message):
         load_dataset(data(**keys), folder)
+
+
+def copied(folder: Path, how: str) -> str:
+    """`t3` under another name."""
+    content = (folder / "t3").read_bytes()
+    if how == "hard link":
+        (folder / "again").hardlink_to(folder / "t3")
+    elif how == "copy":
+        (folder / "again").write_bytes(content)
+    elif how == "compressed":
+        (folder / "again.gz").write_bytes(gzip.compress(content))
+        return "again.gz"
+    else:
+        (folder / "again" / "below").mkdir(parents=True)
+        (folder / "again" / "below" / "x.txt").write_bytes(content)
+    return "again"
+
+
+@pytest.mark.parametrize("how", ["hard link", "copy", "compressed", "subfolder"])
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_held_out_text_is_trained_on_under_no_other_name(part: str, how: str, folder: Path) -> None:
+    again = copied(folder, how)
+    held = {f"{part}_path": "t3"}
+    for keys, where in (
+        ({"sources": SOURCES | {"upper": {"path": again}}}, "data.sources.upper"),
+        ({"path": again}, "data.path"),
+    ):
+        with pytest.raises(ParibusError, match=f"data.{part}_path.*{where} would have it trained"):
+            load_dataset(data(**held, **keys), folder)
+    other = "test" if part == "validation" else "validation"
+    with pytest.raises(ParibusError, match="text would be the same"):
+        load_dataset(data(**held, **{f"{other}_path": again}), folder)
+
+
+def test_a_copy_of_the_part_that_is_cut_off_is_refused(folder: Path) -> None:
+    """So is one of the whole corpus of which it is a part."""
+    (folder / "whole").write_text((folder / "t0").read_text())
+    part = load_dataset(data(validation_fraction=0.25), folder)
+    (folder / "part").write_text(part.tokenizer.decode(part.validation[:]))
+    for name, message in (("whole", "whose last part"), ("part", "data.validation_fraction")):
+        sources = SOURCES | {"upper": {"path": name}}
+        with pytest.raises(ParibusError, match=f"{message}.*data.sources.upper"):
+            load_dataset(data(sources=sources, validation_fraction=0.25), folder)

@@ -5,7 +5,7 @@ Where they meet is a place in the text, so that every tokenizer is evaluated on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from paribus.data import cache
-from paribus.data.corpora import SOURCE_KEYS, find_corpus
+from paribus.data.apart import TEST, VALIDATION, require_other_files, require_other_text
 from paribus.data.deduplicate import Parts, deduplicated, documents_of
 from paribus.data.pieces import Piece
 from paribus.data.sealed import SealedPart
@@ -28,7 +28,6 @@ from paribus.errors import ParibusError
 from paribus.study import CORPUS, Data
 
 Rates = dict[str, int]
-VALIDATION, TEST = "validation", "test"
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,12 @@ class Texts:
                         f"corpus '{data.corpus}' has none; use data.{name}_fraction"
                     )
                 held[name] = Source(data.model_copy(update={"path": path}), folder)
-        _require_apart(data, training, held)
+        require_other_files(data, training, held)
         sources = training | held
         found = {name: source.scan() for name, source in sources.items()}
+        digests = {name: scan.digest for name, scan in found.items()}
+        apart = {name: digests[name] for name in held}
+        require_other_text(data, apart, {name: digests[name] for name in training})
         ends = any(scan.n_documents > 1 for scan in found.values())
         known = set().union(*(s.characters for name, s in found.items() if name != TEST))
         tokenizer = tokenizer_of(data, "".join(sorted(known)), ends, folder)
@@ -125,8 +127,11 @@ class Texts:
         return any(scan.n_documents > 1 for scan in self.found.values())
 
     def split(self) -> Split:
-        """Every part as tokens."""
-        return self._in_a_row() if self.data.deduplicate == "none" else self._deduplicated()
+        """Every part as tokens. Raises ParibusError where one that is held out is trained on."""
+        parts = self._in_a_row() if self.data.deduplicate == "none" else self._deduplicated()
+        held = {name: part.sha256 for name, part in parts.held_out.items()}
+        require_other_text(self.data, held, {n: self.found[n].digest for n in self.training})
+        return parts
 
     def _own(self, name: str) -> Tokens:
         source = self.training.get(name) or self.held[name]
@@ -251,37 +256,6 @@ class Texts:
     def _pieces(self, name: str) -> Iterable[Piece]:
         kept = self.found[name].pieces
         return kept if kept is not None else (self.training | self.held)[name].pieces()
-
-
-def _require_apart(data: Data, training: Mapping[str, Source], held: Mapping[str, Source]) -> None:
-    """Raise ParibusError where a file that is held out is one that is trained on too."""
-    files = {name: _files(source) for name, source in {**training, **held}.items()}
-    told = {name: f"data.{name}_path" for name in held}
-    if VALIDATION not in held or data.test_fraction:
-        told[CORPUS] = "data.corpus, whose last part is held out"
-    for name, words in told.items():
-        for other in training:
-            if other == name:
-                continue
-            again = sorted(files[name] & files[other])
-            is_same = name == CORPUS and _named(training[other]) == _named(training[CORPUS])
-            if again or is_same:
-                what = again[0] if again else f"the corpus '{data.corpus}'"
-                where = "data.path" if other == CORPUS else f"data.sources.{other}"
-                raise ParibusError(
-                    f"{what} is of {words}, and {where} would have it trained on; held-out text "
-                    "must be nowhere else: take it out of one of them"
-                )
-
-
-def _files(source: Source) -> set[Path]:
-    corpus = find_corpus(source.data, source.folder)
-    files = corpus.files(source.data, source.folder) if corpus.files else []
-    return {file.resolve() for file in files}
-
-
-def _named(source: Source) -> list[object]:
-    return [getattr(source.data, key) for key in ("corpus", *SOURCE_KEYS)]
 
 
 def part_digest(tokens: Tokens) -> str:
