@@ -143,3 +143,46 @@ def test_broken_controls_have_no_verdict(
     verdict = decide(analyse(results))[0]
     assert (verdict.row, verdict.outcome) == ("0", "INVALID")
     assert "tokens" in verdict.sentence
+
+
+def adopted_by_superiority(
+    small_study: Callable[..., Study], fabricate: Fabricate, **options: object
+) -> list[Verdict]:
+    """Verdicts on an arm whose loss is surely lower, with two primary endpoints."""
+    study = small_study(
+        {"decision.rule": "superiority", "decision.calibration_budget": 0.5},
+        seeds=SEEDS,
+        arms={"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}},
+        endpoints=[
+            {"metric": "validation_loss", "primary": True, "margin": 0.02},
+            {"metric": "calibration_error", "primary": True, "margin": 0.005},
+        ],
+    )
+
+    def loss(arm: str, seed: int) -> float:
+        return 2.5 + NOISE[seed - 1] * (1.1 if arm == "arm" else 1) - 0.1 * (arm == "arm")
+
+    return decide(analyse(fabricate(study, loss, **options)))
+
+
+def test_survivors_of_an_arm_that_diverges_in_half_its_seeds_are_not_adopted(
+    small_study: Callable[..., Study], fabricate: Fabricate
+) -> None:
+    lost = [("arm", seed) for seed in SEEDS[:5]]
+    verdict = adopted_by_superiority(small_study, fabricate, diverged=lost)[0]
+    assert (verdict.row, verdict.outcome) == ("5b", "INCONCLUSIVE")
+    assert "over the seeds that survived" in verdict.sentence
+    assert "diverged in 5 of 10 seeds against 0 of 10" in verdict.sentence
+    assert "11 seed pairs would show harm" in verdict.sentence
+
+
+def test_an_arm_that_loses_another_primary_endpoint_is_rejected_on_both(
+    small_study: Callable[..., Study], fabricate: Fabricate
+) -> None:
+    verdicts = adopted_by_superiority(
+        small_study, fabricate, calibration=lambda arm: 0.2 if arm == "arm" else 0.01
+    )
+    assert [(v.row, v.outcome) for v in verdicts] == [("3b", "REJECT"), ("3", "REJECT")]
+    assert (
+        "Significantly worse on another primary endpoint: calibration error" in verdicts[0].sentence
+    )

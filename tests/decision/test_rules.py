@@ -14,6 +14,8 @@ from paribus.decision import (
     UNJUDGED,
     Benefit,
     Budget,
+    Divergence,
+    Elsewhere,
     Evidence,
     Fix,
     Quality,
@@ -39,6 +41,8 @@ PLAIN = {
     "collapse": False,
     "budget": "within",
     "benefit": "not shown",
+    "divergence": "equal",
+    "elsewhere": "not worse",
 }
 # By rule, row by row: (evidence, row). Of the gate, the table of the commissioned documents.
 UNSTABLE, CURED = {"baseline_stable": False}, {"baseline_stable": False, "fix": "fix"}
@@ -70,6 +74,8 @@ TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"collapse": True}, "2b"),
         ({"collapse": True, "fix": "harm"}, "2"),
         (CURED | {"quality": "Q0", "budget": "not shown"}, "11b"),
+        (CURED | {"quality": "Q+", "divergence": "more"}, "11c"),
+        (CURED | {"quality": "Q+", "elsewhere": "worse"}, "9b"),
     ],
     "superiority": [
         ({"fix": "harm", "quality": "Q+"}, "2"),
@@ -81,6 +87,10 @@ TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"quality": "Q+"}, "6"),
         (UNSTABLE | {"quality": "Q+"}, "6"),
         ({"quality": "Q+", "budget": "not shown"}, "7"),
+        ({"quality": "Q+", "divergence": "more"}, "5b"),
+        ({"quality": "Q+", "divergence": "fewer"}, "6"),
+        ({"quality": "Q+", "elsewhere": "worse"}, "3b"),
+        ({"quality": "Q+", "elsewhere": "within margin"}, "3b"),
         ({}, "8"),
     ],
     "non_inferiority": [
@@ -92,6 +102,9 @@ TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
         (NO_WORSE | {"benefit": "shown"}, "6"),
         (NO_WORSE | {"benefit": "shown", "quality": "Q-"}, "6"),
         (NO_WORSE | {"benefit": "shown", "budget": "not shown"}, "7"),
+        (NO_WORSE | {"benefit": "shown", "divergence": "more"}, "5b"),
+        (NO_WORSE | {"benefit": "shown", "elsewhere": "worse"}, "3b"),
+        (NO_WORSE | {"benefit": "shown", "elsewhere": "within margin"}, "6"),
         (NO_WORSE, "8"),
         ({"benefit": "shown"}, "9"),
     ],
@@ -100,6 +113,8 @@ TABLES: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"fix": "fix", "quality": "Q0"}, "2"),
         ({"collapse": True}, "2b"),
         ({"quality": "Q0"}, "3"),
+        ({"quality": "Q0", "divergence": "more"}, "2c"),
+        ({"quality": "Q0", "divergence": "fewer"}, "2c"),
         ({"quality": "Q-"}, "4"),
         ({"quality": "Q+"}, "5"),
         ({}, "6"),
@@ -122,11 +137,11 @@ def test_every_state_has_one_row_and_every_row_a_state(name: str) -> None:
     truth = (True, False)
     product = itertools.product(
         *(get_args(Quality), truth, truth, get_args(Fix), truth, get_args(Budget)),
-        get_args(Benefit),
+        *(get_args(Benefit), get_args(Divergence), get_args(Elsewhere)),
     )
     fired = {RULES[name].table[State(*state)].id for state in product}
     assert fired == {row.id for row in RULES[name].rows}
-    assert len(RULES[name].table) == 4 * 2 * 2 * 3 * 2 * 3 * 3
+    assert len(RULES[name].table) == 4 * 2 * 2 * 3 * 2 * 3 * 3 * 3 * 3
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -151,6 +166,8 @@ EVIDENCE = st.builds(
     st.booleans(),
     st.sampled_from(get_args(Budget)),
     st.sampled_from(get_args(Benefit)),
+    st.sampled_from(get_args(Divergence)),
+    st.sampled_from(get_args(Elsewhere)),
 )
 # What is better: each state of a part of the evidence, from the worst on.
 BETTER: dict[str, tuple[Any, ...]] = {
@@ -160,6 +177,8 @@ BETTER: dict[str, tuple[Any, ...]] = {
     "collapse": (True, False),
     "budget": ("over", "not shown", "within"),
     "benefit": ("absent", "not shown", "shown"),
+    "divergence": ("more", "equal", "fewer"),
+    "elsewhere": ("worse", "within margin", "not worse"),
 }
 RANK = {"REJECT": 0, "DIFFERENT": 0, "NO EFFECT": 1, "INCONCLUSIVE": 1, "ADOPT": 2}
 
@@ -193,6 +212,7 @@ def test_a_verdict_never_claims_more_than_its_evidence(e: Evidence, name: str) -
             "within",
             False,
         )
+        assert e.divergence != "more" and e.elsewhere != "worse"
         wanted = {
             "stability_gate": e.quality in ("Q0", "Q+")
             and e.fix == "fix"

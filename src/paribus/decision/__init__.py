@@ -3,11 +3,14 @@
 from paribus.decision.evidence import (
     Benefit,
     Budget,
+    Divergence,
+    Elsewhere,
     Evidence,
     Fix,
     Quality,
     benefit_of,
     gather,
+    worse_elsewhere,
 )
 from paribus.decision.find import find_rule, own_rule, rule_of, shipped_rules
 from paribus.decision.null import Calibration, Rate, calibrate
@@ -33,6 +36,8 @@ __all__ = [
     "Benefit",
     "Budget",
     "Calibration",
+    "Divergence",
+    "Elsewhere",
     "Evidence",
     "Fix",
     "OutOfReach",
@@ -58,4 +63,5 @@ __all__ = [
     "rule_of",
     "shipped_rules",
     "untested",
+    "worse_elsewhere",
 ]

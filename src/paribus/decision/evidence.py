@@ -12,6 +12,8 @@ Quality = Literal["Q0", "Q-", "Q+", "Q?"]
 Fix = Literal["fix", "harm", "unshown"]
 Budget = Literal["within", "over", "not shown"]
 Benefit = Literal["shown", "absent", "not shown"]
+Divergence = Literal["more", "equal", "fewer"]
+Elsewhere = Literal["worse", "within margin", "not worse"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class Evidence:
             its budget, or not shown to be within, which is also where it was not measured.
         benefit: whether the registered benefit is shown to be more than registered, or shown not to
             be; also "not shown" where none is registered.
+        divergence: whether the arm diverged in more seeds than its reference. Quality is compared
+            over seeds that both survived, so that an arm which lost more of them is seen at its
+            best.
+        elsewhere: the worst that is shown of the arm on the other primary endpoints: significantly
+            worse, and by less than the margin or not shown to be.
     """
 
     invalid: str
@@ -41,6 +48,8 @@ class Evidence:
     collapse: bool
     budget: Budget
     benefit: Benefit
+    divergence: Divergence
+    elsewhere: Elsewhere
 
 
 def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
@@ -57,7 +66,34 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
         collapse=_collapses(stability),
         budget=_budget(cost_of(analysis, contrast.arm)),
         benefit=benefit_state(analysis, contrast.arm),
+        divergence=_divergence(stability),
+        elsewhere=_elsewhere(analysis, contrast),
     )
+
+
+def _divergence(stability: Stabilities | None) -> Divergence:
+    if stability is None:
+        return "equal"
+    more = stability.diverged.only_treatment - stability.diverged.only_baseline
+    return "more" if more > 0 else "fewer" if more < 0 else "equal"
+
+
+def worse_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
+    """The other primary endpoints of this contrast on which the arm is significantly worse."""
+    others = [
+        analysis.contrast(contrast.arm, endpoint.metric)
+        for endpoint in analysis.study.judged
+        if endpoint.metric != contrast.metric
+    ]
+    return [other for other in others if _quality(analysis, other) == "Q-"]
+
+
+def _elsewhere(analysis: Analysis, contrast: Contrast) -> Elsewhere:
+    worse = worse_elsewhere(analysis, contrast)
+    if not worse:
+        return "not worse"
+    within = all(other.not_worse(analysis.study.inference.alpha) for other in worse)
+    return "within margin" if within else "worse"
 
 
 def _collapses(stability: Stabilities | None) -> bool:

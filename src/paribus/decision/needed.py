@@ -22,10 +22,12 @@ def pairs_needed(analysis: Analysis, contrast: Contrast, row: Row) -> int | None
     study = analysis.study
     power, of_events = study.inference.power, study.inference.alpha / len(study.contrasts)
     alpha = study.inference.alpha / study.family
-    if row.open not in ("quality", "not worse", "cure"):
+    if row.open not in ("quality", "not worse", "cure", "harm"):
         return None
     if row.open == "cure":
         return _pairs_to_show_events(analysis, contrast.arm, of_events, harm=False)
+    if row.open == "harm":
+        return _pairs_to_show_events(analysis, contrast.arm, of_events, harm=True)
     if not contrast.tested:
         return _pairs_to_show_events(analysis, contrast.arm, of_events, harm=True)
     test, says = contrast.test, contrast.decided

@@ -9,13 +9,21 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
-from paribus.decision.evidence import Benefit, Budget, Evidence, Fix, Quality
+from paribus.decision.evidence import (
+    Benefit,
+    Budget,
+    Divergence,
+    Elsewhere,
+    Evidence,
+    Fix,
+    Quality,
+)
 from paribus.errors import nearest
 
 Hypothesis = Literal["H0", "H1a", "H1b"]
 # What more seeds would have to show: an effect or its absence, that an arm is not worse, a cure of
-# instability, that a cost is within its budget, or the benefit.
-Open = Literal["", "quality", "not worse", "cure", "cost", "benefit"]
+# instability or that it is caused, that a cost is within its budget, or the benefit.
+Open = Literal["", "quality", "not worse", "cure", "harm", "cost", "benefit"]
 
 MOST_TEXT = 1_000  # characters of a row's words
 # Outcomes that say that the arm has an effect.
@@ -82,6 +90,8 @@ class State(NamedTuple):
     collapse: bool
     budget: Budget
     benefit: Benefit
+    divergence: Divergence
+    elsewhere: Elsewhere
 
     def __str__(self) -> str:
         return ", ".join(f"{name} = {value}" for name, value in self._asdict().items())
@@ -94,7 +104,7 @@ def states() -> Iterator[State]:
         State,
         itertools.product(
             get_args(Quality), truth, truth, get_args(Fix), truth, get_args(Budget),
-            get_args(Benefit),
+            get_args(Benefit), get_args(Divergence), get_args(Elsewhere),
         ),
     )  # fmt: skip
 
@@ -113,7 +123,7 @@ def _never(state: State) -> bool:
 WORDS = frozenset(
     {
         *("arm", "base", "invalid", "pairs", "effect", "shown", "events", "threshold", "margin"),
-        *("benefit", "metric"),
+        *("benefit", "metric", "elsewhere"),
     }
 )
 
@@ -131,7 +141,8 @@ class Row:
         why: what the page and the paper say of it. In braces: {arm} and {base} are names, {metric}
             what is judged, {shown} an effect that was shown, {effect} one that was not, {events}
             counts of events, {threshold} that of instability, {benefit} what the registered benefit
-            came to, {margin}, {pairs} and {invalid} what they say.
+            came to, {elsewhere} a loss on other primary endpoints, {margin}, {pairs} and {invalid}
+            what they say.
         advice: what follows from it.
         open: of an inconclusive one, what is missing.
         claims: whether it claims an effect of the arm, which a study of nothing counts.

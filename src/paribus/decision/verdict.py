@@ -7,7 +7,7 @@ from typing import Any
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Tuned, extension_in_words
-from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather
+from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather, worse_elsewhere
 from paribus.decision.find import rule_of
 from paribus.decision.needed import pairs_needed
 from paribus.decision.row import OUTCOMES, UNJUDGED, Row
@@ -150,6 +150,10 @@ def _sentence(
     text = f"{opening}: {why}."
     if row.outcome != "INVALID":
         found = [*_found(analysis, contrast), *_benefit(analysis, contrast.arm)]
+        found += [
+            f"Significantly worse on another primary endpoint: {lowered(effect_in_words(other))}"
+            for other in worse_elsewhere(analysis, contrast)
+        ]
         text += "".join(f" {part}." for part in found)
     return text + _way_out(row, contrast, needed)
 
@@ -160,7 +164,7 @@ def _way_out(row: Row, contrast: Contrast, needed: int | None) -> str:
         return ""
     if row.open == "cure":
         return f" At these rates of events, about {needed} seed pairs would show a cure."
-    if not contrast.tested:
+    if row.open == "harm" or not contrast.tested:
         return f" At these rates of events, about {needed} seed pairs would show harm."
     if row.open == "not worse":
         return f" About {needed} seed pairs would exclude a loss of the margin's size."

@@ -19,6 +19,7 @@ from paribus.decision import (
     divergence_in_words,
     rule_of,
     untested,
+    worse_elsewhere,
 )
 from paribus.report.figures import names
 from paribus.study import Study, at_rates
@@ -80,6 +81,7 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
         "shown": raised(contrast),
         "events": events_in_words(analysis, verdict),
         "threshold": _threshold(analysis, verdict),
+        "elsewhere": " and ".join(map(raised, worse_elsewhere(analysis, contrast))),
         "margin": f"the registered margin of {margin_in_words(study, contrast)}",
     }
     why = row.why.format(**words)

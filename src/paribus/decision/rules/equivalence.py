@@ -35,6 +35,19 @@ RULE = Rule(
             advice="Do not take one arm for the other; nothing of it was left to compare.",
         ),
         Row(
+            "2c",
+            "INCONCLUSIVE",
+            when="the effect lies inside the margin, but the arms diverged in unequal numbers of "
+            "seeds",
+            holds=lambda s: s.quality == "Q0" and s.divergence != "equal",
+            reason="the change is shown to lie inside the margin over the seeds that survived, but "
+            "the arms diverged in unequal numbers of seeds",
+            why="{arm} and {base} differ by less than {margin} over the seeds that survived: "
+            "{effect}; but they diverged in unequal numbers of seeds",
+            advice="Study the stability of both with more seeds before one stands for the other.",
+            claims=False,
+        ),
+        Row(
             "3",
             "EQUIVALENT",
             when="the effect is shown to lie inside the margin",

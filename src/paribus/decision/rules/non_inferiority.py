@@ -15,8 +15,9 @@ RULE = Rule(
     name="non_inferiority",
     title="non-inferiority with a benefit",
     adopts="An arm is adopted where it is shown to be no worse than by the margin and to gain more "
-    "than {least} in {benefit}, is not shown to destabilise training, raises the expected "
-    "calibration error by at most {calibration} and loses at most a share of {throughput} of the "
+    "than {least} in {benefit}, loses no other primary endpoint beyond its margin, diverges in no "
+    "more seeds than the baseline, raises the expected calibration error by at most {calibration} "
+    "and loses at most a share of {throughput} of the "
     "training throughput.",
     keys=("calibration_budget", "throughput_budget", "benefit", "least_benefit"),
     rows=(
@@ -50,6 +51,19 @@ RULE = Rule(
             advice="In this setting the arm costs quality.",
         ),
         Row(
+            "3b",
+            "REJECT",
+            when="another primary endpoint is significantly worse, and not shown to stay in its "
+            "margin",
+            holds=lambda s: s.elsewhere == "worse",
+            reason="significantly worse on another primary endpoint, and not shown to stay within "
+            "its margin",
+            why="{arm} {elsewhere}, another primary endpoint, and is not shown to stay within its "
+            "margin",
+            advice="Decide what the loss is worth and register that trade; in this one the arm "
+            "costs quality.",
+        ),
+        Row(
             "4",
             "REJECT",
             when="a cost is over its budget",
@@ -66,6 +80,21 @@ RULE = Rule(
             reason="the registered benefit is shown to be absent",
             why="{arm} lacks the registered benefit: {benefit}; {effect}",
             advice="There is nothing to exchange quality for; keep the simpler model.",
+        ),
+        Row(
+            "5b",
+            "INCONCLUSIVE",
+            when="no worse, the benefit is shown, but it diverged in more seeds",
+            holds=lambda s: s.not_worse and s.benefit == "shown" and s.divergence == "more",
+            reason="no worse and with the benefit, but over the seeds that survived: the arm "
+            "diverged in more seeds "
+            "than the baseline, and harm is not excluded",
+            why="{arm} is no worse, within {margin}: {effect}; it has the registered benefit: "
+            "{benefit}; but all this over the seeds that survived: it diverged in more seeds than "
+            "{base}, and "
+            "harm is not excluded",
+            advice="Study the stability of the arm with more seeds before it is used.",
+            open="harm",
         ),
         Row(
             "6",

@@ -17,7 +17,8 @@ STABLE = "training was stable without it{threshold}"
 RULE = Rule(
     name="stability_gate",
     title="stability gate",
-    adopts="An arm is adopted only where it cures instability, raises the expected calibration "
+    adopts="An arm is adopted only where it cures instability, diverges in no more "
+    "seeds than the baseline, loses no primary endpoint, raises the expected calibration "
     "error by at most {calibration} and loses at most a share of {throughput} of the training "
     "throughput.",
     keys=("calibration_budget", "throughput_budget"),
@@ -119,6 +120,17 @@ RULE = Rule(
             hypothesis="H1b",
         ),
         Row(
+            "9b",
+            "BASELINE",
+            when="the instability is cured, another primary endpoint is significantly worse",
+            holds=lambda s: s.elsewhere != "not worse",
+            reason="the instability is cured, at a cost on another primary endpoint",
+            why="{arm} cures instability ({events}), but {elsewhere}, another primary endpoint",
+            advice="Decide what the loss is worth and register that trade; or look for a cure "
+            "that costs less.",
+            hypothesis="H1b",
+        ),
+        Row(
             "10",
             "INCONCLUSIVE",
             when="the instability is cured, the effect on quality is unresolved",
@@ -148,6 +160,20 @@ RULE = Rule(
             "budget",
             advice="Measure the cost with more seeds before the arm is used.",
             open="cost",
+        ),
+        Row(
+            "11c",
+            "INCONCLUSIVE",
+            when="the instability is cured, quality holds, but it diverged in more seeds",
+            holds=lambda s: s.divergence == "more",
+            reason="events are cured and quality holds, but over the seeds that survived: the arm "
+            "diverged in more seeds "
+            "than the baseline, and harm is not excluded",
+            why="{arm} cures events ({events}) and quality holds, over the seeds that survived; "
+            "it diverged in more seeds than {base}, and "
+            "harm is not excluded",
+            advice="Study the stability of the arm with more seeds before it is used.",
+            open="harm",
         ),
         Row(
             "12",

@@ -12,8 +12,9 @@ from paribus.decision.rule import Rule
 RULE = Rule(
     name="superiority",
     title="superiority",
-    adopts="An arm is adopted where it is significantly better, is not shown to destabilise "
-    "training, raises the expected calibration error by at most {calibration} and loses at most a "
+    adopts="An arm is adopted where it is significantly better, is not significantly worse "
+    "on another primary endpoint, diverges in no more seeds than the baseline, raises the "
+    "expected calibration error by at most {calibration} and loses at most a "
     "share of {throughput} of the training throughput.",
     keys=("calibration_budget", "throughput_budget"),
     rows=(
@@ -47,6 +48,16 @@ RULE = Rule(
             advice="In this setting the arm is a step back.",
         ),
         Row(
+            "3b",
+            "REJECT",
+            when="the arm is significantly worse on another primary endpoint",
+            holds=lambda s: s.elsewhere != "not worse",
+            reason="significantly worse on another primary endpoint",
+            why="{arm} {elsewhere}, another primary endpoint",
+            advice="Decide what the loss is worth and register that trade; in this one the arm is "
+            "a step back.",
+        ),
+        Row(
             "4",
             "REJECT",
             when="a cost is over its budget",
@@ -64,6 +75,19 @@ RULE = Rule(
             why="{arm} makes no difference worth having: {effect}, within {margin}",
             advice="Keep the simpler model; calibration and speed may break the tie.",
             claims=False,
+        ),
+        Row(
+            "5b",
+            "INCONCLUSIVE",
+            when="the arm is significantly better, but it diverged in more seeds",
+            holds=lambda s: s.quality == "Q+" and s.divergence == "more",
+            reason="a gain, but over the seeds that survived: the arm diverged in more seeds "
+            "than the baseline, and harm is not excluded",
+            why="{arm} {shown}, over the seeds that survived; it diverged in more seeds than "
+            "{base}, and "
+            "harm is not excluded",
+            advice="Study the stability of the arm with more seeds before it is used.",
+            open="harm",
         ),
         Row(
             "6",
