@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from paribus.results.look_record import GOES_ON, OPEN, extends, look_of
-from paribus.statistics import Looks, OneLook, Stages, error_of_either, stage_weights
+from paribus.statistics import (
+    DESCRIPTIVE_BELOW,
+    Looks,
+    OneLook,
+    Stages,
+    error_of_either,
+    stage_weights,
+)
 from paribus.study import Study
 
 # How a contrast stands after a look, and why it stopped.
@@ -121,7 +128,12 @@ def plan_of(study: Study) -> Looks | None:
 
 
 def extension_error(study: Study) -> float:
-    """The chance of a false claim at either of two stages, for one contrast without an effect."""
+    """The chance of a false claim at either of two stages, for one contrast without an effect.
+
+    A first stage that is only described claims nothing, so that the combination alone can err.
+    """
+    if study.stages[0] < DESCRIPTIVE_BELOW:
+        return study.inference.alpha
     first, second = stage_weights(study.stages)
     return error_of_either((first, second), study.inference.alpha)
 
@@ -130,12 +142,18 @@ def extension_in_words(study: Study) -> str:
     """That a second stage was added, how it is combined, and what that costs."""
     first, second = study.stages
     error = extension_error(study)
+    claimed = (
+        "The first stage could have been claimed by itself, so that a false claim at either stage "
+        f"has a chance of up to {100 * error:.1f}% for one contrast without an effect, not "
+        f"{100 * study.inference.alpha:g}%."
+        if first >= DESCRIPTIVE_BELOW
+        else f"The first stage, of fewer than {DESCRIPTIVE_BELOW} seeds, could only be described: "
+        "nothing could have been claimed of it by itself, and only both stages together are tested."
+    )
     return (
         f"A second stage of {second} seeds was registered after the first, of {first}, had been "
         "seen. Both are combined by the inverse-normal method with weights that were fixed then "
-        "(Lehmacher and Wassmer 1999). The first stage could have been claimed by itself, so that "
-        f"a false claim at either stage has a chance of up to {100 * error:.1f}% for one contrast "
-        f"without an effect, not {100 * study.inference.alpha:g}%."
+        f"(Lehmacher and Wassmer 1999). {claimed}"
     )
 
 
