@@ -20,6 +20,7 @@ Scale = Literal["linear", "log"]
 
 LEAST_SHARE = -0.999_999  # nothing can lose all that it is
 RATIO_DIGITS = 4  # of the logarithm of a ratio
+OF_TRIALS = ("arm", "seed", "diverged")  # columns beside the scores of each
 DIVIDED = ("evaluation", "tasks", "probes")  # what has parts
 
 LONGEST = 200  # of a name or a label, in characters
@@ -158,17 +159,31 @@ def readable(name: str) -> str:
     return name.replace("_", " ")
 
 
-def by_name(metrics: Iterable[Metric]) -> dict[str, Metric]:
-    """The same by name; of two of one name, the later one."""
-    return {metric.name: metric for metric in metrics}
+def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
+    """What is declared, by name; `declared` has it by who declares it.
+
+    Raises ParibusError where two have one name, or one has that of a column of every trial.
+    """
+    found: dict[str, Metric] = {}
+    owners = dict.fromkeys(OF_TRIALS, "every table of scores")
+    for owner, metrics in declared.items():
+        for metric in metrics:
+            if metric.name in owners:
+                raise ParibusError(
+                    f"{owner}: the name '{metric.name}' is taken by {owners[metric.name]}; give it "
+                    "another name"
+                )
+            found[metric.name], owners[metric.name] = metric, owner
+    return found
 
 
 def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
     """What `name` means among `declared`: one of them, or a part of one; None for neither."""
     if name in declared:
         return declared[name]
-    whole = declared.get(name.partition("/")[0])
-    if whole is None or "/" not in name or whole.record not in DIVIDED:
+    head, _, part = name.partition("/")
+    whole = declared.get(head)
+    if whole is None or not part or whole.record not in DIVIDED:
         return None
     return whole.part(name)
 

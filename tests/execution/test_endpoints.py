@@ -123,6 +123,10 @@ def test_a_direction_is_registered(measured: Results, tmp_path: Path) -> None:
         ("quiet/all/min", "probe 'quiet' has no such column"),
         ("validation_loss/position 99", "measure 'validation_loss' has no part 'position 99'"),
         ("context_loss", "no value of the whole text; name a part"),
+        (
+            "validation_loss/",
+            "metric 'validation_loss/' is unknown: did you mean 'validation_loss'",
+        ),
         ("train_loss/all", "metric 'train_loss/all' is unknown"),
         ("grad_norm", "'grad_norm' cannot be primary: neither more nor less of it is better"),
     ],
@@ -131,6 +135,66 @@ def test_what_cannot_be_an_endpoint_is_refused(name: str, words: str, tmp_path: 
     with pytest.raises(paribus.ParibusError, match=words) as caught:
         endpoint_metrics(study_in(tmp_path, name))
     assert "\n" not in str(caught.value)
+
+
+OWN_NAMES = """
+import torch
+from paribus.evaluation import measure
+from paribus.probes import probe
+
+@measure({name!r}, unit="share", better="higher")
+def own_measure(predictions):
+    return predictions.correct.sum(), len(predictions)
+
+@probe({name!r}, unit="share", better="higher")
+def own_probe(step):
+    return torch.zeros(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "words"),
+    [
+        ("validation_loss", "probes", "probes.own: .* taken by the held-out measures"),
+        ("grad_norm", "probes", "probes.own: .* taken by the trainer"),
+        ("macro_accuracy", "probes", "probes.own: .* taken by the tasks"),
+        ("training_throughput", "probes", "probes.own: .* taken by the arms that take turns"),
+        ("train_loss", "evaluation", "evaluation.own: .* taken by the trainer"),
+        ("bits_per_byte", "evaluation", "evaluation.own: .* taken by the held-out measures"),
+        ("task_accuracy", "evaluation", "evaluation.own: .* taken by the tasks"),
+        ("residual_norm", "evaluation", "evaluation.own: .* taken by the probes"),
+        ("seed", "evaluation", "evaluation.own: .* taken by every table of scores"),
+        ("mine", "evaluation probes", "probes.own: .* taken by evaluation.own"),
+        ("a/b", "probes", "a probe cannot be named 'a/b': a name has no '/'"),
+    ],
+)
+def test_two_numbers_of_one_name_are_refused(
+    name: str, kinds: str, words: str, tmp_path: Path
+) -> None:
+    """Whichever kinds they are of: else one silently takes the place of the other."""
+    (tmp_path / "ideas.py").write_text(OWN_NAMES.format(name=name))
+    own = {"evaluation": "ideas.py:own_measure", "probes": "ideas.py:own_probe"}
+    study = studies_in(tmp_path)(
+        tasks={"names": []}, **{kind: {"own": [own[kind]]} for kind in kinds.split()}
+    )
+    with pytest.raises(paribus.ParibusError, match=f"{words}.*; give it another name") as caught:
+        endpoint_metrics(study)
+    assert f"'{name}'" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_two_endpoints_that_are_one_number_are_refused(tmp_path: Path) -> None:
+    """A probe's name alone is its first column, and Holm would count it twice."""
+    words = "endpoints 'quiet' and 'quiet/all/mean' are one number"
+    with pytest.raises(paribus.ParibusError, match=words):
+        endpoint_metrics(study_in(tmp_path, "quiet", "worst", "quiet/all/mean"))
+    assert len(endpoint_metrics(study_in(tmp_path, "quiet", "quiet/all/max"))) == 2
+
+
+@pytest.mark.parametrize("name", ["macro_accuracy", "macro_accuracy_normalised"])
+def test_accuracy_over_no_task_is_not_primary(name: str, tmp_path: Path) -> None:
+    with pytest.raises(paribus.ParibusError, match=rf"'{name}' cannot be primary: tasks.names"):
+        endpoint_metrics(study_in(tmp_path, name))
+    assert name in endpoint_metrics(study_in(tmp_path, "worst", name))
 
 
 def test_a_primary_endpoint_is_measured(tmp_path: Path) -> None:

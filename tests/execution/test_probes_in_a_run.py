@@ -129,7 +129,7 @@ def tried(study: Study) -> None:
         ("narrow", r"probe 'narrow' failed: .*it gave \(1,\), and must give .*\(1, 2\)"),
         ("meddles", "probe 'meddles' writes to what it sees at step 0"),
         ("lost", "probe 'lost': the model has no module 'blocks.0.mlp.middle'"),
-        ("twice", "a probe named 'logits' is there already"),
+        ("twice", "a probe cannot be named 'logits': it is there already"),
         ("quite", "no probe of that name: did you mean 'quiet'"),
     ],
 )

@@ -23,30 +23,39 @@ from paribus.training import METRICS, OBJECTIVE, optimizer_slots
 def declarations(
     study: Study, probes: Iterable[tuple[Probe, str]], *, tasks: bool, objective: bool
 ) -> dict[str, Metric]:
-    """All that is declared, by name.
+    """All that trials declare, by name.
 
     `probes` come with their first columns; `tasks` and `objective` say whether there are tasks, and
-    an objective beside the cross-entropy.
+    an objective beside the cross-entropy. Raises ParibusError where two have one name.
     """
+    return by_name(_by_owner(study, probes, tasks=tasks, objective=objective))
+
+
+def _by_owner(
+    study: Study, probes: Iterable[tuple[Probe, str]], *, tasks: bool, objective: bool
+) -> dict[str, list[Metric]]:
+    """The same by who declares it: what ships comes first, so that an own name is the second."""
     own = own_measures(study.evaluation.own, study.folder)
-    return by_name(
-        [
-            *(measure.metric for measure in (*all_measures(), *(one.measure for one in own))),
-            *((*HEADLINE.values(), TASK_ACCURACY) if tasks else ()),
-            BITS_PER_BYTE,
-            *METRICS,
-            *([OBJECTIVE] if objective else []),
-            *(probe.metric(first) for probe, first in probes),
-        ]
-    )
+    observed = [(probe.is_own, probe.metric(first)) for probe, first in probes]
+    return {
+        "the held-out measures": [BITS_PER_BYTE, *(one.metric for one in all_measures())],
+        "the tasks": [*HEADLINE.values(), TASK_ACCURACY] if tasks else [],
+        "the trainer": [*METRICS, *([OBJECTIVE] if objective else [])],
+        "the probes": [metric for is_own, metric in observed if not is_own],
+        "evaluation.own": [one.measure.metric for one in own],
+        "probes.own": [metric for is_own, metric in observed if is_own],
+    }
 
 
 def possible(study: Study) -> dict[str, Metric]:
-    """All that some trial of `study` could measure, by name, and what arms take turns for."""
+    """All that some trial of `study` could measure, by name, and what arms take turns for.
+
+    Raises ParibusError where two have one name.
+    """
     columns = probe_columns(study)
     first = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
-    of_trials = declarations(study, first, tasks=True, objective=True)
-    return of_trials | by_name(IN_TURN)
+    of_trials = _by_owner(study, first, tasks=True, objective=True)
+    return by_name({"the arms that take turns": IN_TURN} | of_trials)
 
 
 def probe_columns(study: Study) -> dict[str, list[str]]:
@@ -61,8 +70,8 @@ def probe_columns(study: Study) -> dict[str, list[str]]:
 def endpoint_metrics(study: Study) -> dict[str, Metric]:
     """The declarations of all that `study` compares, by name; nothing is trained for it.
 
-    Raises ParibusError for an unknown name, a part that there is not, and a primary endpoint that
-    has no direction or is not measured.
+    Raises ParibusError for an unknown name, one that two declare, a part that there is not, two
+    endpoints that are one number, and a primary endpoint that has no direction or is not measured.
     """
     settings = [study.setting(arm) for arm in study.arms]
     columns, known = probe_columns(study), possible(study)
@@ -78,6 +87,7 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
         else _known(name, known, columns, parts)
         for name in study.metrics
     }
+    _require_once([found[endpoint.metric] for endpoint in study.endpoints])
     for endpoint in study.judged:
         _require_direction(study, found[endpoint.metric], "be primary")
         _require_shared_tokens(study, found[endpoint.metric])
@@ -144,6 +154,18 @@ def _task(name: str, known: Mapping[str, Metric], tasks: Sequence[str]) -> Metri
     return metric
 
 
+def _require_once(endpoints: Sequence[Metric]) -> None:
+    """Raise ParibusError where two are one number: it would be tested, and counted, twice."""
+    there: dict[tuple[str, str], str] = {}
+    for metric in endpoints:
+        first = there.setdefault((metric.record, metric.key), metric.name)
+        if first != metric.name:
+            raise ParibusError(
+                f"endpoints '{first}' and '{metric.name}' are one number, '{metric.key}'; state it "
+                "once"
+            )
+
+
 def _require_shared_tokens(study: Study, metric: Metric) -> None:
     """Raise ParibusError where it is of single tokens, and arms have other ones."""
     for arm, reference in study.contrasts:
@@ -160,6 +182,12 @@ def _require_direction(study: Study, metric: Metric, role: str) -> None:
         raise ParibusError(
             f"'{metric.name}' cannot {role}: neither more nor less of it is better; "
             "take validation_loss"
+        )
+    of_tasks = {one.name for one in HEADLINE.values()}
+    if metric.name in of_tasks and study.tasks.names == ():
+        raise ParibusError(
+            f"'{metric.name}' cannot {role}: tasks.names = [] asks no task; name some, or leave it "
+            "out for all"
         )
     off = {probe.name for probe in known_probes(study) if probe.every == 0}
     if metric.record == "probes" and metric.name.partition("/")[0] in off:

@@ -63,9 +63,10 @@ def known_probes(study: Study) -> list[Probe]:
     found = dict(shipped_probes())
     for path in study.probes.own:
         own = load_own(path, f"probes.own = '{path}'", "probe", _is_probe, study.folder)
-        if own.name in found:
+        if own.name in found or "/" in own.name:
+            rule = "a name has no '/'" if "/" in own.name else "it is there already"
             raise ParibusError(
-                f"probes.own = '{path}': a probe named '{own.name}' is there already; give it "
+                f"probes.own = '{path}': a probe cannot be named '{own.name}': {rule}; give it "
                 "another name"
             )
         found[own.name] = replace(own, is_own=True)
