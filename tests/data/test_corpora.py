@@ -96,6 +96,8 @@ def write_bad(folder: Path) -> None:
     (folder / "column.jsonl").write_text("".join([*lines, '{"txt": "x"}\n']))
     (folder / "list.jsonl").write_text("".join([*lines, "[1]\n"]))
     (folder / "number.jsonl").write_text("".join([*lines, '{"text": 3}\n']))
+    (folder / "null.jsonl").write_text("".join([*lines, '{"text": null}\n']))
+    (folder / "half-pair.jsonl").write_text("".join([*lines, '{"text": "ab\\ud800c"}\n']))
     (folder / "half.jsonl").write_text("".join([*lines, '{"text": "x\n']))
     (folder / "latin.jsonl").write_bytes("".join(lines).encode() + b'{"text": "\xe9"}\n')
     (folder / "nested.jsonl").write_text("[" * 100_000 + "\n")
@@ -123,9 +125,11 @@ def write_bad(folder: Path) -> None:
         ("text", "no.xz", r"no\.xz is damaged or no \.xz file"),
         ("text", "no.zst", r"no\.zst is damaged or no \.zst file"),
         ("text", "empty", r"corpus 'text' is empty; give it some text"),
-        ("jsonl", "column.jsonl", r"line 6, has no text in data.column = 'text': did you .* 'txt'"),
-        ("jsonl", "list.jsonl", r"line 6, has no text in data.column = 'text': none is known"),
-        ("jsonl", "number.jsonl", r"line 6, has no text in data.column = 'text': none is known"),
+        ("jsonl", "column.jsonl", r"line 6, has no data.column = 'text': did you .* 'txt'"),
+        ("jsonl", "list.jsonl", r"line 6, is a list and no object"),
+        ("jsonl", "number.jsonl", r"line 6, has a number in data.column = 'text'"),
+        ("jsonl", "null.jsonl", r"line 6, has null in data.column = 'text'"),
+        ("jsonl", "half-pair.jsonl", r"line 6, has half of a surrogate pair \(\\ud800\) in data"),
         ("jsonl", "half.jsonl", r"line 6, is no JSON .*correct the line"),
         ("jsonl", "latin.jsonl", r"line 6, is not UTF-8 text \(byte 10 of the line\)"),
         ("jsonl", "nested.jsonl", r"line 1, is no JSON"),
@@ -295,3 +299,10 @@ def test_a_cache_among_the_text_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache" / "paribus"))  # hidden: not read
     assert list(read_corpus(Data(corpus="text", path="."), tmp_path)) == ["a text"]
+
+
+def test_an_own_corpus_of_half_characters_is_one_line(tmp_path: Path) -> None:
+    """It has no UTF-8, and so neither bytes nor a digest."""
+    (tmp_path / "ideas.py").write_text("def halves(data, folder):\n    yield 'ab\\ud800c' * 99\n")
+    with pytest.raises(ParibusError, match=r"half of a surrogate pair \(\\ud800\)"):
+        load_dataset(Data(corpus="ideas.py:halves", seq_len=16), tmp_path)

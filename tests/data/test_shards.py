@@ -316,6 +316,66 @@ def test_a_damaged_manifest_is_one_line(content: bytes, cache: Path) -> None:
         make(cache)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *[("shards", []), ("shards", 5), ("dtype", "O"), ("about", 3), ("tokens", "x")],
+        *[("shards/0", 1), ("shards/0/tokens", "x"), ("shards/0/tokens", 1)],
+        *[("shards/0/tokens", -1), ("shards/0/sha256", None)],
+    ],
+)
+def test_a_manifest_that_says_something_else_is_one_line(
+    key: str, value: object, cache: Path
+) -> None:
+    file = make(cache)[0].shards.files[0].parent / "manifest.json"
+    manifest = json.loads(file.read_bytes())
+    *above, last = [int(step) if step.isdigit() else step for step in key.split("/")]
+    node = manifest
+    for step in above:
+        node = node[step]
+    node[last] = value
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(ParibusError, match=r"manifest.json cannot be read; delete the folder"):
+        make(cache)
+
+
+@pytest.mark.parametrize("stamp", ["5", '{"a": 1}', "[5]", "[" * 100_000])
+def test_a_damaged_stamp_is_made_again(stamp: str, cache: Path) -> None:
+    made, ids = make(cache)
+    file = made.shards.files[0].parent / "stamp.json"
+    good = file.read_bytes()
+    file.write_text(stamp)
+    assert make(cache)[0][:].tolist() == ids.tolist()
+    assert file.read_bytes() == good
+
+
+def test_a_stamp_does_not_vouch_for_a_shard_of_another_size(cache: Path) -> None:
+    made, _ = make(cache)
+    file = made.shards.files[2]
+    file.write_bytes(file.read_bytes()[:-2])
+    stamp = file.parent / "stamp.json"
+    stats = [[f.stat().st_size, f.stat().st_mtime_ns] for f in made.shards.files]
+    stamp.write_text(json.dumps(stats))
+    with pytest.raises(ParibusError, match=r"00002\.bin is not the shard"):
+        make(cache)
+
+
+def test_an_index_entry_that_says_something_else_is_ignored(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "SMALL_BYTES", 0)
+    write_text(tmp_path)
+    for file in (tmp_path / "texts").iterdir():
+        os.utime(file, (time.time() - 60,) * 2)
+    first = load_dataset(DATA, tmp_path)
+    for file in (cache / "index").iterdir():
+        kept = json.loads(file.read_bytes())
+        for key in kept["value"]:
+            kept["value"][key] = "12"
+        file.write_text(json.dumps(kept))
+    same(first, load_dataset(DATA, tmp_path))
+
+
 def test_the_cache_of_another_tokenizer_is_refused(cache: Path) -> None:
     folder = make(cache)[0].shards.files[0].parent
     manifest = json.loads((folder / "manifest.json").read_bytes())
@@ -374,7 +434,8 @@ def test_fifty_billion_tokens_are_opened_at_once(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     write_shards(tmp_path / "s", about, iter([]), np.dtype("<u2"))
     shard = {"tokens": size, "sha256": "not looked at"}
-    manifest = {"about": about, "dtype": "<u2", "shards": [shard] * n_shards}
+    manifest = {"about": about, "dtype": "<u2", "tokens": size * n_shards}
+    manifest["shards"] = [shard] * n_shards
     stamp = []
     for number in range(n_shards):
         file = tmp_path / "s" / f"{number:05}.bin"

@@ -90,7 +90,10 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ("[arms.b]\nset.'training.batch_size' = 32", "budgets must match exactly"),
         ("[arms.b]\nagainst='bseline'\nset.'model.bias'=false", "did you mean 'baseline'?"),
         ("[arms.b]\nset.'training.tokens' = 3000", "61440 tokens"),
-        ("[stability]\nmedian_steps = 40", "too few to judge stability"),
+        (
+            "[stability]\nmedian_steps = 40",
+            "arm 'baseline' has 30 iterations, too few to judge stability",
+        ),
         ("[inference]\nalpha = 0.5", "inference.alpha = 0.5 must be less than 0.5"),
         ("[inference]\npower = 0.05", "inference.power = 0.05 must be"),
         (

@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from paribus.data.reading_progress import note
-from paribus.digests import canonical_json
+from paribus.digests import canonical_json, digest
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 
@@ -36,18 +36,20 @@ def cache_folder() -> Path:
 
 
 def recall(key: str) -> dict[str, Any] | None:
-    """What was kept under `key`; None where nothing is, or it cannot be read."""
+    """What was kept under `key`; None where nothing is, or it is not what was kept."""
     try:
         found = json.loads((cache_folder() / "index" / f"{key}.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
+        value = found["value"]
+        return value if found["sha256"] == digest(value) else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def keep(key: str, value: dict[str, Any]) -> None:
     """Keep `value` under `key`, where the cache can be written; it is only ever a shortcut."""
+    sealed = canonical_json({"value": value, "sha256": digest(value)})
     with contextlib.suppress(ParibusError):
-        write_bytes(cache_folder() / "index" / f"{key}.json", canonical_json(value).encode())
+        write_bytes(cache_folder() / "index" / f"{key}.json", sealed.encode())
 
 
 def signature(files: list[Path]) -> list[list[Any]] | None:

@@ -19,7 +19,7 @@ from paribus.digests import canonical_json, digest
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, whole_folder, write_bytes
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, STAMP = "manifest.json", "stamp.json"
 
 A = TypeVar("A")
@@ -60,7 +60,8 @@ def write_shards(
         written = list(
             in_order(aside, write, enumerate(_filled(arrays, SHARD_TOKENS, dtype)), ahead=1)
         )
-    manifest = {"about": about, "dtype": dtype.str, "shards": written}
+    total = sum(shard["tokens"] for shard in written)
+    manifest = {"about": about, "dtype": dtype.str, "tokens": total, "shards": written}
     write_bytes(folder / MANIFEST, canonical_json(manifest).encode())
     _write_stamp(folder, len(written))
 
@@ -75,12 +76,15 @@ def open_shards(folder: Path, about: dict[str, Any]) -> ShardedTokens:
     way_out = f"delete the folder {folder} to have the text tokenized again"
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        shards = manifest["shards"]
-        sizes = [shard["tokens"] for shard in shards]
+        shards, found = manifest["shards"], manifest["about"]
         dtype = np.dtype(manifest["dtype"])
-        found = manifest["about"]
+        whole = isinstance(found, dict) and dtype.kind in "ui"
+        whole = whole and _are_shards(shards, manifest["tokens"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise ParibusError(f"{folder / MANIFEST} cannot be read; {way_out}") from None
+        whole = False
+    if not whole:
+        raise ParibusError(f"{folder / MANIFEST} cannot be read; {way_out}")
+    sizes = [shard["tokens"] for shard in shards]
     if found != about:
         changed = [key for key in about if found.get(key) != about[key]]
         raise ParibusError(
@@ -90,6 +94,16 @@ def open_shards(folder: Path, about: dict[str, Any]) -> ShardedTokens:
     _require_unchanged(folder, shards, dtype, way_out)
     files = tuple(folder / _name(number) for number in range(len(shards)))
     return ShardedTokens(Shards(files, dtype, about["shard_tokens"]), 0, sum(sizes))
+
+
+def _are_shards(shards: Any, n_tokens: Any) -> bool:
+    """Whether a manifest's list is one of shards that come to `n_tokens`."""
+    if not isinstance(shards, list) or not all(isinstance(shard, dict) for shard in shards):
+        return False
+    sizes = [shard["tokens"] for shard in shards]
+    if not all(type(size) is int and size > 0 for size in [*sizes, n_tokens or 1]):
+        return False
+    return sum(sizes) == n_tokens and all(isinstance(shard["sha256"], str) for shard in shards)
 
 
 def whole_digest(tokens: ShardedTokens) -> str:
@@ -146,19 +160,20 @@ def _require_unchanged(
 ) -> None:
     try:
         stamp = json.loads((folder / STAMP).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
+        stamp = []
+    if not isinstance(stamp, list):  # it is only ever a shortcut
         stamp = []
     is_stale = False
     for number, shard in enumerate(shards):
         file = folder / _name(number)
+        n_bytes = shard["tokens"] * dtype.itemsize
         try:
-            if number < len(stamp) and stamp[number] == _stat(file):
+            stat = _stat(file)
+            if number < len(stamp) and stamp[number] == stat and stat[0] == n_bytes:
                 continue
             is_stale = True
-            same = (
-                file.stat().st_size == shard["tokens"] * dtype.itemsize
-                and hash_ids(np.fromfile(file, dtype)) == shard["sha256"]
-            )
+            same = stat[0] == n_bytes and hash_ids(np.fromfile(file, dtype)) == shard["sha256"]
         except (OSError, ValueError) as error:
             raise ParibusError(f"{file} cannot be read ({error}); {way_out}") from None
         if not same:

@@ -95,6 +95,7 @@ class Source:
                 pass  # of another version
         # Of a text that is too long for memory, a part is no exception.
         found = scan(self.pieces(), keep=self.span is None or self.kept is not None)
+        _require_characters(self.data.corpus, found.characters)
         if key is not None and found.pieces is None and key == self._key():
             cache.keep(key, found.about)
         return found
@@ -110,6 +111,16 @@ class Source:
             return None
         files = cache.signature(corpus.files(self.data, self.folder))
         return None if files is None else digest(about | {"files": files})
+
+
+def _require_characters(corpus: str, characters: str) -> None:
+    """Raise ParibusError where half of a surrogate pair is among `characters`: it has no UTF-8."""
+    halves = [character for character in characters if "\ud800" <= character <= "\udfff"]
+    if halves:
+        raise ParibusError(
+            f"the text of corpus '{corpus}' has half of a surrogate pair "
+            f"(\\u{ord(halves[0]):04x}), which is no character; correct the text"
+        )
 
 
 def part_of(whole: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:

@@ -224,8 +224,9 @@ class Study(Setting):
             setting = self.setting(arm)
             if setting.iterations < self.stability.steps_needed:
                 raise ParibusError(
-                    f"{setting.iterations} iterations are too few to judge stability, which takes "
-                    f"{self.stability.steps_needed}; train longer, or lower stability.median_steps"
+                    f"arm '{arm}' has {setting.iterations} iterations, too few to judge stability, "
+                    f"which takes {self.stability.steps_needed}; train longer, or lower "
+                    "stability.median_steps"
                 )
             reference = self.reference(arm)
             if reference is None:
