@@ -279,6 +279,18 @@ def test_rows_have_words_of_their_own() -> None:
     assert isinstance(RULES["superiority"], Rule)
 
 
+def test_hypotheses_on_quality_are_about_accuracy_alone() -> None:
+    """H0 and H1a are stated of accuracy over tasks; H1b is on stability, on any endpoint."""
+    rows = RULES["stability_gate"].rows
+    of_accuracy = {"3": "H1a", "4": "H0", "7": "H1a"}
+    for metric in ("macro_accuracy", "validation_loss", "task_accuracy/one"):
+        spoken = {row.id: row.speaks_to(metric) for row in rows if row.speaks_to(metric)}
+        on_stability = {place: of for place, of in spoken.items() if of == "H1b"}
+        assert {"9", "11", "12"} <= on_stability.keys()
+        expected = of_accuracy if metric == "macro_accuracy" else {}
+        assert spoken == on_stability | expected
+
+
 def test_shipped_studies_that_ask_for_a_gain_can_adopt_one() -> None:
     rules = {name: study.decision.rule for name, study in shipped_studies().items()}
     gate = {name for name, rule in rules.items() if rule == "stability_gate"}

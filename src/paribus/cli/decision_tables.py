@@ -140,7 +140,9 @@ def decision_rows(rule: Rule, fired: list[Verdict]) -> Table:
     title = escape(f"{rule.title} (decision.rule = {rule.name})")
     table = table_of(*columns, *(["fired for"] if fired else []), title=title)
     for row in rule.all_rows.values():
-        speaks = f" ({row.hypothesis})" if row.hypothesis else ""
+        # A rule by itself names its hypotheses; with verdicts, those that their endpoints speak to.
+        spoken = {row.speaks_to(v.metric) for v in fired} if fired else {row.hypothesis}
+        speaks = "".join(f" ({hypothesis})" for hypothesis in spoken if hypothesis)
         says = f"{row.outcome}{speaks}: {row.reason}"
         cells = (row.id, escape(row.when), escape(says))
         table.add_row(*cells, *([escape(arms(row.id))] if fired else []))

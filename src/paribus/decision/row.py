@@ -21,6 +21,10 @@ from paribus.decision.evidence import (
 from paribus.errors import nearest
 
 Hypothesis = Literal["H0", "H1a", "H1b"]
+# The commissioned hypotheses on quality are stated of this endpoint, and of no other. H1b is on
+# stability, which is the same whatever endpoint is judged.
+ACCURACY = "macro_accuracy"
+ON_ACCURACY = ("H0", "H1a")
 # What more seeds would have to show: an effect or its absence, that an arm is not worse, a cure of
 # instability or that it is caused, that a cost is within its budget, or the benefit.
 Open = Literal["", "quality", "not worse", "cure", "harm", "cost", "benefit"]
@@ -146,7 +150,8 @@ class Row:
         advice: what follows from it.
         open: of an inconclusive one, what is missing.
         claims: whether it claims an effect of the arm, which a study of nothing counts.
-        hypothesis: the one of the commissioned study that it speaks to.
+        hypothesis: the one of the commissioned study that it speaks to, where the endpoint is the
+            one that the hypothesis is stated of.
     """
 
     id: str
@@ -193,6 +198,14 @@ class Row:
                 "True or False"
             )
         return answer
+
+    def speaks_to(self, metric: str) -> Hypothesis | None:
+        """The hypothesis that it speaks to where `metric` is judged; None where it speaks to none.
+
+        H0 and H1a are stated of accuracy over tasks, and a verdict on another endpoint is on
+        neither.
+        """
+        return None if self.hypothesis in ON_ACCURACY and metric != ACCURACY else self.hypothesis
 
     @property
     def record(self) -> dict[str, Any]:

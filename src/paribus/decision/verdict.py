@@ -33,8 +33,8 @@ class Verdict:
     Attributes:
         metric: of the endpoint, and `label` what readers call it.
         rule: the registered one, whose row fired.
-        row, outcome, reason, hypothesis: the row, and the hypothesis it speaks to as far as this
-            endpoint shows.
+        row, outcome, reason, hypothesis: the row, and the hypothesis that it speaks to on this
+            endpoint; None where it speaks to none.
         evidence: what it fired on.
         sentence: the verdict in plain words, with its numbers.
         pairs_needed: seed pairs that would resolve an inconclusive verdict, at the registered
@@ -93,7 +93,7 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         row=row.id,
         outcome=row.outcome,
         reason=_reason(row, contrast),
-        hypothesis=row.hypothesis,
+        hypothesis=row.speaks_to(contrast.metric),
         evidence=evidence,
         sentence=" ".join([_sentence(analysis, row, contrast, evidence, needed), *notes]),
         pairs_needed=needed,

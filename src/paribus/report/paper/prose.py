@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paribus import numbers
-from paribus.decision import Row, Verdict, rule_of
+from paribus.decision import ACCURACY, Row, Verdict, rule_of
 from paribus.digests import flatten
 from paribus.report import contrast_tables, tables
 from paribus.report.data_tables import data_tables
@@ -139,13 +139,13 @@ def _judged_on(material: Material) -> str:
     labels = [metrics[endpoint.metric].label for endpoint in material.study.judged]
     if ACCURACY not in [endpoint.metric for endpoint in material.study.judged]:
         return (
-            "They were stated of zero- and few-shot accuracy; here they are judged on "
-            f"{listed(labels)}, which stands for it."
+            "H0 and H1a are stated of zero- and few-shot accuracy, which is not judged here: a "
+            f"verdict on {listed(labels)} speaks of that alone, and to neither of them."
         )
     others = [label for label in labels if label != metrics[ACCURACY].label]
-    also = f"; the verdict on {listed(others)} says the same of that alone" if others else ""
+    also = f"; the verdict on {listed(others)} speaks of that alone" if others else ""
     return (
-        "They are stated of zero- and few-shot accuracy, and judged on "
+        "H0 and H1a are stated of zero- and few-shot accuracy, and judged on "
         f"{metrics[ACCURACY].label}{also}."
     )
 
@@ -217,7 +217,6 @@ def _recommendation(material: Material) -> Part:
     return Part("Recommendation", blocks)
 
 
-ACCURACY = "macro_accuracy"  # what the commissioned hypotheses are about
 UNDECIDED = ("DESCRIPTIVE ONLY", "INCONCLUSIVE")
 
 
