@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paribus.analysis.planned import least_effect
 from paribus.analysis.schema import Analysis
 from paribus.errors import ParibusError
+from paribus.metric import QUESTIONS, Metric, find
 from paribus.statistics import DESCRIPTIVE_BELOW, StatisticsError, required_pairs
 from paribus.study import Endpoint, Study
-from paribus.tasks import find_tasks
+from paribus.tasks import all_tasks
 
-MACRO_ACCURACY = "macro_accuracy"
+# Accuracies over questions, where nobody has yet asked the code that declares them.
+OVER_QUESTIONS = ("macro_accuracy", "task_accuracy")
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,11 @@ class Sight:
     why_not: str = ""
 
 
-def sights(study: Study) -> list[Sight]:
-    """Of every primary endpoint with a smallest effect, by the registered test in its family."""
+def sights(study: Study, metrics: Mapping[str, Metric]) -> list[Sight]:
+    """Of every primary endpoint with a smallest effect, by the registered test in its family.
+
+    metrics: what is declared of the endpoints, as far as it is known.
+    """
     found = []
     for endpoint in study.judged if study.contrasts else ():
         least = endpoint.smallest_effect
@@ -73,7 +79,8 @@ def sights(study: Study) -> list[Sight]:
             found.append(Sight(endpoint.metric, least, None, why))
             continue
         sd = least / _least_in_sds(study)
-        found.append(Sight(endpoint.metric, least, sd, _too_few_questions(study, endpoint, least)))
+        questions = _questions(study, endpoint.metric, metrics)
+        found.append(Sight(endpoint.metric, least, sd, _too_few(study, questions, least)))
     return found
 
 
@@ -82,16 +89,25 @@ def _least_in_sds(study: Study) -> float:
     return least_effect(study, study.inference.alpha / study.family)
 
 
-def _too_few_questions(study: Study, endpoint: Endpoint, least: float) -> str:
-    """Why accuracy over new questions cannot show `least`; empty where it can.
+def _questions(study: Study, name: str, metrics: Mapping[str, Metric]) -> int:
+    """How many questions the metric is a share of, at most; 0 where it is of something else."""
+    metric = find(name, metrics)
+    head, _, task = name.partition("/")
+    if not (metric.items == QUESTIONS if metric else head in OVER_QUESTIONS):
+        return 0
+    names, own = study.tasks.names, study.tasks.own
+    tasks = len(all_tasks()) + len(own) if names is None else len(set(names))
+    return study.tasks.items * (1 if task else tasks)
+
+
+def _too_few(study: Study, questions: int, least: float) -> str:
+    """Why accuracy over so many new questions cannot show `least`; empty where it can.
 
     An effect of d changes a share of at least d of the answers. Even if all of them change for the
     better, a mean over N new questions has the variance d (1 - d) / N, which no seeds reduce.
     """
-    if endpoint.metric != MACRO_ACCURACY or study.inference.target != "new items" or least >= 1:
+    if study.inference.target != "new items" or least >= 1:
         return ""
-    tasks = len(find_tasks(study.tasks.names)) + len(study.tasks.own)
-    questions = tasks * study.tasks.items
     errors = _least_in_sds(study) * math.sqrt(len(study.seeds))
     needed = math.ceil(errors**2 * (1 - least) / least)
     if not questions or questions >= needed:

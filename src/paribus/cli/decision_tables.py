@@ -113,19 +113,22 @@ def design(
             f"[yellow]warning:[/] {escape(out.why)}. Out of reach: {noun} {', '.join(out.rows)}; "
             "`paribus decide --rows` prints the table."
         )
-    for sight in sights(study):
+    unseen: dict[str, list[str]] = {}
+    for sight in sights(study, metrics):
         metric = metrics.get(sight.metric)
         label = escape(metric.label if metric else sight.metric)
         effect = f"an effect of {sight.smallest_effect:g}" + (
             f" {escape(metric.change_unit)}" if metric and metric.change_unit else ""
         )
         if sight.why_not:
-            yield f"[yellow]warning:[/] {label}: {effect} cannot be seen: {sight.why_not}."
+            unseen.setdefault(sight.why_not, []).append(f"{label}: {effect}")
         elif sight.sd is not None and not warnings:
             yield (
                 f"{label}: {effect} is seen where paired differences have an SD of at most "
                 f"{sight.sd:.2g}."
             )
+    for why, effects in unseen.items():
+        yield f"[yellow]warning:[/] {'; '.join(effects)} cannot be seen: {why}."
 
 
 def decision_rows(rule: Rule, fired: list[Verdict]) -> Table:

@@ -100,8 +100,19 @@ def study(study: Study, estimated: Estimate) -> Iterator[RenderableType]:
     yield cost(study, estimated)
     spec = table_of("key", "value", title="as resolved")
     for key, value in flatten(study.model_dump(exclude={"arms", "claims"})).items():
-        spec.add_row(key, escape(str(value)))
+        spec.add_row(key, escape(_shown(value)))
     yield spec
+
+
+def _shown(value: object) -> str:
+    """A value of a study; of a list of tables a line for each, with what is stated in it."""
+    if not isinstance(value, list | tuple) or not value or not isinstance(value[0], dict):
+        return str(value)
+    stated = [
+        {key: of for key, of in table.items() if of is not None and of is not False}
+        for table in value
+    ]
+    return "\n".join(", ".join(f"{key} = {of}" for key, of in table.items()) for table in stated)
 
 
 def status(results: Results) -> Iterator[RenderableType]:

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from paribus.errors import ParibusError
 from paribus.foreign import CODE_BYTES, is_regular, read_bytes
+from paribus.study.importing import no_file
 
 WHOLE = "*"  # every definition of a file, as a star import is written
 NOTHING = ""  # a file that is imported and of which nothing is used
@@ -58,7 +59,7 @@ def _start(name: str, folder: Path, where: str) -> tuple[Path, Path, Path]:
     if name.endswith(".py"):
         file = folder / name
         if not is_regular(file):
-            raise ParibusError(f"{where}: no file {file}; paths start at the study's folder")
+            raise no_file(where, file)
         root = folder if file.resolve().is_relative_to(folder.resolve()) else file.parent
         return file, root, root
     try:

@@ -36,6 +36,14 @@ def load_own(
     return found
 
 
+def no_file(where: str, file: Path) -> ParibusError:
+    """The error for a file of the user's own that is not there: it names the nearest beside it."""
+    known = [one.name for one in file.parent.glob("*.py") if one != file]
+    return ParibusError(
+        f"{where}: no file {file}: {nearest(file.name, known)}; paths start at the study's folder"
+    )
+
+
 def _load(name: str, folder: Path, where: str) -> ModuleType:
     try:
         if not name.endswith(".py"):
@@ -67,9 +75,7 @@ def _load(name: str, folder: Path, where: str) -> ModuleType:
             raise
         return module
     except FileNotFoundError:
-        raise ParibusError(
-            f"{where}: no file {folder / name}; paths start at the study's folder"
-        ) from None
+        raise no_file(where, folder / name) from None
     except ParibusError:
         raise
     except (Exception, SystemExit) as error:  # one that exits would end the command in silence

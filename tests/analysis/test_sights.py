@@ -1,0 +1,83 @@
+"""What a design cannot see whatever the spread: told before anything trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from paribus.analysis import sights
+from paribus.cli.decision_tables import design
+from paribus.cli.study_tables import _shown
+from paribus.errors import ParibusError
+from paribus.metric import QUESTIONS, Metric
+from paribus.study import Study
+from paribus.study.custom_code import measuring_digests
+from paribus.study.importing import load_own
+
+TASKS = {"own": ["ideas.py:last_letter"], "names": ["last_letter"], "items": 20}
+EFFECT = {"primary": True, "margin": 0.05, "smallest_effect": 0.02}
+DECLARED = Metric("share", "share", "share", "higher", "evaluation", items=QUESTIONS)
+
+
+@pytest.fixture
+def asking(small_study: Callable[..., Study]) -> Callable[..., Study]:
+    """A study of eight seeds with these primary endpoints; the code that it names is not there."""
+
+    def make(*metrics: str, n: int = 8, tasks: dict = TASKS) -> Study:
+        endpoints = [{"metric": metric} | EFFECT for metric in metrics]
+        return small_study(seeds=list(range(1, n + 1)), endpoints=endpoints, tasks=tasks)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("metric", "tasks", "questions"),
+    [
+        ("macro_accuracy", TASKS, 20),  # an own task is one of the names, and counts once
+        ("task_accuracy/last_letter", TASKS, 20),
+        ("task_accuracy/last_letter", {"own": TASKS["own"], "items": 7}, 7),
+        ("share", TASKS, 20),
+    ],
+)
+def test_too_few_questions_are_told(
+    metric: str, tasks: dict, questions: int, asking: Callable[..., Study]
+) -> None:
+    (sight,) = sights(asking(metric, tasks=tasks), {"share": DECLARED})
+    assert sight.why_not.startswith(f"{questions} questions show no change of 0.02 on new ones")
+
+
+def test_losses_are_no_questions(asking: Callable[..., Study]) -> None:
+    (sight,) = sights(asking("validation_loss"), {})
+    assert sight.why_not == "" and sight.sd
+
+
+def test_a_reason_is_told_once(asking: Callable[..., Study]) -> None:
+    console = Console(width=300, record=True, quiet=True)
+    study = asking("validation_loss", "brier_score", n=3)
+    with console.capture() as captured:
+        console.quiet = False
+        for part in design(study, {}, warnings=True):
+            console.print(part)
+    (line,) = [one for one in captured.get().splitlines() if "cannot be seen" in one]
+    assert "validation_loss: an effect of 0.02; brier_score: an effect of 0.02 cannot" in line
+
+
+def test_endpoints_are_shown_a_line_each(asking: Callable[..., Study]) -> None:
+    dumped = asking("validation_loss", "brier_score").model_dump()["endpoints"]
+    assert _shown(dumped).splitlines() == [
+        f"metric = {name}, primary = True, margin = 0.05, smallest_effect = 0.02"
+        for name in ("validation_loss", "brier_score")
+    ]
+
+
+def test_a_file_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "ideas.py").touch()
+    for find in (
+        lambda: load_own("idea.py:f", "here", "probe", callable, tmp_path),
+        lambda: measuring_digests(["idea.py:f"], "here", tmp_path),
+    ):
+        with pytest.raises(ParibusError, match=r"no file .*: did you mean 'ideas.py'\?; paths"):
+            find()
