@@ -18,6 +18,7 @@ from paribus.verification.registered import registration_findings
 from ..conftest import registered, write_results
 
 SEEDS = [1, 2, 3, 4, 5]
+FIXED = {"inference.target": "this item set"}
 
 
 def loss(arm, seed):
@@ -29,7 +30,7 @@ def loss(arm, seed):
 
 @pytest.fixture
 def first(small_study, fabricate):
-    return fabricate(small_study(seeds=SEEDS), loss)
+    return fabricate(small_study(FIXED, seeds=SEEDS), loss)
 
 
 def test_a_second_stage_is_registered_under_the_first(first):
@@ -52,7 +53,7 @@ def test_a_second_stage_is_registered_under_the_first(first):
 def test_stages_are_combined_with_the_weights_that_were_registered(first, small_study):
     whole = extend(first.path, 10)
     skip = [trial for trial in whole.trials if trial[1] <= 5]
-    study = small_study(seeds=SEEDS)
+    study = small_study(FIXED, seeds=SEEDS)
     both = write_results(first.path, extended(study, ResultsFolder(first.path)), loss, skip=skip)
     analysis = analyse(both)
     assert not analysis.unregistered and not analysis.late_seeds
@@ -89,12 +90,12 @@ def test_a_first_stage_that_was_only_described_could_not_have_been_claimed(small
 
 
 def test_the_study_file_runs_on_as_the_extended_study(first, small_study):
-    study, folder = small_study(seeds=SEEDS), ResultsFolder(first.path)
+    study, folder = small_study(FIXED, seeds=SEEDS), ResultsFolder(first.path)
     assert extended(study, folder) is study
     whole = extend(first.path, 3)
     assert extended(study, folder).digest == whole.digest
     assert first_stage(whole).digest == study.digest
-    other = small_study(seeds=[1, 2])
+    other = small_study(FIXED, seeds=[1, 2])
     assert extended(other, folder) is other
 
 
@@ -106,7 +107,7 @@ def test_an_extension_that_was_interrupted_is_completed(first, small_study):
     study_file.write_bytes(before)
     from paribus.results import settle
 
-    study = small_study(seeds=SEEDS)
+    study = small_study(FIXED, seeds=SEEDS)
     record = json.loads((first.path / "registration-1.json").read_text())
     with pytest.raises(ParibusError, match="second stage was being registered"):
         settle(ResultsFolder(first.path), study, registered(study, record["data"]))
@@ -121,7 +122,7 @@ def test_sizes_that_are_no_stage_are_refused(first, seeds):
 
 
 def test_what_cannot_be_extended_is_refused(small_study, fabricate):
-    study = small_study(seeds=SEEDS)
+    study = small_study(FIXED, seeds=SEEDS)
     unfinished = fabricate(study, loss, "unfinished", skip=[("layernorm", 5)])
     with pytest.raises(ParibusError, match="14 of 15 trials of the first stage are finished"):
         extend(unfinished.path, 5)
@@ -130,9 +131,18 @@ def test_what_cannot_be_extended_is_refused(small_study, fabricate):
     with pytest.raises(ParibusError, match="has a second stage already"):
         extend(finished.path, 2)
     late = fabricate(study, loss, "late")
-    write_results(late.path, small_study(seeds=[*SEEDS, 6]), loss)
+    write_results(late.path, small_study(FIXED, seeds=[*SEEDS, 6]), loss)
     with pytest.raises(ParibusError, match=r"added after results had been seen \(6\)"):
         extend(late.path, 2)
     assert not (late.path / "registration-2.json").exists()
     with pytest.raises(ParibusError, match="is no results folder"):
         extend(late.path / "nothing", 2)
+
+
+def test_stages_that_share_items_are_not_combined_for_claims_about_new_ones(small_study, fabricate):
+    """Stage p would share the error of the items; 5% were 12 to 13% in simulations."""
+    results = fabricate(small_study({"inference.target": "new items"}, seeds=SEEDS), loss, "items")
+    with pytest.raises(ParibusError, match="stages are not independent") as error:
+        extend(results.path, 5)
+    assert "\n" not in str(error.value)
+    assert not (results.path / "registration-1.json").exists()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from paribus.errors import ParibusError
 from paribus.results.formats import read_json, write_json
@@ -27,8 +28,8 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
     """Register a second stage of so many new seeds for the finished study in `path`.
 
     Returns the study with both stages. Seeds are the next ones after the largest there is. Raises
-    ParibusError where the first stage is not finished, there is nothing left to resolve, or a stage
-    was added before; then nothing is written.
+    ParibusError where the first stage is not finished, there is nothing left to resolve, claims are
+    about new items, or a stage was added before; then nothing is written.
     """
     folder = ResultsFolder(Path(path))
     study = folder.read_study()
@@ -43,6 +44,7 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
             whole = _with_stages(study, tuple(registered["seeds"]), stages)
         else:
             _require_first_stage(folder, study, registered.get("seeds_added_after_results", []))
+            _require_fixed_items(folder, study, registered)
             first = max(study.seeds) + 1
             added = tuple(range(first, first + seeds))
             whole = _with_stages(study, study.seeds + added, (len(study.seeds), seeds))
@@ -70,6 +72,23 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
 def _with_stages(study: Study, seeds: tuple[int, ...], stages: tuple[int, ...]) -> Study:
     dump = study.model_dump() | {"seeds": seeds, "stages": stages}
     return parse_study(dump, folder=study.folder, foreign=study.is_foreign)
+
+
+def _require_fixed_items(folder: ResultsFolder, study: Study, registered: dict[str, Any]) -> None:
+    """Raise ParibusError where both stages would meet the same items, and claim about others.
+
+    The p of the stages would share the error of the items, and the inverse-normal method combines
+    independent ones.
+    """
+    if study.inference.target == "this item set":
+        return
+    shared = [e.metric for e in study.endpoints if registered["metrics"][e.metric].get("items")]
+    if shared:
+        raise ParibusError(
+            f"{folder.path} claims about new items (inference.target), and a second stage meets "
+            f"the same items of {shared[0]} again, so that stages are not independent; seeds "
+            "can be added where the target is 'this item set': else start a new study"
+        )
 
 
 def _require_first_stage(folder: ResultsFolder, study: Study, late: list[int]) -> None:
