@@ -32,8 +32,8 @@ def infer(
 
     Args: family: hypotheses tested together, this one included; design: how the pairs were sampled.
     """
-    about = _registered(study, margin, family, resolution) | {"design": design}
-    return paired_contrast(baseline, treatment, **about)
+    about = _registered(study, margin, family, resolution)
+    return paired_contrast(baseline, treatment, design=design, **about)
 
 
 def infer_items(
@@ -47,8 +47,10 @@ def infer_items(
     design: OneLook | Stages | None = None,
 ) -> MacroContrast:
     """The same of tasks of shape (S, I), for the target that is registered."""
-    about = _registered(study, margin, family, resolution) | {"design": design}
-    return macro_contrast(baseline, treatment, target=study.inference.target, **about)
+    about = _registered(study, margin, family, resolution)
+    return macro_contrast(
+        baseline, treatment, target=study.inference.target, design=design, **about
+    )
 
 
 def _registered(

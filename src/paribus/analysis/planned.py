@@ -59,7 +59,7 @@ def planned_looks(study: Study, sd: float | None = None) -> PlannedLooks | None:
         return None
     alpha, contrasts, family = study.inference.alpha, max(len(study.contrasts), 1), study.family
     margin = study.primary.margin / sd if sd and study.primary.margin else None
-    effects = sorted({*EFFECTS, *([round(margin, 2)] if margin else [])})
+    effects: list[float] = sorted({*EFFECTS, *([round(margin, 2)] if margin else [])})
     return PlannedLooks(
         looks.boundaries(alpha / family),
         looks.boundaries(alpha),

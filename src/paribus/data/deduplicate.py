@@ -28,6 +28,7 @@ from paribus.data.pieces import Document, Piece
 from paribus.data.spool import END, Part, Spool, encode
 
 LONGEST_LINE = 1000  # bytes; of a longer one, words go
+COUNTED = ("documents", "documents_kept", "passages", "passages_dropped", "bytes")
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,7 @@ def _without_exact(documents: Iterable[Document]) -> tuple[Part, dict[str, int]]
     """
     kept = Spool()
     seen: set[bytes] = set()
-    rates = dict.fromkeys(("documents", "documents_kept", "passages", "passages_dropped"), 0)
-    rates["bytes"] = 0
+    rates: dict[str, int] = dict.fromkeys(COUNTED, 0)
     for document in _distinct(documents, rates):
         before, has_text = kept.length, False
         for text, is_passage in segments(document.texts()):
@@ -169,8 +169,7 @@ def _segment(text: Spool, stops: Sequence[int], i: int) -> str:
 def _without_near(documents: Iterable[Document]) -> tuple[Part, dict[str, int]]:
     """`documents` without those that repeat an earlier one, and the passages that nearly do."""
     text, stops, ends, which = Spool(), array("q", [0]), array("q"), array("q")
-    rates = dict.fromkeys(("documents", "documents_kept", "passages", "passages_dropped"), 0)
-    rates["bytes"] = 0
+    rates: dict[str, int] = dict.fromkeys(COUNTED, 0)
     for document in _distinct(documents, rates):
         for segment, is_passage in segments(document.texts()):
             if is_passage:

@@ -90,7 +90,13 @@ def run(
         if is_untuned(study):
             if not (folder.path / FILE).is_file():
                 study = _register(study, folder, datasets, held, way)
-            study = tune(study, folder, lambda *round_: _tuning_round(*round_, datasets, way))
+
+            def train_round(round_: Study, there: ResultsFolder) -> None:
+                """Train a round of tuning trials, in the folder of its own."""
+                with there.lock() as held_there:
+                    _train(round_, there, datasets, held_there, way, is_tuning=True)
+
+            study = tune(study, folder, train_round)
         _train(study, folder, datasets, held, way)
     return load_results(folder.path)
 
@@ -144,14 +150,6 @@ def _train(
                 trials.time()
                 described.result()
     keep_stacks(folder.path, [])
-
-
-def _tuning_round(
-    study: Study, folder: ResultsFolder, datasets: dict[Data, Dataset], way: _Way
-) -> None:
-    """Train a round of tuning trials, in the folder of its own."""
-    with folder.lock() as held:
-        _train(study, folder, datasets, held, way, is_tuning=True)
 
 
 def register(
