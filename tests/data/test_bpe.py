@@ -278,12 +278,6 @@ def test_a_split_inside_a_character_is_described(tmp_path: Path) -> None:
     assert json.loads(json.dumps(tables)) == tables
 
 
-def test_no_arm_may_change_the_tokenizer(small_study: Callable[..., Study]) -> None:
-    arms = {"baseline": {}, "other": {"set": {"data.tokenizer": "tokenizer.json"}}}
-    with pytest.raises(ParibusError, match="of data, an arm may set seq_len alone"):
-        small_study(arms=arms)
-
-
 def test_a_stack_trains_on_it_and_bits_per_character_count_characters(bpe_study: Study) -> None:
     data, setting = load_dataset(bpe_study.data, bpe_study.folder), bpe_study.setting("baseline")
     stack = Trainer(setting, [1], data)

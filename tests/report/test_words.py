@@ -56,10 +56,12 @@ SAYS = {
     "7": ("not shown to cure", "stable without it"),
     "8": ("a cure is not shown", "raises"),
     "9": ("cures instability", "stable without it"),
+    "9b": ("another primary endpoint", "stable without it"),
     "10": ("its effect on quality is open", "raises"),
     "2b": ("the counts are described", "stable without it"),
     "11": ("over its budget", "not shown"),
     "11b": ("not shown to be within its budget", "Keep"),
+    "11c": ("it diverged in more seeds", "Keep"),
     "12": ("no cost beyond the budgets", "Keep"),
 }
 

@@ -189,6 +189,16 @@ class Facts:
         return self.iterations * self.tokens_per_step
 
     @property
+    def budget(self) -> str:
+        """What arms that read other text have as much of as their reference."""
+        if self.training["budget"] == "tokens":
+            return ""
+        return (
+            f"; budgets match in {self.training['budget']} of text, to the nearest step on "
+            "average, so that an arm with other tokens has other iterations"
+        )
+
+    @property
     def optimizer(self) -> str:
         """`AdamW with a learning rate of 3e-4, ... , under a constant schedule`."""
         stated = dict(self.training["optimizer"])
@@ -294,6 +304,7 @@ TOLD = (
     *(f"model.{key}" for key in BUILT_IN),
     *("model.mlp.ratio", "model.mlp.match_parameters", "model.positions.theta"),
     *("training.iterations", "training.tokens", "training.batch_size", "training.optimizer."),
+    "training.budget",
     *("training.schedule.kind", "training.schedule.warmup", "training.schedule.final_fraction"),
     *("training.loss.", "training.grad_clip", "training.precision", "training.dropout"),
 )

@@ -45,7 +45,7 @@ def _expected(trial: TrialFolder) -> dict[str, Any]:
         "validation_perplexity": math.exp(loss) if loss < 700 else math.inf,
         "validation_accuracy": correct / predicted if predicted else math.nan,
     }
-    if told := trial.read_json("trial.json")["code_length"]:
+    if told := trial.read_json("trial.json").get("code_length"):
         bits = math.nan if told["bits"] is None else told["bits"]
         found["bits_per_byte"] = bits / told["n_bytes"]
     by_task: dict[str, list[float]] = defaultdict(list)

@@ -76,7 +76,7 @@ def repeat(
     evaluation = evaluate_on(model.to(device), dataset, dataset.validation, setting.data.seq_len)
     exact = _same_machine(trial, device)
     found += _blocks(trial, evaluation, exact=exact)
-    if sealed := recorded["code_length"]:
+    if sealed := recorded.get("code_length"):
         now = code_length(model, dataset, setting.data.seq_len, sealed["overlap"])
         found += _code_length(trial.label, sealed, now.about, exact=exact)
     return found

@@ -56,8 +56,8 @@ def _protocol(material: Material) -> Paragraph:
         f"Models are trained on {facts.text}{facts.split}. Every arm is trained with the same "
         f"{seeds}, {plural(material.analysis.n_trials, 'trial')} in all, for {facts.iterations:,} "
         f"iterations of {facts.training['batch_size']} windows, which is {facts.tokens:,} tokens a "
-        f"trial; there is no early stopping. The optimizer is {facts.optimizer}, under "
-        f"{facts.schedule}; {facts.clipping}. "
+        f"trial{facts.budget}; there is no early stopping. The optimizer is {facts.optimizer}, "
+        f"under {facts.schedule}; {facts.clipping}. "
         + (f"{facts.loss} " if facts.loss else "")
         + f"Precision is {facts.precision}; {facts.dropout}. "
         "Where an arm sets one of these keys itself, ",
