@@ -143,7 +143,7 @@ def test_a_budget_is_judged_on_the_bound_of_its_interval(
 
 def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Study_) -> None:
     """Ratios on the log scale; two pairs of 1000 against 100 and 900 tokens per second."""
-    cost = _share_lost(small_study(), [(1000.0, 100.0), (1000.0, 900.0)], 0.05)
+    cost = _share_lost(small_study(), [(1000.0, 100.0), (1000.0, 900.0)], 0.05, None)
     assert cost is not None
     assert cost.mean == pytest.approx(1 - math.sqrt(0.1 * 0.9))  # one less the geometric mean
     assert cost.interval.high <= 1
@@ -152,7 +152,7 @@ def test_no_more_than_all_of_a_speed_can_be_lost(small_study: Study_) -> None:
 
 def test_rows_out_of_reach_are_told_before_a_run(small_study: Study_) -> None:
     (both,) = out_of_reach(small_study(seeds=SEEDS))
-    assert both.rows == ("2", "9", "10", "11", "11b", "12")
+    assert both.rows == ("2", "9", "9b", "10", "11", "11b", "11c", "12")
     assert "at least 0.0625, 0.125 over 2 contrasts; 7 seeds can" in both.why
     (one,) = out_of_reach(small_study(seeds=SEEDS, arms=TWO_ARMS))
     assert "6 seeds can" in one.why

@@ -217,7 +217,7 @@ def test_a_stack_that_is_finished_is_one_line(small_study: Callable[..., Study])
         progress=lambda progress: heard.append(progress.news), finished=lambda trial: None
     )
     folder = ResultsFolder(study.folder / "none")
-    run = _Run(study, folder, study.trials, SimpleNamespace(), followers)  # type: ignore[arg-type]
+    run = _Run(study, folder, SimpleNamespace(), followers)  # type: ignore[arg-type]
     run._note_finished(Train("baseline", tuple(("baseline", seed) for seed in study.seeds)))
     assert heard == ["baseline/seed-1, baseline/seed-2, baseline/seed-3 and 2 more finished"]
     assert run.progress.n_finished == 5

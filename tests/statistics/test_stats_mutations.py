@@ -6,6 +6,7 @@ assertions pass on an untouched copy.
 
 import importlib
 import importlib.util
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,13 +29,11 @@ def copy_of_package(tmp_path: Path, file: str, old: str, new: str) -> Iterator[M
     source = Path(paribus.statistics.__file__).parent
     name = "mutant_statistics"
     folder = tmp_path / name
-    folder.mkdir()
-    for path in source.glob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        if path.name == file:
-            assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {file}"
-            text = text.replace(old, new)
-        (folder / path.name).write_text(text, encoding="utf-8")
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    if old:
+        text = (folder / file).read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {file}"
+        (folder / file).write_text(text.replace(old, new), encoding="utf-8")
     sys.path.insert(0, str(tmp_path))
     importlib.invalidate_caches()
     try:
