@@ -145,3 +145,18 @@ def test_shakespeare_has_no_duplicates() -> None:
     assert table["token_classes"]["corpus"]["numeric"] == 27
     assert table["duplicates"]["passage"]["near"] == 0
     assert table["leakage"] == {"validation_tokens": 111_540, "in_training": 0}
+
+
+def test_the_sources_of_a_mixture_are_documents_of_their_own(tmp_path: Path) -> None:
+    """Also where each is one text, without an end of a document between them."""
+    for i in range(3):
+        (tmp_path / f"{i}.txt").write_text(sentence(i, 400))
+    mixed = Data(
+        corpus="text",
+        path="0.txt",
+        validation_path="2.txt",
+        seq_len=16,
+        sources={"other": {"path": "1.txt"}},
+        mixture={"corpus": 0.5, "other": 0.5},
+    )
+    assert describe_data(load_dataset(mixed, tmp_path))["duplicates"]["document"]["units"] == 3

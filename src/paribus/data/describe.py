@@ -86,7 +86,9 @@ def _all_units(dataset: Dataset) -> Units:
         documents = _documents(dataset, np.concatenate([train, validation]))
         cut = _first_of_validation(dataset)
     else:
-        documents = _documents(dataset, train)
+        # Sources are apart, also where no end of a document parts them.
+        edges = np.cumsum([of.n_tokens for of in dataset.sources.values()])[:-1]
+        documents = [d for ids in np.split(train, edges) for d in _documents(dataset, ids)]
         cut = len(documents), 0
         documents += _documents(dataset, validation)
     whole = [((d, 0), text) for d, text in enumerate(documents)]

@@ -236,6 +236,12 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
         found += fixed_items(contrast) + disagreements(contrast) + missed(analysis, contrast)
     if contrast.sampling and contrast.sampling.stage_seeds is not None:
         found.append(extension_in_words(analysis.study))
+    found += [
+        f"Held-out text is not proven to be held out alike: {control.detail}."
+        for control in analysis.controls
+        if (control.arm, control.name, control.state)
+        == (contrast.arm, "held-out text", "not proven")
+    ]
     if analysis.late_seeds:
         seeds = ", ".join(map(str, analysis.late_seeds))
         found.append(

@@ -89,9 +89,10 @@ def duplicates(results: Results) -> Table | None:
             f"sets of {rules['shingle_characters']} characters."
         )
     if leakage:
+        whose = "the shared training text" if results.data.get("arms") else "the training text"
         caption += (
             f" {leakage['in_training']:,} of {leakage['validation_tokens']:,} validation tokens "
-            f"lie in a run of {rules.get('run_tokens', 0)} tokens that training has word for word."
+            f"lie in a run of {rules.get('run_tokens', 0)} tokens that {whose} has word for word."
         )
     looked_at = results.data.get("looked_at", {})
     if looked_at and looked_at["duplicates"] < looked_at["tokens"]:

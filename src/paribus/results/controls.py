@@ -7,7 +7,8 @@ difference of setting but the arm's own, and trained models that read the past a
 that seals a part of its text, when and for what this was read, if at all. A difference that the arm
 itself declares (another batch size, another initial std, other text to train on) is `declared`; any
 other is `broken`, and a contrast with a broken control is not analysed. Other held-out text is
-never the arm's to declare. Of an arm with custom code some steps are trained
+never the arm's to declare, and where it stands in the training text of one arm more than in that of
+the other, it is `not proven` that it was held out from both alike. Of an arm with custom code some steps are trained
 again: that it is repeatable is `not proven` until then.
 """
 
@@ -25,13 +26,18 @@ State = Literal["held", "declared", "broken", "not proven"]
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """What the controls look at: trial.json, initial.json and environment.json of one trial."""
+    """What the controls look at: trial.json, initial.json and environment.json of one trial.
+
+    `leaked` is the share of the validation tokens that lie in a run which the training text of the
+    arm has word for word, from data.json; None where nobody looked yet.
+    """
 
     arm: str
     seed: int
     trial: dict[str, Any]
     initial: dict[str, dict[str, Any]]
     environment: dict[str, Any]
+    leaked: float | None = None
 
     @property
     def label(self) -> str:
@@ -65,6 +71,15 @@ OTHER_BATCHES = (
     *("data.pack", "data.seq_len", "training.batch_size", "training.iterations"),
 )
 """Those with which it declares other batches."""
+
+MOST_BYTES_APART = 0.1
+"""Of what is consumed under budgets in bytes, beyond a step. The windows of a trial are a sample of
+the text and hold more or fewer bytes than its average; budgets that are further apart than this are
+not matched, whatever the cause."""
+
+LEAKS_APART = 0.01
+"""Of the validation tokens: where an arm's text has so many more of them word for word than its
+reference's, what is compared may be memory of the held-out text."""
 
 # A finding of one pair: (state, what was seen).
 Finding = tuple[State, str]
@@ -201,9 +216,21 @@ def _held_out(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
     differing = _other_held_out(own, other)
     if differing:
         return "broken", f"{', '.join(name.partition('_')[0] for name in differing)} text differs"
+    if own.leaked is not None and other.leaked is not None and _reads_other_text(declared):
+        if abs(own.leaked - other.leaked) >= LEAKS_APART:
+            return "not proven", (
+                f"{own.leaked:.1%} of its tokens lie in runs that the training text of the arm has "
+                f"word for word, and {other.leaked:.1%} in those of its reference"
+            )
     data = own.trial["data"]
     sha256 = data["digests"].get("validation_text", "")
     return "held", f"{data.get('validation_bytes', 0):,} bytes with SHA-256 {sha256[:12]}"
+
+
+def _reads_other_text(declared: Mapping[str, Any]) -> bool:
+    """Whether an arm declares other text, and not other tokens or another order of it alone."""
+    same = ("data.tokenizer", "data.order", "data.curriculum")
+    return any(key.startswith(OTHER_TEXT) and not key.startswith(same) for key in declared)
 
 
 def _batches(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
@@ -221,13 +248,24 @@ def _tokens(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> F
     words = f"{ours:,} tokens against {theirs:,}"
     if {one.trial["setting"]["training"].get("budget") for one in (own, other)} != {"bytes"}:
         return "broken", words
-    mine, others = (
-        one.trial["tokens"] * one.trial["data"]["bytes_per_token"] for one in (own, other)
-    )
-    # Iterations were rounded to whole steps, one arm's from the other's.
+    mine, others = _consumed_bytes(own), _consumed_bytes(other)
+    if not mine or not others:
+        return "not proven", f"no record of the bytes that were consumed: {words}"
+    # Iterations are rounded to whole steps, one arm's from the other's, by the average token of
+    # each arm's text; what the drawn windows hold differs from that average.
     step = max(mine / own.trial["iterations"], others / other.trial["iterations"])
-    state: State = "held" if abs(mine - others) <= step else "broken"
-    return state, f"{mine:,.0f} bytes against {others:,.0f}, to the nearest step: {words}"
+    state: State = "held" if abs(mine - others) <= step + MOST_BYTES_APART * others else "broken"
+    share = (mine - others) / others
+    return state, (
+        f"budgets match in bytes on average: {mine:,} bytes were consumed against {others:,} "
+        f"({share:+.1%}), to the nearest step; {words}"
+    )
+
+
+def _consumed_bytes(record: TrialRecord) -> int:
+    """UTF-8 bytes of all targets of a trial, as they were counted after it; 0 of no record."""
+    sources = record.trial.get("consumed", {}).get("sources", {})
+    return sum(of["bytes"] for of in sources.values())
 
 
 def _initial_values(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:

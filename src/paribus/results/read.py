@@ -129,9 +129,22 @@ class Results:
     def _records(self) -> list[TrialRecord]:
         beside = ("initial.json", "environment.json")
         return [
-            TrialRecord(f.arm, f.seed, self.trials[f.arm, f.seed], *map(f.read_json, beside))
+            TrialRecord(
+                f.arm,
+                f.seed,
+                self.trials[f.arm, f.seed],
+                *map(f.read_json, beside),
+                self._leaked(f.arm),
+            )
             for f in self.finished
         ]
+
+    def _leaked(self, arm: str) -> float | None:
+        """What share of the validation tokens the training text of `arm` has word for word."""
+        found = self.data.get("arms", {}).get(arm, self.data).get("leakage", {})
+        if not found or not found["validation_tokens"]:
+            return None
+        return found["in_training"] / found["validation_tokens"]
 
     @cached_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
