@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -202,3 +203,48 @@ def test_the_sealed_test_part_is_a_control(small_study: Maker) -> None:
     assert found(opened | {"digest": "f" * 64})[0] == "broken"
     del next(r for r in records if r.arm == "layernorm").trial["data"]["digests"]["test"]
     assert found(None)[0] == "broken"
+
+
+def test_text_that_has_held_out_text_is_not_proven_to_be_apart(small_study: Maker) -> None:
+    """Of an arm with other text; other tokens or another order of one text are as they are."""
+
+    def found(set_: dict[str, Any], *leaked: float | None) -> str:
+        arms = {"baseline": {}, "layernorm": {"set": set_}}
+        data = {"corpus": "text", "path": "a.txt", "validation_path": "held.txt", "seq_len": 16}
+        study = small_study(data=data, arms=arms)
+        records = [
+            replace(record(study, arm, seed), leaked=of)
+            for arm, of in zip(study.arms, leaked, strict=True)
+            for seed in study.seeds
+        ]
+        controls = check_controls(study, records)
+        return next(c.state for c in controls if c.name == "held-out text")
+
+    other = {"data.path": "b.txt"}
+    assert found(other, 0.0, 0.011) == found(other, 0.9, 0.1) == "not proven"
+    assert found(other, 0.0, 0.009) == found(other, None, None) == "held"
+    assert found({"data.tokenizer": "byte"}, 0.0, 0.5) == "held"
+
+
+def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker) -> None:
+    """And not against the formula that the iterations came from."""
+    arms = {"baseline": {}, "layernorm": {"set": {"data.tokenizer": "byte"}}}
+    study = small_study(arms=arms, training={"budget": "bytes", "iterations": 30})
+
+    def tokens(n_bytes: int | None) -> tuple[str, str]:
+        records = [record(study, arm, seed) for arm in study.arms for seed in study.seeds]
+        for one in records:
+            mine = one.arm == "layernorm"
+            one.trial["data"] |= {"bytes_per_token": 1.0, "train_tokens": 9, "vocab_size": 9}
+            one.trial.update({"iterations": 30, "tokens": 3000 if mine else 3001})
+            size = n_bytes if mine else 3000
+            if size is not None:
+                one.trial["consumed"] = {"sources": {"corpus": {"bytes": size}}}
+        control = next(c for c in check_controls(study, records) if c.name == "tokens")
+        return control.state, control.detail
+
+    state, detail = tokens(3100)
+    assert state == "held"
+    assert "on average: 3,100 bytes were consumed against 3,000 (+3.3%)" in detail
+    assert tokens(2000)[0] == tokens(4000)[0] == "broken"
+    assert tokens(None)[0] == "not proven"

@@ -7,8 +7,8 @@ difference of setting but the arm's own, and trained models that read the past a
 that seals a part of its text, when and for what this was read, if at all. A difference that the arm
 itself declares (another batch size, another initial std, other text to train on) is `declared`; any
 other is `broken`, and a contrast with a broken control is not analysed. Other held-out text is
-never the arm's to declare, and where it stands in the training text of one arm more than in that of
-the other, it is `not proven` that it was held out from both alike. Of an arm with custom code some steps are trained
+never the arm's to declare; where one arm's training text has more of it than the other's, it is
+`not proven` that it was held out from both alike. Of an arm with custom code some steps are trained
 again: that it is repeatable is `not proven` until then.
 """
 
@@ -216,12 +216,16 @@ def _held_out(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
     differing = _other_held_out(own, other)
     if differing:
         return "broken", f"{', '.join(name.partition('_')[0] for name in differing)} text differs"
-    if own.leaked is not None and other.leaked is not None and _reads_other_text(declared):
-        if abs(own.leaked - other.leaked) >= LEAKS_APART:
-            return "not proven", (
-                f"{own.leaked:.1%} of its tokens lie in runs that the training text of the arm has "
-                f"word for word, and {other.leaked:.1%} in those of its reference"
-            )
+    ours, theirs = own.leaked, other.leaked
+    if ours is None or theirs is None or not _reads_other_text(declared):
+        apart = 0.0
+    else:
+        apart = abs(ours - theirs)
+    if apart >= LEAKS_APART:
+        return "not proven", (
+            f"{ours:.1%} of its tokens lie in runs that the training text of the arm has word for "
+            f"word, and {theirs:.1%} in those of its reference"
+        )
     data = own.trial["data"]
     sha256 = data["digests"].get("validation_text", "")
     return "held", f"{data.get('validation_bytes', 0):,} bytes with SHA-256 {sha256[:12]}"
