@@ -209,3 +209,25 @@ def test_what_is_registered_of_a_plan(small_study):
     assert np.all(np.diff([registered["effect"][m][2] for m in "123"]) < 0)
     assert boundaries(small_study()) == {}
     assert all(map(math.isfinite, registered["equivalence"]["3"]))
+
+
+def test_a_look_at_quality_does_not_end_a_study_of_instability(small_study, tmp_path):
+    """A baseline that diverges in 4 of 5 seeds: five cannot show a cure, and more can."""
+    arms = {arm: ARMS[arm] for arm in ("baseline", "layernorm")}
+    study = small_study(arms=arms, seeds=LOOKS)
+    skip = study.trials[2 * 5 :]
+    for lost, decision in (([1, 2, 4, 5], "continue"), ([], "equivalence")):
+        diverged = [("baseline", seed) for seed in lost]
+        results = write_results(
+            tmp_path / decision, study, losses({}, 1e-6), skip=skip, diverged=diverged
+        )
+        entry = next_look(Table.of(results))
+        assert entry["contrasts"]["layernorm"]["decision"] == decision
+
+
+def test_a_benefit_does_not_go_with_looks(small_study):
+    with pytest.raises(ParibusError, match="does not go with looks") as error:
+        small_study(
+            {"decision.rule": "non_inferiority", "decision.benefit": "brier_score"}, seeds=LOOKS
+        )
+    assert "\n" not in str(error.value)

@@ -94,7 +94,7 @@ def analyse_table(
         ),
         contrasts=tuple(adjusted(contrasts, study.inference.alpha)),
         events=table.events,
-        stabilities=tuple(_stabilities(table)),
+        stabilities=tuple(stabilities_of(table)),
         sensitivities=tuple(sensitivities(table)),
         costs=tuple(costs(table)),
         tasks=tuple(task_contrasts(table)),
@@ -246,7 +246,8 @@ def _infer(
     )
 
 
-def _stabilities(table: Table) -> list[Stabilities]:
+def stabilities_of(table: Table) -> list[Stabilities]:
+    """Events of every contrast with pairs, at its look; p adjusted over the contrasts."""
     found, p_values, events = [], [], table.events
     for arm, reference in table.results.study.contrasts:
         sampled = table.sampling(arm)

@@ -2,8 +2,9 @@
 
 A contrast stops where every primary endpoint is an effect or lies inside its margin, in the family
 by Holm at the level of this look, or has no prospect of either (`futility`); or where a control is
-broken. What a look says follows from the trials alone, so that it is the same
-whenever it is taken, and can be checked.
+broken. A contrast with a divergence or a spike goes on all the same until these are resolved: what
+a rule decides of stability is not to be ended by quality. What a look says follows from the trials
+alone, so that it is the same whenever it is taken, and can be checked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from paribus.analysis.families import adjusted
 from paribus.analysis.sampling import REASONS, plan_of
 from paribus.analysis.schema import Contrast
+from paribus.analysis.side_effects import Stabilities
 from paribus.analysis.table import Table
 from paribus.results import ResultsFolder, looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN, chained, trials_digest
@@ -75,8 +77,11 @@ def next_look(table: Table) -> Entry | None:
     then = replace(table, looks=(*looks, {"contrasts": opened}), controls=controls)
     contrasts = judged_contrasts(then)
     left = sum(not c.significant(study.inference.alpha) for c in contrasts)
+    from paribus.analysis.analyse import stabilities_of  # it checks the looks that were taken
+
+    events = {one.arm: one for one in stabilities_of(then)}
     said = {
-        arm: _said(then, plan, [c for c in contrasts if c.arm == arm], number, left)
+        arm: _said(then, plan, [c for c in contrasts if c.arm == arm], number, left, events[arm])
         if one["decision"] == GOES_ON
         else before[arm]
         for arm, one in opened.items()
@@ -102,7 +107,14 @@ def judged_contrasts(table: Table) -> list[Contrast]:
     return adjusted(found, study.inference.alpha)
 
 
-def _said(table: Table, plan: Looks, contrasts: list[Contrast], look: int, left: int) -> Entry:
+def _said(
+    table: Table,
+    plan: Looks,
+    contrasts: list[Contrast],
+    look: int,
+    left: int,
+    events: Stabilities,
+) -> Entry:
     """What a look says of an open contrast, on every primary endpoint, and decides.
 
     Args: left: hypotheses of the family that are not rejected, which share the level by Holm.
@@ -122,6 +134,8 @@ def _said(table: Table, plan: Looks, contrasts: list[Contrast], look: int, left:
             hopeful += chance >= study.plan.futility
     if table.broken(contrasts[0].arm):
         decision = BROKEN
+    elif look < len(plan.pairs) - 1 and _events_open(events, alpha):
+        decision = GOES_ON
     elif not hopeful and effects:
         decision = "effect"
     elif not hopeful and same:
@@ -131,6 +145,14 @@ def _said(table: Table, plan: Looks, contrasts: list[Contrast], look: int, left:
     else:
         decision = GOES_ON if hopeful else "futility"
     return about | {"decision": decision}
+
+
+def _events_open(events: Stabilities, alpha: float) -> bool:
+    """Whether either arm had an event, and neither harm, nor a cure, nor a collapse is shown."""
+    rates, diverged = events.any_event, events.diverged
+    if rates.neither == rates.n:
+        return False
+    return events.holm_p > alpha and diverged.only_treatment < diverged.n
 
 
 def _stated(contrast: Contrast) -> Entry:

@@ -201,6 +201,11 @@ class Study(Setting):
     @model_validator(mode="after")
     def _benefit_is_recorded(self) -> Self:
         benefit, metrics = self.decision.benefit, [e.metric for e in self.endpoints]
+        if benefit is not None and self.plan:
+            raise ParibusError(
+                f"decision.benefit = '{benefit}' does not go with looks: a look ends a contrast by "
+                "its primary endpoints, before the benefit is shown; state seeds as a list"
+            )
         if benefit is not None and benefit not in metrics:
             raise ParibusError(
                 f"decision.benefit = '{benefit}' is no endpoint of the study, and is not recorded: "
