@@ -165,7 +165,7 @@ def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
     Raises ParibusError where two have one name, or one has that of a column of every trial.
     """
     found: dict[str, Metric] = {}
-    owners = dict.fromkeys(OF_TRIALS, "every table of scores")
+    owners: dict[str, str] = dict.fromkeys(OF_TRIALS, "every table of scores")
     for owner, metrics in declared.items():
         for metric in metrics:
             if metric.name in owners:

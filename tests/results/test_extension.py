@@ -75,7 +75,7 @@ def test_stages_are_combined_with_the_weights_that_were_registered(first, small_
 
 def test_a_first_stage_that_was_only_described_could_not_have_been_claimed(small_study, fabricate):
     """With fewer than five seeds nothing is tested: the second stage brings no second chance."""
-    few = small_study(seeds=SEEDS[:4])
+    few = small_study(FIXED, seeds=SEEDS[:4])
     pilot = fabricate(few, loss)
     assert {v.outcome for v in decide(analyse(pilot))} == {"DESCRIPTIVE ONLY"}
     whole = extend(pilot.path, 6)
@@ -83,7 +83,7 @@ def test_a_first_stage_that_was_only_described_could_not_have_been_claimed(small
     assert "could only be described" in words
     assert "could have been claimed by itself, so that" not in words and "%" not in words
     assert extension_error(whole) == whole.inference.alpha
-    five = fabricate(small_study(seeds=SEEDS), loss, "five")
+    five = fabricate(small_study(FIXED, seeds=SEEDS), loss, "five")
     whole = extend(five.path, 6)
     assert "could have been claimed by itself, so that" in extension_in_words(whole)
     assert extension_error(whole) == pytest.approx(error_of_either(stage_weights((5, 6))))

@@ -80,10 +80,10 @@ def open_shards(folder: Path, about: dict[str, Any]) -> ShardedTokens:
         dtype = np.dtype(manifest["dtype"])
         whole = isinstance(found, dict) and dtype.kind in "ui"
         whole = whole and _are_shards(shards, manifest["tokens"])
+        if not whole:
+            raise ValueError("no manifest of shards")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        whole = False
-    if not whole:
-        raise ParibusError(f"{folder / MANIFEST} cannot be read; {way_out}")
+        raise ParibusError(f"{folder / MANIFEST} cannot be read; {way_out}") from None
     sizes = [shard["tokens"] for shard in shards]
     if found != about:
         changed = [key for key in about if found.get(key) != about[key]]

@@ -127,13 +127,13 @@ class Results:
 
     @cached_property
     def _records(self) -> list[TrialRecord]:
-        beside = ("initial.json", "environment.json")
         return [
             TrialRecord(
                 f.arm,
                 f.seed,
                 self.trials[f.arm, f.seed],
-                *map(f.read_json, beside),
+                f.read_json("initial.json"),
+                f.read_json("environment.json"),
                 self._leaked(f.arm),
             )
             for f in self.finished
