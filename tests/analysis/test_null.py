@@ -142,7 +142,7 @@ def test_the_family_is_adjusted_as_statsmodels_does() -> None:
     """And fewer null studies have a significant contrast than without it."""
     rng = np.random.default_rng(12)
     unadjusted = adjusted_too = 0
-    for _ in range(150):
+    for _ in range(60):
         family = family_of(rng, arms=3, n=5)
         raw = [c.paired.t_p for c in family if c.paired is not None]
         holm = multipletests(raw, method="holm")[1]

@@ -34,6 +34,8 @@ PUBLISHED = {
     ("obrien_fleming", 3): (3.7103, 2.5114, 1.9930),
 }
 
+SLOW = pytest.mark.slow
+
 
 def normal_boundaries(fractions, spent):
     """One-sided boundaries of z by numerical integration (Armitage, McPherson and Rowe 1969)."""
@@ -142,7 +144,7 @@ def test_one_look_is_the_test_itself():
     assert looks.level(0, p) == pytest.approx(p)
 
 
-@pytest.mark.parametrize("contrasts", [1, 2, 3])
+@pytest.mark.parametrize("contrasts", [pytest.param(1, marks=SLOW), 2, pytest.param(3, marks=SLOW)])
 def test_the_error_is_held_whatever_stops(contrasts):
     """100,000 studies without an effect, arms sharing a baseline: by differences drawn one by one,
     where boundaries come from running sums. Stopped for effects alone, and for all three reasons,
