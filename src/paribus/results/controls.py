@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from paribus.digests import changes
+from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study, changed_sources, own_parts
 
 State = Literal["held", "declared", "broken", "not proven"]
@@ -341,6 +342,16 @@ def _settings(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
 
 def _declared_by(declared: dict[str, Any], *prefixes: str) -> State:
     return "declared" if any(key.startswith(prefixes) for key in declared) else "broken"
+
+
+def trial_record(folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]) -> TrialRecord:
+    """What the controls look at of one trial; `data` is the study's data.json."""
+    leakage = data.get("arms", {}).get(folder.arm, data).get("leakage", {})
+    leaked = None
+    if leakage and leakage["validation_tokens"]:
+        leaked = leakage["in_training"] / leakage["validation_tokens"]
+    initial, environment = folder.read_json("initial.json"), folder.read_json("environment.json")
+    return TrialRecord(folder.arm, folder.seed, trial, initial, environment, leaked)
 
 
 def _some(names: list[str], most: int = 3) -> str:

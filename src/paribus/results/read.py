@@ -16,7 +16,7 @@ from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
-from paribus.results.controls import Control, TrialRecord, check_controls
+from paribus.results.controls import Control, TrialRecord, check_controls, trial_record
 from paribus.results.expected import COLUMNS
 from paribus.results.formats import csv_cell, write_table
 from paribus.results.layout import secure
@@ -127,24 +127,7 @@ class Results:
 
     @cached_property
     def _records(self) -> list[TrialRecord]:
-        return [
-            TrialRecord(
-                f.arm,
-                f.seed,
-                self.trials[f.arm, f.seed],
-                f.read_json("initial.json"),
-                f.read_json("environment.json"),
-                self._leaked(f.arm),
-            )
-            for f in self.finished
-        ]
-
-    def _leaked(self, arm: str) -> float | None:
-        """What share of the validation tokens the training text of `arm` has word for word."""
-        found = self.data.get("arms", {}).get(arm, self.data).get("leakage", {})
-        if not found or not found["validation_tokens"]:
-            return None
-        return found["in_training"] / found["validation_tokens"]
+        return [trial_record(f, self.trials[f.arm, f.seed], self.data) for f in self.finished]
 
     @cached_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
