@@ -14,10 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from paribus.analysis.by_endpoint import contrast_of
 from paribus.analysis.families import adjusted
 from paribus.analysis.sampling import REASONS, plan_of
 from paribus.analysis.schema import Contrast
 from paribus.analysis.side_effects import Stabilities
+from paribus.analysis.stabilities import stabilities_of
 from paribus.analysis.table import Table
 from paribus.results import ResultsFolder, looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN, chained, trials_digest
@@ -77,8 +79,6 @@ def next_look(table: Table) -> Entry | None:
     then = replace(table, looks=(*looks, {"contrasts": opened}), controls=controls)
     contrasts = judged_contrasts(then)
     left = sum(not c.significant(study.inference.alpha) for c in contrasts)
-    from paribus.analysis.analyse import stabilities_of  # it checks the looks that were taken
-
     events = {one.arm: one for one in stabilities_of(then)}
     said = {
         arm: _said(then, plan, [c for c in contrasts if c.arm == arm], number, left, events[arm])
@@ -96,8 +96,6 @@ def next_look(table: Table) -> Entry | None:
 
 def judged_contrasts(table: Table) -> list[Contrast]:
     """Those of the primary endpoints, adjusted in their family."""
-    from paribus.analysis.analyse import contrast_of  # it checks the looks that were taken
-
     study = table.results.study
     found = [
         contrast_of(table, arm, reference, endpoint)[0]

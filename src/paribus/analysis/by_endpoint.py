@@ -1,0 +1,157 @@
+"""One contrast of one endpoint, tested as the study registered it.
+
+A pair that cannot be compared is left out by name, never in silence; a contrast whose controls are
+broken is not analysed. Looks and the analysis ask the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paribus.analysis.by_task import question_scores, questions_asked
+from paribus.analysis.infer import infer, infer_items
+from paribus.analysis.items import block_scores, resolution, why_other_blocks
+from paribus.analysis.sampling import Sampling
+from paribus.analysis.schema import Contrast, LeftOut
+from paribus.analysis.table import Table
+from paribus.metric import QUESTIONS
+from paribus.statistics import MacroContrast, PairedContrast
+from paribus.study import Endpoint
+
+
+def contrast_of(
+    table: Table, arm: str, reference: str, endpoint: Endpoint
+) -> tuple[Contrast, list[LeftOut]]:
+    """One contrast of one endpoint, not adjusted yet, and the seeds that it had to leave out."""
+    metric, sampled = endpoint.metric, table.sampling(arm)
+    ours, theirs = (table.usable(name, metric, sampled.seeds) for name in (arm, reference))
+    seeds = tuple(seed for seed in sampled.seeds if seed in ours and seed in theirs)
+    left_out = [
+        LeftOut(arm, reference, metric, seed, "; ".join(filter(None, why)))
+        for seed in sampled.seeds
+        if any(why := [table.why_unusable(name, seed, metric) for name in (reference, arm)])
+    ]
+    broken = table.broken(arm)
+    why_not = sampled.why_not(seeds)
+    if broken:
+        why_not = f"controls broken: {', '.join(control.name for control in broken)}"
+    elif not _is_comparable(table, arm, reference, metric):
+        why_not, left_out = "of single tokens, and the arms have other tokenizers", []
+    elif not table.is_measured(metric):
+        why_not, left_out = f"{metric} was not measured in this study", []
+    contrast = Contrast(
+        *(arm, reference, metric, endpoint.primary, seeds, None, why_not),
+        declared=table.results.metrics[metric],
+        margin=_stated(table, endpoint, endpoint.margin),
+        smallest_effect=_stated(table, endpoint, endpoint.smallest_effect),
+        counted=table.is_measured(metric) and _is_comparable(table, arm, reference, metric),
+        sampling=sampled,
+    )
+    if not why_not:
+        items, items_why_not = _items(table, contrast, endpoint)
+        contrast = replace(
+            contrast,
+            paired=_infer(table, sampled, endpoint, theirs, ours),
+            items=items,
+            items_why_not=items_why_not,
+        )
+    capped_ours, capped_theirs = (
+        table.capped(name, metric, sampled.seeds) for name in (arm, reference)
+    )
+    shared = capped_ours.keys() & capped_theirs.keys()
+    if not broken and len(shared) > max(len(seeds), 1) and not sampled.why_not(shared):
+        capped = _infer(table, sampled, endpoint, capped_theirs, capped_ours)
+        contrast = replace(contrast, capped=capped)
+    return contrast, left_out
+
+
+def _family_size(table: Table, endpoint: Endpoint) -> int:
+    """Hypotheses tested together with one of this endpoint."""
+    study = table.results.study
+    if endpoint.primary:
+        return study.family
+    others = [e for e in study.endpoints if not e.primary and table.is_measured(e.metric)]
+    return sum(
+        _is_comparable(table, *contrast, e.metric) for e in others for contrast in study.contrasts
+    )
+
+
+def _is_comparable(table: Table, arm: str, reference: str, metric: str) -> bool:
+    """Whether the metric means the same in both arms: of single tokens, only if they share them."""
+    shared = table.results.study.share_tokens(arm, reference)
+    return shared or not table.results.metrics[metric].of_tokens
+
+
+def _stated(table: Table, endpoint: Endpoint, change: float | None) -> float | None:
+    """A change that the study states, as the endpoint is compared."""
+    return None if change is None else table.results.metrics[endpoint.metric].change(change)
+
+
+def _items(
+    table: Table, contrast: Contrast, endpoint: Endpoint
+) -> tuple[MacroContrast | None, str]:
+    """Accuracy paired by seed and by item, where claims are about new items: it then decides.
+
+    Items are questions of tasks, or documents or windows of the validation split. Where the arms do
+    not share them, the second entry says why there is no such pairing.
+    """
+    study, over = table.results.study, contrast.declared.items
+    if study.inference.target == "this item set" or not over:
+        return None, ""
+    if over == QUESTIONS:
+        baseline, treatment = (
+            question_scores(table, arm, contrast.seeds, contrast.declared.task)
+            for arm in (contrast.reference, contrast.arm)
+        )
+    else:
+        arms = contrast.reference, contrast.arm
+        if why := why_other_blocks(table, *arms, contrast.seeds[0]):
+            return None, why
+        baseline, treatment = (
+            [block_scores(table, contrast.metric, arm, contrast.seeds)] for arm in arms
+        )
+    if [task.shape for task in baseline] != [task.shape for task in treatment]:
+        return None, "the arms were not asked the same questions"
+    items = infer_items(
+        study,
+        baseline,
+        treatment,
+        contrast.margin,
+        family=_family_size(table, endpoint),
+        resolution=_resolution(table, contrast.metric),
+        design=table.sampling(contrast.arm).design(contrast.seeds),
+    )
+    return items, ""
+
+
+def _resolution(table: Table, metric: str) -> float | None:
+    """The step of a share of items; None where it is no share."""
+    trial = next(iter(table.events), None)
+    declared = table.results.metrics[metric]
+    if trial is None or not declared.items:
+        return None
+    if declared.items == QUESTIONS:
+        asked = questions_asked(table, *trial, declared.task)
+        return 1 / asked if asked else None
+    return resolution(table, metric, trial)
+
+
+def _infer(
+    table: Table,
+    sampled: Sampling,
+    endpoint: Endpoint,
+    baseline: dict[int, float],
+    treatment: dict[int, float],
+) -> PairedContrast:
+    """The registered inference over the seeds that both have."""
+    metric = table.results.metrics[endpoint.metric]
+    seeds = [seed for seed in sampled.seeds if seed in baseline and seed in treatment]
+    return infer(
+        table.results.study,
+        [metric.compared(baseline[seed]) for seed in seeds],
+        [metric.compared(treatment[seed]) for seed in seeds],
+        _stated(table, endpoint, endpoint.margin),
+        family=_family_size(table, endpoint),
+        resolution=_resolution(table, endpoint.metric),
+        design=sampled.design(seeds),
+    )
