@@ -85,17 +85,12 @@ def _items(table: Table, contrast: TaskContrast, about: _About) -> MacroContrast
     if study.inference.target != "new items":
         return None
     baseline, treatment = (
-        np.stack(
-            [
-                _by_task(table.results.trial_items[arm, seed]).get(contrast.task, np.empty(0))
-                for seed in contrast.seeds
-            ]
-        )
+        question_scores(table, arm, contrast.seeds, contrast.task)
         for arm in (contrast.reference, contrast.arm)
     )
-    if baseline.shape != treatment.shape or not baseline.size:
+    if not baseline or [task.shape for task in baseline] != [task.shape for task in treatment]:
         return None
-    return infer_items(study, [baseline], [treatment], **about)
+    return infer_items(study, baseline, treatment, **about)
 
 
 def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
@@ -115,9 +110,8 @@ def question_scores(
 
     Questions are in one order in every trial, whose prompts the controls have compared.
     """
-    trials = [_by_task(table.results.trial_items[arm, seed]) for seed in seeds]
-    names = [name for name in (trials[0] if trials else ()) if task in (None, name)]
-    return [np.stack([trial[name] for trial in trials]) for name in names]
+    trials = [_by_task(table.results.trial_items[arm, seed], task) for seed in seeds]
+    return [np.stack([trial[name] for trial in trials]) for name in trials[0]] if trials else []
 
 
 def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) -> int:
@@ -126,12 +120,13 @@ def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) 
     return len(items) if task is None else items["task"].to_pylist().count(task)
 
 
-def _by_task(items: pa.Table) -> dict[str, np.ndarray]:
+def _by_task(items: pa.Table, only: str | None) -> dict[str, np.ndarray]:
     task, item = items["task"].to_pylist(), items["item"].to_pylist()
     correct = items["correct"].to_pylist()
     found: dict[str, dict[int, list[bool]]] = {}
     for name, number, hit in zip(task, item, correct, strict=True):
-        found.setdefault(name, {}).setdefault(number, []).append(hit)
+        if only in (None, name):
+            found.setdefault(name, {}).setdefault(number, []).append(hit)
     return {
         name: np.array([np.mean(hits) for hits in questions.values()])
         for name, questions in found.items()
