@@ -22,8 +22,6 @@ from paribus.statistics import (
 )
 from paribus.study import Study
 
-SIGN_FLIP = "exact sign flip"  # as `PairedContrast.others` calls it
-
 
 @dataclass(frozen=True)
 class Summary:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Cost, Tuned, extension_in_words
+from paribus.analysis import Analysis, Contrast, Cost, extension_in_words
 from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather, worse_elsewhere
 from paribus.decision.find import rule_of
 from paribus.decision.needed import pairs_needed
@@ -21,8 +21,6 @@ TESTS = {
     "gate": "gate (the larger p of paired t and studentized bootstrap)",
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
 }
-
-
 EFFECTS = ("quality", "not worse")  # what is open where an effect is
 
 
@@ -248,12 +246,6 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
             f"Seeds added after results had been seen ({seeds}): no error rate is guaranteed."
         )
     return found
-
-
-def untuned(tuned: Tuned, contrast: Contrast) -> list[str]:
-    """What the choice for either arm leaves open."""
-    lines = [tuned.caveats.get(arm, []) for arm in (contrast.reference, contrast.arm)]
-    return [f"Of the tuning: {line}." for of_arm in lines for line in of_arm]
 
 
 def missed(analysis: Analysis, contrast: Contrast) -> list[str]:
