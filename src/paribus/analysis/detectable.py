@@ -69,18 +69,16 @@ def sights(study: Study, metrics: Mapping[str, Metric]) -> list[Sight]:
 
     metrics: what is declared of the endpoints, as far as it is known.
     """
-    found = []
-    for endpoint in study.judged if study.contrasts else ():
-        least = endpoint.smallest_effect
-        if least is None:
-            continue
-        if len(study.seeds) < DESCRIPTIVE_BELOW:
-            why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
-            found.append(Sight(endpoint.metric, least, None, why))
-            continue
-        sd = least / _least_in_sds(study)
-        questions = _questions(study, endpoint.metric, metrics)
-        found.append(Sight(endpoint.metric, least, sd, _too_few(study, questions, least)))
+    asked = [(e.metric, e.smallest_effect) for e in study.judged if e.smallest_effect is not None]
+    if not asked or not study.contrasts:
+        return []
+    if len(study.seeds) < DESCRIPTIVE_BELOW:
+        why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
+        return [Sight(metric, least, None, why) for metric, least in asked]
+    in_sds, found = _least_in_sds(study), []
+    for metric, least in asked:
+        why = _too_few(study, _questions(study, metric, metrics), least, in_sds)
+        found.append(Sight(metric, least, least / in_sds, why))
     return found
 
 
@@ -100,15 +98,17 @@ def _questions(study: Study, name: str, metrics: Mapping[str, Metric]) -> int:
     return study.tasks.items * (1 if task else tasks)
 
 
-def _too_few(study: Study, questions: int, least: float) -> str:
+def _too_few(study: Study, questions: int, least: float, in_sds: float) -> str:
     """Why accuracy over so many new questions cannot show `least`; empty where it can.
 
     An effect of d changes a share of at least d of the answers. Even if all of them change for the
     better, a mean over N new questions has the variance d (1 - d) / N, which no seeds reduce.
+
+    Args: in_sds: the least difference detected, in SDs.
     """
     if study.inference.target != "new items" or least >= 1:
         return ""
-    errors = _least_in_sds(study) * math.sqrt(len(study.seeds))
+    errors = in_sds * math.sqrt(len(study.seeds))
     needed = math.ceil(errors**2 * (1 - least) / least)
     if not questions or questions >= needed:
         return ""
