@@ -326,6 +326,10 @@ class Analysis:
         """The values of `arm` on `metric`, one of `metrics`."""
         return next(s for s in self.summaries if (s.arm, s.metric) == (arm, metric))
 
+    def stability(self, arm: str) -> Stabilities | None:
+        """The events of `arm` and its reference; None where they share no finished seed."""
+        return next((s for s in self.stabilities if s.arm == arm), None)
+
     @property
     def unmeasured(self) -> list[str]:
         """Endpoints, not the primary one, of which no trial has a value: no tasks, a probe off."""

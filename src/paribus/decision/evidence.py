@@ -54,7 +54,7 @@ class Evidence:
 
 def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
     """The evidence on one contrast of an endpoint that is judged."""
-    stability = next((s for s in analysis.stabilities if s.arm == contrast.arm), None)
+    stability = analysis.stability(contrast.arm)
     return Evidence(
         invalid=_why_invalid(analysis, contrast),
         n=stability.any_event.n if stability else 0,

@@ -43,7 +43,8 @@ def pairs_needed(analysis: Analysis, contrast: Contrast, row: Row) -> int | None
         excludes = detects = test.pairs_needed(contrast.margin, power=power, alpha=2 * alpha)
     if detects is None or excludes is None:
         return None
-    trained = next((s.any_event.n for s in analysis.stabilities if s.arm == contrast.arm), says.n)
+    stability = analysis.stability(contrast.arm)
+    trained = stability.any_event.n if stability else says.n
     return max(math.ceil(max(detects, excludes) * trained / says.n), trained + 1)
 
 
@@ -52,8 +53,11 @@ def _pairs_to_show_events(analysis: Analysis, arm: str, alpha: float, *, harm: b
 
     Args: harm: that the arm causes them, else that it cures them; None where rates do not say so.
     """
-    rates = next((s.any_event for s in analysis.stabilities if s.arm == arm), None)
-    if rates is None or rates.only_baseline == rates.only_treatment:
+    stability = analysis.stability(arm)
+    if stability is None:
+        return None
+    rates = stability.any_event
+    if rates.only_baseline == rates.only_treatment:
         return None
     if (rates.only_treatment > rates.only_baseline) != harm:
         return None

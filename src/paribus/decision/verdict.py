@@ -209,8 +209,11 @@ def _found(analysis: Analysis, contrast: Contrast) -> list[str]:
 
 def divergence_in_words(analysis: Analysis, arm: str) -> str:
     """`diverged in 5 of 5 seeds against 0 of 5`; empty where neither arm diverged."""
-    rates = next((s.diverged for s in analysis.stabilities if s.arm == arm), None)
-    if rates is None or rates.both + rates.only_baseline + rates.only_treatment == 0:
+    stability = analysis.stability(arm)
+    if stability is None:
+        return ""
+    rates = stability.diverged
+    if rates.both + rates.only_baseline + rates.only_treatment == 0:
         return ""
     ours, theirs = rates.both + rates.only_treatment, rates.both + rates.only_baseline
     return f"diverged in {ours} of {rates.n} seeds against {theirs} of {rates.n}"

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
-from paribus.analysis.side_effects import Stabilities
 from paribus.decision import (
     OUTCOMES,
     UNJUDGED,
@@ -160,7 +159,7 @@ def ratio_in_words(contrast: Contrast) -> str:
 
 def events_in_words(analysis: Analysis, verdict: Verdict) -> str:
     """How many trials diverged or spiked, with the arm and without."""
-    stability = stability_of(analysis, verdict.arm)
+    stability = analysis.stability(verdict.arm)
     if stability is None:
         return "no pair of trials is finished"
     rates = stability.any_event
@@ -173,17 +172,12 @@ def events_in_words(analysis: Analysis, verdict: Verdict) -> str:
 
 def _threshold(analysis: Analysis, verdict: Verdict) -> str:
     """Where a baseline with events counts as stable, that it does so by a threshold."""
-    stability = stability_of(analysis, verdict.arm)
+    stability = analysis.stability(verdict.arm)
     rates = stability.any_event if stability else None
     events = rates.both + rates.only_baseline if rates else 0
     if rates is None or events == 0:
         return ""
     return f" by the registered threshold ({events} of {rates.n} trials had an event)"
-
-
-def stability_of(analysis: Analysis, arm: str) -> Stabilities | None:
-    """The events of `arm` and its reference; None for an arm that is in no contrast."""
-    return next((s for s in analysis.stabilities if s.arm == arm), None)
 
 
 def reference_name(study: Study, reference: str) -> str:
