@@ -37,6 +37,7 @@ from ..conftest import studies_in, write_results
 
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5]
+SIDES = ("width", "height")
 BIBLIOGRAPHY = Path("src/paribus/report/paper/references.bib")
 
 
@@ -299,6 +300,19 @@ def test_no_figure_can_end_the_process(tmp_path: Path, monkeypatch: pytest.Monke
     figure = Figure("evil", "endpoints", evil, evil, chart, rows, stretch=False)
     assert 0 < _write_figure(tmp_path, figure, set(), system=False) <= 1
     assert len(seen) == 1 and (tmp_path / "figures" / "evil.svg").stat().st_size > 500
+
+
+def test_a_tall_figure_is_no_taller_than_a_page(tmp_path: Path) -> None:
+    """Of two dozen panels of tasks the first row and the last were cut off."""
+    chart = alt.Chart(alt.NamedData("tall")).mark_bar().properties(height=1600)
+    chart = chart.encode(alt.X("arm:N"), alt.Y("value:Q"))
+    rows = [{"arm": "a", "value": 1.0}]
+    figure = Figure("tall", "endpoints", "tall", "tall", chart, rows, stretch=False, wide=True)
+    share = _write_figure(tmp_path, figure, set(), system=False)
+    svg = (tmp_path / "figures" / "tall.svg").read_text()
+    across, down = (float(re.findall(rf' {side}="([0-9.]+)"', svg)[0]) for side in SIDES)
+    wide, high = 210 - 2 * 16, 297 - 19 - 20  # millimetres of A4 within the template's margins
+    assert 0.9 * high > share * wide * down / across > 0.8 * high
 
 
 def test_a_claim_on_what_is_no_endpoint_is_shown_with_what_was_measured(

@@ -31,6 +31,7 @@ from paribus.results.layout import secure
 from paribus.study.allowed_text import drawable
 
 COLUMN_PIXELS, PAGE_PIXELS = 380, 720
+MOST_HEIGHT = 930  # pixels: a page without the caption; what is taller would be cut off
 PLAIN = set(map(chr, range(0x250))) | set("–—‘’“”…−×±→≤≥βεΔ²·✓✗\u200b")  # noqa: RUF001
 BESIDE = ("template.typ", "references.bib")
 FIGURE_PAGE = b"""
@@ -76,7 +77,10 @@ def write_paper(
 
 
 def _write_figure(folder: Path, figure: Figure, nowhere: set[str], system: bool) -> float:
-    """Write a figure as SVG and PDF; returns the share of the width it was given that it takes."""
+    """Write a figure as SVG and PDF; returns the share of the width it was given that it takes.
+
+    One that would be taller than a page takes as much less of the width.
+    """
     width = PAGE_PIXELS if figure.wide else COLUMN_PIXELS
     # The renderer ends the process at a character that XML forbids. Studies with one are refused,
     # but what a probe or a task calls its parts is drawn too.
@@ -91,8 +95,11 @@ def _write_figure(folder: Path, figure: Figure, nowhere: set[str], system: bool)
         ignore_system_fonts=not system,
     )
     write_bytes(path.with_suffix(".pdf"), _bytes(page.compile(format="pdf", timestamp=0)))
-    taken = re.search(r'<svg[^>]* width="([\d.]+)"', svg)
-    return min(1.0, float(taken[1]) / width) if taken else 1.0
+    taken = re.search(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', svg)
+    if taken is None:
+        return 1.0
+    across, down = float(taken[1]), float(taken[2])
+    return min(1.0, across / width, MOST_HEIGHT * across / (down * width))
 
 
 def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
