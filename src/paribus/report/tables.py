@@ -244,7 +244,7 @@ def costs(analysis: Analysis) -> Table:
             return numbers.NONE
         # Adding zero turns a negative zero into a positive one.
         low, high = sorted((scale * cost.interval.low + 0.0, scale * cost.interval.high + 0.0))
-        return change_text(scale * cost.mean + 0.0, low, high, digits)
+        return numbers.delta(scale * cost.mean + 0.0, low, high, digits)
 
     rows = tuple(
         (
@@ -283,7 +283,7 @@ def sensitivities(analysis: Analysis) -> Table | None:
         change = p = ""
         if s.paired is not None:
             interval = s.paired.decided.interval
-            change = change_text(s.paired.mean, interval.low, interval.high, 4)
+            change = numbers.delta(s.paired.mean, interval.low, interval.high, 4)
             p = "" if s.paired.descriptive_only else numbers.p_value(s.paired.decided.p_value)
         rows.append((s.sweep, s.against or "", mean, str(len(values)), change, p))
     head = (
@@ -369,12 +369,7 @@ def change_of(contrast: Contrast) -> str:
     says = contrast.decided
     assert says is not None
     digits = contrast.declared.change_digits
-    return change_text(says.mean, says.interval.low, says.interval.high, digits)
-
-
-def change_text(mean: float, low: float, high: float, digits: int) -> str:
-    """`+0.0123 [-0.0010, +0.0256]`; an interval without ends is said to be unbounded."""
-    return numbers.delta(mean, low, high, digits)
+    return numbers.delta(says.mean, says.interval.low, says.interval.high, digits)
 
 
 def _rates(rates: PairedRates) -> str:

@@ -37,6 +37,11 @@ def pairs_name(metric: str) -> str:
     return f"pairs-{figure_name(metric)}"
 
 
+def forest_name(study: Study, endpoint: Endpoint) -> str:
+    """What the figure of every contrast on a primary endpoint is called."""
+    return "forest" if endpoint is study.primary else f"forest-{endpoint.metric}"
+
+
 def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     """Every seed a line from its baseline to its arm, one panel per contrast."""
     study, called, declared = analysis.study, names(analysis.study), analysis.metrics[metric]
@@ -118,7 +123,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     rows = _rows(analysis, contrasts)
     if not rows:
         return None
-    name = "forest" if endpoint is study.primary else f"forest-{endpoint.metric}"
+    name = forest_name(study, endpoint)
     margin = contrasts[0].margin or 0
     title = f"change of {metric.label}" + (f" ({metric.change_unit})" if metric.change_unit else "")
     band = (

@@ -7,7 +7,7 @@ from paribus.analysis import Contrast
 from paribus.analysis.schema import Summary
 from paribus.decision import disagreements, fixed_items, missed
 from paribus.report import tables
-from paribus.report.figures.contrasts import pairs_name, state_of
+from paribus.report.figures.contrasts import forest_name, pairs_name, state_of
 from paribus.report.paper.document import Block, Grid, Paragraph, Part, Picture, Ref, say
 from paribus.report.paper.material import Material
 from paribus.report.words import (
@@ -67,8 +67,7 @@ def _judged(material: Material, endpoint: Endpoint, table: tables.Table) -> list
 
 def _figures(study: Study, endpoint: Endpoint) -> tuple[str, ...]:
     """The names of what is drawn of a primary endpoint."""
-    forest = "forest" if endpoint is study.primary else f"forest-{endpoint.metric}"
-    return forest, pairs_name(endpoint.metric)
+    return forest_name(study, endpoint), pairs_name(endpoint.metric)
 
 
 def analysis_part(material: Material) -> Part:
