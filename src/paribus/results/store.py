@@ -82,15 +82,19 @@ class ResultsFolder(Folder):
         return is_regular(self.path / "study.json")
 
     def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
-        """Whether all these trials have been timed in turn.
+        """Whether all these trials have been timed in turn. Raises as `timed_trials` does."""
+        timed = self.timed_trials()
+        return bool(timed) and set(trials) <= timed
+
+    def timed_trials(self) -> set[tuple[str, int]]:
+        """The trials that have been timed in turn; none before that.
 
         Raises ParibusError where a table was sealed and is not there.
         """
         if not self.has_sealed(THROUGHPUT):
-            return False
+            return set()
         table = self.read_columns(THROUGHPUT, ["arm", "seed"])
-        timed = set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
-        return set(trials) <= timed
+        return set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
 
     def write_throughput(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
         """Write and seal throughput.parquet, a row per arm, seed and kind."""

@@ -24,7 +24,7 @@ from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import read_json
 from paribus.results.root import root_digest
-from paribus.results.store import OF_THE_STUDY, TEST_PART, THROUGHPUT
+from paribus.results.store import OF_THE_STUDY, TEST_PART
 from paribus.results.trial_folder import CANONICAL, TrialFolder, weights_file
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
 from paribus.study.tuning_study import FOLDER
@@ -198,12 +198,8 @@ def _seals(results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]
 def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
     """What a study has once its run has ended: every trial, repeated steps, and speeds."""
     folder = ResultsFolder(results.path)
-    sealed = folder.has_sealed(THROUGHPUT)
+    timed = folder.timed_trials()
     if results.unfinished:
-        timed = set()
-        if sealed:
-            table = folder.read_columns(THROUGHPUT, ["arm", "seed"])
-            timed = set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
         missing = [trial.label for trial in results.unfinished]
         lost = [trial.label for trial in results.unfinished if (trial.arm, trial.seed) in timed]
         yield f"incomplete: {_some(missing)} missing, of {results.n_trials} trials"
@@ -259,8 +255,7 @@ def _derived(results: Results) -> Iterator[str]:
         now = {"": _indexed(_plain(value))}
         differing = [key.lstrip(".") or name for key in changes(there, now)]
         if differing:
-            more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
-            yield f"{name} is not what the records give: {', '.join(differing[:SHOWN])}{more}"
+            yield f"{name} is not what the records give: {_some(differing)}"
 
 
 def _plain(value: Any) -> Any:
