@@ -22,6 +22,7 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ def closure(path: str, folder: Path, where: str) -> dict[Path, str]:
     module, _, name = path.partition(":")
     file, root, below = _start(module, folder, where)
     walk = _Walk(root.resolve(), below.resolve(), where)
-    walk.use(file, name)
+    walk.use(file.resolve(), name)
     return walk.digests()
 
 
@@ -107,6 +108,17 @@ class _File:
     used: set[int] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
 
+    @cached_property
+    def defined(self) -> list[set[str]]:
+        """The names that each statement of `body` binds."""
+        return [_defined(statement) for statement in self.body]
+
+    @cached_property
+    def ours(self) -> set[str]:
+        """The names at the top that are defined there, or `bound` to what is ours."""
+        imported = set().union(*map(_imported, self.body))
+        return (set().union(*self.defined) - imported) | self.bound.keys()
+
 
 class _Walk:
     """Follows names from file to file `below` a folder; absolute imports start at `root`."""
@@ -117,15 +129,14 @@ class _Walk:
         self._followed: set[tuple[Path, tuple[str, ...]]] = set()
 
     def use(self, file: Path, name: str) -> None:
-        """Count in `name` of `file`, and all that it uses."""
-        file = file.resolve()
+        """Count in `name` of `file`, a resolved path, and all that it uses."""
         of = self.files.get(file) or self._meet(file)
         if name in of.names:
             return
         of.names.add(name)
-        for number, statement in enumerate(of.body):
-            if name == WHOLE or name in _defined(statement):
-                self._count_in(of, number)
+        for number, defined in enumerate(of.defined):
+            if name == WHOLE or name in defined:
+                self._count_in(file, number)
         if name == WHOLE:  # whoever has all of it has the modules that it imports
             for one in [one for bound in of.bound.values() for one in bound]:
                 self.use(one.file, one.member or WHOLE)
@@ -179,7 +190,7 @@ class _Walk:
             self.use(target, wanted)
         for number, statement in enumerate(of.body):
             if _acts(statement, of):
-                self._count_in(of, number)
+                self._count_in(file, number)
         return of
 
     def _packages(self, file: Path) -> list[Path]:
@@ -188,7 +199,7 @@ class _Walk:
         folder = file.parent
         while folder != self.root and (folder / "__init__.py").is_file():
             if folder / "__init__.py" != file:
-                inits.insert(0, folder / "__init__.py")
+                inits.insert(0, (folder / "__init__.py").resolve())
             folder = folder.parent
         return inits
 
@@ -226,19 +237,20 @@ class _Walk:
                 of.bound.setdefault(name, []).extend(targets)
         return met
 
-    def _count_in(self, of: _File, number: int) -> None:
+    def _count_in(self, file: Path, number: int) -> None:
+        of = self.files[file]
         if number in of.used:
             return
         of.used.add(number)
         statement = of.body[number]
-        here = next(file for file, other in self.files.items() if other is of)
-        for name in _loaded(statement) | _imported(statement):
-            chains = _chains(statement, name)
+        chains_of = _chains(statement)
+        for name in chains_of.keys() | _imported(statement):
+            chains = chains_of.get(name, set())
             anything = name in of.system and any(c[:1] in ((), (REGISTRY,)) for c in chains)
             if name in of.every or anything:
-                for other in self._every_file():
+                for other in self._every_file:
                     self.use(other, WHOLE)
-            self.use(here, WHOLE if name in WHOLE_FILE_NAMES else name)
+            self.use(file, WHOLE if name in WHOLE_FILE_NAMES else name)
             for target in of.bound.get(name, ()):
                 if target.member:
                     self.use(target.file, target.member)
@@ -255,6 +267,7 @@ class _Walk:
     def _is_below(self, file: Path) -> bool:
         return file.resolve().is_relative_to(self.below)
 
+    @cached_property
     def _every_file(self) -> list[Path]:
         """Every .py file there, but of hidden and of results folders."""
         found: list[Path] = []
@@ -265,7 +278,7 @@ class _Walk:
                 for name in sorted(inner)
                 if name[0] not in "._" and not (folder / name / "study.json").is_file()
             ]
-            found += [folder / name for name in sorted(files) if name.endswith(".py")]
+            found += [(folder / name).resolve() for name in sorted(files) if name.endswith(".py")]
             if len(found) > MOST_FILES:
                 raise ParibusError(
                     f"{self.where} imports by names made at run time, and more than {MOST_FILES} "
@@ -307,20 +320,20 @@ def _loaded(node: ast.AST) -> set[str]:
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
-def _chains(statement: ast.stmt, name: str) -> set[tuple[str, ...]]:
-    """The attributes that a statement takes of the name: ("a", "b") of `name.a.b`."""
+def _chains(statement: ast.stmt) -> dict[str, set[tuple[str, ...]]]:
+    """The attributes that a statement takes of each name it loads: ("a", "b") of `name.a.b`."""
     inner = {
         id(node.value): node for node in ast.walk(statement) if isinstance(node, ast.Attribute)
     }
-    found = set()
+    found: dict[str, set[tuple[str, ...]]] = {}
     for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and node.id == name:
+        if isinstance(node, ast.Name):
             chain: list[str] = []
             at: ast.AST = node
             while (above := inner.get(id(at))) is not None:
                 chain.append(above.attr)
                 at = above
-            found.add(tuple(chain))
+            found.setdefault(node.id, set()).add(tuple(chain))
     return found
 
 
@@ -335,7 +348,7 @@ def _acts(statement: ast.stmt, of: _File) -> bool:
         for node in run:
             called += getattr(node, "decorator_list", [])
             called += [*node.bases, *node.keywords] if isinstance(node, ast.ClassDef) else []
-        return any(map(_writes, run)) or any(_loaded(one) & _ours(of) for one in called)
+        return any(map(_writes, run)) or any(_loaded(one) & of.ours for one in called)
     if isinstance(statement, ast.If) and ast.unparse(statement.test) in NOT_RUN:
         return False
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
@@ -343,12 +356,6 @@ def _acts(statement: ast.stmt, of: _File) -> bool:
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         return any(isinstance(n, ast.Call) or _writes(n) for n in ast.walk(statement))
     return True
-
-
-def _ours(of: _File) -> set[str]:
-    """The names at the top of a file that are defined there, or bound to what is ours."""
-    imported = set().union(*map(_imported, of.body))
-    return (set().union(*map(_defined, of.body)) - imported) | of.bound.keys()
 
 
 def _run_on_import(definition: ast.AST) -> Iterator[ast.AST]:
