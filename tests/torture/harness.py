@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -262,7 +261,3 @@ def _called(verb: str, brief: bool, *options: str) -> Iterator[str]:
     yield from options
     yield from ARGUMENTS[verb]
     yield from SIZES.get(verb, ())
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

@@ -96,8 +96,8 @@ def estimate(
             size = _fitting(pool, study, size, math.ceil(n_workers / ready.devices))
         stacks = plan_stacks(study, size)
         size, n_workers = max(map(len, stacks)), min(n_workers, len(stacks))
-        for _ in range(n_workers - pool.at_once):
-            pool.ready(pool.start())
+        for worker in [pool.start() for _ in range(n_workers - pool.at_once)]:
+            pool.ready(worker)
         # All at once: cores share caches and memory, and a study will use them all.
         costs = pool.ask_at_once(
             MeasureStep(study.baseline, size),

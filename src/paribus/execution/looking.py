@@ -8,7 +8,7 @@ from typing import Any
 
 from paribus.analysis import Table, look_in_words, next_look, why_not_these_looks
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder, append_look, load_results, looks_left
+from paribus.results import ResultsFolder, append_look, load_results, looks_left, read_looks
 from paribus.study import Study
 
 
@@ -17,10 +17,9 @@ def take_look(study: Study, folder: ResultsFolder, say: Callable[[str], object])
 
     Raises ParibusError where earlier looks are not what the trials give.
     """
-    results = load_results(folder.path)
-    if not looks_left(study, results.looks):
+    if not looks_left(study, read_looks(folder)):
         return False
-    table = Table.of(results)
+    table = Table.of(load_results(folder.path))
     if why := why_not_these_looks(table):
         raise ParibusError(
             f"{folder.path}: {why}; `paribus verify` says what was changed: restore it"

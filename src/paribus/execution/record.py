@@ -79,12 +79,11 @@ def record(of: TrainedStack, replica: int, folder: TrialFolder) -> None:
     """Evaluate one replica of a trained stack and write its records; the manifest comes last."""
     stack, state = of.trainer, of.trainer.state(replica)
     evaluated = _evaluate(of, replica, f"trial {folder.label}")
-    scores = evaluated.scores
 
     _write_steps(folder, stack, state)
     _write_evaluation(folder, evaluated.heldout)
     write_tasks(folder, evaluated.tasks)
-    folder.write_json("evaluation.json", dict(zip(scores, finite(scores.values()), strict=True)))
+    folder.write_json("evaluation.json", _plain(evaluated.scores))
     folder.write_weights(evaluated.weights)
     folder.write_json("trial.json", _about(of, replica, folder, state, evaluated))
     folder.write_json("environment.json", environment(stack.device, len(of.trials)))
@@ -234,8 +233,7 @@ def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
     """tasks.parquet, a row per task and shots, and items.parquet, one per question."""
     items = outcome.items if outcome else ITEMS.empty_table()
     write_table(folder.path / "items.parquet", items)
-    cells = outcome.cells if outcome else []
-    cells = [dict(zip(cell, finite(cell.values()), strict=True)) for cell in cells]
+    cells = [_plain(cell) for cell in outcome.cells] if outcome else []
     write_table(folder.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
 
 
@@ -280,7 +278,7 @@ def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _plain(table: dict[str, Any]) -> dict[str, Any]:
+def _plain(table: Mapping[str, Any]) -> dict[str, Any]:
     """The same with null where a number is not finite."""
     return dict(zip(table, finite(table.values()), strict=True))
 
