@@ -1,16 +1,25 @@
 """More seeds later: a second stage that is registered before it runs, and how it counts."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from paribus.analysis import analyse, extension_error, extension_in_words
+from paribus.analysis import Table, analyse, extension_error, extension_in_words
+from paribus.analysis.stabilities import stabilities_of
 from paribus.decision import decide
 from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, extend, extended, load_results
-from paribus.statistics import InverseNormal, error_of_either, seed_test, stage_weights
+from paribus.statistics import (
+    InverseNormal,
+    combined_mcnemar,
+    error_of_either,
+    mcnemar,
+    seed_test,
+    stage_weights,
+)
 from paribus.streams import stream
 from paribus.study import first_stage
 from paribus.verification.registered import registration_findings
@@ -42,7 +51,8 @@ def test_a_second_stage_is_registered_under_the_first(first):
     assert after["supersedes"] == digest(before)
     assert after["number"] == 2 and after["study_digest"] == whole.digest
     assert after["stages"]["seeds"] == [5, 10]
-    assert after["stages"]["weights"] == pytest.approx(stage_weights((5, 10)))
+    assert after["stages"]["weights"] == pytest.approx(stage_weights(0.5))
+    assert before["inference"]["first_stage_weight"] == 0.5  # fixed before anything was seen
     assert len(after["results_when_registered"]) == 15
     assert "seeds_added_after_results" not in after
     results = load_results(first.path)
@@ -60,13 +70,26 @@ def test_stages_are_combined_with_the_weights_that_were_registered(first, small_
     contrast = analysis.contrast("layernorm", "validation_loss")
     deltas = np.array([pair.delta for pair in contrast.paired.pairs])
     tests = tuple(seed_test(part, seed=0) for part in (deltas[:5], deltas[5:]))
-    expected = InverseNormal(tests, stage_weights((5, 10)))
+    expected = InverseNormal(tests, stage_weights(0.5))
     assert contrast.decided.p_value == pytest.approx(expected.p_value())
     assert contrast.decided.interval.low == pytest.approx(expected.interval().low)
     assert contrast.decided.mean == pytest.approx(expected.mean)
     assert contrast.decided.n == 15
+    # Events are combined by stage as well: the baseline diverges in 2 of 5 and in 6 of 10 seeds.
+    table = Table.of(both)
+    events = {
+        (arm, seed): replace(
+            found, diverged=arm == "baseline" and seed in (1, 2, 6, 7, 8, 9, 10, 11)
+        )
+        for (arm, seed), found in table.events.items()
+    }
+    stability = stabilities_of(replace(table, events=events))[0]
+    p = combined_mcnemar([(2, 0), (6, 0)], stage_weights(0.5))
+    assert stability.any_event.p_value == pytest.approx(mcnemar(8, 0))
+    assert stability.holm_p == pytest.approx(2 * p) and p > 2 * mcnemar(8, 0)
     verdict = next(v for v in decide(analysis) if v.arm == "layernorm")
-    price = f"{100 * error_of_either(stage_weights((5, 10))):.1f}%"
+    price = f"{100 * error_of_either(stage_weights(0.5)):.1f}%"
+    assert "McNemar's tests of events too" in verdict.sentence
     assert price in verdict.sentence and "two stages of 5 and 10 seeds" in verdict.sentence
     machine = ("device", "data:", "packages", "code", "metrics", "suite")  # not fabricated
     found = [line for line in registration_findings(both) if not any(m in line for m in machine)]
@@ -86,7 +109,7 @@ def test_a_first_stage_that_was_only_described_could_not_have_been_claimed(small
     five = fabricate(small_study(FIXED, seeds=SEEDS), loss, "five")
     whole = extend(five.path, 6)
     assert "could have been claimed by itself, so that" in extension_in_words(whole)
-    assert extension_error(whole) == pytest.approx(error_of_either(stage_weights((5, 6))))
+    assert extension_error(whole) == pytest.approx(error_of_either(stage_weights(0.5)))
 
 
 def test_the_study_file_runs_on_as_the_extended_study(first, small_study):

@@ -4,13 +4,18 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import ndtri, stdtr
-from scipy.stats import combine_pvalues
+from scipy.special import ndtr, ndtri, stdtr
+from scipy.stats import binom, binomtest, combine_pvalues
 
 from paribus.statistics import (
     InverseNormal,
+    Looks,
+    OneLook,
+    Stages,
     StatisticsError,
+    combined_mcnemar,
     error_of_either,
+    mcnemar,
     paired_t,
     seed_test,
     stage_weights,
@@ -19,11 +24,12 @@ from paribus.statistics import (
 
 def combined(*stages, pairs=None):
     tests = tuple(seed_test(deltas, seed=0) for deltas in stages)
-    return InverseNormal(tests, stage_weights(pairs or tuple(len(s) for s in stages)))
+    first, second = pairs or tuple(len(s) for s in stages)
+    return InverseNormal(tests, stage_weights(first / (first + second)))
 
 
 def test_weights_are_roots_of_shares():
-    assert stage_weights((5, 15)) == pytest.approx((0.5, math.sqrt(0.75)))
+    assert stage_weights(0.25) == pytest.approx((0.5, math.sqrt(0.75)))
 
 
 def test_p_is_that_of_the_weighted_stouffer_method():
@@ -67,7 +73,7 @@ def test_a_second_stage_of_any_size_chosen_beforehand_holds_the_level():
         deltas = rng.standard_normal((studies, n))
         t = deltas.mean(axis=1) / (deltas.std(axis=1, ddof=1) / math.sqrt(n))
         z.append(-ndtri(stdtr(n - 1, -t)))
-    first, second = stage_weights((5, 10))
+    first, second = stage_weights(1 / 3)
     total = np.abs(first * z[0] + second * z[1]) > 1.96
     assert total.mean() == pytest.approx(0.05, abs=0.0025)
     # Where the first stage could have been claimed as well, the two have this chance together.
@@ -79,8 +85,8 @@ def test_a_second_stage_of_any_size_chosen_beforehand_holds_the_level():
 
 def test_the_price_of_a_second_look_is_the_published_one():
     """Armitage, McPherson and Rowe (1969), table 2: 0.083 for two equal stages at 5%."""
-    assert error_of_either(stage_weights((10, 10)), 0.05) == pytest.approx(0.083, abs=0.0005)
-    assert error_of_either(stage_weights((10, 10)), 0.01) == pytest.approx(0.018, abs=0.0005)
+    assert error_of_either(stage_weights(0.5), 0.05) == pytest.approx(0.083, abs=0.0005)
+    assert error_of_either(stage_weights(0.5), 0.01) == pytest.approx(0.018, abs=0.0005)
 
 
 def test_stages_that_agree_exactly_are_their_common_value():
@@ -93,7 +99,7 @@ def test_stages_that_agree_exactly_are_their_common_value():
 def test_an_unbounded_stage_leaves_an_interval_without_ends():
     """The gate cannot reject with three pairs."""
     tests = tuple(seed_test(d, "gate", seed=0) for d in ([1.0, 2.0, 2.5], [1.0, 1.4, 2.0]))
-    interval = InverseNormal(tests, stage_weights((3, 3))).interval(0.999)
+    interval = InverseNormal(tests, stage_weights(0.5)).interval(0.999)
     assert interval.low == -math.inf and interval.high == math.inf
 
 
@@ -103,5 +109,74 @@ def test_weights_that_cannot_be_are_refused():
         InverseNormal(tests, (0.9, 0.9))
     with pytest.raises(StatisticsError, match="2 stages have 1 weights"):
         InverseNormal(tests, (1.0,))
-    with pytest.raises(StatisticsError, match="pairs of a stage"):
-        stage_weights((1, 5))
+    with pytest.raises(StatisticsError, match="first"):
+        stage_weights(1.0)
+
+
+def chosen_with_the_first(weigh, sizes=(2, 5, 10, 20, 40, 80, 160)):
+    """False claims where the size of the second stage is the one likeliest to claim, of 5 seeds."""
+    z1 = np.linspace(-8, 8, 20_001)
+    density, z = np.exp(-(z1**2) / 2) / math.sqrt(2 * math.pi), 1.959964
+    likeliest = np.zeros_like(z1)
+    for n in sizes:
+        first, second = weigh(n)
+        inside = ndtr((z - first * z1) / second) - ndtr((-z - first * z1) / second)
+        likeliest = np.maximum(likeliest, 1 - inside)
+    either = np.where(np.abs(z1) > z, 1.0, likeliest)
+    return float((density * either).sum() * (z1[1] - z1[0]))
+
+
+def test_weights_fixed_before_the_first_stage_hold_whatever_size_is_chosen_in_view_of_it():
+    fixed = chosen_with_the_first(lambda n: stage_weights(0.5))
+    assert fixed == pytest.approx(error_of_either(stage_weights(0.5)), abs=1e-4)
+    # Weights of the sizes are chosen with them: this is why they are registered.
+    assert chosen_with_the_first(lambda n: stage_weights(5 / (5 + n))) > 0.105
+
+
+def test_mcnemar_by_stage_is_the_stouffer_combination_of_exact_binomial_tests():
+    stages, weights = [(6, 1), (9, 2)], stage_weights(0.3)
+    p = [binomtest(b, b + c, alternative="greater").pvalue for b, c in stages]
+    expected = 2 * combine_pvalues(p, "stouffer", weights=weights).pvalue
+    assert combined_mcnemar(stages, weights) == pytest.approx(expected)
+    assert combined_mcnemar([s[::-1] for s in stages], weights) == pytest.approx(expected)
+    # A stage without discordant pairs is left out; without any, nothing is said.
+    assert combined_mcnemar([(6, 0), (0, 0)], weights) == pytest.approx(mcnemar(6, 0))
+    assert combined_mcnemar([(0, 0), (1, 8)], weights) == pytest.approx(mcnemar(1, 8))
+    assert combined_mcnemar([(0, 0), (0, 0)], weights) == 1.0
+
+
+def test_events_of_a_first_stage_with_looks_enter_with_their_p_over_all_looks():
+    plan, weights = Looks((6, 8)), stage_weights(0.5)
+    theirs, ours = [True] * 8 + [True] * 6, [False] * 8 + [False] * 6
+    stages = Stages(8, weights, OneLook(plan, 1))
+    p = [float(plan.level(1, 0.5**8)), 0.5**6]
+    expected = 2 * combine_pvalues(p, "stouffer", weights=weights).pvalue
+    assert stages.of_events(theirs, ours) == pytest.approx(expected)
+    assert Stages(8, weights).of_events(theirs, ours) < stages.of_events(theirs, ours)
+    assert stages.of_events(theirs[:8], ours[:8]) > mcnemar(8, 0)  # the second is not trained yet
+
+
+@pytest.mark.parametrize("discordant", [0.1, 0.4, 0.9])
+def test_events_hold_their_level_at_the_size_that_serves_a_claim_best(discordant):
+    """Exact: every outcome of 10 pairs, then of the size at which a claim is likeliest."""
+    weights, alpha, first = stage_weights(0.5), 0.05, 10
+
+    def outcomes(n):
+        return [
+            (float(binom.pmf(m, n, discordant) * binom.pmf(b, m, 0.5)), (b, m - b))
+            for m in range(n + 1)
+            for b in range(m + 1)
+        ]
+
+    seconds = {n: outcomes(n) for n in (2, 6, 12)}
+    either = 0.0
+    for chance, counts in outcomes(first):
+        if mcnemar(*counts) <= alpha:
+            either += chance
+            continue
+        claims = [
+            sum(p for p, there in after if combined_mcnemar([counts, there], weights) <= alpha)
+            for after in seconds.values()
+        ]
+        either += chance * max(claims)
+    assert 0 < either <= error_of_either(weights, alpha)

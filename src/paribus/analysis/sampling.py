@@ -88,8 +88,7 @@ class Sampling:
         if self.stage_seeds is None:
             return one_look
         first = sum(seed in self.stage_seeds for seed in seeds)
-        first_weight, second_weight = stage_weights(self.study.stages)
-        return Stages(first, (first_weight, second_weight), one_look)
+        return Stages(first, _weights(self.study), one_look)
 
     def why_not(self, seeds: Collection[int]) -> str:
         """Why pairs of these seeds cannot be tested; empty where they can."""
@@ -134,8 +133,12 @@ def extension_error(study: Study) -> float:
     """
     if study.stages[0] < DESCRIPTIVE_BELOW:
         return study.inference.alpha
-    first, second = stage_weights(study.stages)
-    return error_of_either((first, second), study.inference.alpha)
+    return error_of_either(_weights(study), study.inference.alpha)
+
+
+def _weights(study: Study) -> tuple[float, float]:
+    """Those of two stages, which were registered before the first."""
+    return stage_weights(study.inference.first_stage_weight)
 
 
 def extension_in_words(study: Study) -> str:
@@ -152,8 +155,9 @@ def extension_in_words(study: Study) -> str:
     )
     return (
         f"A second stage of {second} seeds was registered after the first, of {first}, had been "
-        "seen. Both are combined by the inverse-normal method with weights that were fixed then "
-        f"(Lehmacher and Wassmer 1999). {claimed}"
+        "seen. Both are combined by the inverse-normal method with weights that were registered "
+        "before the first (Lehmacher and Wassmer 1999), McNemar's tests of events too. "
+        f"{claimed}"
     )
 
 

@@ -16,7 +16,7 @@ class Stabilities:
     """Events of an arm against its reference, over the seeds that both have finished.
 
     Attributes:
-        holm_p: McNemar's p of `any_event`, adjusted over the contrasts.
+        holm_p: McNemar's p of `any_event`, over looks and stages, adjusted over the contrasts.
     """
 
     arm: str

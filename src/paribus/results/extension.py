@@ -1,9 +1,10 @@
 """More seeds after results were seen: a second stage, registered before it runs.
 
 `paribus extend` writes a registration that supersedes the one before, whose digest it holds. It
-says which seeds are the second stage and with which weights the stages will be combined, and names
-the trials that were finished then. `paribus run` then continues. Seeds that are added to the study
-file instead carry no error rate, and the registration says so.
+says which seeds are the second stage, and names the trials that were finished then. The weights of
+the stages are those of the first registration, so that they cannot depend on what was seen.
+`paribus run` then continues. Seeds that are added to the study file instead carry no error rate,
+and the registration says so.
 """
 
 from __future__ import annotations

@@ -123,12 +123,13 @@ def _budget(setting: Setting) -> dict[str, Any]:
 
 def _stages(study: Study) -> dict[str, Any]:
     """Of a study with a second stage: seeds of each, and the weights of the inverse-normal method,
-    whose squares are the shares of the seeds."""
+    which the first registration fixed (`inference.first_stage_weight`)."""
     if not study.stages:
         return {}
+    first = study.inference.first_stage_weight
     return {
         "seeds": list(study.stages),
-        "weights": [round(math.sqrt(n / len(study.seeds)), 12) for n in study.stages],
+        "weights": [round(math.sqrt(share), 12) for share in (first, 1 - first)],
     }
 
 

@@ -65,6 +65,9 @@ class Inference(Spec):
     target: Literal["this item set", "new items"] = "new items"
     """What claims from items (windows, questions) are about: these, by `test` on seed means; or
     others like them too, by the crossed bootstrap of seeds and items."""
+    first_stage_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """If `paribus extend` ever adds a second stage: the square of the first's weight when both are
+    combined. It is fixed here, before anything was seen, so that the second may be of any size."""
 
 
 class Stability(Spec):

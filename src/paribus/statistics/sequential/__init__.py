@@ -6,7 +6,8 @@
 | what does a test say at a look, over all looks? | `AtLook`: p, intervals, equivalence |
 | is it worth going on? | `predictive_power` |
 | what does a plan cost, and find? | `characteristics`, `detectable_effect` |
-| a second stage that was not planned? | `InverseNormal`, `stage_weights`, `error_of_either` |
+| a second stage that was not planned? | `InverseNormal`, `combined_mcnemar` |
+| ... and what does it cost? | `stage_weights`, `error_of_either` |
 
 >>> from paribus.statistics import Looks
 >>> [round(boundary.nominal_p, 3) for boundary in Looks((5, 8, 12, 20)).boundaries()]
@@ -15,7 +16,12 @@
 
 from paribus.statistics.sequential.at_look import AtLook, predictive_power
 from paribus.statistics.sequential.boundaries import Boundary, Looks
-from paribus.statistics.sequential.combination import InverseNormal, error_of_either, stage_weights
+from paribus.statistics.sequential.combination import (
+    InverseNormal,
+    combined_mcnemar,
+    error_of_either,
+    stage_weights,
+)
 from paribus.statistics.sequential.sampled_by import Design, OneLook, Stages
 from paribus.statistics.sequential.simulated import (
     Characteristics,
@@ -35,6 +41,7 @@ __all__ = [
     "Spending",
     "Stages",
     "characteristics",
+    "combined_mcnemar",
     "detectable_effect",
     "error_of_either",
     "predictive_power",

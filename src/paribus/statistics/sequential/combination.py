@@ -4,10 +4,12 @@ Of one-sided p-values of stages that share no pair, against one null mean,
 
     z = w_1 z_1 + w_2 z_2, z_i the normal quantile of 1 - p_i, w_1^2 + w_2^2 = 1,
 
-is standard normal where there is no effect, if the weights were fixed before the second stage began
-(Lehmacher and Wassmer 1999, Biometrics 55, 1286-1290). The interval inverts it: the null means
-against which the combined p is large. The estimate is the mean against which both sides are equally
-likely, which is median unbiased.
+is standard normal where there is no effect, if the weights were fixed before the first stage was
+seen (Lehmacher and Wassmer 1999, Biometrics 55, 1286-1290). The size of the second stage may then
+follow from the first in any way. Weights of the sizes themselves may not be used where the second
+was chosen with the first in view: they would be chosen with it. The interval inverts the test: the
+null means against which the combined p is large. The estimate is the mean against which both sides
+are equally likely, which is median unbiased.
 
 What it cannot do is give back what the first stage has used up. Where that was tested at the full
 level and could have ended in a claim, the chance of a false claim at either stage is
@@ -19,18 +21,17 @@ combination is at most the level (Sidak's inequality). Looks that are planned ha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
+from scipy.special import bdtr, ndtr, ndtri
 
 from paribus.statistics.conventions import (
     ALPHA,
     Interval,
     StatisticsError,
-    checked_count,
     checked_fraction,
 )
 from paribus.statistics.deciding import DecidingTest
@@ -40,10 +41,50 @@ NEAREST_TO_ONE = 1 - 1e-15
 WIDEST = 1e9  # half-widths of the stages' own intervals, beyond which a bound is taken as infinite
 
 
-def stage_weights(pairs: tuple[int, ...]) -> tuple[float, ...]:
-    """Square roots of the shares that planned numbers of pairs have in all."""
-    total = sum(checked_count(n, "pairs of a stage", 2) for n in pairs)
-    return tuple(math.sqrt(n / total) for n in pairs)
+def stage_weights(first: float) -> tuple[float, float]:
+    """Weights of two stages, where `first` is the square of the first's; a half weighs both alike.
+
+    Power is greatest where it is the share that the first stage has of all pairs.
+    """
+    first = checked_fraction(first, "first")
+    return math.sqrt(first), math.sqrt(1 - first)
+
+
+def combined_p(p_values: Sequence[float], weights: Sequence[float]) -> float:
+    """One-sided p of stages with these one-sided p, never 0."""
+    z = 0.0
+    for p, weight in zip(p_values, weights, strict=True):
+        z -= weight * float(ndtri(min(max(p, LEAST), NEAREST_TO_ONE)))
+    return max(LEAST, float(ndtr(-z)))
+
+
+def combined_mcnemar(
+    stages: Sequence[tuple[int, int]],
+    weights: Sequence[float],
+    over_looks: Callable[[float], float] | None = None,
+) -> float:
+    """Two-sided p of McNemar's exact test of each stage, combined.
+
+    A stage without a discordant pair says nothing of the arms and is left out. Where that is the
+    second, what is claimed could have been claimed of the first, so that `error_of_either` holds;
+    where it is the first, it claimed nothing. The side is that of the counts of both.
+
+    Args:
+        stages: pairs with an event of the baseline only, and of the treatment only.
+        over_looks: makes a one-sided p of the first stage one over the looks that it had.
+    """
+    fewer = sum(b for b, _ in stages) >= sum(c for _, c in stages)
+    p_values, weighing = [], []
+    for number, ((b, c), weight) in enumerate(zip(stages, weights, strict=True)):
+        if not b + c:
+            continue
+        p = float(bdtr(c if fewer else b, b + c, 0.5))
+        p_values.append(over_looks(p) if over_looks and number == 0 else p)
+        weighing.append(weight)
+    if not p_values:
+        return 1.0
+    whole = math.hypot(*weighing)
+    return min(1.0, 2 * combined_p(p_values, [weight / whole for weight in weighing]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +131,8 @@ class InverseNormal:
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
         """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
-        z = 0.0
-        for test, weight in zip(self.tests, self.weights, strict=True):
-            p = min(test.one_sided_p(null, greater=greater), NEAREST_TO_ONE)
-            z -= weight * float(ndtri(max(p, LEAST)))
-        return max(LEAST, float(ndtr(-z)))
+        p_values = [test.one_sided_p(null, greater=greater) for test in self.tests]
+        return combined_p(p_values, self.weights)
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
         """The null means with p above 1 - level."""

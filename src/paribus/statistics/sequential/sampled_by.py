@@ -6,15 +6,18 @@ Without a design all pairs are one sample, of a size that was fixed. `OneLook` i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from paribus.statistics.conventions import Result
 from paribus.statistics.deciding import DecidingTest
+from paribus.statistics.proportions import paired_event_rates
 from paribus.statistics.sequential.at_look import AtLook
 from paribus.statistics.sequential.boundaries import Looks
-from paribus.statistics.sequential.combination import InverseNormal
+from paribus.statistics.sequential.combination import InverseNormal, combined_mcnemar
 
 # A test of some of the pairs.
 TestOf = Callable[[slice], DecidingTest]
@@ -31,6 +34,10 @@ class Design(Protocol):
         """Two-sided p of a test of all pairs under this design; None where it has none."""
         ...
 
+    def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
+        """Two-sided p of events by McNemar's exact test, entry s of both from pair s."""
+        ...
+
 
 @dataclass(frozen=True)
 class OneLook(Result):
@@ -43,9 +50,17 @@ class OneLook(Result):
         """The test of all pairs, over all looks."""
         return AtLook(test_of(slice(None)), self.looks, self.look)
 
-    def of_other(self, p: float) -> float | None:
+    def of_other(self, p: float) -> float:
         """The p over all looks of a test with a nominal p of `p` at this one."""
-        return min(1.0, 2 * float(self.looks.level(self.look, p / 2)))
+        return min(1.0, 2 * self.one_sided(p / 2))
+
+    def one_sided(self, p: float) -> float:
+        """The same of a one-sided test."""
+        return float(self.looks.level(self.look, p))
+
+    def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
+        """McNemar's p over all looks."""
+        return self.of_other(paired_event_rates(baseline, treatment).p_value)
 
 
 @dataclass(frozen=True)
@@ -54,7 +69,7 @@ class Stages(Result):
 
     Attributes:
         first: pairs of the first stage, of those there are.
-        weights: of both stages, as they were fixed.
+        weights: of both stages, as they were fixed before the first was seen.
         look: of a plan, in which the first stage ended; None where its size was fixed.
     """
 
@@ -73,3 +88,12 @@ class Stages(Result):
     def of_other(self, p: float) -> float | None:
         """None: one p of all pairs is not one of stages."""
         return None
+
+    def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
+        """The inverse-normal combination of McNemar's test of each stage."""
+        ours, theirs = np.asarray(treatment, dtype=bool), np.asarray(baseline, dtype=bool)
+        counts = [
+            (int((theirs[part] & ~ours[part]).sum()), int((ours[part] & ~theirs[part]).sum()))
+            for part in (slice(None, self.first), slice(self.first, None))
+        ]
+        return combined_mcnemar(counts, self.weights, self.look.one_sided if self.look else None)
