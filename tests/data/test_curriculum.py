@@ -104,7 +104,10 @@ def test_a_run_of_any_length_goes_through_all_of_it_once(n: int, run: int) -> No
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"key": "document_lenght"}, "'document_lenght' is unknown: did you mean"),
+        (
+            {"key": "document_lenght"},
+            "no curriculum key 'document_lenght': did you mean 'document_length'",
+        ),
         ({"path": "all/00"}, "sorts documents, and the text is a single one"),
         ({"key": "ideas.py:missing"}, "no curriculum key of that name"),
         ({"key": "ideas.py:wrong"}, "gives nan for a document of"),

@@ -225,7 +225,10 @@ def test_what_an_untied_head_adds(small_study: Callable[..., Study]) -> None:
     [
         ({"model.positions.kind": "rotry"}, r"did you mean 'rotary'.*paribus/model/positions/"),
         ({"model.mlp.kind": "swigl"}, r"did you mean 'swiglu'.*paribus/model/mlps/"),
-        ({"model.norm.kind": "rms"}, r"model.norm.kind = 'rms' is unknown"),
+        (
+            {"model.norm.kind": "rms"},
+            r"no norm 'rms': did you mean 'rmsnorm'\?.*declared in paribus/model/norms/",
+        ),
         ({"model.attention.qk_norm": "rmsnrm"}, "did you mean 'rmsnorm'"),
         ({"model.norm.kind": "fixed_scale"}, "name it in model.embedding.norm"),
     ],

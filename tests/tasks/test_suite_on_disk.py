@@ -103,7 +103,7 @@ def test_a_damaged_suite_is_refused_in_one_line(
 
 
 def test_an_unknown_task_is_named_with_the_nearest_one(suite: Suite, tmp_path: Path) -> None:
-    with pytest.raises(ParibusError, match="task 'leter_swap' is unknown: did you mean 'letter_sw"):
+    with pytest.raises(ParibusError, match="no task 'leter_swap': did you mean 'letter_swap'"):
         find_tasks(["leter_swap"])
     written = write_suite(tmp_path, suite)
     with pytest.raises(ParibusError, match=r"'tipo' is not in .*did you mean 'typo'"):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from paribus.declared import declared
 from paribus.rows import Rows
-from paribus.training.choices import part_options
+from paribus.study.choices import read_options
 from paribus.training.groups import ParameterGroup
 from paribus.training.optimizers import Optimizer, find_optimizer
 from paribus.training.optimizers.adamw import _correction, corrections
@@ -41,7 +41,7 @@ def group(name: str, names: Sequence[str], rates: Sequence[float], **options: An
     found = find_optimizer(name, "here", None)
     return ParameterGroup(
         found,
-        part_options(found.options, options, "options", name),
+        read_options(found.options, options, "options", name),
         tuple(names),
         sum(n != "bias" for n in names),
         (1.0,) * len(rates),
@@ -183,7 +183,7 @@ def test_bias_corrections_are_those_that_the_host_computed() -> None:
             expected = (1 - np.array(betas) ** (t + 1)).astype(np.float32)
             found = [_correction(beta, torch.tensor(t)).item() for beta in betas]
             assert found == expected.tolist()
-    options = part_options(OPTIMIZERS["adamw"].options, {"betas": (0.9, 0.95)}, "", "")
+    options = read_options(OPTIMIZERS["adamw"].options, {"betas": (0.9, 0.95)}, "", "")
     assert corrections(options, 1) == {  # type: ignore[arg-type]
         "exp_avg": pytest.approx(0.19),
         "exp_avg_sq": pytest.approx(0.0975),

@@ -8,8 +8,9 @@ from typing import Any
 from paribus.analysis import Analysis
 from paribus.decision.rule import Rule, rule_from_record
 from paribus.declared import declared
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError
 from paribus.study import Decision, Study
+from paribus.study.choices import require_declared
 from paribus.study.importing import load_own
 
 PACKAGE = "paribus.decision.rules"
@@ -70,9 +71,7 @@ def rule_of(analysis: Analysis) -> Rule:
 
 
 def _shipped(name: str) -> Rule:
-    if name not in shipped_rules():
-        raise ParibusError(f"decision.rule = '{name}' is unknown: {nearest(name, shipped_rules())}")
-    return shipped_rules()[name]
+    return require_declared(name, shipped_rules(), "decision.rule", "rule", PACKAGE)
 
 
 def _is_rule(value: object) -> bool:

@@ -21,10 +21,14 @@ from typing import Any, TypeVar
 from torch import nn
 
 from paribus.declared import DECLARED, declared
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError
 from paribus.model.config import ModelConfig
 from paribus.model.custom_modules import module_class
 from paribus.study.architecture import Model
+from paribus.study.choices import no_such
+
+PACKAGE = "paribus.model"
+WORDS = {"norms": "norm", "positions": "kind of positions", "mlps": "MLP"}  # by folder
 
 
 @dataclass(frozen=True)
@@ -62,17 +66,15 @@ def part(name: str, *, title: str, describe: str, source: str = "") -> Callable[
 @cache
 def parts(kind: str) -> dict[str, Part]:
     """The parts that ship of a kind: "norms", "positions" or "mlps"; by name."""
-    return declared(f"paribus.model.{kind}", Part)
+    return declared(f"{PACKAGE}.{kind}", Part)
 
 
 def find_part(kind: str, name: str, key: str) -> Part:
     """The part of that name; `key` is where the study names it. Raises ParibusError."""
-    found = parts(kind)
+    found, package = parts(kind), f"{PACKAGE}.{kind}"
     if name not in found:
-        raise ParibusError(
-            f"{key} = '{name}' is unknown: {nearest(name, found)} What ships is one file each in "
-            f"paribus/model/{kind}/; your own goes to model.modules"
-        )
+        word = WORDS[kind]
+        raise no_such(name, found, key, word, package, "your own goes to model.modules")
     return found[name]
 
 

@@ -1,6 +1,6 @@
 """Training: replicas of one model in lockstep, their optimizer, loss and schedule."""
 
-from paribus.training.choices import Options
+from paribus.study.choices import Options
 from paribus.training.clipping import clip_factors
 from paribus.training.graphs import GRAPHED_STEPS
 from paribus.training.groups import is_decayed, optimizer_slots

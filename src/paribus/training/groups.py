@@ -19,9 +19,9 @@ from paribus.errors import ParibusError, nearest
 from paribus.model import ParameterUse, parameter_uses
 from paribus.rows import role
 from paribus.study import Setting, Training
+from paribus.study.choices import read_options
 from paribus.study.spec import Group as GroupSpec
 from paribus.study.spec import Optimizer as OptimizerSpec
-from paribus.training.choices import part_options
 from paribus.training.optimizers import Optimizer, Options, find_optimizer
 from paribus.training.optimizers.declare_optimizer import takes_all
 
@@ -170,7 +170,7 @@ class _Found:
         if group and group.options and name == self._of[number].name:
             where = f"{KEY}.groups[{number}].options"
             given |= group.options
-        return part_options(model, given, where, name)
+        return read_options(model, given, where, name)
 
     def require_read(self, used: set[str]) -> None:
         """Raise ParibusError where the study sets betas or eps and no optimizer reads them."""

@@ -15,8 +15,9 @@ from typing import Any
 
 from paribus.data.pieces import Document, Piece, pieces
 from paribus.declared import declared
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError
 from paribus.study import Data
+from paribus.study.choices import require_declared
 from paribus.study.importing import load_own
 
 # (the `data` table of the study, the folder where its relative paths start) -> documents
@@ -76,12 +77,8 @@ def find_corpus(data: Data, folder: Path) -> Corpus:
     """The corpus that `data` names. Raises ParibusError for an unknown one and for unread keys."""
     if ":" in data.corpus:
         found = _own(data.corpus, folder)
-    elif data.corpus in all_corpora():
-        found = all_corpora()[data.corpus]
     else:
-        raise ParibusError(
-            f"corpus '{data.corpus}' is unknown: {nearest(data.corpus, all_corpora())}"
-        )
+        found = require_declared(data.corpus, all_corpora(), "data.corpus", "corpus", __name__)
     for key in SOURCE_KEYS:
         value: Any = getattr(data, key)
         if value != Data.model_fields[key].default and key not in found.reads:

@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from paribus.declared import declared
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError
+from paribus.study.choices import require_declared
 from paribus.study.importing import load_own
 
 
@@ -53,10 +54,8 @@ def find_key(name: str, folder: Path) -> Callable[[str], float]:
     if ":" in name:
         found = load_own(name, f"data.curriculum = '{name}'", "curriculum key", _is_key, folder)
         of = found.of if isinstance(found, CurriculumKey) else found
-    elif name in all_keys():
-        of = all_keys()[name].of
     else:
-        raise ParibusError(f"data.curriculum = '{name}' is unknown: {nearest(name, all_keys())}")
+        of = require_declared(name, all_keys(), "data.curriculum", "curriculum key", __name__).of
 
     def checked(text: str) -> float:
         try:

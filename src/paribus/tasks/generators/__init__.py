@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from paribus.declared import declared
-from paribus.errors import ParibusError, nearest
+from paribus.study.choices import no_such
 from paribus.tasks.task import Task
 
 
@@ -24,5 +24,6 @@ def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> 
     known = dict(sorted((all_tasks() | {one.name: one for one in own}).items()))
     for name in names or ():
         if name not in known:
-            raise ParibusError(f"task '{name}' is unknown: {nearest(name, known)}")
+            own_goes = "your own goes to tasks.own"
+            raise no_such(name, known, "tasks.names", "task", __name__, own_goes)
     return [value for name, value in known.items() if names is None or name in names]

@@ -6,7 +6,7 @@ from. A new file in this folder is known by its name; a user's own is named in t
 what divergence, events and every evaluation are judged on.
 """
 
-from paribus.training.choices import Options
+from paribus.study.choices import Options
 from paribus.training.losses.declare_loss import Loss, TrainingLoss, find_loss, loss
 
 __all__ = ["Loss", "Options", "TrainingLoss", "find_loss", "loss"]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from paribus.training.choices import Options
+from paribus.study.choices import Options
 from paribus.training.losses.declare_loss import loss
 
 

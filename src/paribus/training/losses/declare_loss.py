@@ -14,7 +14,7 @@ from torch import Tensor
 
 from paribus.errors import ParibusError
 from paribus.study import spec
-from paribus.training.choices import Options, find_part, part_options
+from paribus.study.choices import Options, find_declared, read_options
 
 PACKAGE = "paribus.training.losses"
 WHERE = "training.loss.name"
@@ -89,7 +89,7 @@ class TrainingLoss:
 
 def find_loss(wanted: spec.Loss, folder: Path | None) -> TrainingLoss:
     """The loss of a study. Raises ParibusError for one that is unknown, or options it lacks."""
-    found = find_part(wanted.name, Loss, WHERE, PACKAGE, folder or Path.cwd())
+    found = find_declared(wanted.name, Loss, WHERE, PACKAGE, folder or Path.cwd())
     shared = wanted.model_dump(exclude={"name", "options"})
     unread = [
         key
@@ -102,5 +102,5 @@ def find_loss(wanted: spec.Loss, folder: Path | None) -> TrainingLoss:
         )
     given = {k: v for k, v in shared.items() if k in found.options.model_fields} | wanted.options
     return TrainingLoss(
-        found, part_options(found.options, given, "training.loss.options", wanted.name)
+        found, read_options(found.options, given, "training.loss.options", wanted.name)
     )

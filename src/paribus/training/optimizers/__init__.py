@@ -6,7 +6,7 @@ replicas at once. A new file in this folder is known by its name; a user's own i
 groups, checkpoints and replicas that have diverged are not its business.
 """
 
-from paribus.training.choices import Options
+from paribus.study.choices import Options
 from paribus.training.optimizers.declare_optimizer import (
     Optimizer,
     Update,

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from paribus.training.choices import Options
+from paribus.study.choices import Options
 from paribus.training.optimizers.declare_optimizer import Update, optimizer
 
 Beta = Annotated[float, Field(ge=0, lt=1)]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from paribus.model import ParameterUse
-from paribus.training.choices import Options, find_part
+from paribus.study.choices import Options, find_declared
 
 PACKAGE = "paribus.training.optimizers"
 
@@ -109,4 +109,4 @@ def optimizer(
 
 def find_optimizer(name: str, where: str, folder: Path | None) -> Optimizer:
     """The optimizer that `name` means under the key `where`. Raises ParibusError."""
-    return find_part(name, Optimizer, where, PACKAGE, folder or Path.cwd())
+    return find_declared(name, Optimizer, where, PACKAGE, folder or Path.cwd())

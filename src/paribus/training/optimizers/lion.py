@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from paribus.training.choices import Options
+from paribus.study.choices import Options
 from paribus.training.optimizers.adamw import Beta
 from paribus.training.optimizers.declare_optimizer import Update, optimizer
 

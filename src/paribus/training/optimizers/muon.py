@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from paribus.model import ParameterUse
-from paribus.training.choices import Options
+from paribus.study.choices import Options
 from paribus.training.optimizers.adamw import Beta
 from paribus.training.optimizers.declare_optimizer import Update, optimizer
 

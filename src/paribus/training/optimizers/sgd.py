@@ -9,7 +9,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from paribus.training.choices import Options
+from paribus.study.choices import Options
 from paribus.training.optimizers.adamw import Beta
 from paribus.training.optimizers.declare_optimizer import Update, optimizer
 

@@ -1,0 +1,72 @@
+"""What a name means that a user may choose: one that ships, or the user's own by its import path.
+
+Those that ship are found in their folders (`declared`). The same for optimizers, losses, rules,
+corpora, curricula and backends, and so are the words for a name that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from paribus.declared import declared
+from paribus.errors import ParibusError, nearest
+from paribus.study.base import Spec
+from paribus.study.explain import explain
+from paribus.study.importing import load_own
+
+
+class Options(Spec):
+    """Base of the options that an optimizer, a loss or a backend declares: fields with defaults."""
+
+
+Declared = TypeVar("Declared")
+
+
+def find_declared(
+    name: str, kind: type[Declared], where: str, package: str, folder: Path
+) -> Declared:
+    """The `kind` that `name` means: one of `package`, or the user's own by its import path.
+
+    `where` is the key of the study, for errors. Raises ParibusError.
+    """
+    word = kind.__name__.lower()
+    if ":" in name:
+        return load_own(name, f"{where} = '{name}'", word, lambda v: isinstance(v, kind), folder)
+    return require_declared(name, declared(package, kind), where, word, package)  # type: ignore[type-var]
+
+
+def require_declared(
+    name: str, known: Mapping[str, Declared], where: str, word: str, package: str
+) -> Declared:
+    """What `name` is among the `known`, which `package` declares. Raises ParibusError."""
+    if name not in known:
+        raise no_such(name, known, where, word, package)
+    return known[name]
+
+
+def no_such(
+    name: str,
+    known: Iterable[str],
+    where: str,
+    word: str,
+    package: str,
+    own: str = "your own is 'file.py:name'",
+) -> ParibusError:
+    """The error for a `name` that nothing in `package` declares; it says how to bring one's own."""
+    meant = nearest(name, known)
+    return ParibusError(
+        f"{where}: there is no {word} '{name}': {meant}{'' if meant.endswith('?') else '.'} They "
+        f"are declared in {package.replace('.', '/')}/, one file each; {own}"
+    )
+
+
+def read_options(model: type[Options], given: Mapping[str, Any], where: str, name: str) -> Options:
+    """`given` as the options that the part `name` declares. Raises ParibusError."""
+    try:
+        return model.model_validate(dict(given))
+    except ValidationError as error:
+        raise ParibusError(f"{where} of '{name}': {explain(error, model)}") from None

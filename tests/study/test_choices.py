@@ -1,0 +1,59 @@
+"""Whatever is chosen by name says, of a name that is none, the nearest and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paribus.data.corpora import find_corpus
+from paribus.data.curricula import find_key
+from paribus.decision import find_rule
+from paribus.errors import ParibusError
+from paribus.model import find_part
+from paribus.study import Data, Study
+from paribus.tasks.generators import find_tasks
+from paribus.training.losses import find_loss
+from paribus.training.optimizers import find_optimizer
+
+HERE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[2] / "src"
+
+
+def of(study: Study, name: str) -> dict[str, Callable[[], object]]:
+    """The choice of `name` at every site."""
+    decision = study.decision.model_copy(update={"rule": name})
+    loss = study.training.loss.model_copy(update={"name": name})
+    return {
+        "rule 'equivalance'": lambda: find_rule(study.model_copy(update={"decision": decision})),
+        "corpus 'shakespear'": lambda: find_corpus(Data(corpus=name), HERE),
+        "curriculum key 'document_lenght'": lambda: find_key(name, HERE),
+        "task 'typoo'": lambda: find_tasks([name]),
+        "norm 'layer_norm'": lambda: find_part("norms", name, "model.norm.kind"),
+        "loss 'cross-entropy'": lambda: find_loss(loss, HERE),
+        "optimizer 'adam'": lambda: find_optimizer(name, "training.optimizer.name", HERE),
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "folder"),
+    [
+        ("rule 'equivalance'", "equivalence", "decision/rules"),
+        ("corpus 'shakespear'", "shakespeare", "data/corpora"),
+        ("curriculum key 'document_lenght'", "document_length", "data/curricula"),
+        ("task 'typoo'", "typo", "tasks/generators"),
+        ("norm 'layer_norm'", "layernorm", "model/norms"),
+        ("loss 'cross-entropy'", "cross_entropy", "training/losses"),
+        ("optimizer 'adam'", "adamw", "training/optimizers"),
+    ],
+)
+def test_an_unknown_name_is_told_the_nearest_and_where_such_things_are(
+    small_study: Callable[..., Study], wrong: str, right: str, folder: str
+) -> None:
+    name = wrong.split("'")[1]
+    with pytest.raises(ParibusError) as told:
+        of(small_study(), name)[wrong]()
+    assert f"there is no {wrong}: did you mean '{right}'? They are declared in" in str(told.value)
+    assert f"paribus/{folder}/, one file each; your own " in str(told.value)
+    assert (PACKAGE / "paribus" / folder).is_dir()
