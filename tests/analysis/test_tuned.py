@@ -7,69 +7,22 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from paribus.analysis import analyse, choose, next_candidates, tried_in, tuned, tuning_record
-from paribus.data import load_dataset
+from paribus.analysis import analyse, choose, tried_in, tuned, tuning_record
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.results import Results, ResultsFolder, load_results, settle
-from paribus.study import Study, tuning_study, with_choice
+from paribus.results import Results, ResultsFolder, load_results
+from paribus.study import Study
 from paribus.verification import verify
 
-from ..conftest import registered, studies_in, write_results
+from ..conftest import studies_in, write_results
+from ..tuned_results import ARMS, RATE, surface, tables, tune_by, tuned_and_trained
 
 Maker = Callable[..., Study]
-RATE = "training.optimizer.learning_rate"
-# By arm, where in log10 of the rate its loss is least.
-BEST = {"baseline": -3.0, "layernorm": -2.0}
-ARMS = {
-    "baseline": {},
-    "layernorm": {"set": {"model.embedding.norm": "layernorm"}},
-}
-
-
-def surface(arm: str, rate: float, seed: int) -> float:
-    """A parabola in the logarithm of the rate; the arms are equally good, each at its best."""
-    return 2.0 + 0.1 * (math.log10(rate) - BEST[arm]) ** 2 + 0.001 * math.sin(7 * seed)
-
-
-def tune_by(study: Study, path: Path, loss: Callable[[str, float, int], float]) -> list[Results]:
-    """The rounds that the plan asks for, each with the records that training would leave."""
-    rounds: list[Results] = []
-    while candidates := next_candidates(study, tried_in(study, rounds)):
-        first = 1 + sum(len(one.study.arms) // len(study.arms) for one in rounds)
-        made = tuning_study(study, candidates, first)
-        folder = ResultsFolder(path).tuning_round(len(rounds) + 1)
-
-        def of(arm: str, seed: int, made: Study = made) -> float:
-            rate = made.setting(arm).training.optimizer.learning_rate
-            return loss(arm.rpartition("-")[0], rate, seed)
-
-        rounds.append(write_results(folder.path, made, of))
-    return rounds
-
-
-def tuned_and_trained(study: Study, path: Path) -> Results:
-    """All that a run leaves: the registration, tuning trials, the choice, the verdict's trials."""
-    folder = ResultsFolder(path)
-    dataset = load_dataset(study.data, study.folder)
-    settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
-    record = tuning_record(study, tune_by(study, path, surface))
-    folder.write_tuning(record)
-    chosen = {arm: one["values"] for arm, one in record["chosen"].items()}
-    made = with_choice(study, chosen)
-    folder.create(made)
-    return write_results(path, made, lambda a, seed: surface(a, float(chosen[a][RATE]), seed))
-
-
-def tables(rates: list[float], **more: Any) -> dict[str, Any]:
-    plan = {"seeds": [101, 102], "grid": {RATE: rates}} | more
-    return {"arms": ARMS, "seeds": [1, 2, 3, 4, 5], "tasks": {"names": []}, "tuning": plan}
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +107,11 @@ def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made: Result
         sum(point.mean for point in curve) / 4
     )
     verdict = next(v for v in decide(analysis) if v.arm == "layernorm")
-    assert "each at its best of the learning rates tried on 2 tuning seeds" in verdict.sentence
-    assert "(learning_rate 0.01 against learning_rate 0.001)" in verdict.sentence
+    assert (
+        "with each arm at its best of the learning rates tried on 2 tuning seeds"
+        in verdict.sentence
+    )
+    assert "(0.01 against 0.001)" in verdict.sentence
     json.dumps(analysis.to_dict(), allow_nan=False)
 
 

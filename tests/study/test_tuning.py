@@ -132,7 +132,7 @@ def test_a_choice_changes_settings_and_not_what_the_study_is(small_study: Maker)
     assert tuned.setting("layernorm").training.optimizer.learning_rate == 1e-2
     words = at_rates(tuned, "layernorm", "baseline")
     assert words == (
-        "each at its best of the learning rates tried on 2 tuning seeds (learning_rate 0.01)"
+        "with each arm at its best of the learning rates tried on 2 tuning seeds (0.01)"
     )
 
 

@@ -33,6 +33,7 @@ RULE = (
     "the candidate with the best mean over the tuning seeds; one that diverged on a seed comes "
     "after those that diverged on fewer, and of equal ones the first tried counts"
 )
+SIDES = {-1: "smallest", 1: "largest"}
 Scores = dict[str, dict[int, dict[int, float]]]
 """{arm: {number of the candidate: {seed: value}}}, NaN where a trial diverged."""
 
@@ -187,11 +188,12 @@ def caveats(tried: Tried) -> dict[str, list[str]]:
                 f"every value tried of {arm} diverged on a tuning seed; its best did on {lost} of "
                 f"{len(values)}"
             )
-        for key, side in at_edges(tried.candidates, best):
-            outermost = "largest" if side > 0 else "smallest"
-            shown = in_words({key: best[key]})
+        outermost = [
+            f"the {SIDES[side]} value tried ({in_words({key: best[key]})})"
+            for key, side in at_edges(tried.candidates, best)
+        ]
+        if outermost:
             found.setdefault(arm, []).append(
-                f"the best of {arm} is the {outermost} value tried ({shown}), so a better one may "
-                "lie beyond"
+                f"the best of {arm} is {' and '.join(outermost)}, so a better one may lie beyond"
             )
     return found

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from paribus.analysis.choose import Tried, caveats, next_candidates, tried_in, tuning_rounds
 from paribus.metric import Metric
 from paribus.results import Results
 from paribus.statistics import expected_best_of
-from paribus.study import Candidate, Study
+from paribus.study import Candidate, Study, at_edges
+
+FEW_SEEDS = 3  # tuning seeds below which the verdict says that a choice is of few
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Point:
         values: by tuning seed; NaN where the trial diverged.
         mean: over the seeds that did not diverge; NaN where all did.
         chosen: whether it is the arm's best.
+        edges: of what was chosen, the keys with an outermost value of those tried, and where: -1 is
+            the smallest, 1 the largest.
     """
 
     arm: str
@@ -34,6 +38,12 @@ class Point:
     values: dict[int, float]
     mean: float
     chosen: bool
+    edges: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def n_diverged(self) -> int:
+        """On how many tuning seeds it diverged."""
+        return sum(not math.isfinite(value) for value in self.values.values())
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,38 @@ class Tuned:
         """The tuning curve of `arm`."""
         return [point for point in self.points if point.arm == arm]
 
+    def best(self, arm: str) -> Point:
+        """What was chosen for `arm`."""
+        return next(point for point in self.of(arm) if point.chosen)
+
+    def shared_by(self, arm: str) -> list[SharedContrast]:
+        """The contrast of `arm` at every candidate; by ascending value, where a single number is
+        tuned, since a grid may have grown at its start."""
+        found = [one for one in self.shared if one.arm == arm]
+        values = {one.candidate: [*self.candidates[one.candidate - 1].values()] for one in found}
+        if any(len(of) > 1 or isinstance(of[0], str) for of in values.values()):
+            return found
+        return sorted(found, key=lambda one: values[one.candidate])
+
+    def extremes(self, arm: str) -> tuple[SharedContrast, SharedContrast] | None:
+        """The least and the largest change of `arm` at a shared candidate; None without any."""
+        there = [one for one in self.shared_by(arm) if math.isfinite(one.mean)]
+        if not there:
+            return None
+        return min(there, key=lambda one: one.mean), max(there, key=lambda one: one.mean)
+
+    def left_open(self, arms: Sequence[str]) -> list[str]:
+        """What the choices of these arms leave open, a line each."""
+        lines = [line for arm in arms for line in self.caveats.get(arm, [])]
+        n_seeds = len(self.points[0].values)
+        if n_seeds < FEW_SEEDS:
+            plural = "s" if n_seeds > 1 else ""
+            lines.append(
+                f"every value was tried on {n_seeds} tuning seed{plural} alone, so another may be "
+                "the best"
+            )
+        return lines
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
         return {
@@ -105,7 +147,14 @@ def tuned(results: Results) -> Tuned | None:
         metric=metric,
         candidates=tried.candidates,
         points=tuple(
-            Point(arm, number, values, _mean(list(values.values())), number == chosen[arm])
+            Point(
+                arm,
+                number,
+                values,
+                _mean(list(values.values())),
+                number == chosen[arm],
+                _edges(tried, number) if number == chosen[arm] else {},
+            )
             for arm, by_number in tried.scores.items()
             for number, values in by_number.items()
         ),
@@ -113,6 +162,10 @@ def tuned(results: Results) -> Tuned | None:
         best_of={arm: _best_of(tried, arm) for arm in study.arms},
         caveats=caveats(tried),
     )
+
+
+def _edges(tried: Tried, number: int) -> dict[str, int]:
+    return dict(at_edges(tried.candidates, tried.candidates[number - 1]))
 
 
 def _shared(study: Study, tried: Tried, metric: Metric) -> list[SharedContrast]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from paribus.cli import decision_tables, printed_tables, study_tables
+from paribus.cli import decision_tables, printed_tables, study_tables, tuning_tables
 from paribus.cli.options import (
     Eager,
     Folder,
@@ -158,6 +158,7 @@ def analyse(
 
     analysis, verdicts = _analyse(load_results(folder))
     for part in (
+        *tuning_tables.chosen(analysis),
         *printed_tables.summary(analysis, verdicts),
         *sampling_tables.sampled(analysis),
     ):
@@ -345,7 +346,8 @@ def _finish(results: Results) -> int:
             drawn = draw(results, analysis)
             page = write_report(results, analysis, verdicts, drawn)
             paper = write_paper(results, analysis, verdicts, drawn)
-    for part in (*printed_tables.comparison(analysis), *decision_tables.verdicts(verdicts)):
+    told = (*tuning_tables.chosen(analysis), *printed_tables.comparison(analysis))
+    for part in (*told, *decision_tables.verdicts(verdicts)):
         console.print(part)
     console.print(f"report: {page}", soft_wrap=True)
     console.print(f"paper: {paper}", soft_wrap=True)

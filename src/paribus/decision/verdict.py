@@ -229,10 +229,8 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
             "measurement, and its p the least that this resolution allows."
         )
     if judged and analysis.tuned:
-        left_open = [
-            analysis.tuned.caveats.get(arm, []) for arm in (contrast.reference, contrast.arm)
-        ]
-        found += [f"Of the tuning, {line}." for lines in left_open for line in lines]
+        left_open = analysis.tuned.left_open((contrast.reference, contrast.arm))
+        found += [f"Of the tuning, {line}." for line in left_open]
     if judged:
         found += fixed_items(contrast) + disagreements(contrast) + missed(analysis, contrast)
     if contrast.sampling and contrast.sampling.stage_seeds is not None:

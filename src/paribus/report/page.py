@@ -22,6 +22,7 @@ from paribus.report.figures import Figure, colours, draw, names
 from paribus.report.looks_and_stages import looks_table, sampling_method, sampling_table
 from paribus.report.tables import Table
 from paribus.report.task_accuracy import task_contrast_table, task_table
+from paribus.report.tuning_told import shared_table, tuning_in_words, tuning_table
 from paribus.report.words import headlines, missing_in_words, plural
 from paribus.results import Results
 from paribus.results.layout import secure
@@ -31,7 +32,7 @@ MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: tables first, then figures."""
+    """A part of the page: tables first, then figures; or the other way round."""
 
     id: str
     title: str
@@ -39,6 +40,7 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    figures_first: bool = False
 
 
 def write_report(
@@ -129,7 +131,16 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
     tasks = [task_contrast_table(analysis), task_table(results)]
     evaluated = [*filter(None, tasks), tables.costs(analysis)]
     sampled = [table for table in (sampling_table(analysis), looks_table(analysis)) if table]
+    tuning = [table for table in (tuning_table(analysis), shared_table(analysis)) if table]
     sections = [
+        Section(
+            "tuning",
+            "Tuning",
+            " ".join(tuning_in_words(analysis)),
+            tuning,
+            of("tuning"),
+            figures_first=True,
+        ),
         Section("sampling", "Looks and stages", sampling_method(analysis), sampled),
         Section("controls", "All else equal", controls, [tables.controls(analysis)]),
         Section(

@@ -89,9 +89,8 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
     diverged = divergence_in_words(analysis, verdict.arm)
     if diverged and row.outcome != "INVALID":
         why += f"; {words['arm']} {diverged}"
-    why += (
-        _way_out(verdict, row.open) + _items(contrast) + _disagreement(contrast) + _late(analysis)
-    )
+    why += _way_out(verdict, row.open) + _items(contrast) + _disagreement(contrast)
+    why += (_tuning(analysis, verdict) if row.outcome not in UNJUDGED else "") + _late(analysis)
     lead = OUTCOMES[row.outcome].lead.format(**words)
     if row.outcome not in UNJUDGED:
         lead += f" {at_rates(study, verdict.arm, verdict.reference)}"
@@ -220,6 +219,14 @@ def _disagreement(contrast: Contrast) -> str:
         return ""
     told = " and ".join(f"{c.test} (Holm p {p_in_words(c.holm_p)})" for c in others)
     return f"; other tests disagree: {told}"
+
+
+def _tuning(analysis: Analysis, verdict: Verdict) -> str:
+    """What the tuning leaves open of the two arms."""
+    if analysis.tuned is None:
+        return ""
+    lines = analysis.tuned.left_open((verdict.reference, verdict.arm))
+    return "".join(f"; {line}" for line in lines)
 
 
 def _late(analysis: Analysis) -> str:

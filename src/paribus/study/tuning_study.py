@@ -146,12 +146,15 @@ def at_rates(study: Study, arm: str, reference: str) -> str:
 
 
 def _tuned(study: Study, tuning: Tuning, arm: str, reference: str) -> str:
-    """`each at its best of 5 learning rates on 3 tuning seeds (3e-3 against 1e-3)`."""
+    """`with each arm at its best of the learning rates on 3 tuning seeds (3e-3 against 1e-3)`."""
     plural = "s" if len(tuning.seeds) > 1 else ""
     only = len(tuning.keys) == 1
     what = "learning rates" if only else "settings"
-    how = f"each at its best of the {what} tried on {len(tuning.seeds)} tuning seed{plural}"
+    how = (
+        f"with each arm at its best of the {what} tried on {len(tuning.seeds)} tuning seed{plural}"
+    )
     if not tuning.chosen:
         return f"{how} (not chosen yet)"
-    theirs, ours = (in_words(tuning.chosen[a]) for a in (reference, arm))
+    chosen = [tuning.chosen[a] for a in (reference, arm)]
+    theirs, ours = (_shown(*one.values()) if only else in_words(one) for one in chosen)
     return f"{how} ({ours}{'' if ours == theirs else f' against {theirs}'})"

@@ -12,6 +12,7 @@ from paribus.report.figures.evaluations import all_heldout, tasks
 from paribus.report.figures.figure_rows import Curves, task_accuracy
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours, names
 from paribus.report.figures.trends import all_trends, trend
+from paribus.report.figures.tuning_curves import tuning_figures
 from paribus.results import Results
 
 __all__ = [
@@ -34,6 +35,7 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
     endpoints.append(forest_of_all(analysis))
     curves = Curves(results, columns_drawn(results))
     found = [
+        *tuning_figures(analysis),
         *endpoints,
         *all_trends(curves),
         learning_rates(analysis),

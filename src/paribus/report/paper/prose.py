@@ -22,7 +22,9 @@ from paribus.report.paper.findings import MOST_TOLD, analysis_part, in_the_text,
 from paribus.report.paper.material import Material
 from paribus.report.paper.method import method
 from paribus.report.paper.related import related
+from paribus.report.paper.tuning_part import in_the_tuning, tuning_part
 from paribus.report.task_accuracy import task_contrast_table, task_table
+from paribus.report.tuning_told import shared_table
 from paribus.report.vocabulary import listed
 from paribus.report.words import (
     clause,
@@ -47,6 +49,7 @@ def compose(material: Material) -> Document:
             _introduction(material),
             related(material),
             method(material),
+            *tuning_part(material),
             results(material),
             analysis_part(material),
             _limits(material),
@@ -168,11 +171,7 @@ def _limits(material: Material) -> Part:
             "and they speak of what a seed decides: initialization, order of the data"
             f"{' and dropout' if facts.training['dropout'] else ''}."
         )
-    if not study.sweeps:
-        limits.append(
-            "No learning rate was tuned or swept: every verdict holds "
-            f"{_listed_rates(study)}. An arm may do better, or worse, at settings tuned for it."
-        )
+    limits.append(_tuned(material))
     unbounded = [c for c in material.analysis.contrasts if c.primary and c.paired is None]
     if unbounded:
         limits.append(f"{len(unbounded)} primary contrasts could not be analysed.")
@@ -183,6 +182,22 @@ def _limits(material: Material) -> Part:
         "used for."
     )
     return Part("Limits", [say(" ".join(limits))])
+
+
+def _tuned(material: Material) -> str:
+    """What was tuned before the verdict, and what was not."""
+    study, tuned = material.study, material.analysis.tuned
+    if tuned is None or study.tuning is None:
+        return (
+            "No learning rate was tuned: every verdict holds "
+            f"{_listed_rates(study)}. An arm may do better, or worse, at settings tuned for it."
+        )
+    keys = listed([key.rpartition(".")[2].replace("_", " ") for key in study.tuning.keys])
+    return (
+        f"Arms were tuned in {keys} alone, over {len(tuned.candidates)} candidates by "
+        f"{tuned.metric.label} on {plural(len(study.tuning.seeds), 'seed')}. All else is as it was "
+        "set for all of them, and may suit one arm better than another."
+    )
 
 
 def _listed_rates(study: Study) -> str:
@@ -249,7 +264,7 @@ def _reproducibility(material: Material) -> Part:
 def _appendix(material: Material) -> list[Part]:
     analysis = material.analysis
     estimates, tests = contrast_tables.estimates(analysis), contrast_tables.tests(analysis)
-    shown = in_the_text(material)
+    shown = in_the_text(material) | in_the_tuning(material)
     others: list[Block] = [
         Picture(figure.name, figure.caption, figure.wide)
         for figure in material.figures
@@ -262,6 +277,7 @@ def _appendix(material: Material) -> list[Part]:
     )
     found = [
         Part("The decision rule", [Grid(tables.decision(analysis, material.verdicts))]),
+        Part("Tuning", [Grid(table) for table in [shared_table(analysis)] if table]),
         Part("Every endpoint", [Grid(tables.endpoints(analysis))]),
         Part("Every contrast", [Grid(estimates), Grid(tests)]),
         Part("Tasks", [Grid(table) for table in _task_tables(material) if table]),

@@ -1,0 +1,47 @@
+"""Tuning in the terminal: what every arm was tuned to, and what its contrast depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.markup import escape
+
+from paribus import numbers
+from paribus.analysis import Analysis
+from paribus.cli.printed_tables import table_of
+from paribus.study import in_words
+
+
+def chosen(analysis: Analysis) -> Iterator[RenderableType]:
+    """A row for each arm: its choice, and between what its contrast lies at shared values."""
+    tuned = analysis.tuned
+    if tuned is None:
+        return
+    n_seeds = len(tuned.points[0].values)
+    plural = "s" if n_seeds > 1 else ""
+    table = table_of(
+        "arm",
+        "chosen",
+        f"mean of {n_seeds} seed{plural}",
+        "delta where the reference has the same value",
+        title=escape(f"tuning: {len(tuned.candidates)} candidates by {tuned.metric.label}"),
+        right=(f"mean of {n_seeds} seed{plural}",),
+    )
+    for arm in analysis.study.arms:
+        best, between = tuned.best(arm), ""
+        if extremes := tuned.extremes(arm):
+            between = " to ".join(
+                f"{numbers.signed(one.mean, tuned.metric.change_digits)} "
+                f"({in_words(tuned.candidates[one.candidate - 1])})"
+                for one in extremes
+            )
+        table.add_row(
+            escape(arm),
+            escape(in_words(tuned.candidates[best.candidate - 1])),
+            numbers.fixed(best.mean, tuned.metric.digits),
+            escape(between),
+        )
+    yield table
+    for line in tuned.left_open(tuple(analysis.study.arms)):
+        yield f"[yellow]of the tuning, {escape(line)}[/]"

@@ -1,0 +1,357 @@
+"""What arms were tuned to, and what a contrast depends on: every tuning trial is a dot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from paribus import numbers
+from paribus.analysis import Analysis, Point, Tuned, choose
+from paribus.report.figures.style import (
+    HEIGHT,
+    TEXT,
+    WIDTH,
+    Figure,
+    arm_colour,
+    arm_dash,
+    figure_name,
+    hover,
+    names,
+    rounded,
+)
+from paribus.statistics import Decided
+from paribus.study import Candidate, in_words
+from paribus.study.tuning import Value
+
+PANEL, PANEL_HEIGHT = 250, 220
+LOG_FROM = 5  # times the least value: positive values that span more are drawn on a log axis
+SMALL = 1e-3  # values from below this are written 3e-4
+MOST_TICKS = 12  # values that are all named on the axis
+CROSS = "M-0.7,-0.7L0.7,0.7M-0.7,0.7L0.7,-0.7"
+LINE_PIXELS = 12  # from one line of marks of diverged trials to the next
+# What was chosen, by where it stands among the values tried: inside, or at which edge.
+STATES = {
+    0: "chosen",
+    -1: "chosen: lower edge",
+    1: "chosen: upper edge",
+}
+SHAPES = dict(zip(STATES.values(), ("diamond", "triangle-left", "triangle-right"), strict=True))
+SHARED, BEST_OF = "tuning-contrast", "tuning-best-of"
+
+
+def curve_name(key: str) -> str:
+    """What the figure of a tuned key is called."""
+    return f"tuning-{figure_name(key.rpartition('.')[2])}"
+
+
+def tuning_figures(analysis: Analysis) -> list[Figure]:
+    """A tuning curve for each tuned key, the contrast at every shared value, the best of n."""
+    tuned, plan = analysis.tuned, analysis.study.tuning
+    if tuned is None or plan is None:
+        return []
+    curves = [_curve(analysis, tuned, key) for key in plan.keys]
+    found = [*curves, _shared(analysis, tuned), _best_of(analysis, tuned)]
+    return [figure for figure in found if figure is not None]
+
+
+def at_best(analysis: Analysis, arm: str) -> Decided | None:
+    """The verdict's contrast of `arm` on the metric that chose, each arm at its best; None where
+    that is no endpoint, or could not be compared."""
+    if analysis.tuned is None:
+        return None
+    mine = [c for c in analysis.contrasts if (c.arm, c.metric) == (arm, analysis.tuned.metric.name)]
+    return mine[0].decided if mine else None
+
+
+def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
+    """The metric that chooses against one key: seeds, the best mean at each value, the choice."""
+    study = analysis.study
+    rows = [row for arm in study.arms for row in _curve_rows(analysis, tuned, arm, key)]
+    drawn = [row["value"] for row in rows if "value" in row]
+    if not drawn:
+        return None
+    lost = _numbered(rows)
+    name, short = curve_name(key), key.rpartition(".")[2].replace("_", " ")
+    values = [candidate[key] for candidate in tuned.candidates]
+    y = alt.Y("value:Q", title=tuned.metric.title, scale=alt.Scale(zero=False))
+    base = alt.Chart(alt.NamedData(name)).encode(x=_axis(values, short))
+    # One legend for all layers: one that a layer drops is lost for the others.
+    colour, candidate = arm_colour(study), alt.Tooltip("values:N", title="candidate")
+    shown = alt.Tooltip("value:Q", format=f".{tuned.metric.digits}f")
+    seeds = base.mark_circle(size=26, opacity=0.55).encode(
+        y=y,
+        color=colour,
+        tooltip=hover("arm:N", candidate, alt.Tooltip("seed:N", title="tuning seed"), shown),
+    )
+    means = base.mark_line(strokeWidth=2.2).encode(y=y, color=colour, strokeDash=arm_dash(study))
+    chosen = base.mark_point(size=170, strokeWidth=2.4, opacity=1).encode(
+        y=y, color=colour, shape=_states(rows), tooltip=hover("arm:N", candidate, "state:N", shown)
+    )
+    crosses = base.mark_point(shape=CROSS, size=50, strokeWidth=1.8, opacity=1).encode(
+        color=colour, tooltip=hover("arm:N", candidate, "lost:N")
+    )
+    chart = alt.layer(
+        _only(seeds, "seed"),
+        _only(means, "mean"),
+        _only(chosen, "chosen"),
+        *(
+            _only(crosses.encode(y=alt.value(6 + LINE_PIXELS * line)), f"diverged {line}")
+            for line in range(lost)
+        ),
+    ).properties(width=WIDTH, height=HEIGHT)
+    several = len(tuned.candidates[0]) > 1
+    best = "the best mean at each value, whatever the other keys" if several else "their means"
+    caption = (
+        f"{_capital(tuned.metric.label)} of every tuning trial against the {short}: dots are "
+        f"tuning seeds, lines {best}, and the large marks what was chosen"
+        + ("; a triangle points beyond the edge of the grid." if _has_edge(rows) else ".")
+        + (" A cross at the top is a candidate that diverged on some seed." if lost else "")
+    )
+    title = f"Tuning: {short}"
+    return Figure(name, "tuning", title, caption, chart, rows, log=min(drawn) > 0)
+
+
+def _only(chart: alt.Chart, kind: str) -> alt.Chart:
+    """The chart of the rows of one kind."""
+    return chart.transform_filter(f"datum.kind == '{kind}'")
+
+
+def _curve_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[dict[str, Any]]:
+    called = names(analysis.study)[arm]
+
+    def row(point: Point, kind: str, **more: Any) -> dict[str, Any]:
+        candidate = tuned.candidates[point.candidate - 1]
+        words = in_words(candidate)
+        return {"arm": called, "at": candidate[key], "kind": kind, "values": words, **more}
+
+    rows = []
+    by_value: dict[Value, list[Point]] = {}
+    for point in tuned.of(arm):
+        by_value.setdefault(tuned.candidates[point.candidate - 1][key], []).append(point)
+        rows += [
+            row(point, "seed", seed=seed, value=rounded(value))
+            for seed, value in point.values.items()
+            if math.isfinite(value)
+        ]
+        if lost := point.n_diverged:
+            rows.append(row(point, "diverged", lost=f"{lost} of {len(point.values)} diverged"))
+        if point.chosen and math.isfinite(point.mean):
+            state = STATES[point.edges.get(key, 0)]
+            rows.append(row(point, "chosen", value=rounded(point.mean), state=state))
+    for there in by_value.values():
+        number = choose({one.candidate: one.values for one in there}, tuned.metric.better)
+        best = next(one for one in there if one.candidate == number)
+        if math.isfinite(best.mean):
+            rows.append(row(best, "mean", value=rounded(best.mean)))
+    return rows
+
+
+def _numbered(rows: list[dict[str, Any]]) -> int:
+    """Give the crosses of each arm a line of their own; returns how many lines there are."""
+    lines: dict[str, int] = {}
+    for row in rows:
+        if row["kind"] == "diverged":
+            row["kind"] = f"diverged {lines.setdefault(row['arm'], len(lines))}"
+    return len(lines)
+
+
+def _axis(values: Sequence[Value], title: str) -> alt.X:
+    """Logarithmic where positive numbers span much; the words themselves where there are some."""
+    tried = list(dict.fromkeys(values))
+    numeric = [value for value in tried if not isinstance(value, (bool, str))]
+    if len(numeric) < len(tried):
+        return alt.X("at:N", title=title, sort=[str(value) for value in tried])
+    kind = "log" if min(numeric) > 0 and max(numeric) >= LOG_FROM * min(numeric) else "linear"
+    small = kind == "log" and min(numeric) < SMALL
+    axis = alt.Axis(format="~e" if small else "~g", labelOverlap="greedy", tickCount=6)
+    if len(numeric) <= MOST_TICKS:
+        axis.values = sorted(numeric)
+    return alt.X(
+        "at:Q",
+        title=title,
+        scale=alt.Scale(type=kind, zero=False, nice=False, padding=14),
+        axis=axis,
+    )
+
+
+def _states(rows: list[dict[str, Any]]) -> alt.Shape:
+    """The shape of what was chosen: whether it stands at an edge."""
+    there = {row.get("state") for row in rows}
+    return alt.Shape(
+        "state:N",
+        title=None,
+        scale=alt.Scale(domain=list(SHAPES), range=list(SHAPES.values())),
+        legend=alt.Legend(values=[state for state in SHAPES if state in there]),
+    )
+
+
+def _has_edge(rows: list[dict[str, Any]]) -> bool:
+    return any(row.get("state") in (STATES[-1], STATES[1]) for row in rows)
+
+
+def _shared(analysis: Analysis, tuned: Tuned) -> Figure | None:
+    """Each contrast at every candidate, and the band of its verdict: each arm at its best."""
+    arms = [arm for arm, _ in analysis.study.contrasts]
+    rows = [row for arm in arms for row in _shared_rows(analysis, tuned, arm)]
+    if not rows:
+        return None
+    metric, short = tuned.metric, _common(tuned)
+    order = list(dict.fromkeys(row["contrast"] for row in rows))
+    panels = _shared_panels(analysis, tuned).facet(
+        facet=alt.Facet("contrast:N", title=None, sort=order),
+        columns=2,
+        data=alt.NamedData(SHARED),
+    )
+    level = numbers.level(analysis.study.inference.alpha)
+    caption = (
+        f"Change of {metric.label} where both arms have the same {short}: dots are tuning seeds, "
+        "the line is their mean, which describes and tests nothing."
+    )
+    if any(row["kind"] == "verdict" for row in rows):
+        caption += (
+            " The band across is the contrast of the verdict, each arm at its best, on seeds of "
+            f"its own: its mean and {level} interval."
+        )
+    return Figure(
+        SHARED,
+        "tuning",
+        "The contrast at every shared value",
+        caption,
+        panels.resolve_scale(y="independent"),
+        rows,
+        panel=PANEL,
+        wide=len(order) > 1,
+    )
+
+
+def _values(candidate: Candidate) -> str:
+    """`3e-4, 0.1`: its values in their order."""
+    return ", ".join(in_words({"": value}).strip() for value in candidate.values())
+
+
+def _common(tuned: Tuned) -> str:
+    """What arms share: `learning rate`, or `candidate` where several keys are tuned."""
+    keys = list(tuned.candidates[0])
+    return keys[0].rpartition(".")[2].replace("_", " ") if len(keys) == 1 else "candidate"
+
+
+def _shared_panels(analysis: Analysis, tuned: Tuned) -> Any:
+    """One panel: the seeds and their mean against what is shared, and the band of the verdict."""
+    metric, keys = tuned.metric, list(tuned.candidates[0])
+    if len(keys) == 1:
+        x = _axis([candidate[keys[0]] for candidate in tuned.candidates], _common(tuned))
+    else:
+        title = ", ".join(key.rpartition(".")[2].replace("_", " ") for key in keys)
+        order = [_values(candidate) for candidate in tuned.candidates]
+        x = alt.X("at:N", title=title, sort=order)
+    unit = f" ({metric.change_unit})" if metric.change_unit else ""
+    y = {"title": f"change{unit}", "scale": alt.Scale(zero=True)}
+    colour = arm_colour(analysis.study, legend=False)
+    chart = alt.Chart()  # the facet has the data
+    value = alt.Tooltip("value:Q", format=f"+.{metric.change_digits}f")
+    candidate = alt.Tooltip("values:N", title="both at")
+    seeds = chart.mark_circle(size=24, opacity=0.5).encode(
+        x=x,
+        y=alt.Y("value:Q", **y),
+        color=colour,
+        tooltip=hover("arm:N", candidate, alt.Tooltip("seed:N", title="tuning seed"), value),
+    )
+    means = chart.mark_line(strokeWidth=2.2, point=alt.OverlayMarkDef(size=34)).encode(
+        x=x, y=alt.Y("value:Q", **y), color=colour, tooltip=hover("arm:N", candidate, value)
+    )
+    band = chart.mark_rect(opacity=0.22).encode(
+        y=alt.Y("low:Q", **y),
+        y2=alt.Y2("high:Q"),
+        color=colour,
+        tooltip=hover("arm:N", "verdict:N"),
+    )
+    line = chart.mark_rule(strokeWidth=1.6, strokeDash=[5, 3]).encode(
+        y=alt.Y("value:Q", **y), color=colour, tooltip=hover("arm:N", "verdict:N")
+    )
+    zero = chart.mark_rule(color=TEXT, opacity=0.5, tooltip=None).encode(y=alt.datum(0))
+    return alt.layer(
+        _only(band, "verdict"),
+        zero,
+        _only(seeds, "seed"),
+        _only(means, "mean"),
+        _only(line, "verdict"),
+    ).properties(width=PANEL, height=PANEL_HEIGHT)
+
+
+def _shared_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, Any]]:
+    called = names(analysis.study)
+    rows: list[dict[str, Any]] = []
+    single = len(tuned.candidates[0]) == 1
+    reference = analysis.study.reference(arm)
+    assert reference is not None
+    versus = "" if reference == analysis.study.baseline else f" against {called[reference]}"
+    head = {"arm": called[arm], "contrast": f"{called[arm]}{versus}"}
+    for shared in (one for one in tuned.shared if one.arm == arm):
+        candidate = tuned.candidates[shared.candidate - 1]
+        words = in_words(candidate)
+        at = next(iter(candidate.values())) if single else _values(candidate)
+        row = head | {"at": at, "values": words}
+        rows += [
+            row | {"kind": "seed", "seed": seed, "value": rounded(value)}
+            for seed, value in shared.differences.items()
+        ]
+        if math.isfinite(shared.mean):
+            rows.append(row | {"kind": "mean", "value": rounded(shared.mean)})
+    says = at_best(analysis, arm)
+    if rows and says is not None:
+        low, high = says.interval.low, says.interval.high
+        ends = {"low": says.mean, "high": says.mean}
+        if math.isfinite(low) and math.isfinite(high):
+            ends = {"low": low, "high": high}
+        digits = tuned.metric.change_digits
+        rows.append(
+            head
+            | {"kind": "verdict", "value": rounded(says.mean)}
+            | {key: rounded(value) for key, value in ends.items()}
+            | {"verdict": numbers.delta(says.mean, low, high, digits)}
+        )
+    return rows
+
+
+def _best_of(analysis: Analysis, tuned: Tuned) -> Figure | None:
+    """The expected best of n candidates: whether the search was long enough."""
+    called = names(analysis.study)
+    rows = [
+        {"arm": called[arm], "n": n, "value": rounded(value)}
+        for arm, curve in tuned.best_of.items()
+        for n, value in enumerate(curve, start=1)
+    ]
+    if not rows:
+        return None
+    most = max(row["n"] for row in rows)
+    axis = alt.Axis(tickMinStep=1, tickCount=min(most, MOST_TICKS), format="d")
+    chart = (
+        alt.Chart(alt.NamedData(BEST_OF))
+        .mark_line(strokeWidth=2.2, point=alt.OverlayMarkDef(size=30))
+        .encode(
+            x=alt.X("n:Q", title="candidates tried", axis=axis, scale=alt.Scale(zero=False)),
+            y=alt.Y("value:Q", title=tuned.metric.title, scale=alt.Scale(zero=False)),
+            color=arm_colour(analysis.study),
+            strokeDash=arm_dash(analysis.study),
+            tooltip=hover(
+                "arm:N", "n:Q", alt.Tooltip("value:Q", format=f".{tuned.metric.digits}f")
+            ),
+        )
+        .properties(width=WIDTH, height=HEIGHT)
+    )
+    caption = (
+        f"The expected best {tuned.metric.label} of n candidates drawn from those tried (Dodge et "
+        "al. 2019), by their means over the tuning seeds. A line that still falls or rises at its "
+        "end says that a longer search would choose something else."
+    )
+    title = "Expected best of n candidates"
+    return Figure(
+        BEST_OF, "tuning", title, caption, chart, rows, log=min(r["value"] for r in rows) > 0
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,177 @@
+"""Tuning on the page and in the paper: every trial is drawn, and the caveats are in the verdict."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import vl_convert
+from rich.console import Console
+
+from paribus.analysis import Analysis, analyse
+from paribus.cli.tuning_tables import chosen
+from paribus.decision import decide
+from paribus.report import render
+from paribus.report.figures import Figure
+from paribus.report.figures.tuning_curves import tuning_figures
+from paribus.report.paper import Material, compose
+from paribus.report.paper.document import Picture
+from paribus.report.tuning_told import AT_BEST, shared_table, tuning_in_words, tuning_table
+from paribus.report.words import headline
+from paribus.results import Results
+from paribus.study import Study
+
+from ..conftest import studies_in
+from ..tuned_results import RATE, surface, tables, tuned_and_trained
+
+Maker = Callable[..., Study]
+RATES = [1e-5, 1e-4, 1e-3, 1e-2]  # the best of layernorm is at the edge
+DECAY = "training.optimizer.weight_decay"
+
+
+def loss(arm: str, rate: float, seed: int) -> float:
+    """The surface; the baseline diverges at the largest rate with one seed."""
+    return math.nan if (arm, rate, seed) == ("baseline", 1e-2, 102) else surface(arm, rate, seed)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("tuned")
+    return tuned_and_trained(studies_in(folder)(**tables(RATES)), folder / "r", loss)
+
+
+@pytest.fixture(scope="module")
+def analysis(made: Results) -> Analysis:
+    return analyse(made)
+
+
+@pytest.fixture(scope="module")
+def drawn(analysis: Analysis) -> dict[str, Figure]:
+    return {figure.name: figure for figure in tuning_figures(analysis)}
+
+
+def of(figure: Figure, kind: str, arm: str) -> list[dict[str, Any]]:
+    return [row for row in figure.rows if row["kind"].startswith(kind) and row["arm"] == arm]
+
+
+def test_a_curve_has_every_seed_its_means_and_the_choice(drawn: dict[str, Figure]) -> None:
+    curve = drawn["tuning-learning_rate"]
+    seeds = of(curve, "seed", "layernorm")
+    expected = {(rate, s): surface("layernorm", rate, s) for rate in RATES for s in (101, 102)}
+    found = {(row["at"], row["seed"]): row["value"] for row in seeds}
+    assert found == pytest.approx(expected, rel=1e-4)
+    means = {row["at"]: row["value"] for row in of(curve, "mean", "layernorm")}
+    each = {r: sum(expected[r, s] for s in (101, 102)) / 2 for r in RATES}
+    assert means == pytest.approx(each, rel=1e-4)
+    best = [(row["at"], row["state"]) for arm in ("baseline", "layernorm")
+            for row in of(curve, "chosen", arm)]  # fmt: skip
+    assert best == [(1e-3, "chosen"), (1e-2, "chosen: upper edge")]
+    lost = [(row["at"], row["lost"]) for row in of(curve, "diverged", "baseline")]
+    assert lost == [(1e-2, "1 of 2 diverged")]
+    assert '"type": "log"' in json.dumps(curve.definition)
+
+
+def test_the_contrast_stands_at_every_shared_value_beside_the_verdicts(
+    analysis: Analysis, drawn: dict[str, Figure]
+) -> None:
+    figure = drawn["tuning-contrast"]
+    means = {row["at"]: row["value"] for row in of(figure, "mean", "layernorm")}
+    log = {rate: math.log10(rate) for rate in RATES}
+    apart = {rate: 0.1 * ((x + 2) ** 2 - (x + 3) ** 2) for rate, x in log.items()}
+    assert means == pytest.approx(apart, abs=1e-4)
+    (band,) = of(figure, "verdict", "layernorm")
+    says = analysis.contrast("layernorm", "validation_loss").decided
+    assert says is not None
+    ends = (says.mean, says.interval.low, says.interval.high)
+    assert (band["value"], band["low"], band["high"]) == pytest.approx(ends, rel=1e-4)
+    table = shared_table(analysis)
+    assert table is not None
+    assert [row[2] for row in table.rows] == [
+        *(f"both at learning_rate {rate}" for rate in ("1e-5", "1e-4", "0.001", "0.01")),
+        AT_BEST,
+    ]
+    assert [row[3] for row in table.rows] == ["2", "2", "2", "1", "5"]
+    assert float(table.rows[0][4]) == pytest.approx(apart[1e-5], abs=1e-4)
+
+
+def test_where_the_sign_depends_on_the_value_a_sentence_says_so(analysis: Analysis) -> None:
+    how, found, left = tuning_in_words(analysis)
+    assert "the same 4 candidates for learning rate on 2 tuning seeds, 8 trials an arm" in how
+    assert "between -0.1000 (learning_rate 0.01) and +0.5000 (learning_rate 1e-5)" in found
+    assert "its sign depends on the value" in found
+    assert left.startswith("Left open: the best of layernorm is the largest value tried")
+
+
+def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> None:
+    verdicts = decide(analysis)
+    for text in (headline(analysis, verdicts), verdicts[0].sentence):
+        assert "the best of layernorm is the largest value tried (learning_rate 0.01)" in text
+        assert "every value was tried on 2 tuning seeds alone" in text
+        assert "with each arm at its best of the learning rates tried on 2 tuning seeds" in text
+
+
+def test_the_page_shows_the_tuning_first(
+    made: Results, analysis: Analysis, drawn: dict[str, Figure]
+) -> None:
+    page = render(made, analysis, decide(analysis), list(drawn.values()))
+    places = [page.index(f'id="{name}"') for name in ("verdict", "tuning", "controls")]
+    assert places == sorted(places)
+    figures = [page.index(f'id="figure-tuning-{name}"') for name in ("learning_rate", "contrast")]
+    assert places[1] < figures[0] < figures[1] < page.index("What every arm was tuned to")
+
+
+def test_the_paper_has_a_section_before_its_results(
+    made: Results, analysis: Analysis, drawn: dict[str, Figure]
+) -> None:
+    material = Material(made, analysis, decide(analysis), list(drawn.values()))
+    paper = compose(material)
+    titles = [part.title for part in paper.parts]
+    assert titles.index("Tuning") == titles.index("Results") - 1
+    part = paper.parts[titles.index("Tuning")]
+    pictures = [block.name for block in part.blocks if isinstance(block, Picture)]
+    assert pictures == ["tuning-learning_rate", "tuning-contrast"]
+    limits = paper.parts[titles.index("Limits")].blocks[0].to_dict()["runs"][0]["text"]
+    assert "Arms were tuned in learning rate alone, over 4 candidates" in limits
+    assert "No learning rate was tuned" not in limits
+
+
+def test_two_keys_are_two_curves_and_every_figure_prints(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    grid = {RATE: [1e-3, 1e-2], DECAY: [0.0, 0.1]}
+    study = small_study(**tables([], grid=grid))
+    analysis = analyse(tuned_and_trained(study, tmp_path / "r"))
+    found = {figure.name: figure for figure in tuning_figures(analysis)}
+    assert list(found) == [
+        *("tuning-learning_rate", "tuning-weight_decay"),
+        *("tuning-contrast", "tuning-best-of"),
+    ]
+    # At each rate the line has the better decay; of equal ones the first.
+    assert len(of(found["tuning-learning_rate"], "mean", "baseline")) == 2
+    assert {row["at"] for row in found["tuning-contrast"].rows if "at" in row} == {
+        *("0.001, 0", "0.001, 0.1", "0.01, 0", "0.01, 0.1")
+    }
+    for figure in found.values():
+        assert vl_convert.vegalite_to_svg(json.dumps(figure.printed(380))).startswith("<svg")
+
+
+def test_the_terminal_says_what_was_chosen(analysis: Analysis) -> None:
+    console = Console(width=120, record=True, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115
+    for part in chosen(analysis):
+        console.print(part)
+    text = " ".join(console.export_text().split())
+    assert "tuning: 4 candidates by validation loss" in text
+    assert "layernorm learning_rate 0.01" in text
+    assert "-0.1000 (learning_rate 0.01) to +0.5000 (learning_rate 1e-5)" in text
+
+
+def test_a_study_that_tunes_nothing_says_nothing_of_it(
+    small_study: Maker, fabricate: Callable[..., Results]
+) -> None:
+    analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + seed / 100))
+    assert tuning_figures(analysis) == tuning_in_words(analysis) == list(chosen(analysis)) == []
+    assert tuning_table(analysis) is shared_table(analysis) is None
