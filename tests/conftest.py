@@ -28,7 +28,7 @@ from paribus.results import (
 )
 from paribus.results.formats import write_table
 from paribus.streams import stream
-from paribus.study import Study, load_study, measuring_record, parse_study
+from paribus.study import Study, curve_steps, load_study, measuring_record, parse_study
 from paribus.study.study import override
 from paribus.training import DRAWINGS
 
@@ -174,10 +174,12 @@ def write_results(
     diverged: Collection[tuple[str, int]] = (),
     calibration: Callable[[str], float] = lambda arm: 0.01,
     probes: Collection[str] | None = None,
+    heldout: Callable[[str, int, np.ndarray], np.ndarray] | None = None,
 ) -> Results:
     """Records of every trial with the scores that a test wants: `loss(arm, seed)`, or none.
 
-    `probes` are the ones that measured, and by default all that a report draws.
+    `probes` are the ones that measured, and by default all that a report draws. `heldout(arm, seed,
+    steps)` are the losses of the points of a held-out curve, where the study has one.
     """
     folder = ResultsFolder(path)
     dataset = load_dataset(study.data, study.folder)
@@ -198,6 +200,13 @@ def write_results(
                 "grad_norm": np.full(steps, 1.0),
             },
             {"step": "1", "train_loss": "nats/token", "grad_norm": "L2"},
+        )
+        points = np.array(curve_steps(study, arm), dtype=np.int64)
+        along = heldout(arm, seed, points) if heldout else np.linspace(3, value, len(points))
+        trial.write_columns(
+            "curve.parquet",
+            {"step": points, "loss_sum_nats": 320 * along, "predicted": np.full(len(points), 320)},
+            {"step": "1", "loss_sum_nats": "nats", "predicted": "tokens"},
         )
         columns = _write_probes(trial, steps, setting.model.n_layer, only=probes)
         predicted = np.full(20, 16)
@@ -244,6 +253,7 @@ def write_results(
                 "blocks": {"kind": "window", "items": 20, "blocks": 20},
                 "parameters": 12_345,
                 "tokens": setting.tokens,
+                "flops": {"per_token": 1_000, "by": "formula"},
                 "iterations": steps,
                 "own_modules": {},
                 **measuring_record(study),
@@ -258,7 +268,9 @@ def write_results(
         )
         environment = {"packages": {"torch": "2"}, "device": "cpu", "threads": 1, "stack": 1}
         trial.write_json("environment.json", environment)
-        trial.write_json("timing.json", {"training_seconds": 2.0, "evaluation_seconds": 0.5})
+        seconds = (2.0 * points / steps).tolist()
+        timing = {"training_seconds": 2.0, "evaluation_seconds": 0.5, "curve_seconds": seconds}
+        trial.write_json("timing.json", timing)
         trial.finish()
     return load_results(path)
 

@@ -36,7 +36,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     def watch(progress: Progress) -> None:
         seen.append((progress.n_finished, progress.tokens_done))
 
-    study = studies_in(folder)(seeds=SEEDS)
+    study = studies_in(folder)({"evaluation.every": 3}, seeds=SEEDS)
     results = paribus.run(study, folder / "r", workers=2, watch=watch, log=["tensorboard"])
     return Trained(study, results, seen)
 

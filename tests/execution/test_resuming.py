@@ -75,7 +75,8 @@ def case(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Case:
     monkeypatch.setattr(trial, "PROGRESS_SECONDS", 0)
-    study = small_study({"tasks.names": [], "seeds": [1, 2, 3], "training.dropout": 0.1})
+    wanted = {"tasks.names": [], "seeds": [1, 2, 3], "evaluation.every": 3}
+    study = small_study(wanted | {"training.dropout": 0.1})
     return Case(study, small_dataset, tmp_path / "r")
 
 
@@ -240,7 +241,8 @@ def test_where_a_stack_stands_is_read_without_its_tensors(case: Case) -> None:
     assert begun_stacks(case.folder.path) == {TRIALS: 6}
     assert (case.newest[0] / "about.json").stat().st_size < 2**17
     about = json.loads((case.newest[0] / "about.json").read_text())
-    assert {"seconds", "replicas", "stack"} == about["about"].keys()
+    assert {"seconds", "replicas", "stack", "curve"} == about["about"].keys()
+    assert [point["step"] for point in about["about"]["curve"]] == [0, 3, 6]
     assert {"torch", "numpy", "paribus"} == about["identity"]["version"].keys()
 
 

@@ -202,7 +202,8 @@ def test_a_registration_that_was_edited_is_told(change: dict, words: str, copy: 
 def test_the_chain_of_registrations_is_derived_again(
     small_study: Callable[..., Study], copy: Path
 ) -> None:
-    first, more = json.loads((copy / REGISTERED).read_text()), small_study(seeds=[1, 2, 3, 4])
+    first = json.loads((copy / REGISTERED).read_text())
+    more = small_study({"evaluation.every": 3}, seeds=[1, 2, 3, 4])
     settle(ResultsFolder(copy), more, {**first, **from_study(more, first["tasks"], first["looks"])})
     results = paribus.load_results(copy)
     assert list(registration_findings(results)) == []
@@ -299,6 +300,8 @@ def test_questions_are_counted_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
         {"task": "y", "shots": 1, "items": 2, "correct": 1, "accuracy": 1 / 2},
     ]
     write_table(tmp_path / "tasks.parquet", pa.Table.from_pylist(cells))
+    points = {"step": [0, 8], "loss_sum_nats": [4.0, 3.0], "predicted": [1, 1]}  # of a part
+    write_table(tmp_path / "curve.parquet", pa.table(points))
     right = {
         "validation_loss": 1.5,
         "validation_perplexity": math.exp(1.5),
@@ -344,6 +347,7 @@ def test_weights_batches_and_initial_values_are_repeated(
     assert main(command) == 3
     said = capsys.readouterr().out
     assert "baseline/seed-1: its weights give another evaluation on the same kind of mach" in said
+    assert "baseline/seed-1: the weights of step 8 give another point of the held-out curve" in said
     assert "layernorm/seed-1: initial values are not those of its seed" in said
     assert "rmsnorm/seed-1: batches are not those of its seed" in said
     repeated = [line for line in said.splitlines() if "seed-2" in line or "seed-3" in line]

@@ -5,31 +5,64 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
-from paribus.model import build_model, training_flops_per_token, weight_shapes
+from paribus.model import (
+    counted_flops_per_token,
+    training_flops,
+    training_flops_per_token,
+    weight_shapes,
+)
 from paribus.study import Study
+
+from .variants import VARIANTS
 
 V = 97
 
 
-@pytest.mark.parametrize("arm", ["baseline", "layernorm"])
-@pytest.mark.parametrize("n_layer", [1, 3])
-def test_pytorch_counts_the_same_products(
-    small_study: Callable[..., Study], arm: str, n_layer: int
-) -> None:
-    setting = small_study({"model.n_layer": n_layer}).setting(arm)
-    B, T = setting.training.batch_size, setting.data.seq_len
-    model = build_model(setting, V, device="meta").train()
-    tokens = torch.zeros(B, T, dtype=torch.int64, device="meta")
-    # Attention written out: the counter knows no rule for the CPU's fused kernel.
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
-        loss.backward()
-    assert counter.get_total_flops() == training_flops_per_token(setting, V) * B * T
+# Other norms multiply no matrices; one of them stands for all.
+MULTIPLYING = [v for v in VARIANTS if not v.startswith(("norm ", "qk_norm ", "embedding "))]
+
+
+@pytest.mark.parametrize("variant", [*MULTIPLYING, "embedding layernorm", "qk_norm rmsnorm"])
+def test_pytorch_counts_the_same_products(small_study: Callable[..., Study], variant: str) -> None:
+    """Of every part that ships: grouped queries, SwiGLU, a head of its own ..."""
+    overrides = VARIANTS[variant] | {"model.n_layer": 3}
+    setting = small_study(overrides, arms={"baseline": {}}).setting("baseline")
+    assert counted_flops_per_token(setting, V) == training_flops_per_token(setting, V)
+    assert training_flops(setting, V).by == "formula"
+
+
+OWN = """
+import torch
+from torch import nn
+
+class Twice(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.up = nn.Linear(model.d_model, model.d_model)
+    def forward(self, x):
+        return self.up(self.up(x))
+
+class Asks(nn.Identity):
+    def __init__(self, model):
+        super().__init__()
+    def forward(self, x):
+        return x * x.mean().item()
+"""
+
+
+def test_products_of_own_modules_are_counted(small_study: Callable[..., Study]) -> None:
+    setting = small_study({"model.modules.mlp": "own.py:Twice"}).setting("baseline")
+    folder = small_study().folder
+    (folder / "own.py").write_text(OWN)
+    found = training_flops(setting, V, folder)
+    # The formula would have its matrix used once; it is used twice.
+    d, n_layer = setting.model.d_model, setting.model.n_layer
+    formula = training_flops_per_token(setting, V, folder)
+    assert found == (formula + 6 * n_layer * d * d, "counter")
+    asks = small_study({"model.modules.mlp": "own.py:Asks"}).setting("baseline")
+    assert training_flops(asks, V, folder) == (None, "counter")
+    assert training_flops(asks, V, folder).record == {}
 
 
 def test_every_matrix_but_the_positions_is_multiplied(small_study: Callable[..., Study]) -> None:

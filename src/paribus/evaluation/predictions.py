@@ -124,7 +124,7 @@ def predict(
     try:
         model.eval()
         with torch.no_grad(), torch.random.fork_rng(devices=generators):
-            for number, ids in enumerate(_batches(tokens, seq_len, windows)):
+            for number, ids in enumerate(text_batches(tokens, seq_len, windows)):
                 columns = read(ids, is_swept=number % stride == 0)
                 first = first or (ids, columns[0])
                 waiting.add(ids[1].ravel(), columns)
@@ -178,7 +178,9 @@ def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> in
     return max(min(BATCH_LOGITS // (seq_len * vocab_size), wanted), 1)
 
 
-def _batches(tokens: Tokens, seq_len: int, windows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def text_batches(
+    tokens: Tokens, seq_len: int, windows: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(inputs [W, T], targets [W, T]), int64, that predict tokens[1:] once each."""
     n = len(tokens) - 1
     whole = n // seq_len * seq_len

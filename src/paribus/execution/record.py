@@ -24,8 +24,9 @@ from paribus.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_lengt
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
 from paribus.execution.checks.causality import require_causal_reading
 from paribus.execution.endpoints import declarations
+from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.machine.environment import environment
-from paribus.model import build_model, describe_parts, load_parameters
+from paribus.model import build_model, describe_parts, load_parameters, training_flops
 from paribus.results import TrialFolder
 from paribus.results.formats import write_table
 from paribus.study import Setting, Study, measuring_record, own_digests
@@ -45,6 +46,7 @@ class TrainedStack:
         suite: where the study's tasks are; None where there are none.
         seconds: what training all of it took.
         causality: what `require_causal_training` saw, in nats.
+        curve: the held-out loss along the way.
     """
 
     study: Study
@@ -54,6 +56,7 @@ class TrainedStack:
     suite: Path | None
     seconds: float
     causality: float
+    curve: HeldOutCurve
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ def record(of: TrainedStack, replica: int, folder: TrialFolder) -> None:
     evaluated = _evaluate(of, replica, f"trial {folder.label}")
 
     _write_steps(folder, stack, state)
+    of.curve.write(folder, replica)
     _write_evaluation(folder, evaluated.heldout)
     write_tasks(folder, evaluated.tasks)
     folder.write_json("evaluation.json", _plain(evaluated.scores))
@@ -92,6 +96,7 @@ def record(of: TrainedStack, replica: int, folder: TrialFolder) -> None:
         "training_seconds": of.seconds / len(of.trials),
         "evaluation_seconds": evaluated.heldout_seconds,
         "task_seconds": evaluated.task_seconds,
+        "curve_seconds": of.curve.seconds,
     }
     folder.write_json("timing.json", timing)
     folder.finish()
@@ -144,6 +149,7 @@ def _about(
         "parameters": sum(value.size for value in evaluated.weights.values()),
         "iterations": state.t,
         "tokens": state.t * setting.tokens_per_step,
+        "flops": training_flops(setting, of.dataset.vocab_size, of.study.folder).record,
         "optimizer": stack.replicas.optimizer_record,
         "batch_digest": state.batch_digest,
         "tasks": evaluated.tasks.about if evaluated.tasks else {},

@@ -9,6 +9,7 @@ from typing import Any
 from paribus.data import Dataset
 from paribus.digests import digest, package_digest
 from paribus.errors import ParibusError
+from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.results.checkpoints import Checkpoint, StackCheckpoints
 from paribus.study import Study, measuring_record, own_digests
 from paribus.study.study import substance
@@ -36,9 +37,14 @@ def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer
 
 
 def save(
-    stack: Trainer, checkpoints: StackCheckpoints, identity: dict[str, Any], seconds: float
+    stack: Trainer,
+    checkpoints: StackCheckpoints,
+    identity: dict[str, Any],
+    seconds: float,
+    curve: HeldOutCurve,
 ) -> None:
-    """Write the state of every replica as one checkpoint; `seconds` were spent on training."""
+    """Write the state of every replica, and the curve so far, as one checkpoint; `seconds` were
+    spent on training."""
     replicas: list[dict[str, Any]] = []
 
     def states() -> Any:
@@ -47,14 +53,22 @@ def save(
             replicas.append({"batch_digest": state.batch_digest, "diverged_at": state.diverged_at})
             yield state.arrays
 
-    about = {"seconds": seconds, "stack": len(stack.seeds), "replicas": replicas}
+    about = {
+        "seconds": seconds,
+        "stack": len(stack.seeds),
+        "replicas": replicas,
+        "curve": curve.saved,
+    }
     checkpoints.write(stack.t, states(), identity=identity, about=about)
 
 
 def restore(
-    stack: Trainer, checkpoints: StackCheckpoints, identity: dict[str, Any]
+    stack: Trainer,
+    checkpoints: StackCheckpoints,
+    identity: dict[str, Any],
+    curve: HeldOutCurve,
 ) -> tuple[float, str]:
-    """Go on from the newest checkpoint that can be used.
+    """Go on from the newest checkpoint that can be used, the stack and its curve.
 
     Returns the seconds already spent on training, and one line where one could not be used.
     """
@@ -65,15 +79,18 @@ def restore(
                 raise found
             found.require(identity)
             replicas = found.about["replicas"]
+            states = found.states()
+            points = curve.points_of(found.about.get("curve"), found.t)
             stack.restore(
                 [
                     ReplicaState(found.t, arrays, one["batch_digest"], one["diverged_at"])
-                    for arrays, one in zip(found.states(), replicas, strict=True)
+                    for arrays, one in zip(states, replicas, strict=True)
                 ]
             )
         except ParibusError as error:
             failures.append(str(error).partition(";")[0])
             continue
+        curve.points = points
         checkpoints.remove_after(found.t)
         way_on = f"training goes on from step {found.t}"
         return found.about["seconds"], _words(checkpoints, failures, way_on)

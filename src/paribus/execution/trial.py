@@ -15,6 +15,7 @@ import torch
 from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.execution.checks.causality import require_causal_training
+from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.execution.leaving import Leaving, Left
 from paribus.execution.record import TrainedStack, record
 from paribus.execution.resuming import identity, restore, save
@@ -115,9 +116,13 @@ class _Stack:
             study, settings, seeds, dataset, task.device, strict=False, graphs=task.graphs
         )
         self.checkpoints = StackCheckpoints(task.results.path, task.trials)
+        self.curve = HeldOutCurve(study, settings, task.arms, dataset, task.device)
         self._identity = identity(study, task.arms, dataset, self.trainer)
-        self._earlier, self.words = restore(self.trainer, self.checkpoints, self._identity)
+        self._earlier, self.words = restore(
+            self.trainer, self.checkpoints, self._identity, self.curve
+        )
         self._began = time.monotonic()
+        self._measuring = 0.0  # seconds that the curve took
         self.todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
 
     @property
@@ -127,8 +132,8 @@ class _Stack:
 
     @property
     def seconds(self) -> float:
-        """Spent on training so far, earlier runs included."""
-        return self._earlier + time.monotonic() - self._began
+        """Spent on training so far, earlier runs included, and without the curve."""
+        return self._earlier + time.monotonic() - self._began - self._measuring
 
     def begin(self) -> None:
         """Write what the parameters start from; the clock starts."""
@@ -138,18 +143,20 @@ class _Stack:
 
     def checkpoint(self, seconds: float) -> None:
         """Save all replicas, on whose training `seconds` were spent."""
-        save(self.trainer, self.checkpoints, self._identity, seconds)
+        save(self.trainer, self.checkpoints, self._identity, seconds, self.curve)
 
     def train(self, on_progress: Callable[[int, list[float]], None], leaving: Leaving) -> bool:
         """Train to the end; False, with a checkpoint, where it is asked to leave before."""
         trainer = self.trainer
         last_checkpoint = last_progress = time.monotonic()
         kept_steps = frozenset(trainer.setting.kept_steps)
+        self._measure()  # the point before the first step
         while trainer.t < trainer.setting.iterations:
             trainer.step()
             if trainer.t in kept_steps:  # before a checkpoint, which a run would go on from without
                 for replica, folder in self.todo:
                     folder.write_weights(trainer.parameters(replica), trainer.t)
+            self._measure()
             now = time.monotonic()
             if leaving.asked or now - last_checkpoint >= self.task.checkpoint_seconds:
                 self.checkpoint(self.seconds)
@@ -162,6 +169,12 @@ class _Stack:
         on_progress(trainer.t, trainer.last_losses)
         return True
 
+    def _measure(self) -> None:
+        """A point of the held-out curve, where one is due."""
+        if self.curve.is_due(self.trainer.t):
+            wait(self.task.device)
+            self._measuring += self.curve.measure(self.trainer, self.seconds)
+
     def record(self, seconds: float) -> None:
         """Show that the stack reads the past alone; evaluate, record and seal its trials."""
         study, trainer = self.task.study, self.trainer
@@ -170,6 +183,8 @@ class _Stack:
         )
         suite = suite_folder(study, self.task.results)
         trials = self.task.trials
-        trained = TrainedStack(study, self.dataset, trainer, trials, suite, seconds, causality)
+        trained = TrainedStack(
+            study, self.dataset, trainer, trials, suite, seconds, causality, self.curve
+        )
         for replica, folder in self.todo:
             record(trained, replica, folder)

@@ -5,12 +5,17 @@ from paribus.model.build import (
     build_model,
     count_parameters,
     load_parameters,
-    training_flops_per_token,
     weight_shapes,
 )
 from paribus.model.config import ModelConfig
 from paribus.model.contract import require_parts
 from paribus.model.dropout import Dropout
+from paribus.model.flops import (
+    Flops,
+    counted_flops_per_token,
+    training_flops,
+    training_flops_per_token,
+)
 from paribus.model.gpt import GPT, study_positions
 from paribus.model.initialization import (
     InitialParameter,
@@ -27,6 +32,7 @@ __all__ = [
     "GPT",
     "Attention",
     "Dropout",
+    "Flops",
     "InitialParameter",
     "InitialRule",
     "KeyValueCache",
@@ -35,6 +41,7 @@ __all__ = [
     "Part",
     "build_model",
     "count_parameters",
+    "counted_flops_per_token",
     "describe_parts",
     "find_part",
     "initial_parameters",
@@ -46,6 +53,7 @@ __all__ = [
     "require_initializers",
     "require_parts",
     "study_positions",
+    "training_flops",
     "training_flops_per_token",
     "undeclared_projections",
     "visible",

@@ -1,4 +1,4 @@
-"""Building a model, how large it is, and what a token costs."""
+"""Building a model, and how large it is."""
 
 from __future__ import annotations
 
@@ -103,14 +103,3 @@ def weight_shapes(
         for name, parameter in model.named_parameters()
         if parameter.ndim >= 2 and (not uses[name].table or name == head)
     }
-
-
-def training_flops_per_token(setting: Setting, vocab_size: int, folder: Path | None = None) -> int:
-    """Floating-point operations of matrix products per training token, forward and backward.
-
-    6 per weight of a matrix product plus 12 n_layer d_model seq_len for attention scores and
-    mixing (Chowdhery et al. 2022, appendix B).
-    """
-    model = setting.model
-    weights = sum(N * K for N, K in weight_shapes(setting, vocab_size, folder).values())
-    return 6 * weights + 12 * model.n_layer * model.d_model * setting.data.seq_len

@@ -158,7 +158,9 @@ OPTIONAL: dict[str, dict[str, Check]] = {
     "trial.json": {
         "causality": _holding(training=_number, evaluation=_number, positions=_number),
         "stack": _list_of(_is(list)),
+        "flops": _empty_or(_holding(per_token=_count, by=text)),
     },
+    "timing.json": {"curve_seconds": _list_of(_number)},
     "data.json": {
         "arms": _table_of(table),
         "token_classes": _table_of(_table_of(_count)),
@@ -184,6 +186,7 @@ EVERY: dict[str, Check] = {
 COLUMNS: dict[str, tuple[str, ...]] = {
     "steps.parquet": ("step", "train_loss"),
     "probes.parquet": ("step",),
+    "curve.parquet": ("step", "loss_sum_nats", "predicted"),
     "evaluation.parquet": ("measure", "part", "value", "total", "count", "unit"),
     "blocks.parquet": ("loss_sum_nats", "brier_sum", "correct", "predicted", "characters"),
     "tasks.parquet": ("task", "shots", "items", "correct", "accuracy"),
@@ -193,7 +196,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 # Of these, the ones that are words; all others are numbers, or true and false.
 WORDS = frozenset({"measure", "part", "unit", "task", "arm", "kind"})
 # Numbers that must be there in every row and be greater than zero.
-POSITIVE = {"throughput.parquet": ("tokens", "seconds")}
+POSITIVE = {"throughput.parquet": ("tokens", "seconds"), "curve.parquet": ("predicted",)}
 
 
 def require_json(path: Path, value: Any) -> None:

@@ -17,6 +17,7 @@ from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
 from paribus.results.controls import Control, TrialRecord, check_controls, trial_record
+from paribus.results.curves import LossCurve, curve_table, read_curve
 from paribus.results.expected import COLUMNS
 from paribus.results.formats import csv_cell, write_table
 from paribus.results.layout import secure
@@ -25,7 +26,7 @@ from paribus.results.own_records import require_choice, require_distinct, requir
 from paribus.results.registration import read_registration
 from paribus.results.root import digest_of, of_the_study, root_lines
 from paribus.results.store import THROUGHPUT, ResultsFolder
-from paribus.results.tidy import last_row, of_no_trial, of_trial, tidy
+from paribus.results.tidy import by_task, joined, last_row, of_no_trial, of_trial, tidy
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 
@@ -34,6 +35,7 @@ TABLES = (
     "scores",
     "steps",
     "probes",
+    "curve",
     "evaluation",
     "blocks",
     "tasks",
@@ -89,6 +91,7 @@ class Results:
             "trial_steps",
             "trial_blocks",
             "trial_items",
+            "trial_curves",
             "timing",
             "tasks",
             "metrics",
@@ -156,7 +159,7 @@ class Results:
             if name in table.column_names:
                 table = table.filter(table[name].is_valid())
                 tables.append(of_trial(folder, table))
-        return _joined(tables) if tables else of_no_trial("step", name)
+        return joined(tables) if tables else of_no_trial("step", name)
 
     @cached_property
     def probes(self) -> pa.Table:
@@ -166,7 +169,7 @@ class Results:
             for folder in self.finished
         ]
         empty = of_no_trial("step", "probe", "part", "statistic", "value", "unit")
-        return _joined(tables).unify_dictionaries() if tables else empty
+        return joined(tables).unify_dictionaries() if tables else empty
 
     @cached_property
     def evaluation(self) -> pa.Table:
@@ -176,7 +179,21 @@ class Results:
         """
         tables = [of_trial(f, f.read_columns("evaluation.parquet")) for f in self.finished]
         empty = of_no_trial("measure", "part", "value", "total", "count", "unit")
-        return _joined(tables) if tables else empty
+        return joined(tables) if tables else empty
+
+    @cached_property
+    def trial_curves(self) -> dict[tuple[str, int], LossCurve]:
+        """Held-out loss along training, by (arm, seed); of trials that measured it."""
+        found = {
+            (f.arm, f.seed): read_curve(f, self.trials[f.arm, f.seed], self.timing[f.arm, f.seed])
+            for f in self.finished
+        }
+        return {trial: curve for trial, curve in found.items() if curve is not None}
+
+    @cached_property
+    def curve(self) -> pa.Table:
+        """Held-out loss along training: arm, seed, step, tokens, flops, seconds, loss."""
+        return curve_table(self.trial_curves)
 
     @cached_property
     def sampling(self) -> pa.Table:
@@ -207,7 +224,7 @@ class Results:
     def tasks(self) -> pa.Table:
         """Task accuracy, tidy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
         tables = [of_trial(f, f.read_columns("tasks.parquet")) for f in self.finished]
-        return _joined(tables) if tables else of_no_trial("task", "shots", "accuracy")
+        return joined(tables) if tables else of_no_trial("task", "shots", "accuracy")
 
     @cached_property
     def trial_items(self) -> dict[tuple[str, int], pa.Table]:
@@ -218,7 +235,7 @@ class Results:
     def items(self) -> pa.Table:
         """Every question's answer, tidy: arm, seed, task, shots, item, answer, predicted ..."""
         tables = [of_trial(f, self.trial_items[f.arm, f.seed]) for f in self.finished]
-        return _joined(tables) if tables else of_no_trial("task", "shots", "item")
+        return joined(tables) if tables else of_no_trial("task", "shots", "item")
 
     @cached_property
     def blocks(self) -> pa.Table:
@@ -229,7 +246,7 @@ class Results:
             numbers = pa.array(range(len(table)), pa.int32())
             tables.append(of_trial(folder, table.add_column(0, "block", numbers)))
         empty = of_no_trial("block", *COLUMNS["blocks.parquet"])
-        return _joined(tables) if tables else empty
+        return joined(tables) if tables else empty
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -291,7 +308,7 @@ class Results:
         return {
             "evaluation": folder.read_json("evaluation.json"),
             "parts": parts,
-            "tasks": _by_task(folder) if "tasks" in wanted else {},
+            "tasks": by_task(folder) if "tasks" in wanted else {},
             "steps": last_row(self.trial_steps[folder.arm, folder.seed]),
             "probes": last_row(folder.read_columns("probes.parquet", wanted.get("probes", []))),
             "turns": self._turns.get((folder.arm, folder.seed), {}) if "turns" in wanted else {},
@@ -325,25 +342,6 @@ class Results:
     def timing(self) -> dict[tuple[str, int], dict[str, float]]:
         """timing.json by (arm, seed)."""
         return {(f.arm, f.seed): f.read_json("timing.json") for f in self.finished}
-
-
-def _by_task(folder: TrialFolder) -> dict[str, float]:
-    """Accuracy by task, the mean over its numbers of shots."""
-    found: dict[str, list[float]] = {}
-    for row in folder.read_columns("tasks.parquet", ["task", "accuracy"]).to_pylist():
-        found.setdefault(row["task"], []).append(row["accuracy"])
-    return {task: math.fsum(values) / len(values) for task, values in found.items()}
-
-
-def _joined(tables: list[pa.Table]) -> pa.Table:
-    """One table of all trials. Raises ParibusError where trials have other columns."""
-    try:
-        return pa.concat_tables(tables)
-    except pa.ArrowException as error:
-        raise ParibusError(
-            f"the same record of two trials has other columns ({error}); `paribus verify` finds "
-            "what was changed"
-        ) from None
 
 
 def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Results:

@@ -20,13 +20,14 @@
     initial.json                shape, rule and digest of every parameter at step 0
     steps.parquet               loss, gradient norm and learning rate of every step
     probes.parquet              what probes measured, a column for each part and statistic
+    curve.parquet               held-out loss along the way, where the study measures it
     evaluation.parquet          every held-out measure, by token class, position, temperature ...
     tasks.parquet, items.parquet  zero- and few-shot tasks: accuracy, and every question's answer
     blocks.parquet              sums by block of the validation split: documents, or windows
     evaluation.json             those of the whole validation split: what endpoints are read from
     weights.safetensors         the trained weights; weights-<step>.safetensors those kept before
     environment.json            software and machine
-    manifest.json               SHA-256 of the eleven above; written last: the trial is finished
+    manifest.json               SHA-256 of the twelve above; written last: the trial is finished
     timing.json                 seconds; differs between equal runs
 """
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from paribus.errors import ParibusError
 from paribus.results.trial_folder import TrialFolder
 
 
@@ -57,3 +59,22 @@ def tidy(wide: pa.Table) -> pa.Table:
             "unit": repeated(labels["unit"]),
         }
     )
+
+
+def by_task(folder: TrialFolder) -> dict[str, float]:
+    """Accuracy by task, the mean over its numbers of shots."""
+    found: dict[str, list[float]] = {}
+    for row in folder.read_columns("tasks.parquet", ["task", "accuracy"]).to_pylist():
+        found.setdefault(row["task"], []).append(row["accuracy"])
+    return {task: math.fsum(values) / len(values) for task, values in found.items()}
+
+
+def joined(tables: list[pa.Table]) -> pa.Table:
+    """One table of all trials. Raises ParibusError where trials have other columns."""
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowException as error:
+        raise ParibusError(
+            f"the same record of two trials has other columns ({error}); `paribus verify` finds "
+            "what was changed"
+        ) from None

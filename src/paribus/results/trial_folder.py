@@ -22,6 +22,7 @@ CANONICAL = (
     "initial.json",
     "steps.parquet",
     "probes.parquet",
+    "curve.parquet",
     "evaluation.parquet",
     "blocks.parquet",
     "tasks.parquet",

@@ -2,6 +2,7 @@
 
 from paribus.study.architecture import Embedding, Init, Model, Modules
 from paribus.study.base import Spec
+from paribus.study.curve import curve_steps
 from paribus.study.custom_code import changed_sources, own_digests, own_parts
 from paribus.study.data import CORPUS, Data
 from paribus.study.explain import explain
@@ -64,6 +65,7 @@ __all__ = [
     "at_rates",
     "changed_files",
     "changed_sources",
+    "curve_steps",
     "custom_code",
     "explain",
     "first_stage",

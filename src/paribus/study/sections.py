@@ -18,6 +18,7 @@ from paribus.study.bounds import (
     MOST_RESAMPLES,
     MOST_SHOTS,
     MOST_STEPS,
+    MOST_TOKENS,
     Seed,
     Steps,
 )
@@ -127,13 +128,22 @@ class Probes(Spec):
 
 
 class Evaluation(Spec):
-    """What is measured on held-out text when a trial is trained, the same in every arm."""
+    """What is measured on held-out text, the same in every arm: when a trial is trained, and of the
+    loss along the way."""
 
     own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
     """The user's own measures, by import path: `package.module:name` or `file.py:name`."""
     overlap: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The share of a window that `bits_per_byte` is measured with once more, as context alone:
     what windows without overlap cost."""
+    every: Steps | None = None
+    """Steps from one point of the held-out loss curve to the next; it begins before the first step
+    and ends with the last. None measures no curve."""
+    curve_tokens: Annotated[int, Field(gt=0, le=MOST_TOKENS)] = 2**13
+    """Of the validation text, from its beginning, what each point is measured on at most."""
+    target: Annotated[float, Field(gt=0)] | None = None
+    """A loss, in nats per token of the curve: tokens, FLOPs and seconds to reach it are measured in
+    every trial. None compares arms at the loss that both of a pair reach."""
 
 
 class Tasks(Spec):

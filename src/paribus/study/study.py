@@ -19,6 +19,7 @@ from paribus.study.bounds import (
     MOST_SEEDS,
     Seed,
 )
+from paribus.study.curve import why_no_curve
 from paribus.study.explain import explain
 from paribus.study.presets import PRESET, preset_values
 from paribus.study.sections import (
@@ -227,6 +228,8 @@ class Study(Setting):
                     "an arm states float32 or bfloat16"
                 )
             setting = self.setting(arm)
+            if why := why_no_curve(self.evaluation, arm, setting.iterations):
+                raise ParibusError(why)
             if setting.iterations < self.stability.steps_needed:
                 raise ParibusError(
                     f"arm '{arm}' has {setting.iterations} iterations, too few to judge stability, "

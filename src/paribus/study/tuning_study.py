@@ -47,6 +47,7 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
         "baseline": candidate_arm(study.baseline, first),
         "tasks": study.tasks.model_dump() if asks else {"names": []},
         "endpoints": [{"metric": tuning.select, "primary": True, "margin": margin}],
+        "evaluation": study.evaluation.model_dump() | {"every": None, "target": None},
         "arms": {},
     }
     if tuning.iterations is not None:

@@ -16,7 +16,7 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.results import Results
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import Setting, own_parts
+from paribus.study import Setting, Study, curve_steps, own_parts
 from paribus.study.bounds import matrix_parameters
 
 # Initial values that are drawn again of a trial, small parameters first; 4 million take 50 ms.
@@ -36,6 +36,7 @@ def arm_findings(results: Results, *, trust: bool) -> tuple[list[str], str]:
         setting = results.study.setting(trial.arm)
         record = results.trials[trial.arm, trial.seed]
         found += _told(trial, _steps(trial, setting, record))
+        found += _told(trial, _points(trial, results.study, record))
         if trust or not own_parts(setting):
             built += 1
             found += _told(trial, _model(results, trial, setting, record))
@@ -70,6 +71,18 @@ def _steps(trial: TrialFolder, setting: Setting, record: dict[str, Any]) -> Iter
         if rate is None or not math.isclose(rate, expected, rel_tol=RATE_ROUNDING, abs_tol=1e-30):
             yield f"its learning rate at step {step + 1} is {rate}, and that of its arm {expected}"
             return
+
+
+def _points(trial: TrialFolder, study: Study, record: dict[str, Any]) -> Iterator[str]:
+    """The steps and the tokens of the held-out curve, as the study has them."""
+    points = trial.read_columns("curve.parquet", ["step", "predicted"])
+    steps = points["step"].to_pylist()
+    if steps != list(curve_steps(study, trial.arm)):
+        yield f"its held-out curve has other steps than evaluation.every = {study.evaluation.every}"
+    there = record["data"].get("validation_tokens")
+    most = min(study.evaluation.curve_tokens + 1, there if isinstance(there, int) else 0) - 1
+    if any(predicted != most for predicted in points["predicted"].to_pylist()):
+        yield f"points of its held-out curve are not of {most:,} tokens"
 
 
 def _model(

@@ -14,6 +14,8 @@ from paribus.results.trial_folder import TrialFolder
 
 # Sums of the same numbers in another order; the records keep float64.
 ROUNDING = 1e-9
+# The same loss by another way through float32.
+FLOAT32_ROUNDING = 1e-5
 
 
 def score_findings(trial: TrialFolder) -> Iterator[str]:
@@ -26,6 +28,7 @@ def score_findings(trial: TrialFolder) -> Iterator[str]:
                 f"give {value}"
             )
     yield from _cells(trial)
+    yield from _curve(trial)
 
 
 def _expected(trial: TrialFolder) -> dict[str, Any]:
@@ -78,14 +81,29 @@ def _cells(trial: TrialFolder) -> Iterator[str]:
         yield f"trial {trial.label}: answers to {task} with {shots} shots are in no task"
 
 
+def _curve(trial: TrialFolder) -> Iterator[str]:
+    """The last point of the curve against the loss of the same text, where it is of all of it."""
+    points = trial.read_columns("curve.parquet").to_pylist()
+    predicted = trial.read_columns("blocks.parquet", ["predicted"])["predicted"].to_pylist()
+    if not points or points[-1]["predicted"] != sum(predicted):
+        return
+    (last,) = _numbers([points[-1]["loss_sum_nats"]])
+    scores, n = trial.read_json("evaluation.json"), points[-1]["predicted"]
+    if not _close(scores.get("validation_loss"), last / n, rounding=FLOAT32_ROUNDING):
+        yield (
+            f"trial {trial.label}: its curve ends at {last / n} nats/token, and validation_loss is "
+            f"{scores.get('validation_loss')}"
+        )
+
+
 def _numbers(values: list[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
 
-def _close(stated: Any, expected: Any) -> bool:
+def _close(stated: Any, expected: Any, rounding: float = ROUNDING) -> bool:
     """Equal up to rounding; what is not finite is written as null."""
     if stated is None:
         return expected is None or not math.isfinite(expected)
     if expected is None:
         return False
-    return math.isclose(stated, expected, rel_tol=ROUNDING, abs_tol=ROUNDING)
+    return math.isclose(stated, expected, rel_tol=rounding, abs_tol=rounding)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from paribus.data import Dataset
     from paribus.evaluation import Evaluation
+    from paribus.model import GPT
 
 # What must be equal for results to be equal bit by bit.
 MACHINE = ("packages", "python", "processor", "device", "threads")
@@ -76,10 +77,38 @@ def repeat(
     evaluation = evaluate_on(model.to(device), dataset, dataset.validation, setting.data.seq_len)
     exact = _same_machine(trial, device)
     found += _blocks(trial, evaluation, exact=exact)
+    found += _curve(study, trial, model, dataset, exact=exact)
     if sealed := recorded.get("code_length"):
         now = code_length(model, dataset, setting.data.seq_len, sealed["overlap"])
         found += _code_length(trial.label, sealed, now.about, exact=exact)
     return found
+
+
+def _curve(
+    study: Study, trial: TrialFolder, model: GPT, dataset: Dataset, *, exact: bool
+) -> Iterator[str]:
+    """Points of the held-out curve whose weights are kept, the last among them, measured again."""
+    from paribus.evaluation import heldout_loss
+    from paribus.execution.heldout_curve import heldout_part
+    from paribus.model import load_parameters
+
+    last, seq_len = study.setting(trial.arm).iterations, study.setting(trial.arm).data.seq_len
+    for point in trial.read_columns("curve.parquet").to_pylist():
+        step = point["step"]
+        if step != last and step not in trial.kept_steps:
+            continue
+        load_parameters(model, trial.read_weights(None if step == last else step))
+        now = heldout_loss(model.eval(), heldout_part(study, dataset), seq_len, dataset.vocab_size)
+        sealed = math.nan if point["loss_sum_nats"] is None else point["loss_sum_nats"]
+        apart = abs(sealed - now.nats) / now.tokens
+        if math.isnan(sealed) and not math.isfinite(now.nats):
+            continue
+        if not apart <= (0 if exact else LOSS_ROUNDING):
+            yield (
+                f"trial {trial.label}: the weights of step {step} give another point of the "
+                f"held-out curve: {now.nats / now.tokens} nats/token, and "
+                f"{sealed / now.tokens} is recorded"
+            )
 
 
 def batches_digest(setting: Any, dataset: Dataset, seed: int) -> str:

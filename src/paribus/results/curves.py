@@ -1,0 +1,125 @@
+"""Held-out loss of a trial along its training: against tokens, FLOPs and seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from paribus.errors import ParibusError
+from paribus.results.trial_folder import TrialFolder
+
+FILE = "curve.parquet"
+
+Axis = Literal["tokens", "flops", "seconds"]
+AXES: tuple[Axis, ...] = get_args(Axis)
+
+
+@dataclass(frozen=True)
+class LossCurve:
+    """One trial's curve of P points, from before its first step to its last.
+
+    Attributes:
+        step: [P] steps done.
+        tokens: [P] that were learned from.
+        flops: [P] floating-point operations of matrix products; None where nobody counted them.
+        seconds: [P] of training, as its own clock had it; None where it was not told.
+        loss: [P] nats per token of the first `predicted` held-out tokens; NaN if not finite.
+        predicted: held-out tokens of each point.
+    """
+
+    step: np.ndarray
+    tokens: np.ndarray
+    flops: np.ndarray | None
+    seconds: np.ndarray | None
+    loss: np.ndarray
+    predicted: int
+
+    def along(self, axis: Axis) -> np.ndarray | None:
+        """[P] the budget spent by each point; None where it is not known."""
+        return getattr(self, axis)
+
+    @property
+    def final(self) -> float:
+        """The loss after the last step."""
+        return float(self.loss[-1])
+
+    def spent_at(self, loss: float, axis: Axis) -> float:
+        """The budget spent when the curve is first at `loss` or below.
+
+        Between two points the loss is taken to fall in a straight line over the budget. Infinite
+        where no point is so low, NaN where the budget is not known. A point that is not finite is
+        above any loss.
+        """
+        spent = self.along(axis)
+        if spent is None:
+            return math.nan
+        there = np.flatnonzero(self.loss <= loss)  # NaN is not
+        if not len(there):
+            return math.inf
+        i = int(there[0])
+        before = self.loss[i - 1] if i else math.nan
+        if not math.isfinite(before):
+            return float(spent[i])
+        share = (before - loss) / (before - self.loss[i])
+        return float(spent[i - 1] + share * (spent[i] - spent[i - 1]))
+
+    def loss_at(self, spent: np.ndarray, axis: Axis) -> np.ndarray:
+        """The loss at each budget of `spent`, in straight lines between points; NaN beyond the
+        last, and where a neighbour is not finite."""
+        at = self.along(axis)
+        if at is None:
+            return np.full(len(spent), np.nan)
+        return np.interp(spent, at, self.loss, left=np.nan, right=np.nan)
+
+
+def read_curve(
+    folder: TrialFolder, record: Mapping[str, Any], timing: Mapping[str, Any]
+) -> LossCurve | None:
+    """The curve of a finished trial; None where it measured none.
+
+    `record` is its trial.json, `timing` its timing.json. Raises ParibusError where steps do not
+    ascend from 0, or points are of different text.
+    """
+    table = folder.read_columns(FILE)
+    if not len(table):
+        return None
+    step, predicted = (table[name].to_numpy() for name in ("step", "predicted"))
+    if step[0] != 0 or (np.diff(step) <= 0).any() or (predicted != predicted[0]).any():
+        raise ParibusError(
+            f"trial {folder.label}: {FILE} does not go from step 0 onwards on one text; restore "
+            "it, or delete the trial and run again"
+        )
+    tokens = step * (record["tokens"] / max(record["iterations"], 1))
+    per_token = record.get("flops", {}).get("per_token")
+    seconds = timing.get("curve_seconds", ())
+    return LossCurve(
+        step,
+        tokens,
+        None if per_token is None else tokens * per_token,
+        np.asarray(seconds, np.float64) if len(seconds) == len(step) else None,
+        table["loss_sum_nats"].to_numpy().astype(np.float64) / predicted,
+        int(predicted[0]),
+    )
+
+
+def curve_table(curves: Mapping[tuple[str, int], LossCurve]) -> pa.Table:
+    """Tidy, a row for each point: arm, seed, step, tokens, flops, seconds, loss.
+
+    `loss` is in nats per token of the first tokens of the validation text; `seconds` are those of
+    the trial's own clock.
+    """
+    kinds = {"arm": pa.string(), "seed": pa.int64(), "step": pa.int64()}
+    kinds |= dict.fromkeys((*AXES, "loss"), pa.float64())
+    columns: dict[str, list[pa.Array]] = {name: [] for name in kinds}
+    for (arm, seed), curve in curves.items():
+        n = len(curve.step)
+        for name, kind in kinds.items():
+            values = {"arm": [arm] * n, "seed": [seed] * n}.get(name, getattr(curve, name, None))
+            absent = values is None
+            columns[name].append(pa.nulls(n, kind) if absent else pa.array(values, kind))
+    return pa.table({name: pa.chunked_array(columns[name], kind) for name, kind in kinds.items()})

@@ -1,0 +1,190 @@
+"""Held-out loss along training: measured, recorded, read back, and what cannot be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import paribus
+from paribus.data import Dataset, load_dataset
+from paribus.errors import ParibusError
+from paribus.evaluation import evaluate_on, heldout_loss
+from paribus.execution.heldout_curve import UNITS, HeldOutCurve
+from paribus.machine.assembly import build_stack
+from paribus.model import build_model, load_parameters, training_flops_per_token
+from paribus.results import Results, ResultsFolder
+from paribus.results.checkpoints import UnusableError
+from paribus.study import Study, load_study, parse_study, tuning_study
+from paribus.verification.arms import arm_findings
+from paribus.verification.scores import score_findings
+
+from .conftest import SEEDS, Trained
+
+CPU = torch.device("cpu")
+
+
+def test_every_trial_has_its_points(trained: Trained) -> None:
+    results = trained.results
+    assert set(results.trial_curves) == {(arm, s) for arm in trained.study.arms for s in SEEDS}
+    for (arm, seed), curve in results.trial_curves.items():
+        assert curve.step.tolist() == [0, 3, 6, 8]
+        setting = trained.study.setting(arm)
+        assert curve.tokens.tolist() == [t * setting.tokens_per_step for t in (0, 3, 6, 8)]
+        vocab_size = results.trials[arm, seed]["data"]["vocab_size"]
+        each = training_flops_per_token(setting, vocab_size)
+        assert curve.flops is not None and curve.flops[-1] == each * setting.tokens
+        assert curve.seconds is not None
+        assert curve.seconds[0] < 0.1 and (np.diff(curve.seconds) > 0).all()
+        assert curve.seconds[-1] <= results.timing[arm, seed]["training_seconds"]
+        # The whole of a short text: the last point is the loss that endpoints are judged on.
+        final = results.trials[arm, seed]["data"]["validation_tokens"] - 1
+        assert curve.predicted == final
+        scores = ResultsFolder(results.path).trial(arm, seed).read_json("evaluation.json")
+        assert curve.final == pytest.approx(scores["validation_loss"], rel=1e-6)
+        # Before training a model knows no more than a uniform guess.
+        assert curve.loss[0] == pytest.approx(np.log(vocab_size), rel=0.05)
+    table = results.curve
+    assert table.column_names == ["arm", "seed", "step", "tokens", "flops", "seconds", "loss"]
+    assert len(table) == 4 * len(results.finished)
+
+
+def test_arms_that_start_alike_have_one_first_point(trained: Trained) -> None:
+    first = {key: curve.loss[0] for key, curve in trained.results.trial_curves.items()}
+    assert len({first[arm, 1] for arm in trained.study.arms}) == 3
+    assert len(set(first.values())) == len(first)
+
+
+def test_points_are_what_a_whole_evaluation_says(small_study: Callable[..., Study]) -> None:
+    """Also of several replicas with other rates, under dropout, and of a part."""
+    study = small_study(
+        {"evaluation.every": 2, "evaluation.curve_tokens": 100, "training.dropout": 0.2},
+        arms={"baseline": {}, "hot": {"set": {"training.optimizer.learning_rate": 0.1}}},
+    )
+    dataset = load_dataset(study.data, study.folder)
+    settings = [study.setting(arm) for arm in study.arms]
+    stack = build_stack(study, settings, [1, 1], dataset, CPU)
+    bare = build_stack(study, settings, [1, 1], dataset, CPU)
+    curve = HeldOutCurve(study, settings, list(study.arms), dataset, CPU)
+    for t in range(5):
+        if curve.is_due(t):
+            curve.measure(stack, 0.0)
+        assert not curve.is_due(t)
+        stack.step()
+        bare.step()
+    # Nothing of it reaches the training.
+    for r in range(2):
+        ours, theirs = stack.state(r), bare.state(r)
+        assert all(
+            np.array_equal(ours.arrays[n], a, equal_nan=True) for n, a in theirs.arrays.items()
+        )
+    assert [point.step for point in curve.points] == [0, 2, 4]
+    stack.step()
+    stack.step()
+    curve.measure(stack, 1.0)
+    part = dataset.validation[:101]
+    for r, setting in enumerate(settings):
+        model = build_model(setting, dataset.vocab_size)
+        load_parameters(model, stack.parameters(r))
+        scores = evaluate_on(model, dataset, part, setting.data.seq_len).scores
+        nats = curve.points[-1].nats[r]
+        assert curve.points[-1].tokens == 100
+        assert nats is not None and nats / 100 == pytest.approx(scores["validation_loss"], rel=1e-6)
+
+
+def test_a_checkpoint_with_another_curve_is_not_gone_on_from(
+    small_study: Callable[..., Study], small_dataset: Dataset
+) -> None:
+    study = small_study({"evaluation.every": 3})
+    setting = study.setting("baseline")
+    curve = HeldOutCurve(study, [setting], ["baseline"], small_dataset, CPU)
+    stack = build_stack(study, setting, [1], small_dataset, CPU)
+    curve.measure(stack, 0.0)
+    (point,) = curve.saved
+    assert curve.points_of([point], 2) == curve.points
+    assert curve.points_of([point | {"nats": [None]}], 2)[0].nats == (None,)
+    for bad in (None, [], [point, point], [point | {"nats": [1.0, 2.0]}], [{}], [1], "points"):
+        with pytest.raises(UnusableError, match="held-out curve is not what was written"):
+            curve.points_of(bad, 2)
+
+
+def test_the_loss_of_an_empty_part_is_none(
+    small_study: Callable[..., Study], small_dataset: Dataset
+) -> None:
+    setting = small_study().setting("baseline")
+    model = build_model(setting, small_dataset.vocab_size).eval()
+    one = heldout_loss(model, small_dataset.validation[:2], 16, small_dataset.vocab_size)
+    assert one.tokens == 1 and np.isfinite(one.nats)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"evaluation.every": 9}, "evaluation.every = 9 is more than the 8 iterations of arm"),
+        ({"evaluation.every": 0}, "evaluation.every"),
+        ({"evaluation.every": 2.5}, "evaluation.every"),
+        ({"evaluation.target": 2.0}, "needs a curve that reaches it; state evaluation.every"),
+        ({"evaluation.every": 2, "evaluation.target": "low"}, "evaluation.target"),
+        ({"evaluation.every": 2, "evaluation.target": float("nan")}, "evaluation.target"),
+        ({"evaluation.every": 2, "evaluation.target": -1.0}, "evaluation.target"),
+        ({"evaluation.every": 2, "evaluation.curve_tokens": 0}, "evaluation.curve_tokens"),
+        (
+            {"evaluation.every": 1, "training.iterations": 20_000},
+            "are 20,000 points; 10,000 are the most",
+        ),
+    ],
+)
+def test_a_curve_that_cannot_be_is_refused_in_one_line(
+    small_study: Callable[..., Study], overrides: dict, words: str
+) -> None:
+    with pytest.raises(ParibusError) as told:
+        small_study(overrides)
+    assert words in str(told.value) and "\n" not in str(told.value)
+
+
+def test_tuning_trials_measure_no_curve() -> None:
+    study = load_study("quickstart", {"evaluation.every": 50})
+    table = study.model_dump() | {
+        "tuning": {
+            "seeds": [101, 102],
+            "grid": {"training.optimizer.learning_rate": [1e-3, 3e-3]},
+            "iterations": 40,
+        }
+    }
+    tuned = parse_study(table, folder=study.folder)
+    candidates = tuned.tuning.candidates if tuned.tuning else []
+    assert tuning_study(tuned, candidates).evaluation.every is None
+
+
+def test_a_changed_point_is_told(copy: Path) -> None:
+    trial = ResultsFolder(copy).trial("baseline", 1)
+    table = trial.read_columns("curve.parquet").to_pydict()
+    table["loss_sum_nats"][-1] *= 1.01
+
+    def write(stop: int, size: int = 0) -> Results:
+        columns = {name: np.array(values[:stop]) + 0 for name, values in table.items()}
+        columns["predicted"] += size
+        trial.write_columns("curve.parquet", columns, UNITS)
+        trial.finish()
+        return paribus.load_results(copy)
+
+    write(4)
+    assert "its curve ends at" in " ".join(score_findings(trial))
+    assert "curve.parquet was changed after" not in " ".join(paribus.verify(copy).findings)
+    told = " ".join(arm_findings(write(3), trust=False)[0])
+    assert "its held-out curve has other steps than evaluation.every = 3" in told
+    told = " ".join(arm_findings(write(4, -1), trust=False)[0])
+    assert "points of its held-out curve are not of" in told
+
+
+def test_points_out_of_order_are_refused(copy: Path) -> None:
+    trial = ResultsFolder(copy).trial("baseline", 1)
+    table = trial.read_columns("curve.parquet").to_pydict()
+    columns = {name: np.array(values)[::-1] for name, values in table.items()}
+    trial.write_columns("curve.parquet", columns, UNITS)
+    trial.finish()
+    with pytest.raises(ParibusError, match="does not go from step 0 onwards"):
+        _ = paribus.load_results(copy).curve
