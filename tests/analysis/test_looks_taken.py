@@ -115,6 +115,44 @@ def test_every_endpoint_of_a_contrast_is_of_its_look(looked):
     assert analysis.family is None  # the sensitivity analysis is of one sample
 
 
+def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp_path):
+    """Two primary endpoints: loss is an effect at five seeds, and accuracy goes on to eight, where
+    the loss of later seeds would not be one."""
+    plan = {"looks": [5, 6, 8], "futility": 0.0}
+    judged = [
+        {"metric": "validation_loss", "primary": True, "margin": 0.01},
+        {"metric": "validation_accuracy", "primary": True, "margin": 0.0001},
+    ]
+    arms = {arm: ARMS[arm] for arm in ("baseline", "layernorm")}
+    study = small_study(
+        {"inference.target": "this item set"}, arms=arms, seeds=plan, endpoints=judged
+    )
+
+    def loss(arm, seed):
+        then = 1.0 if seed <= 5 else -9.0
+        return 12.0 + (then if arm == "layernorm" else 0.0) + 0.001 * seed * (arm == "layernorm")
+
+    results = trained(study, tmp_path / "r", loss)
+    first, *later = results.looks
+    assert len(later) == 2 and first["contrasts"]["layernorm"]["decision"] == "continue"
+    said = first["contrasts"]["layernorm"]["endpoints"]
+    assert said["validation_loss"]["resolved"] == "effect"
+    assert said["validation_accuracy"]["resolved"] is None
+    for entry in later:  # it is not tested again
+        assert entry["contrasts"]["layernorm"]["endpoints"].keys() == {"validation_accuracy"}
+    analysis = analyse(results)
+    assert not analysis.unregistered
+    kept = analysis.contrast("layernorm", "validation_loss")
+    assert kept.seeds == (1, 2, 3, 4, 5) and kept.significant(0.05) and kept.decided.mean > 0
+    assert kept.sampling.in_words == "5 of 8 seeds: resolved at look 1 of 3, an effect"
+    other = analysis.contrast("layernorm", "validation_accuracy")
+    assert other.seeds == study.seeds and not other.significant(0.05)
+    all_seeds = seed_test([loss("layernorm", s) - loss("baseline", s) for s in study.seeds], seed=0)
+    assert all_seeds.p_value() > 0.05  # what would have been said without its memory
+    verdict = next(v for v in decide(analysis) if v.metric == "validation_loss")
+    assert verdict.outcome == "BASELINE" and "resolved at look 1 of 3" in verdict.sentence
+
+
 def test_trials_beyond_a_look_do_not_count_before_it_is_taken(small_study, tmp_path):
     study = small_study(arms=ARMS, seeds=LOOKS)
     none = write_results(tmp_path / "r", study, losses({}), skip=study.trials[-1:])

@@ -162,6 +162,28 @@ def test_the_error_is_held_whatever_stops(contrasts):
         assert plain.any_effect > 0.05 - error  # nothing is given away
 
 
+@pytest.mark.parametrize("effects", [pytest.param((0.0,) * 4, marks=SLOW), (4.0, 0.0, 0.0, 0.0)])
+def test_what_an_early_look_rejects_is_kept_and_the_error_is_held(effects):
+    """Two contrasts on two endpoints: each goes on until both endpoints are resolved, and passes
+    the level of what was rejected on (Maurer and Bretz 2013). One true effect, or none."""
+    studies = 20_000
+    found = characteristics(
+        OURS, effects, endpoints=2, margin=0.3, futility=0.05, ignored=0.5, studies=studies
+    )
+    assert found.any_false_effect < 0.05 + 3.5 * math.sqrt(0.05 * 0.95 / studies)
+    assert found.any_false_effect > 0.02
+    if effects[0]:
+        # Rejected at an early look and kept while the other endpoint goes on to the last.
+        alone = characteristics(OURS, effects[:1], alpha=0.05 / 4, studies=studies)
+        assert found.effects[0] == pytest.approx(1.0, abs=0.001) and alone.pairs[0] < 10
+        assert found.pairs[0] > alone.pairs[0] + 2
+
+
+def test_endpoints_that_do_not_divide_the_effects_are_refused():
+    with pytest.raises(StatisticsError, match="3 entries of 2 endpoints"):
+        characteristics(OURS, (0.0, 0.0, 0.0), endpoints=2)
+
+
 def test_equivalence_over_looks_holds_its_level_at_the_margin():
     at_margin = characteristics(OURS, (1.0, 1.0), margin=1.0, futility=0.1, studies=100_000)
     assert at_margin.any_equivalent < 0.05 + 3.5 * math.sqrt(0.05 * 0.95 / 100_000)

@@ -23,7 +23,7 @@ def contrast_of(
     table: Table, arm: str, reference: str, endpoint: Endpoint
 ) -> tuple[Contrast, list[LeftOut]]:
     """One contrast of one endpoint, not adjusted yet, and the seeds that it had to leave out."""
-    metric, sampled = endpoint.metric, table.sampling(arm)
+    metric, sampled = endpoint.metric, table.sampling(arm, endpoint.metric)
     ours, theirs = (table.usable(name, metric, sampled.seeds) for name in (arm, reference))
     seeds = tuple(seed for seed in sampled.seeds if seed in ours and seed in theirs)
     left_out = [
@@ -119,7 +119,7 @@ def _items(
         contrast.margin,
         family=_family_size(table, endpoint),
         resolution=_resolution(table, contrast.metric),
-        design=table.sampling(contrast.arm).design(contrast.seeds),
+        design=table.sampling(contrast.arm, contrast.metric).design(contrast.seeds),
     )
     return items, ""
 

@@ -57,7 +57,7 @@ def planned_looks(study: Study, sd: float | None = None) -> PlannedLooks | None:
     looks = plan_of(study)
     if looks is None or study.plan is None:
         return None
-    alpha, contrasts, family = study.inference.alpha, max(len(study.contrasts), 1), study.family
+    alpha, family, endpoints = study.inference.alpha, study.family, len(study.judged)
     margin = study.primary.margin / sd if sd and study.primary.margin else None
     effects: list[float] = sorted({*EFFECTS, *([round(margin, 2)] if margin else [])})
     return PlannedLooks(
@@ -68,8 +68,9 @@ def planned_looks(study: Study, sd: float | None = None) -> PlannedLooks | None:
                 effect,
                 characteristics(
                     looks,
-                    (effect,) * contrasts,
-                    alpha=alpha * contrasts / family,
+                    (effect,) * family,
+                    endpoints=endpoints,
+                    alpha=alpha,
                     margin=margin,
                     futility=study.plan.futility,
                 ),

@@ -2,7 +2,9 @@
 
 Without looks and stages: all seeds, one sample. With looks: the seeds of the last look that was
 taken at the contrast, whatever has been trained since; before the first look nothing is compared.
-With a second stage: both, unless the contrast was resolved at a look of the first.
+An endpoint that a look resolved keeps the seeds of that look, and with them its rejection (Maurer
+and Bretz 2013), also where the contrast goes on for another endpoint or for events. With a second
+stage: both, unless the contrast, or the endpoint, was resolved at a look of the first.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paribus.results.look_record import GOES_ON, OPEN, extends, look_of
+from paribus.results.look_record import GOES_ON, OPEN, extends, look_of, resolved_at
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Looks,
@@ -31,6 +33,7 @@ STANDS = {
     "futility": "stopped at",
     "broken": "stopped at",
 }
+RESOLVED = ("effect", "equivalence")  # what a look says for good of an endpoint
 REASONS = {
     "effect": "an effect",
     "equivalence": "no effect worth having",
@@ -48,6 +51,7 @@ class Sampling:
         look: the look (from 1) that its records are of; None without a plan of looks, 0 before the
             first was taken.
         decision: what was decided there; empty without a plan.
+        went_on: whether the contrast went on after that look, for another endpoint or for events.
         stage_seeds: of `seeds`, those of the first stage; None where there is one stage.
     """
 
@@ -56,15 +60,17 @@ class Sampling:
     look: int | None = None
     decision: str = ""
     stage_seeds: tuple[int, ...] | None = None
+    went_on: bool = False
 
     @property
     def in_words(self) -> str:
         """`5 of 20 seeds: stopped at look 1 of 4, an effect`; empty where all are one sample."""
         plan, told = self.study.plan, []
         if plan is not None and self.look:
+            stands = "resolved at" if self.went_on else STANDS[self.decision]
             told.append(
                 f"{plan.looks[self.look - 1]} of {plan.looks[-1]} seeds: "
-                f"{STANDS[self.decision]} look {self.look} of {len(plan.looks)}"
+                f"{stands} look {self.look} of {len(plan.looks)}"
                 + (f", {REASONS[self.decision]}" if self.decision in REASONS else "")
             )
         if self.stage_seeds is not None:
@@ -106,8 +112,10 @@ class Sampling:
         return f"{min(parts)} comparable seed {pairs}{where}; inference needs two"
 
 
-def sampling_of(study: Study, looks: Sequence[dict[str, Any]], arm: str) -> Sampling:
-    """That of the contrast of `arm`, after these looks."""
+def sampling_of(
+    study: Study, looks: Sequence[dict[str, Any]], arm: str, metric: str | None = None
+) -> Sampling:
+    """That of the contrast of `arm` after these looks, or of one endpoint of it."""
     stages = study.stages
     first = study.seeds[: stages[0]] if stages else study.seeds
     if study.plan is None:
@@ -116,6 +124,15 @@ def sampling_of(study: Study, looks: Sequence[dict[str, Any]], arm: str) -> Samp
         return Sampling(study, (), 0)
     number = min(look_of(study, looks, arm), len(looks) - 1)
     decision = looks[number]["contrasts"][arm]["decision"]
+    resolved = None if metric is None else resolved_at(looks, arm, metric)
+    if metric is not None and resolved is not None:
+        seeds = study.seeds[: study.plan.looks[resolved]]
+        said = looks[resolved]["contrasts"][arm]["endpoints"][metric]["resolved"]
+        went_on = resolved < number or decision == GOES_ON
+        return Sampling(study, seeds, resolved + 1, said, went_on=went_on)
+    judged = metric in looks[number]["contrasts"][arm].get("endpoints", {})
+    if judged and decision in RESOLVED:  # another endpoint was, and this one had no prospect
+        decision = "futility"
     if stages and extends(looks, arm):
         return Sampling(study, study.seeds, number + 1, decision, first)
     return Sampling(study, study.seeds[: study.plan.looks[number]], number + 1, decision)

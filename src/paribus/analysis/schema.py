@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paribus.analysis.sampling import Sampling, is_open
+from paribus.analysis.sampling import Sampling, is_open, sampling_of
 from paribus.analysis.side_effects import Costs, Sensitivity, Stabilities
 from paribus.analysis.tuned import Tuned
 from paribus.metric import Metric
@@ -338,9 +338,9 @@ class Analysis:
         return [name for name in names if name not in there] if there else []
 
     def missing_of(self, contrast: Contrast) -> list[str]:
-        """Trials that the contrast still needs; none where a look has resolved it."""
-        sampled = contrast.sampling
-        seeds = None if sampled is None or is_open(sampled) else set(sampled.seeds)
+        """Trials that the contrast still needs, on any endpoint; none where it was stopped."""
+        sampled = sampling_of(self.study, self.looks, contrast.arm)
+        seeds = None if is_open(sampled) else set(sampled.seeds)
         found = []
         for label in self.missing:
             arm, seed = label.rsplit("/seed-", 1)

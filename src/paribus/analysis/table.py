@@ -56,9 +56,9 @@ class Table:
             events[key] = replace(seen, diverged=seen.diverged or broken)
         return cls(results, values, events, results.looks, tuple(results.controls))
 
-    def sampling(self, arm: str) -> Sampling:
-        """Which seeds count for the contrast of `arm`, after the looks that were taken."""
-        return sampling_of(self.results.study, self.looks, arm)
+    def sampling(self, arm: str, metric: str | None = None) -> Sampling:
+        """Which seeds count for the contrast of `arm`, or one endpoint of it, after these looks."""
+        return sampling_of(self.results.study, self.looks, arm, metric)
 
     def broken(self, arm: str) -> list[Control]:
         """Controls between `arm` and its reference that did not hold."""

@@ -2,9 +2,11 @@
 
 A contrast stops where every primary endpoint is an effect or lies inside its margin, in the family
 by Holm at the level of this look, or has no prospect of either (`futility`); or where a control is
-broken. A contrast with a divergence or a spike goes on all the same until these are resolved: what
-a rule decides of stability is not to be ended by quality. What a look says follows from the trials
-alone, so that it is the same whenever it is taken, and can be checked.
+broken. An endpoint that is an effect, or lies inside its margin, is resolved for good: where its
+contrast goes on, later looks test the others. A contrast with a divergence or a spike goes on all
+the same until these are resolved: what a rule decides of stability is not to be ended by quality.
+What a look says follows from the trials alone, so that it is the same whenever it is taken, and can
+be checked.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 
 from paribus.analysis.by_endpoint import contrast_of
 from paribus.analysis.families import adjusted
-from paribus.analysis.sampling import REASONS, plan_of
+from paribus.analysis.sampling import REASONS, RESOLVED, plan_of
 from paribus.analysis.schema import Contrast
 from paribus.analysis.side_effects import Stabilities
 from paribus.analysis.stabilities import stabilities_of
@@ -119,14 +121,20 @@ def _said(
     """
     alpha, study = table.results.study.inference.alpha, table.results.study
     about: Entry = {"look": look + 1, "endpoints": {}}
-    same, effects, hopeful = 0, 0, 0
+    hopeful, reasons = 0, []
     for c in contrasts:
+        earlier = table.sampling(c.arm, c.metric)
+        if earlier.decision in RESOLVED:
+            reasons.append(earlier.decision)
+            continue
         chance = _chance(plan, c, look, alpha / max(left, 1))
-        about["endpoints"][c.metric] = _stated(c) | {"predictive_power": chance}
-        if c.equivalent(alpha):
-            same += 1
-        elif c.significant(alpha):
-            effects += 1
+        resolved = _resolved(c, alpha)
+        about["endpoints"][c.metric] = _stated(c) | {
+            "predictive_power": chance,
+            "resolved": resolved,
+        }
+        if resolved:
+            reasons.append(resolved)
         else:
             assert study.plan is not None
             hopeful += chance >= study.plan.futility
@@ -134,15 +142,20 @@ def _said(
         decision = BROKEN
     elif look < len(plan.pairs) - 1 and _events_open(events, alpha):
         decision = GOES_ON
-    elif not hopeful and effects:
-        decision = "effect"
-    elif not hopeful and same:
-        decision = "equivalence"
+    elif not hopeful and reasons:
+        decision = "effect" if "effect" in reasons else "equivalence"
     elif look == len(plan.pairs) - 1:
         decision = OPEN
     else:
         decision = GOES_ON if hopeful else "futility"
     return about | {"decision": decision}
+
+
+def _resolved(contrast: Contrast, alpha: float) -> str | None:
+    """What a look says for good of an endpoint; None where it is open."""
+    if contrast.equivalent(alpha):
+        return "equivalence"
+    return "effect" if contrast.significant(alpha) else None
 
 
 def _events_open(events: Stabilities, alpha: float) -> bool:

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from paribus import numbers
-from paribus.analysis import Analysis, PlannedLooks, look_in_words, sampling_of
+from paribus.analysis import Analysis, PlannedLooks, look_in_words
 from paribus.cli.printed_tables import table_of
 from paribus.results import Results
 from paribus.study import Study
@@ -70,10 +70,11 @@ def sampled(analysis: Analysis) -> Iterator[RenderableType]:
     """A line for each contrast of a study with looks or stages: its pairs, and the plain interval
     beside the one that holds."""
     for contrast in analysis.contrasts:
-        one = sampling_of(analysis.study, analysis.looks, contrast.arm)
-        if not contrast.primary or not one.in_words:
+        one = contrast.sampling
+        if not contrast.primary or one is None or not one.in_words:
             continue
-        text = f"{contrast.arm}: {one.in_words}"
+        on = f" on {contrast.declared.label}" if len(analysis.study.judged) > 1 else ""
+        text = f"{contrast.arm}{on}: {one.in_words}"
         if contrast.paired is not None and contrast.tested:
             plain, digits = contrast.paired.t_interval, contrast.declared.digits
             shown = numbers.delta(contrast.paired.mean, plain.low, plain.high, digits)

@@ -51,7 +51,7 @@ def looks_table(analysis: Analysis) -> Table | None:
             numbers.p_or_blank(one.get("holm_p")),
             numbers.p_or_blank(one.get("equivalence_holm_p")),
             numbers.fixed(one["predictive_power"], 2),
-            said["decision"],
+            one["resolved"] or said["decision"],
         )
         for entry in analysis.looks
         for arm, said in entry["contrasts"].items()
@@ -90,9 +90,11 @@ def sampling_method(analysis: Analysis) -> str:
                 if study.plan.futility
                 else ". "
             )
-            + "By Holm's method it passes its level on to the others from that look on (Maurer and "
-            "Bretz 2013). Every p and interval is of all looks: intervals are repeated confidence "
-            "intervals (Jennison and Turnbull 1989), which hold whatever made sampling stop."
+            + "By Holm's method it passes its level on to the others from that look on, and what a "
+            "look resolved stays resolved, also where the contrast goes on for another endpoint "
+            "(Maurer and Bretz 2013). Every p and interval is of all looks: intervals are repeated "
+            "confidence intervals (Jennison and Turnbull 1989), which hold whatever made sampling "
+            "stop."
         )
     if study.stages:
         told.append(extension_in_words(analysis.study))

@@ -125,7 +125,13 @@ FILES: dict[str, dict[str, Check]] = {
     "test_part.json": {"purpose": text, "digest": text, "opened": text},
     "looks.json": {
         "looks": _list_of(
-            _holding(look=whole, seeds=whole, contrasts=_table_of(_holding(decision=text)))
+            _holding(
+                look=whole,
+                seeds=whole,
+                contrasts=_table_of(
+                    _holding(decision=text, look=whole, endpoints=_table_of(_holding(pairs=whole)))
+                ),
+            )
         )
     },
     "repeated.json": {},

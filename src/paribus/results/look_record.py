@@ -82,6 +82,17 @@ def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
     return min(len(looks), len(study.plan.looks) - 1)
 
 
+def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
+    """The look (from 0) that resolved this endpoint of the contrast of `arm`; None where none did.
+
+    What is resolved stays what it was, also where the contrast goes on for something else.
+    """
+    for number, entry in enumerate(looks):
+        if entry["contrasts"][arm].get("endpoints", {}).get(metric, {}).get("resolved"):
+            return number
+    return None
+
+
 def extends(looks: Sequence[Entry], arm: str) -> bool:
     """Whether a second stage adds to the contrast of `arm`: it was open at the last look."""
     return bool(looks) and looks[-1]["contrasts"][arm]["decision"] == OPEN

@@ -39,16 +39,20 @@ BLOCK = 2_000_000  # numbers that are drawn at once
 
 @dataclass(frozen=True)
 class Characteristics(Result):
-    """What happens in simulated studies, of K looks at M contrasts.
+    """What happens in simulated studies, of K looks at M contrasts on E endpoints.
+
+    What is of every hypothesis is (M E,), the endpoints of a contrast beside each other.
 
     Attributes:
         pairs: mean number of seed pairs of each contrast when it stops, (M,).
         baseline: mean number of seeds of the shared baseline: as many as the last contrast's.
-        effects: share of studies in which each contrast is claimed to be an effect, (M,).
-        any_effect: share in which one is claimed at all; the family-wise error under no effect.
-        equivalent, any_equivalent: the same of differences inside the margin.
-        futile: share of studies in which each contrast stops for futility, (M,).
-        stopped: share of contrasts that are resolved at each look, by whatever, (K,).
+        effects: share of studies in which each hypothesis is claimed to be an effect, (M E,).
+        any_effect: share in which one is claimed at all.
+        any_false_effect: share in which one is claimed where the true difference is 0: the
+            family-wise error.
+        equivalent, any_equivalent: as of effects, of differences inside the margin.
+        futile: share of studies in which each hypothesis has no prospect when it stops, (M E,).
+        stopped: share of hypotheses that are resolved at each look, by whatever, (K,).
     """
 
     studies: int
@@ -56,6 +60,7 @@ class Characteristics(Result):
     baseline: float
     effects: tuple[float, ...]
     any_effect: float
+    any_false_effect: float
     equivalent: tuple[float, ...]
     any_equivalent: float
     futile: tuple[float, ...]
@@ -66,6 +71,7 @@ def characteristics(
     looks: Looks,
     effects: Sequence[float] = (0.0,),
     *,
+    endpoints: int = 1,
     alpha: float = ALPHA,
     margin: float | None = None,
     futility: float = 0.0,
@@ -77,10 +83,13 @@ def characteristics(
     """Simulate studies of normal differences under a plan.
 
     Args:
-        effects: true mean of each contrast, in SDs of its paired differences, (M,).
+        effects: true mean of each hypothesis, in SDs of its paired differences, (M E,).
+        endpoints: E, on which every contrast is judged: it goes on until none of them is open, and
+            each that is resolved stays as it was.
         margin: of equivalence, in the same SDs; None where it is not tested.
         futility: a contrast stops where its predictive power is below it.
-        correlation: between contrasts; a half where arms of equal spread share a baseline.
+        correlation: between contrasts, on an endpoint; a half where arms of equal spread share a
+            baseline. Endpoints are independent, which makes a contrast go on longest.
         ignored: share of stops by equivalence and futility after which sampling goes on and all
             later looks count, as they may: these stops do not bind.
     """
@@ -88,7 +97,13 @@ def characteristics(
     alpha, studies = checked_fraction(alpha, "alpha"), checked_count(studies, "studies", 1)
     if not 0 <= correlation <= 1:
         raise StatisticsError(f"correlation = {correlation} is not within [0, 1]: pass one that is")
-    rules = _Rules(looks, alpha, margin, futility, ignored)
+    checked_count(endpoints, "endpoints", 1)
+    if len(means) % endpoints:
+        raise StatisticsError(
+            f"effects has {len(means)} entries of {endpoints} endpoints: state one for each "
+            "endpoint of each contrast"
+        )
+    rules = _Rules(looks, alpha, margin, futility, ignored, endpoints)
     rng = np.random.default_rng([seed, *looks.pairs])
     block = max(1, BLOCK // (looks.pairs[-1] * (len(means) + 1)))
     done = [
@@ -96,13 +111,20 @@ def characteristics(
         for start in range(0, studies, block)
     ]
     outcomes = _Outcomes(*(np.concatenate(parts) for parts in zip(*done, strict=True)))
-    pairs = np.array(looks.pairs)[outcomes.at]
+    return _summary(rules, means, outcomes)
+
+
+def _summary(rules: _Rules, means: Floats, outcomes: _Outcomes) -> Characteristics:
+    looks = rules.looks
+    pairs = np.array(looks.pairs)[outcomes.at][:, :: rules.endpoints]
+    false = outcomes.effect & (means == 0)
     return Characteristics(
-        studies=studies,
+        studies=len(pairs),
         pairs=tuple(pairs.mean(axis=0).tolist()),
         baseline=float(pairs.max(axis=1).mean()),
         effects=tuple(outcomes.effect.mean(axis=0).tolist()),
         any_effect=float(outcomes.effect.any(axis=1).mean()),
+        any_false_effect=float(false.any(axis=1).mean()),
         equivalent=tuple(outcomes.same.mean(axis=0).tolist()),
         any_equivalent=float(outcomes.same.any(axis=1).mean()),
         futile=tuple(outcomes.futile.mean(axis=0).tolist()),
@@ -132,8 +154,8 @@ def detectable_effect(
 
 
 class _Outcomes(NamedTuple):
-    """Of every contrast of every simulated study, each (N, M): the look at which it stops, and
-    what is claimed of it in the end."""
+    """Of every hypothesis of every simulated study, each (N, M E): the look at which its contrast
+    stops, and what is claimed of it in the end."""
 
     at: np.ndarray
     effect: np.ndarray
@@ -149,35 +171,42 @@ class _Rules:
     margin: float | None
     futility: float
     ignored: float
+    endpoints: int
 
 
 def _block(
     rules: _Rules, means: Floats, correlation: float, studies: int, rng: np.random.Generator
 ) -> _Outcomes:
     """So many simulated studies."""
-    looks, shape = rules.looks, (studies, len(means))
+    looks, shape, endpoints = rules.looks, (studies, len(means)), rules.endpoints
+    contrasts = len(means) // endpoints
     total, squares = np.zeros(shape), np.zeros(shape)
     p, same_p = np.ones(shape), np.ones(shape)  # those of contrasts that have stopped stay
     at, futile = np.full(shape, len(looks.pairs) - 1), np.zeros(shape, bool)
-    going = np.ones(shape, bool)
+    going, kept = np.ones((studies, contrasts), bool), np.zeros(shape, bool)
     effect, same = np.zeros(shape, bool), np.zeros(shape, bool)
     before = 0
     for k, pairs in enumerate(looks.pairs):
         new = (studies, pairs - before)
-        values = math.sqrt(correlation) * rng.standard_normal((*new, 1)) + means
+        shared = np.tile(rng.standard_normal((*new, endpoints)), contrasts)
+        values = math.sqrt(correlation) * shared + means
         values = values + math.sqrt(1 - correlation) * rng.standard_normal((*new, len(means)))
         total, squares = total + values.sum(axis=1), squares + (values**2).sum(axis=1)
         mean, before = total / pairs, pairs
         error = np.sqrt((squares / pairs - mean**2) / (pairs - 1))
-        p = np.where(going, _two_sided(looks, k, mean / error), p)
-        same_p = np.where(going, _equivalence(looks, k, mean, error, rules.margin), same_p)
+        tested = np.repeat(going, endpoints, axis=1) & ~kept
+        p = np.where(tested, _two_sided(looks, k, mean / error), p)
+        same_p = np.where(tested, _equivalence(looks, k, mean, error, rules.margin), same_p)
         effect, same = holm_rows(p) <= rules.alpha, holm_rows(same_p) <= rules.alpha
-        hopeless = going & ~effect & ~same & _hopeless(rules, k, mean, error, effect)
-        heeded = rng.random(shape) >= rules.ignored
-        stops = going & (effect | ((same | hopeless) & heeded))
+        hopeless = tested & ~effect & ~same & _hopeless(rules, k, mean, error, effect)
+        heeded = rng.random(going.shape) >= rules.ignored
+        heeded = np.repeat(heeded, endpoints, axis=1)
+        kept |= tested & (effect | (same & heeded))
+        closed = (kept | (hopeless & heeded)).reshape(*going.shape, endpoints)
+        stops = np.repeat(going & closed.all(axis=2), endpoints, axis=1)
         futile |= stops & hopeless
         at[stops] = k
-        going &= ~stops
+        going &= ~closed.all(axis=2)
     resolved = effect | same | futile
     return _Outcomes(at, effect, same, futile, resolved)
 
