@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import paribus
+from paribus.cli import main
 from paribus.declared import declared
 from paribus.errors import ParibusError
-from paribus.execution.backends import Backend, End, Hear, find_backend
+from paribus.execution.backends import WORKER, Backend, End, Hear, Options, find_backend
+from paribus.execution.backends.declare_backend import BackendClass
 from paribus.execution.backends.local import Local, count_cores
 from paribus.execution.messages import Check, Checked, Hello, Ready, Refused, decode, encode
 from paribus.execution.pool import Pool
-from paribus.study import Study
+from paribus.study import Study, load_study
 
 ARMS = {"baseline": {}} | {
     name: {"set": {"model.embedding.norm": norm}}
@@ -76,7 +81,7 @@ class ScriptedProcess:
 def check(small_study: Callable[..., Study], tmp_path: Path) -> Callable[[Scripted], list[str]]:
     """Let the workers of a backend check every arm; what they warn of."""
 
-    def make(backend: Scripted) -> list[str]:
+    def make(backend: Backend) -> list[str]:
         study, warnings = small_study(arms=ARMS), list[str]()
         with Pool(study, tmp_path, device="auto", backend=backend) as pool:
             ready = pool.start_for(len(study.arms))
@@ -115,13 +120,14 @@ def test_a_worker_that_dies_is_told_in_its_own_words(
 
 def test_backends_are_found_by_name() -> None:
     assert isinstance(find_backend("local"), Local)
-    assert declared("paribus.execution.backends", Backend).keys() == {"local"}
+    assert find_backend("local").name == "local"
+    assert declared("paribus.execution.backends", BackendClass).keys() == {"local"}
     with pytest.raises(ParibusError, match=r"no backend 'locla': did you mean 'local'.*backends/"):
         find_backend("locla")
 
 
 def test_what_local_starts_by_itself() -> None:
-    local = Local()
+    local = Local(Options())
     assert local.default_workers("cpu", 1) == count_cores() >= 1
     assert local.default_workers("cuda", 4) == 4
     assert local.is_surely_cpu("cpu") and not local.is_surely_cpu("cuda")
@@ -137,4 +143,159 @@ def test_no_other_file_starts_processes() -> None:
         if isinstance(node, ast.Import)
         and {name.name for name in node.names} & {"subprocess", "multiprocessing", "shutil"}
     }
-    assert found == {"backends/local.py", "suite.py"}  # the latter removes a folder
+    assert found == {
+        "backends/local.py",
+        "backends/piped_process.py",
+        "suite.py",
+    }  # removes a folder
+
+
+OWN = """
+from paribus.execution.backends import Backend, Options, backend
+
+class Wanted(Options):
+    partition: str
+    nodes: int = 1
+
+@backend("cluster", options=Wanted)
+class Cluster(Backend):
+    def start(self, hear):
+        raise OSError(f"no partition {self.options.partition}")
+    def default_workers(self, device, devices):
+        return 0
+
+@backend("unfinished")
+class Unfinished(Backend):
+    def default_workers(self, device, devices):
+        return 1
+
+@backend("odd")
+class Odd(Unfinished):
+    def start(self):
+        pass
+
+@backend("mute")
+class Mute(Unfinished):
+    def start(self, hear):
+        hear("hello" + chr(10))
+        return self
+    def send(self, line): pass
+    def stop(self): pass
+    def close(self): pass
+
+@backend("talks")
+class Talks(Mute):
+    def end(self): pass
+
+class Undeclared(Backend):
+    pass
+
+class NoBackend:
+    pass
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The file of a user's own backends, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.py").write_text(OWN)
+    return "cluster.py:"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("Clustr", {}, "no backend of that name: did you mean 'Cluster'"),
+        ("Cluster", {}, "--backend-option of 'cluster.py:Cluster': 'partition' is missing"),
+        ("Cluster", {"partition": "a", "node": 2}, "unknown key 'node': did you mean 'nodes'"),
+        ("Cluster", {"partition": "a", "nodes": "x"}, "nodes = 'x' must be a whole number"),
+        ("Unfinished", {}, "has no method start(hear); see docs/backends.md"),
+        ("Odd", {}, "its method start() is called as start(hear)"),
+        ("Undeclared", {}, "Undeclared is no backend: it must be a subclass of paribus.exec"),
+        ("NoBackend", {}, "NoBackend is no backend"),
+    ],
+)
+def test_a_backend_that_is_none_is_told_in_one_line(
+    own: str, name: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ParibusError) as told:
+        find_backend(own + name, options)
+    assert f"--backend {own}{name}" in str(told.value) or "--backend-option" in str(told.value)
+    assert words in str(told.value)
+
+
+def test_what_an_own_backend_does_wrong_is_said_in_its_name(
+    own: str, check: Callable[[Backend], list[str]]
+) -> None:
+    wrong = {
+        "Cluster": "backend 'cluster': start failed: OSError: no partition a",
+        "Mute": "what backend 'mute' started has no method end()",
+        "Talks": r"backend 'talks' heard what is no message of a worker: 'hello\n'",
+    }
+    for name, words in wrong.items():
+        options = {"partition": "a"} if name == "Cluster" else {}
+        with pytest.raises(ParibusError, match=re.escape(words)):
+            check(find_backend(own + name, options))
+    cluster, ready = find_backend(own + "Cluster", {"partition": "a"}), Ready("cpu", 1, "float32")
+    pool = Pool(load_study("quickstart"), Path("r"), device="cpu", backend=cluster)
+    with pytest.raises(ParibusError, match=r"default_workers\('cpu', 1\) gave 0, and must give a"):
+        pool.n_workers(None, ready)
+    assert pool.n_workers(5, ready) == 5
+
+
+def test_no_backend_is_taken_from_a_results_folder(own: str, tmp_path: Path) -> None:
+    """Nor does a study name one: that would let a stranger's folder run code."""
+    held = tmp_path / "theirs" / "sources"
+    held.mkdir(parents=True)
+    (tmp_path / "cluster.py").unlink()
+    (held / "cluster.py").write_text("open('ran', 'w')")
+    (held.parent / "study.json").write_text("{}")
+    with pytest.raises(ParibusError, match=r"lies in the results folder .*theirs, which is data"):
+        find_backend("theirs/sources/cluster.py:Cluster", {"partition": "a"})
+    with pytest.raises(ParibusError, match=r"no file .*cluster\.py.*start at the current folder"):
+        find_backend(own + "Cluster")
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "show quickstart",
+        "plan quickstart",
+        "register quickstart",
+        "run quickstart",
+        "null quickstart --replicates 2",
+        "bench quickstart",
+        "evaluate r",
+        "verify r --trials",
+    ],
+)
+def test_every_verb_that_starts_workers_takes_a_backend(
+    verb: str, own: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*verb.split(), "--backend", f"{own}Cluster", "--backend-option", "nodes=2"]) == 2
+    told = capsys.readouterr().err
+    assert told.endswith("of 'cluster.py:Cluster': 'partition' is missing; it must be given\n")
+    assert told.count("\n") == 1 or verb.startswith(("run", "register"))
+    assert not Path("r").exists() and not Path("results").exists()
+
+
+def test_the_backend_of_the_docs_starts_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_study: Callable[..., Study]
+) -> None:
+    """With an `srun` that says what it was asked, and then what a worker of a GPU says."""
+    page = Path(__file__).parents[2] / "docs" / "backends.md"
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.py").write_text(page.read_text().split("```python\n")[1].split("```")[0])
+    said = encode(Ready("cuda", 1, "bfloat16")).strip()
+    srun = tmp_path / "srun"
+    srun.write_text(f"#!/bin/sh\necho \"$@\" > asked\nread hello\necho '{said}'\ncat > /dev/null\n")
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    slurm = find_backend("cluster.py:Slurm", {"partition": "gpu"})
+    with Pool(small_study(), tmp_path, device="auto", backend=slurm) as pool:
+        ready = pool.start_for(9)
+        assert (ready.device, ready.devices, len(pool.workers)) == ("cuda", 4, 4)
+    asked = "--gres=gpu:1 --unbuffered --partition=gpu --time=24:00:00 "
+    assert asked + " ".join(WORKER) in Path("asked").read_text()

@@ -18,6 +18,7 @@ import paribus
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution import estimate
+from paribus.execution.backends import find_backend
 from paribus.execution.checks.dry_run import dry_run
 from paribus.execution.estimate import _together
 from paribus.execution.leaving import Leaving
@@ -70,9 +71,59 @@ def test_running_again_trains_nothing(trained: Trained, copy: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in copy.rglob("manifest.json")} == before
 
 
-def test_workers_and_order_do_not_change_the_records(trained: Trained, tmp_path: Path) -> None:
-    one = paribus.run(trained.study, tmp_path / "one", workers=1)
-    assert canonical_bytes(one) == canonical_bytes(trained.results)
+REVERSED = '''
+from paribus.execution.backends import WORKER, Backend, Options, PipedProcess, backend
+from paribus.execution.messages import Train, decode
+
+
+class ReversedOptions(Options):
+    n: int = 2
+
+
+@backend("reversed", options=ReversedOptions)
+class Reversed(Backend):
+    """Trials wait until there is one for each worker; then they begin, the last one first."""
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.waiting, self.begun = [], []
+
+    def start(self, hear):
+        return Waiting(self, hear)
+
+    def default_workers(self, device, devices):
+        return self.options.n
+
+
+class Waiting(PipedProcess):
+    def __init__(self, backend, hear):
+        super().__init__(WORKER, hear)
+        self.backend = backend
+
+    def send(self, line):
+        if not isinstance(decode(line), Train):
+            super().send(line)
+            return
+        self.backend.waiting.append((self, line))
+        if len(self.backend.waiting) == self.backend.options.n:
+            while self.backend.waiting:
+                process, line = self.backend.waiting.pop()
+                self.backend.begun.append(decode(line).trials[0])
+                super(Waiting, process).send(line)
+'''
+
+
+def test_an_own_backend_and_another_order_give_the_same_bytes(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By three workers of an own backend; `trained` is by two of `local`, in their order."""
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.py").write_text(REVERSED)
+    own = find_backend("cluster.py:Reversed", {"n": 3})
+    results = paribus.run(trained.study, tmp_path / "own", backend=own)
+    by_threes = [trained.study.trials[i : i + 3] for i in (0, 3, 6)]
+    assert vars(own)["begun"] == [trial for three in by_threes for trial in reversed(three)]
+    assert canonical_bytes(results) == canonical_bytes(trained.results)
 
 
 def test_a_stack_writes_the_same_trials(trained: Trained, tmp_path: Path) -> None:

@@ -121,10 +121,10 @@ class ForkedWorker(Forked):
 
 
 def _command(main: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    from paribus.execution.backends import local
+    from paribus.execution.backends import piped_process
 
-    assert local.subprocess is subprocess
-    local.subprocess = SimpleNamespace(  # type: ignore[assignment]
+    assert piped_process.subprocess is subprocess
+    piped_process.subprocess = SimpleNamespace(  # type: ignore[assignment]
         Popen=ForkedWorker, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
     )
     return main(list(arguments))

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from paribus.cli import decision_tables, printed_tables, study_tables, tuning_tables
 from paribus.cli.options import (
+    HERE,
     Eager,
     Folder,
     Overrides,
@@ -22,7 +23,6 @@ from paribus.cli.options import (
     console,
 )
 from paribus.errors import ParibusError
-from paribus.execution import Device
 from paribus.study import Study, load_study, parse_override, require_trust, shipped_studies
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def show(
     ] = False,
     set_: Overrides = None,
     workers: Workers = None,
-    device: Where = "auto",
+    where: Where = HERE,
     stack: StackSize = None,
     trust: Trust = False,
 ) -> None:
@@ -61,7 +61,7 @@ def show(
         from paribus.execution import estimate, settled_budgets
 
         loaded = settled_budgets(loaded)
-        cost = estimate(loaded, workers=workers, device=device, stack=stack)
+        cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
         parts = (*study_tables.study(loaded, cost), *decision_tables.design(loaded, cost.metrics))
     for part in parts:
         console.print(part)
@@ -78,7 +78,7 @@ def plan(
         Parameter(help="SD of the paired differences of the primary endpoint, where known."),
     ] = None,
     workers: Workers = None,
-    device: Where = "auto",
+    where: Where = HERE,
     stack: StackSize = None,
     set_: Overrides = None,
     trust: Trust = False,
@@ -93,7 +93,7 @@ def plan(
     loaded = _load(study, set_, trust)
     earlier = analyse_results(load_results(pilot)) if pilot else None
     rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
-    cost = estimate(loaded, workers=workers, device=device, stack=stack)
+    cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
     largest = max((row.sd for row in rows), default=None)
     for part in (
         study_tables.cost(loaded, cost),
@@ -107,7 +107,7 @@ def register(
     study: StudyName,
     *,
     results: ResultsPath = None,
-    device: Where = "auto",
+    where: Where = HERE,
     eager: Eager = False,
     set_: Overrides = None,
     trust: Trust = False,
@@ -116,7 +116,7 @@ def register(
     from paribus.execution import register as register_study
 
     loaded = _load(study, set_, trust)
-    path = register_study(loaded, results, device=device, eager=eager)
+    path = register_study(loaded, results, **where.chosen(), eager=eager)
     for part in decision_tables.design(loaded, {}, warnings=True):
         console.print(part)
     console.print(f"registered: {path}", soft_wrap=True)
@@ -127,7 +127,7 @@ def run(
     *,
     results: ResultsPath = None,
     workers: Workers = None,
-    device: Where = "auto",
+    where: Where = HERE,
     stack: StackSize = None,
     eager: Eager = False,
     log: Annotated[
@@ -141,7 +141,7 @@ def run(
     loaded = _load(study, set_, trust)
     for part in decision_tables.design(loaded, {}, warnings=True):
         console.print(part)
-    return _finish(_train(loaded, results, workers, device, stack, log or [], eager=eager))
+    return _finish(_train(loaded, results, workers, where, stack, log or [], eager=eager))
 
 
 def analyse(
@@ -204,7 +204,7 @@ def null(
     replicates: Annotated[int, Parameter(help="A/A studies, each with the study's seeds.")],
     results: ResultsPath = None,
     workers: Workers = None,
-    device: Where = "auto",
+    where: Where = HERE,
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
@@ -215,7 +215,7 @@ def null(
 
     loaded = _load(study, set_, trust)
     nulls = null_study(loaded, replicates)
-    done = _train(nulls, results, workers, device, None)
+    done = _train(nulls, results, workers, where, None)
     calibration = calibrate(done, pairs=len(loaded.seeds))
     write_json(done.path / "null.json", calibration.to_dict())
     for part in decision_tables.calibration(calibration):
@@ -228,7 +228,7 @@ def bench(
     *,
     arm: Annotated[str | None, Parameter(help="Which arm; by default the baseline.")] = None,
     workers: Workers = None,
-    device: Where = "auto",
+    where: Where = HERE,
     stack: Annotated[
         list[int] | None,
         Parameter(
@@ -251,7 +251,14 @@ def bench(
 
     loaded = _load(study, set_, trust)
     with console.status("timing"):
-        found = bench_study(loaded, arm, workers=workers, device=device, stacks=stack, steps=steps)
+        found = bench_study(
+            loaded,
+            arm,
+            workers=workers,
+            **where.chosen(),
+            stacks=stack,
+            steps=steps,
+        )
     for part in bench_table.bench(found):
         console.print(part)
     if json is not None:
@@ -270,7 +277,7 @@ def _train(
     study: Study,
     results: Path | None,
     workers: int | None,
-    device: Device,
+    where: Where,
     stack: int | None,
     log: Sequence[str] = (),
     *,
@@ -284,7 +291,7 @@ def _train(
             study,
             results,
             workers=workers,
-            device=device,
+            **where.chosen(),
             stack=stack,
             eager=eager,
             watch=watch,

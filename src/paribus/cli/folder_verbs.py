@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from paribus.cli import study_tables
-from paribus.cli.options import AverageLast, Folder, Step, Trust, Where, Workers, console
+from paribus.cli.options import HERE, AverageLast, Folder, Step, Trust, Where, Workers, console
 from paribus.errors import ParibusError
 
 
@@ -67,7 +67,7 @@ def evaluate(
     step: Step = None,
     average_last: AverageLast = 1,
     workers: Workers = None,
-    device: Where = "auto",
+    where: Where = HERE,
     trust: Trust = False,
 ) -> None:
     """Let finished trials answer zero- and few-shot tasks through the LM Evaluation Harness."""
@@ -85,7 +85,7 @@ def evaluate(
         step=step,
         average_last=average_last,
         workers=workers,
-        device=device,
+        **where.chosen(),
         trust=trust,
     )
     for part in task_tables.answers(ResultsFolder(folder).read_study(), found):
@@ -105,14 +105,19 @@ def verify(
         Parameter(help="Where the study file lies, if its text is named by a relative path."),
     ] = None,
     workers: Workers = None,
-    device: Where = "auto",
+    where: Where = HERE,
     trust: Trust = False,
 ) -> int:
     """Check a results folder against itself; 3 where something does not agree."""
     from paribus.verification import verify as verify_folder
 
     found = verify_folder(
-        results, trials=trials, folder=folder, trust=trust, workers=workers, device=device
+        results,
+        trials=trials,
+        folder=folder,
+        trust=trust,
+        workers=workers,
+        **where.chosen(),
     )
     for line in found.checked:
         console.print(f"checked: {line}", soft_wrap=True, markup=False)

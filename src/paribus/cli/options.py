@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 from cyclopts import Parameter
 from rich.console import Console
 
 from paribus.execution import Device
+from paribus.execution.backends import Backend, find_backend
+from paribus.study import parse_override
 
 StudyName = Annotated[
     str, Parameter(help="A shipped name (see `paribus studies`), or the path of a TOML file.")
@@ -28,7 +31,6 @@ StackSize = Annotated[
     int | None,
     Parameter(help="Trials side by side in a worker; by default 1, on a GPU all that fit."),
 ]
-Where = Annotated[Device, Parameter(help="Where to train.")]
 Step = Annotated[
     int | None,
     Parameter(help="Weights kept after this step (training.keep), instead of the last."),
@@ -49,4 +51,32 @@ Trust = Annotated[
     Parameter(negative=(), help="Run the custom code that a results folder names, once read."),
 ]
 
+
+class Chosen(TypedDict):
+    """What every function takes that starts workers."""
+
+    device: Device
+    backend: Backend
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Where:
+    """Where workers run, and on what: the same of every verb that starts some."""
+
+    device: Annotated[Device, Parameter(help="What to train on.")] = "auto"
+    backend: Annotated[
+        str, Parameter(help="Where workers run: local, or your own, such as cluster.py:Slurm.")
+    ] = "local"
+    backend_option: Annotated[
+        list[str] | None, Parameter(negative=(), help="An option of the backend: key=value.")
+    ] = None
+
+    def chosen(self) -> Chosen:
+        """The same as functions take it. Raises ParibusError for a backend that is none."""
+        options = dict(parse_override(text) for text in self.backend_option or ())
+        return {"device": self.device, "backend": find_backend(self.backend, options)}
+
+
+HERE = Where()
 console = Console(highlight=False, soft_wrap=False)

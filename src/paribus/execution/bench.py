@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from paribus.data import load_dataset
 from paribus.errors import ParibusError, require_positive
+from paribus.execution.backends import Backend, find_backend
 from paribus.execution.backends.local import count_cores
 from paribus.execution.device_precision import settle_precision
 from paribus.execution.messages import Check, MeasureStack
@@ -103,6 +104,7 @@ def bench(
     device: Device = "auto",
     stacks: Sequence[int] | None = None,
     steps: int | None = None,
+    backend: str | Backend = "local",
 ) -> Bench:
     """Time training steps of `arm` on all workers at once, every probe on. Nothing is written.
 
@@ -114,10 +116,11 @@ def bench(
         stacks: replicas trained side by side in a worker, one row each; by default 1 on a CPU and
             all seeds of an arm on a GPU, as `run` has it.
         steps: how many to time after a few to warm up; by default 25, or what the study has.
+        backend: as for `run`.
 
     Raises ParibusError on bad input, and where a stack does not fit into memory.
     """
-    arm = study.baseline if arm is None else arm
+    arm, at = study.baseline if arm is None else arm, find_backend(backend)
     setting = study.setting(arm)
     for size in stacks or (None,):
         require_positive(workers=workers, stack=size)
@@ -127,7 +130,7 @@ def bench(
     measured, speeds = list[StackTimes](), list[StackSpeed]()
     # Every size has workers of its own: the most memory that a process ever took is its alone.
     for size in dict.fromkeys(stacks or (None,)):
-        measured = _measure(study, arm, workers, device, size, steps)
+        measured = _measure(study, arm, size, steps, workers, device, at)
         speeds.append(_speed(measured, setting.tokens_per_step))
     machine = measured[0].machine
     return Bench(
@@ -165,14 +168,20 @@ def _steps(iterations: int, wished: int | None) -> int:
 
 
 def _measure(
-    study: Study, arm: str, workers: int | None, device: Device, size: int | None, steps: int
+    study: Study,
+    arm: str,
+    size: int | None,
+    steps: int,
+    workers: int | None,
+    device: Device,
+    backend: Backend,
 ) -> list[StackTimes]:
     """What every worker measured with stacks of `size`, all at once."""
-    with Pool(study, Path(), device=device) as pool:
+    with Pool(study, Path(), device=device, backend=backend) as pool:
         ready = pool.ready(pool.start())
         study = settle_precision(study, ready, pool)
         size = size or min(default_size(study, ready.device), len(study.seeds))
-        pool.start_more(workers or pool.backend.default_workers(ready.device, 1))
+        pool.start_more(pool.n_workers(workers, replace(ready, devices=1)))
         pool.work([Check(arm, size)], lambda task: "in its dry run")
         # All at once: cores share caches and memory, and a study will use them all.
         doing = f"while stacks of {size} were timed; state fewer --workers or a smaller --stack"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.errors import require_positive
+from paribus.execution.backends import Backend, find_backend
 from paribus.execution.device_precision import is_emulated, settle_precision
 from paribus.execution.messages import CountModel, MeasureMemory, MeasureStep
 from paribus.execution.pool import Device, Pool
@@ -74,22 +75,24 @@ def estimate(
     workers: int | None = None,
     device: Device = "auto",
     stack: int | None = None,
+    backend: str | Backend = "local",
 ) -> Estimate:
     """Time a few steps on all workers at once, and add up. Nothing is written.
 
-    `workers`, `device` and `stack` are those of `run`, with its defaults: as many workers as there
-    are cores or GPUs, and on a GPU all trials side by side that its memory holds.
+    `workers`, `device`, `stack` and `backend` are those of `run`, with its defaults: as many
+    workers as there are cores or GPUs, and on a GPU all trials side by side that its memory holds.
     """
     require_positive(workers=workers, stack=stack)
+    backend = find_backend(backend)
     study = settled_budgets(study)
     datasets = read_data(study)
-    with Pool(study, Path(), device=device) as pool:
+    with Pool(study, Path(), device=device, backend=backend) as pool:
         first = pool.start()
         ready = pool.ready(first)
         metrics = pool.metrics(first)
         study = settle_precision(study, ready, pool)
         sizes = {arm: _ask_size(pool, study, arm) for arm in study.arms}
-        n_workers = workers or pool.backend.default_workers(ready.device, ready.devices)
+        n_workers = pool.n_workers(workers, ready)
         size = stack or default_size(study, ready.device, ready.devices)
         size = max(map(len, plan_stacks(study, size)))
         if not any(of.too_large for of in sizes.values()):

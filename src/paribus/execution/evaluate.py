@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from paribus.digests import digest
 from paribus.errors import ParibusError, require_positive
+from paribus.execution.backends import Backend, find_backend
 from paribus.execution.messages import AnswerTasks
 from paribus.execution.pool import Device, Pool
 from paribus.execution.suite import FOLDER, make_suite
@@ -65,6 +66,7 @@ def evaluate(
     workers: int | None = None,
     device: Device = "auto",
     trust: bool = False,
+    backend: str | Backend = "local",
 ) -> Answers:
     """Let every finished trial of a results folder answer tasks through the LM Evaluation Harness.
 
@@ -78,12 +80,13 @@ def evaluate(
             `paribus.evaluation.harness.evaluate_standard`); None fetches them from the hub.
         step, average_last: which weights answer, as for `TrialFolder.read_weights`; by default the
             trained ones.
-        workers, device: as for `run`.
+        workers, device, backend: as for `run`.
         trust: run the custom code that the folder names, if it names any.
 
     Raises ParibusError for an unknown task, a number of shots that fits nowhere, where no trial is
     finished, and where the folder names custom code that is not trusted.
     """
+    at = find_backend(backend)
     loaded = load_results(results, trust=trust)
     require_trust(loaded.study)
     folder = ResultsFolder(loaded.path)
@@ -103,7 +106,7 @@ def evaluate(
             request["suite_sha256"] = suite.digest
         out = folder.path / "evaluations" / digest(request)[:12]
         todo = [trial for trial in loaded.finished if not _is_answered(out, trial)]
-        _ask(loaded, todo, request, out, workers, device, held)
+        _ask(loaded, todo, request, out, workers, device, held, at)
         write_json(out / "request.json", request)
         return _collect(loaded, out)
 
@@ -159,12 +162,13 @@ def _ask(
     workers: int | None,
     device: Device,
     run: str,
+    backend: Backend,
 ) -> None:
     """Let worker processes answer for the trials `todo`, each in its own."""
     if not todo:
         return
     tasks = [AnswerTasks(trial.arm, trial.seed, request, str(out)) for trial in todo]
-    with Pool(results.study, results.path, device=device, run=run) as pool:
+    with Pool(results.study, results.path, device=device, run=run, backend=backend) as pool:
         pool.start_for(len(tasks), workers)
         pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}")
 

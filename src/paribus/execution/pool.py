@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections import deque
@@ -12,7 +13,13 @@ from queue import Queue
 from typing import Any, Literal, Self, TypeVar
 
 from paribus.errors import ParibusError
-from paribus.execution.backends import Backend, WorkerProcess, find_backend
+from paribus.execution.backends import (
+    Backend,
+    WorkerProcess,
+    called,
+    find_backend,
+    start_process,
+)
 from paribus.execution.messages import (
     Adopt,
     Answer,
@@ -81,12 +88,12 @@ class Pool:
         checkpoint_seconds: float = 0,
         eager: bool = False,
         run: str | None = None,
-        backend: Backend | None = None,
+        backend: str | Backend = "local",
     ) -> None:
         require_trust(study)  # all code of a study runs in workers
         self.device = device
         self.study = study
-        self.backend = backend or find_backend("local")
+        self.backend = find_backend(backend)
         self.workers: list[Worker] = []
         self.at_once = 0  # so many work at the same time; others are idle
         self._gone: list[Worker] = []
@@ -107,10 +114,12 @@ class Pool:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for worker in self.workers:
-            worker.process.stop()
-        for worker in (*self.workers, *self._gone):
-            worker.process.close()
+        # Each of them, even where one fails: a backend may be the user's code.
+        with contextlib.ExitStack() as last:
+            for worker in (*self.workers, *self._gone):
+                last.callback(worker.process.close)
+            for worker in self.workers:
+                last.callback(worker.process.stop)
 
     def start(self, number: int | None = None) -> Worker:
         """One more worker; its first message will be `Ready`.
@@ -121,9 +130,9 @@ class Pool:
         if number is None:
             number, self.at_once = self.at_once, self.at_once + 1
         worker = Worker(number)
-        worker.process = self.backend.start(lambda line: self._inbox.put((worker, line)))
+        worker.process = start_process(self.backend, lambda line: self._inbox.put((worker, line)))
+        self.workers.append(worker)  # from here on it is let go, whatever happens
         worker.send(replace(self._hello, number=number))
-        self.workers.append(worker)
         return worker
 
     def start_for(self, n_tasks: int, workers: int | None = None) -> Ready:
@@ -132,9 +141,21 @@ class Pool:
         Where `workers` is None the backend says how many. Returns what the first one found.
         """
         ready = self.ready(self.start())
-        n_workers = workers or self.backend.default_workers(ready.device, ready.devices)
-        self.start_more(min(n_workers, n_tasks))
+        self.start_more(min(self.n_workers(workers, ready), n_tasks))
         return ready
+
+    def n_workers(self, wished: int | None, ready: Ready) -> int:
+        """As many as `wished`, or as the backend starts by itself where the user names no number.
+
+        Raises ParibusError where it says no number.
+        """
+        return wished or self._count("default_workers", ready.device, ready.devices)
+
+    def start_where_surely_cpu(self, workers: int | None, n_tasks: int) -> None:
+        """As `start_for`, before the first one was heard; not where that might find a GPU."""
+        if called(self.backend, "is_surely_cpu", self.device):
+            ready = self._of_all(Ready("cpu", 1, "float32"))
+            self.start_more(min(self.n_workers(workers, ready), n_tasks))
 
     def start_more(self, n_workers: int) -> None:
         """Start workers until so many work at the same time."""
@@ -142,8 +163,9 @@ class Pool:
             self.start()
 
     def ready(self, worker: Worker) -> Ready:
-        """What a worker that was started found; waits for it."""
-        return self._await(worker, Ready, "at the start")
+        """What a worker that was started found, and all devices of the backend; waits for it."""
+        found = self._await(worker, Ready, "at the start")
+        return self._of_all(found)
 
     def worker_for(
         self, setting: Setting, busy: Collection[Worker] = (), *, is_fresh: bool = False
@@ -259,6 +281,20 @@ class Pool:
                 if isinstance(message, busy[worker].answer):
                     del busy[worker]
 
+    def _of_all(self, ready: Ready) -> Ready:
+        """What one worker found, with the devices of all."""
+        return replace(ready, devices=self._count("devices", ready.device, ready.devices))
+
+    def _count(self, method: str, device: str, devices: int) -> int:
+        """A number from 1 that a method of the backend gives."""
+        number = called(self.backend, method, device, devices)
+        if not isinstance(number, int) or number < 1:
+            raise ParibusError(
+                f"backend '{self.backend.name}': {method}({device!r}, {devices}) gave {number!r}, "
+                "and must give a whole number from 1"
+            )
+        return number
+
     def _retire(self, worker: Worker) -> None:
         """Let an idle worker leave, and wait for its last word."""
         worker.process.stop()
@@ -297,10 +333,18 @@ class Pool:
     def _arriving(self) -> Arrival:
         """Raises ParibusError where a worker says that something is wrong."""
         sender, line = self._inbox.get()
-        # Half a line is of a worker that died while it wrote: its end follows.
-        while line is not None and not line.endswith("\n"):
-            sender, line = self._inbox.get()
-        message = None if line is None else decode(line)
+        message = None
+        while line is not None and message is None:
+            try:
+                message = decode(line)
+            except ValueError:
+                # Half a line is of a worker that died while it wrote: its end follows.
+                if line.endswith("\n"):
+                    raise ParibusError(
+                        f"backend '{self.backend.name}' heard what is no message of a worker: "
+                        f"{line!r:.80}; a worker's lines are given to `hear` as they are"
+                    ) from None
+                sender, line = self._inbox.get()
         if isinstance(message, Refused):
             raise ParibusError(message.words)
         if isinstance(message, Failed):

@@ -1,4 +1,4 @@
-"""Running a study: every trial that is not finished yet, by local worker processes."""
+"""Running a study: every trial that is not finished yet, by worker processes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from paribus.data import Dataset, describe_data
 from paribus.errors import require_positive
+from paribus.execution.backends import Backend, find_backend
 from paribus.execution.checks.retrain import retrain
 from paribus.execution.device_precision import as_registered
 from paribus.execution.followers import Followers, Progress, Watch
@@ -58,6 +59,7 @@ def run(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     watch: Watch | None = None,
     log: Sequence[str] = (),
+    backend: str | Backend = "local",
 ) -> Results:
     """Train, evaluate and record every trial of `study` that is not finished yet.
 
@@ -74,6 +76,8 @@ def run(
         checkpoint_seconds: how often an unfinished trial is saved.
         watch: hears of progress, several times a second at most.
         log: trackers that follow the run, by name (see `paribus.execution.sinks`).
+        backend: where workers run: a name, your own by its import path (docs/backends.md), or what
+            `find_backend` gives.
 
     A precision "auto" is settled by the device of the first run, or of `register`, and kept; where
     a later device has to emulate it, one warning of the logger "paribus" says so.
@@ -82,9 +86,10 @@ def run(
     written, and where a trial fails; trials that are finished by then are kept.
     """
     require_positive(workers=workers, stack=stack)
+    backend = find_backend(backend)
     folder, study, datasets = _opened(study, results)
     known_sinks(log)
-    way = _Way(workers, device, stack, eager, checkpoint_seconds, watch, log)
+    way = _Way(workers, device, stack, eager, checkpoint_seconds, watch, log, backend)
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock() as held:
         if is_untuned(study):
@@ -112,6 +117,7 @@ class _Way:
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     watch: Watch | None = None
     log: Sequence[str] = ()
+    backend: str | Backend = "local"
 
     def pool(self, study: Study, folder: ResultsFolder, held: str) -> Pool:
         """Workers for `study`, while the lock of its folder is `held`."""
@@ -122,6 +128,7 @@ class _Way:
             checkpoint_seconds=self.checkpoint_seconds,
             eager=self.eager,
             run=held,
+            backend=self.backend,
         )
 
 
@@ -158,15 +165,17 @@ def register(
     *,
     device: Device = "auto",
     eager: bool = False,
+    backend: str | Backend = "local",
 ) -> Path:
     """Fix what would count before any run: write `registration.json`; returns its path.
 
     Every arm is tried in a dry run of one step. Raises ParibusError where something else is
     registered there already.
     """
+    way = _Way(device=device, eager=eager, backend=find_backend(backend))
     folder, study, datasets = _opened(study, results)
     with folder.lock() as held:
-        _register(study, folder, datasets, held, _Way(device=device, eager=eager))
+        _register(study, folder, datasets, held, way)
     return folder.path / FILE
 
 

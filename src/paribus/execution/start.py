@@ -40,8 +40,7 @@ def start(
     before anything is written.
     """
     first = pool.start()
-    if pool.backend.is_surely_cpu(pool.device):
-        pool.start_more(min(workers or pool.backend.default_workers("cpu", 1), n_trials))
+    pool.start_where_surely_cpu(workers, n_trials)
     # While they import PyTorch, which takes seconds, the questions are drawn.
     with drafted_suite(study, folder, datasets) as suite:
         ready = pool.ready(first)
@@ -52,8 +51,7 @@ def start(
         stacks = plan_stacks(study, size, recorded.stacks)
         if n_trials:
             warn_of_emulation(study, ready)
-            n_workers = workers or pool.backend.default_workers(ready.device, ready.devices)
-            pool.start_more(min(n_workers, n_trials))
+            pool.start_more(min(pool.n_workers(workers, ready), n_trials))
             sharing = math.ceil(pool.at_once / ready.devices)
             _check(pool, study, max(map(len, stacks)))
             stacks = _fitting(pool, study, size, sharing, recorded)

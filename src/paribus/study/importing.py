@@ -17,18 +17,25 @@ from typing import Any
 from paribus.errors import ParibusError, nearest
 from paribus.study.guard import require_unchanged, watched
 
+STUDY_FOLDER = "the study's folder"  # where relative paths start, as a rule
+
 
 def load_own(
-    path: str, where: str, kind: str, is_wanted: Callable[[object], bool], folder: Path
+    path: str,
+    where: str,
+    kind: str,
+    is_wanted: Callable[[object], bool],
+    folder: Path,
+    start: str = STUDY_FOLDER,
 ) -> Any:
-    """What `path` names, if it is wanted; `where` and `kind` are for the errors.
+    """What `path` names, if it is wanted; `where`, `kind` and `start` are for the errors.
 
     Raises ParibusError.
     """
     module_name, colon, name = path.partition(":")
     if not colon or not name:
         raise ParibusError(f"{where} must be 'package.module:name' or 'file.py:name'")
-    module = _load(module_name, folder, where)
+    module = _load(module_name, folder, where, start)
     found = getattr(module, name, None)
     if not is_wanted(found):
         known = [name for name, value in vars(module).items() if is_wanted(value)]
@@ -36,15 +43,18 @@ def load_own(
     return found
 
 
-def no_file(where: str, file: Path) -> ParibusError:
-    """The error for a file of the user's own that is not there: it names the nearest beside it."""
+def no_file(where: str, file: Path, start: str = STUDY_FOLDER) -> ParibusError:
+    """The error for a file of the user's own that is not there: it names the nearest beside it.
+
+    `start` says where relative paths start.
+    """
     known = [one.name for one in file.parent.glob("*.py") if one != file]
     return ParibusError(
-        f"{where}: no file {file}: {nearest(file.name, known)}; paths start at the study's folder"
+        f"{where}: no file {file}: {nearest(file.name, known)}; paths start at {start}"
     )
 
 
-def _load(name: str, folder: Path, where: str) -> ModuleType:
+def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
     try:
         if not name.endswith(".py"):
             if name in sys.modules:
@@ -75,7 +85,7 @@ def _load(name: str, folder: Path, where: str) -> ModuleType:
             raise
         return module
     except FileNotFoundError:
-        raise no_file(where, folder / name) from None
+        raise no_file(where, folder / name, start) from None
     except ParibusError:
         raise
     except (Exception, SystemExit) as error:  # one that exits would end the command in silence

@@ -35,6 +35,7 @@ from paribus.verification.scores import score_findings
 
 if TYPE_CHECKING:
     from paribus.execution import Device
+    from paribus.execution.backends import Backend
 
 SHOWN = 5  # of the keys in which a file differs
 # Beside the sealed records, what a trial's folder may hold.
@@ -64,6 +65,7 @@ def verify(
     trust: bool = False,
     workers: int | None = None,
     device: Device = "auto",
+    backend: str | Backend = "local",
 ) -> Verification:
     """Check the results folder at `path`; nothing is written.
 
@@ -72,15 +74,18 @@ def verify(
             and batches again from its seed.
         folder: where a relative `data.path` of the study starts, for `trials`; by default `path`.
         trust: run the custom code that the folder names, for `trials`.
-        workers, device: as for `run`, for `trials`.
+        workers, device, backend: as for `run`, for `trials`.
 
     Raises ParibusError where there is no results folder to check, or custom code is not trusted.
     """
-    found = _verify(Path(path), trials, folder, trust, workers, device)
+    from paribus.execution.backends import find_backend
+
+    at = find_backend(backend)
+    found = _verify(Path(path), trials, folder, trust, workers, device, at)
     checked, findings = list(found.checked), list(found.findings)
     rounds = sorted((Path(path) / FOLDER).glob("*/study.json"))
     for number, file in enumerate(rounds, start=1):
-        of_round = _verify(file.parent, trials, folder, trust, workers, device, is_tuning=True)
+        of_round = _verify(file.parent, trials, folder, trust, workers, device, at, is_tuning=True)
         findings += [f"{FOLDER}/{file.parent.name}: {one}" for one in of_round.findings]
         if number == len(rounds):
             checked.append(f"{number} rounds of tuning trials, and what was chosen by them")
@@ -94,6 +99,7 @@ def _verify(
     trust: bool,
     workers: int | None,
     device: Device,
+    backend: Backend,
     *,
     is_tuning: bool = False,
 ) -> Verification:
@@ -131,7 +137,7 @@ def _verify(
         findings += _told("analysis", lambda: _derived(results))
         checked.append("analysis and verdict from the scores")
     if trials and results.finished:
-        findings += _repeated(study, results, folder, workers, device)
+        findings += _repeated(study, results, folder, workers, device, backend)
         checked.append(f"weights, initial values and batches of {len(finished)} trials, repeated")
     return Verification(root, tuple(checked), tuple(dict.fromkeys(findings)))
 
@@ -142,6 +148,7 @@ def _repeated(
     folder: str | os.PathLike[str] | None,
     workers: int | None,
     device: Device,
+    backend: Backend,
 ) -> list[str]:
     """What does not agree where every trial is built, evaluated and drawn again."""
     from paribus.execution.checks.repeat import repeat_trials
@@ -149,7 +156,7 @@ def _repeated(
     if folder is not None:
         dump = results.study.model_dump()
         study = parse_study(dump, folder=Path(folder), foreign=study.is_foreign)
-    return repeat_trials(study, results, workers=workers, device=device)
+    return repeat_trials(study, results, workers=workers, device=device, backend=backend)
 
 
 def _told(label: str, check: Any) -> list[str]:

@@ -1,16 +1,14 @@
-"""What a backend is, what it starts, and how one is found."""
+"""What a backend is, what it starts, and how one is declared."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from paribus.declared import DECLARED, declared
-from paribus.errors import ParibusError, nearest
-
-PACKAGE = "paribus.execution.backends"
+from paribus.declared import DECLARED
+from paribus.study.choices import Options
 
 # Called with every line that a worker says, and at its end with None, from any thread.
 Hear = Callable[[str | None], None]
@@ -32,7 +30,8 @@ class End:
 class WorkerProcess(Protocol):
     """A worker that a backend has started: `python -m paribus.execution.worker`, somewhere.
 
-    On the machine of the one who starts it `paribus.execution.launch` lets it die with that one.
+    It works in the folder that the command was given in, with the same Python packages, and writes
+    to the same results folder: all machines share a file system.
     """
 
     def send(self, line: str) -> None:
@@ -53,9 +52,17 @@ class WorkerProcess(Protocol):
 
 
 class Backend(ABC):
-    """Starts workers."""
+    """Starts workers. One object serves all that one command does, study after study.
 
-    name: ClassVar[str]
+    Attributes:
+        name: how users call it.
+        options: as declared, with what the user gave.
+    """
+
+    name: str = ""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
 
     @abstractmethod
     def start(self, hear: Hear) -> WorkerProcess:
@@ -63,28 +70,47 @@ class Backend(ABC):
 
     @abstractmethod
     def default_workers(self, device: str, devices: int) -> int:
-        """How many workers to start where the user names no number, by what the first one found."""
+        """How many workers to start where the user names no number, by what the first one found.
 
-    @abstractmethod
+        `device` is "cpu", "cuda" or "mps"; `devices` is what the method of that name gives.
+        """
+
+    def devices(self, device: str, found: int) -> int:
+        """How many GPUs, or memories of a CPU, its workers have in all; the first one `found` some.
+
+        As many as found, where all workers are on one machine. Trials are spread over them, and
+        workers that are more share their memory.
+        """
+        return found
+
     def is_surely_cpu(self, device: str) -> bool:
         """Whether workers asked for `device` will train on a CPU, as far as is known before."""
+        return device == "cpu"
+
+
+@dataclass(frozen=True)
+class BackendClass:
+    """What a file declares: a class of backends.
+
+    Attributes:
+        name: how users call it.
+        options: the class of its options.
+        make: the class; called with the options.
+    """
+
+    name: str
+    options: type[Options]
+    make: type[Backend]
 
 
 B = TypeVar("B", bound=Backend)
 
 
-def backend(of: type[B]) -> type[B]:
-    """Make a subclass of `Backend` one that is found by its name."""
-    setattr(of, DECLARED, of())
-    return of
+def backend(name: str, *, options: type[Options] = Options) -> Callable[[type[B]], type[B]]:
+    """Make a subclass of `Backend` one that is found by its name; the class stays what it is."""
 
+    def declare(make: type[B]) -> type[B]:
+        setattr(make, DECLARED, BackendClass(name, options, make))
+        return make
 
-def find_backend(name: str) -> Backend:
-    """The backend of that name. Raises ParibusError where there is none."""
-    known = declared(PACKAGE, Backend)  # type: ignore[type-abstract]
-    if name not in known:
-        raise ParibusError(
-            f"there is no backend '{name}': {nearest(name, known)} They are declared in "
-            f"{PACKAGE.replace('.', '/')}/, one file each"
-        )
-    return known[name]
+    return declare

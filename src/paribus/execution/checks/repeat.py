@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paribus.errors import ParibusError
+from paribus.execution.backends import Backend
 from paribus.execution.messages import Findings, Repeat
 from paribus.execution.pool import Device, Pool
 from paribus.results import Results, ResultsFolder, TrialFolder
@@ -29,7 +30,7 @@ HITS_ROUNDING = 5e-3
 
 
 def repeat_trials(
-    study: Study, results: Results, *, workers: int | None, device: Device
+    study: Study, results: Results, *, workers: int | None, device: Device, backend: str | Backend
 ) -> list[str]:
     """Repeat every finished trial of `results` but for its training; what does not agree."""
     tasks = [Repeat(trial.arm, trial.seed) for trial in results.finished]
@@ -38,7 +39,7 @@ def repeat_trials(
     def hear(task: Repeat, message: Findings) -> None:
         findings[f"{task.arm}/seed-{task.seed}"] = message.findings
 
-    with Pool(study, results.path, device=device) as pool:
+    with Pool(study, results.path, device=device, backend=backend) as pool:
         pool.start_for(len(tasks), workers)
         pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}", hear)
     return [f for trial in results.finished for f in findings.get(trial.label, [])]
