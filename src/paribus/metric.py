@@ -26,15 +26,46 @@ DIVIDED = ("evaluation", "tasks", "probes")  # what has parts
 LONGEST = 200  # of a name or a label, in characters
 MOST_DIGITS = 12
 
-TOKENS, QUESTIONS = "correct", "questions"
-# Tokens of the validation split, hit or not (their column by window), or questions of tasks.
-ITEMS = ("", TOKENS, QUESTIONS)
+QUESTIONS = "questions"  # items of tasks
 # What a uniform guess over V tokens scores.
 UNIFORM: dict[str, Callable[[int], float]] = {
     "log V": math.log,
     "V": float,
     "1/V": lambda vocab_size: 1 / vocab_size,
 }
+
+
+@dataclass(frozen=True)
+class ItemSums:
+    """A metric of held-out text as a ratio of sums over its items: scale x total / count.
+
+    Items are documents, or windows. Where claims are about new ones, items are resampled, and the
+    sums with them.
+
+    Attributes:
+        total, count: columns of a trial's blocks.parquet: of each block of items, what is added up,
+            and over what it is divided.
+        scale: from the unit of `total` over that of `count` to the metric's.
+        step: the smallest change of a total: 1 of a number of hits; 0 where it is no whole number.
+    """
+
+    total: str
+    count: str
+    scale: float = 1.0
+    step: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("total", "count"):
+            text = getattr(self, name)
+            if not isinstance(text, str) or not 0 < len(text) <= LONGEST or not text.isprintable():
+                raise ValueError(f"items: {name} {text!r:.80} is no name of a column")
+        for name, least in (("scale", math.ulp(0.0)), ("step", 0.0)):
+            number = getattr(self, name)
+            if type(number) not in (int, float) or not least <= number < math.inf:
+                raise ValueError(f"items: {name} {number!r:.80} is no number of at least {least:g}")
+
+
+Items = Literal["", "questions"] | ItemSums
 
 
 @dataclass(frozen=True)
@@ -55,7 +86,8 @@ class Metric:
         column: what it is called there, where that is another name.
         scale: "log" where values are compared as ratios: a change is the logarithm of one, and a
             change that a study states (a margin, a benefit) is a share.
-        items: the items that it is a share of, where inference may be about new ones: one of ITEMS.
+        items: what it is an average over, where inference may be about new ones: "questions" of
+            tasks, or items of the held-out text, by the sums that it is a ratio of.
         uniform: what a uniform guess over V tokens scores: a key of UNIFORM; empty where nobody
             says. A trial that diverged is given it where its score is capped.
         of_tokens: whether it is about single tokens, so that arms with other tokenizers cannot be
@@ -70,7 +102,7 @@ class Metric:
     digits: int = 4
     column: str = ""
     scale: Scale = "linear"
-    items: str = ""
+    items: Items = ""
     uniform: str = ""
     of_tokens: bool = False
 
@@ -86,10 +118,12 @@ class Metric:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r:.80}; known: {', '.join(get_args(known))}"
                 )
-        for name, words in (("items", ITEMS), ("uniform", ("", *UNIFORM))):
-            if getattr(self, name) not in words:
-                known = ", ".join(filter(None, words))
-                raise ValueError(f"{name} is {getattr(self, name)!r:.80}; known: {known}")
+        if self.uniform not in ("", *UNIFORM):
+            raise ValueError(f"uniform is {self.uniform!r:.80}; known: {', '.join(UNIFORM)}")
+        if self.items not in ("", QUESTIONS) and not isinstance(self.items, ItemSums):
+            raise ValueError(f"items is {self.items!r:.80}; it is '{QUESTIONS}', or an ItemSums")
+        if self.items and self.scale != "linear":
+            raise ValueError("a mean over items is compared by differences, and not on a log scale")
         if type(self.digits) is not int or not 0 <= self.digits <= MOST_DIGITS:
             raise ValueError(f"digits {self.digits!r:.80} is not a whole number to {MOST_DIGITS}")
 
@@ -201,7 +235,9 @@ def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
         try:
             if not isinstance(about, dict) or about.keys() != names:
                 raise ValueError(f"it must have the keys {', '.join(sorted(names))}")
-            found[name] = Metric(name, **about)
+            items = about["items"]
+            ratio = {"items": ItemSums(**items)} if isinstance(items, dict) else {}
+            found[name] = Metric(name, **{**about, **ratio})
         except (TypeError, ValueError) as error:
             raise ParibusError(f"{where}: metric {name!r:.80}: {error}") from None
     return found

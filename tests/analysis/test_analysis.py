@@ -150,7 +150,8 @@ def test_tampered_records_are_no_results(small_study: Study_, fabricate: Fabrica
 def test_accuracy_is_paired_by_seed_and_by_window(
     small_study: Study_, fabricate: Fabricate
 ) -> None:
-    results = fabricate(small_study(seeds=SEEDS), loss)
+    study = small_study(seeds=SEEDS, inference={"target": "new items"})
+    results = fabricate(study, loss)
     items = analyse(results).contrast("layernorm", "validation_accuracy").items
     assert items is not None
     assert items.target == "new items"

@@ -8,21 +8,26 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from paribus import numbers
 from paribus.analysis import Analysis, analyse
-from paribus.analysis.items import RATIOS, block_scores
+from paribus.analysis.items import block_scores, linearised
 from paribus.analysis.table import Table
 from paribus.decision import decide
+from paribus.evaluation import all_measures
 from paribus.evaluation.harness import CELLS, ITEMS
+from paribus.metric import ItemSums, Metric
 from paribus.report import tables
 from paribus.report.words import headline
 from paribus.results import Results, load_results
 from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
+from paribus.statistics import crossed_bootstrap, paired_t
 from paribus.study import Study
 
 Study_, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5, 6]
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
+NEW = {"inference": {"target": "new items"}}
 ACCURACY = {"metric": "validation_accuracy", "primary": True, "margin": 0.001}
 
 
@@ -41,7 +46,9 @@ def test_a_short_last_window_weighs_by_its_tokens(
     small_study: Study_, fabricate: Fabricate
 ) -> None:
     """The change of a row is the difference of the means of that row."""
-    made = fabricate(small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY]), lambda *_: 2.0)
+    made = fabricate(
+        small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW), lambda *_: 2.0
+    )
     for trial in made.finished:
         ours = trial.arm == "arm"
         correct = [8 - ours, 8 - ours * (trial.seed % 2), 8, 8, 12 * ours]
@@ -61,7 +68,9 @@ def test_arms_without_shared_items_are_judged_on_these_alone_and_it_is_said(
     small_study: Study_, fabricate: Fabricate
 ) -> None:
     """The registered target is new items; what decides is not what was registered."""
-    made = fabricate(small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY]), lambda *_: 2.0)
+    made = fabricate(
+        small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW), lambda *_: 2.0
+    )
     for trial in made.finished:
         if trial.arm == "arm":
             windows(trial, [2 + trial.seed % 3] * 40, [8] * 40)
@@ -127,9 +136,109 @@ def test_equal_items_at_every_seed_have_words_of_their_own(
     assert "[" in tables.primary(some)[0].rows[1][3]
 
 
-@pytest.mark.parametrize("metric", [*RATIOS, "validation_accuracy"])
+LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.001}
+
+
+def with_documents(made: Results, effect: float = 0.0) -> dict[str, np.ndarray]:
+    """Sums of nats by arm, [S, 12], over documents of very unequal sizes."""
+    rng = np.random.default_rng(11)
+    sizes = np.ceil(rng.lognormal(4, 1, size=12)).astype(int)
+    shifts = rng.normal(0, 0.1, size=12)  # of single documents, the same at every seed
+    sums: dict[str, list[np.ndarray]] = {"baseline": [], "arm": []}
+    for trial in made.finished:
+        ours = trial.arm == "arm"
+        noise = np.random.default_rng([trial.seed, ours]).normal(0, 0.02, size=12)
+        nats = (2.0 + ours * (effect + shifts) + noise) * sizes
+        columns = {"loss_sum_nats": nats, "correct": sizes // 2, "predicted": sizes}
+        columns |= {"brier_sum": 0.5 * sizes, "characters": sizes}
+        trial.write_columns("blocks.parquet", columns, dict.fromkeys(columns, "1"))
+        scores = trial.read_json("evaluation.json")
+        scores["validation_loss"] = float(nats.sum() / sizes.sum())
+        trial.write_json("evaluation.json", scores)
+        record = trial.read_json("trial.json")
+        record["blocks"] = {"kind": "document", "items": 12, "blocks": 12}
+        trial.write_json("trial.json", record)
+        trial.finish()
+        sums[trial.arm].append(nats)
+    return {arm: np.stack(rows) for arm, rows in sums.items()} | {"sizes": sizes}
+
+
+def test_loss_about_new_text_is_decided_by_seeds_and_documents(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """Its error is that of a bootstrap written out: seeds and documents drawn, then divided."""
+    about = {"seeds": SEEDS, "arms": TWO_ARMS, "endpoints": [LOSS]}
+    made = fabricate(small_study(**about, **NEW), lambda *_: 2.0)
+    sums = with_documents(made)
+    analysis = analyse(load_results(made.path))
+    contrast = analysis.contrast("arm", "validation_loss")
+    says = contrast.decided
+    assert contrast.items is not None and contrast.items.crossed is not None and says is not None
+    assert says.test == "crossed_bootstrap" and contrast.items_about == "12 documents"
+    assert says.mean == pytest.approx(contrast.paired.mean)
+
+    rng, S = np.random.default_rng(3), len(SEEDS)
+    drawn = []
+    for _ in range(4_000):
+        seeds, documents = rng.integers(S, size=S), rng.integers(12, size=12)
+        size = sums["sizes"][documents].sum()
+        change = sums["arm"] - sums["baseline"]
+        drawn.append(np.mean([change[s][documents].sum() / size for s in seeds]))
+    error = np.std(drawn) * np.sqrt(S / (S - 1))
+    assert contrast.items.crossed.standard_error == pytest.approx(error, rel=0.1)
+    # What decides is what every reader states.
+    assert says.p_value == contrast.p == contrast.items.crossed.p_value() > contrast.paired.t_p
+    (verdict,) = decide(analysis)
+    assert "n = 6 seeds and 12 documents" in verdict.sentence
+    assert "12 documents" in headline(analysis, [verdict])
+    assert numbers.p_value(says.p_value) in tables.primary(analysis)[0].rows[1]
+
+
+def test_by_default_claims_from_held_out_text_are_about_this_text(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    study = small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[LOSS])
+    assert study.inference.target == "new questions"
+    made = fabricate(study, lambda *_: 2.0)
+    with_documents(made)
+    contrast = analyse(load_results(made.path)).contrast("arm", "validation_loss")
+    assert contrast.decided is not None and contrast.decided.test == "paired_t"
+    assert (contrast.items, contrast.items_why_not) == (None, "")
+
+
+def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    endpoint = LOSS | {"metric": "validation_perplexity"}
+    study = small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[endpoint], **NEW)
+    made = fabricate(study, lambda _, seed: 2.0 + 0.01 * seed)
+    (verdict,) = decide(analyse(load_results(made.path)))
+    assert "perplexity is no ratio of sums over items: the paired t on seed" in verdict.sentence
+
+
+@pytest.mark.parametrize("trials", [60, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_error_of_a_loss_over_new_documents(trials: int) -> None:
+    """No effect over all documents that there might be; 5 seeds, 30 documents of unequal sizes.
+
+    Judged on seed means alone, a difference that is only of these documents is found; crossed, the
+    error is at most the level.
+    """
+    rng, found = np.random.default_rng(7), np.zeros(2)
+    for _ in range(trials):
+        sizes = rng.lognormal(5, 1, size=30)
+        change = rng.normal(0, 0.05, size=30) + rng.normal(0, 0.03, size=(5, 30))
+        change += rng.normal(0, 0.01, size=(5, 1))
+        scores = linearised(change * sizes, np.broadcast_to(sizes, (5, 30)))
+        crossed = crossed_bootstrap([scores], seed=int(rng.integers(2**31)))
+        found += crossed.p_value() <= 0.05, paired_t(scores.mean(axis=1)).p_value() <= 0.05
+    error, of_seeds = found / trials
+    assert error <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / trials)
+    assert of_seeds > 0.2
+
+
+@pytest.mark.parametrize("metric", [m.metric for m in all_measures() if m.metric.items])
 def test_blocks_weigh_as_a_ratio_estimator_has_it(
-    small_study: Study_, fabricate: Fabricate, metric: str
+    small_study: Study_, fabricate: Fabricate, metric: Metric
 ) -> None:
     """The mean over blocks is the ratio of the sums, and their spread gives its standard error.
 
@@ -145,8 +254,9 @@ def test_blocks_weigh_as_a_ratio_estimator_has_it(
         trial.write_columns("blocks.parquet", columns, dict.fromkeys(columns, "1"))
         trial.finish()
     table = Table.of(load_results(made.path))
-    scores = block_scores(table, metric, "arm", (1, 2))
-    scale = 1 / np.log(2) if metric == "bits_per_character" else 1.0
+    assert isinstance(metric.items, ItemSums)
+    scores = block_scores(table, metric.items, "arm", (1, 2))
+    scale = 1 / np.log(2) if metric.name == "bits_per_character" else 1.0
     ratio = y.sum() / sizes.sum()
     assert scores.shape == (2, 40)
     assert scores.mean(axis=1) == pytest.approx(scale * ratio)
@@ -158,7 +268,9 @@ def test_documents_are_shared_by_arms_that_read_other_windows(
     small_study: Study_, fabricate: Fabricate
 ) -> None:
     """Blocks of the same text are the same items, whatever the lengths in tokens."""
-    made = fabricate(small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY]), lambda *_: 2.0)
+    made = fabricate(
+        small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW), lambda *_: 2.0
+    )
     for trial in made.finished:
         sizes = np.array([30, 50, 20, 60, 40, 10]) // (2 if trial.arm == "arm" else 1)
         windows(trial, (sizes // 2).tolist(), sizes.tolist())

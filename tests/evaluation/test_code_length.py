@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from paribus.data import Dataset, load_dataset
 from paribus.data.train_tokenizer import train_tokenizer
+from paribus.evaluation import evaluate_on
 from paribus.evaluation.code_length import CodeLength, code_length
 from paribus.study import Data
 
@@ -177,3 +178,33 @@ def test_a_single_held_out_text_has_no_end_to_tell(folder: Path) -> None:
     assert found[0].n_tokens == found[1].n_tokens == found[0].n_bytes
     assert found[0].bits == pytest.approx(found[1].bits)
     assert found[0].end_bits == 0
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("path", ["all", "utf8"])
+def test_bits_and_bytes_stand_in_the_blocks_of_losses(
+    tokenizer: str, path: str, folder: Path
+) -> None:
+    """By document where there are enough of them, else by window; what they sum up to is told."""
+    data = dataset(folder, path, tokenizer, validation_fraction=0.6)
+    p = np.random.default_rng(3).dirichlet(np.ones(data.vocab_size))
+    found = code_length(Fixed(np.log(p)), data, 8)
+    losses = evaluate_on(Fixed(np.log(p)), data, data.validation, 8).blocks
+    bits, sizes = (found.blocks[name] for name in ("bits", "bytes"))
+    assert losses.kind == ("document" if path == "all" else "window")
+    assert len(bits) == len(sizes) == len(losses.predicted)
+    assert bits.sum() == pytest.approx(found.bits) and sizes.sum() == found.n_bytes
+    # A model of single tokens gives both the same, but for the first token, which only one counts.
+    apart = bits - losses.loss_sum_nats / math.log(2)
+    first = -np.log2(p)[int(data.validation[0])] if path == "all" else math.log2(data.vocab_size)
+    assert apart == pytest.approx([first, *[0.0] * (len(bits) - 1)], abs=1e-3)
+
+
+def test_the_rule_for_a_single_held_out_document_is_one(folder: Path) -> None:
+    """Of an arm whose training text has ends too: its first token costs log2 V as of the others."""
+    many, one = (dataset(folder, path, "byte", validation_path="utf8") for path in ("all", "one"))
+    assert many.has_ends and not one.has_ends
+    logits = np.random.default_rng(4).normal(size=257)
+    found = [code_length(Fixed(logits), data, 8) for data in (many, one)]
+    assert found[0].about == found[1].about
+    assert found[0].first_bits == math.log2(257)

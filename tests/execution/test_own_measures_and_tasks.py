@@ -24,12 +24,20 @@ from ..conftest import registered, studies_in
 
 IDEAS = """
 import itertools
+import numpy as np
 from paribus.evaluation import Row, measure
 from paribus.tasks import Question, task
 
-@measure("surprise", unit="share")
+def surprising(predictions):
+    return predictions.loss_nats > 1, np.ones(len(predictions))
+
+@measure("surprise", unit="share", items=surprising)
 def surprise(predictions):
     return (predictions.loss_nats > 1).sum(), len(predictions)
+
+@measure("other_items", unit="share", items=surprising)
+def other_items(predictions):
+    return (predictions.loss_nats > 2).sum() + 1, len(predictions)
 
 def halves(seq_len):
     return "first", "second"
@@ -115,7 +123,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
         endpoints=[
             {"metric": "task_accuracy/last_letter", "primary": True, "margin": 0.05},
             {"metric": "task_accuracy/typo"},
+            {"metric": "surprise"},
         ],
+        inference={"target": "new items"},
         arms={"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
     )
     return paribus.run(study, folder / "r", workers=1)
@@ -143,6 +153,16 @@ def test_an_own_task_is_an_endpoint(measured: Results) -> None:
     assert "pairs-task_accuracy-last_letter" in {f.name for f in draw(measured, analysis)}
     # Measures that have parts alone are no columns of numbers that are not there.
     assert "by_half" not in measured.scores.column_names
+
+
+def test_an_own_ratio_is_judged_over_items_of_the_text(measured: Results) -> None:
+    contrast = analyse(measured).contrast("layernorm", "surprise")
+    trial = measured.finished[0]
+    blocks = trial.read_columns("blocks.parquet")
+    sums = [sum(blocks[f"surprise/{of}"].to_pylist()) for of in ("total", "count")]
+    assert sums[0] / sums[1] == pytest.approx(trial.read_json("evaluation.json")["surprise"])
+    assert contrast.decided is not None and contrast.decided.test == "crossed_bootstrap"
+    assert contrast.items_about == f"{len(blocks)} windows"
 
 
 @pytest.mark.parametrize("name", ["task_accuracy/last_leter", "task_accuracy", "task_accuracy/x/y"])
@@ -196,6 +216,7 @@ def test_an_edited_measure_is_refused_by_its_name(measured: Results) -> None:
         ("meddles", "measure 'meddles' failed: ValueError: .*read-only"),
         ("strays", "measure 'strays' failed: .*a part 'elsewhere' that it does not declare"),
         ("words", "measure 'words' failed: .*it gave a str, and not numbers that add up"),
+        ("other_items", "measure 'other_items' failed: .*its value is .*, and its items give"),
         ("undefined", "measure 'undefined' failed: .*it gave NaN"),
         ("forgets", "measure 'forgets' gives other numbers when it is called again"),
         ("twice", "a measure cannot be named 'brier_score': it is there already"),

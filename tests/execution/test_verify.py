@@ -278,11 +278,11 @@ def test_what_is_no_results_folder_is_bad_input(tmp_path: Path) -> None:
 def test_questions_are_counted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against numbers by hand: two of three right, a macro accuracy of (2/3 + 1/2) / 2."""
     trial = TrialFolder(tmp_path, "a", 1)
-    read = TrialFolder.read_json
+    read, record = TrialFolder.read_json, {"code_length": {}, "metrics": {}}
     monkeypatch.setattr(
         TrialFolder,
         "read_json",
-        lambda self, name: {"code_length": {}} if name == "trial.json" else read(self, name),
+        lambda self, name: record if name == "trial.json" else read(self, name),
     )
     windows = {"loss_sum_nats": [3.0], "correct": [1], "predicted": [2]}
     windows |= {"brier_sum": [1.0], "characters": [2]}

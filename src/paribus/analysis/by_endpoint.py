@@ -14,7 +14,6 @@ from paribus.analysis.items import block_scores, resolution, why_other_blocks
 from paribus.analysis.sampling import Sampling
 from paribus.analysis.schema import Contrast, LeftOut
 from paribus.analysis.table import Table
-from paribus.metric import QUESTIONS
 from paribus.statistics import MacroContrast, PairedContrast
 from paribus.study import Endpoint
 
@@ -53,6 +52,7 @@ def contrast_of(
             contrast,
             paired=_infer(table, sampled, endpoint, theirs, ours),
             items=items,
+            items_about=_about(table, contrast, items) if items else "",
             items_why_not=items_why_not,
         )
     capped_ours, capped_theirs = (
@@ -90,15 +90,17 @@ def _stated(table: Table, endpoint: Endpoint, change: float | None) -> float | N
 def _items(
     table: Table, contrast: Contrast, endpoint: Endpoint
 ) -> tuple[MacroContrast | None, str]:
-    """Accuracy paired by seed and by item, where claims are about new items: it then decides.
+    """The endpoint paired by seed and by item, where claims are about new items: it then decides.
 
     Items are questions of tasks, or documents or windows of the validation split. Where the arms do
-    not share them, the second entry says why there is no such pairing.
+    not share them, or the metric is no mean over them, the second entry says so.
     """
     study, over = table.results.study, contrast.declared.items
-    if study.inference.target == "this item set" or not over:
+    if not study.inference.of_new_items(contrast.declared):
         return None, ""
-    if over == QUESTIONS:
+    if not over:
+        return None, f"{contrast.declared.label} is no ratio of sums over items"
+    if isinstance(over, str):
         baseline, treatment = (
             question_scores(table, arm, contrast.seeds, contrast.declared.task)
             for arm in (contrast.reference, contrast.arm)
@@ -107,9 +109,7 @@ def _items(
         arms = contrast.reference, contrast.arm
         if why := why_other_blocks(table, *arms, contrast.seeds[0]):
             return None, why
-        baseline, treatment = (
-            [block_scores(table, contrast.metric, arm, contrast.seeds)] for arm in arms
-        )
+        baseline, treatment = ([block_scores(table, over, arm, contrast.seeds)] for arm in arms)
     if [task.shape for task in baseline] != [task.shape for task in treatment]:
         return None, "the arms were not asked the same questions"
     items = infer_items(
@@ -124,16 +124,26 @@ def _items(
     return items, ""
 
 
+def _about(table: Table, contrast: Contrast, items: MacroContrast) -> str:
+    """`384 questions`, `40 documents`, `1,024 blocks of 3,000 windows`."""
+    n = sum(items.crossed.n_items) if items.crossed else 0
+    if isinstance(contrast.declared.items, str):
+        return f"{n:,} questions"
+    of = table.results.trials[contrast.arm, contrast.seeds[0]]["blocks"]
+    counted = f"{of['items']:,} {of['kind']}s"
+    return counted if of["items"] == n else f"{n:,} blocks of {counted}"
+
+
 def _resolution(table: Table, metric: str) -> float | None:
     """The step of a share of items; None where it is no share."""
     trial = next(iter(table.events), None)
     declared = table.results.metrics[metric]
     if trial is None or not declared.items:
         return None
-    if declared.items == QUESTIONS:
+    if isinstance(declared.items, str):
         asked = questions_asked(table, *trial, declared.task)
         return 1 / asked if asked else None
-    return resolution(table, metric, trial)
+    return resolution(table, declared.items, trial)
 
 
 def _infer(

@@ -82,7 +82,7 @@ class _About(TypedDict):
 def _items(table: Table, contrast: TaskContrast, about: _About) -> MacroContrast | None:
     """Paired by seed and by question, where claims are about new ones and the arms share these."""
     study = table.results.study
-    if study.inference.target != "new items":
+    if not study.inference.of_new_questions:
         return None
     baseline, treatment = (
         question_scores(table, arm, contrast.seeds, contrast.task)

@@ -106,7 +106,7 @@ def _too_few(study: Study, questions: int, least: float, in_sds: float) -> str:
 
     Args: in_sds: the least difference detected, in SDs.
     """
-    if study.inference.target != "new items" or least >= 1:
+    if not study.inference.of_new_questions or least >= 1:
         return ""
     errors = in_sds * math.sqrt(len(study.seeds))
     needed = math.ceil(errors**2 * (1 - least) / least)

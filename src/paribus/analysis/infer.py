@@ -46,11 +46,9 @@ def infer_items(
     resolution: float | None = None,
     design: OneLook | Stages | None = None,
 ) -> MacroContrast:
-    """The same of tasks of shape (S, I), for the target that is registered."""
+    """The same of tasks of shape (S, I), for a claim about new items."""
     about = _registered(study, margin, family, resolution)
-    return macro_contrast(
-        baseline, treatment, target=study.inference.target, design=design, **about
-    )
+    return macro_contrast(baseline, treatment, target="new items", design=design, **about)
 
 
 def _registered(

@@ -101,7 +101,8 @@ class Contrast:
             way.
         smallest_effect: the smallest change worth detecting; None where none is registered.
         checks: what other tests say.
-        items: for accuracy-type metrics, paired by seed and by window or question.
+        items: where claims are about new items: paired by seed and by question, document or window.
+        items_about: which items these are, `40 documents`; empty without.
         items_why_not: why a claim about new items could not be judged by them; empty where it was,
             and where none was registered.
         capped: the same with diverged trials given a uniform guess's score, where there are any.
@@ -124,6 +125,7 @@ class Contrast:
     not_worse_holm_p: float | None = None
     checks: tuple[Check, ...] = ()
     items: MacroContrast | None = None
+    items_about: str = ""
     items_why_not: str = ""
     capped: PairedContrast | None = None
     sampling: Sampling | None = None
@@ -216,6 +218,7 @@ class Contrast:
             "checks": [asdict(check) for check in self.checks],
             "paired": self.paired.to_dict() if self.paired else None,
             "items": self.items.to_dict() if self.items else None,
+            "items_about": self.items_about,
             "items_why_not": self.items_why_not,
             "capped": self.capped.to_dict() if self.capped else None,
             "sampling": self.sampling.to_dict() if self.sampling else None,

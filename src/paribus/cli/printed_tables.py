@@ -237,6 +237,7 @@ def _details(contrast: Contrast) -> list[tuple[str, str]]:
     p = numbers.p_value
     rows = [
         ("decided by", TESTS[says.test]),
+        *([("items", contrast.items_about)] if contrast.items_about else ()),
         ("seed pairs", f"{says.n}" + (" (descriptive only)" if says.descriptive_only else "")),
         ("mean (SD) of differences", numbers.mean_sd(says.mean, paired.sd, digits)),
         (f"{level} interval", span(says.interval)),

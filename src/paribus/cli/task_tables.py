@@ -46,8 +46,9 @@ def task_contrasts(analysis: Analysis) -> Iterator[RenderableType]:
 
 def about_items(analysis: Analysis) -> str:
     """What p of single tasks is about."""
-    fixed = analysis.study.inference.target == "this item set"
-    return "on these questions" if fixed else "for new questions"
+    return (
+        "for new questions" if analysis.study.inference.of_new_questions else "on these questions"
+    )
 
 
 def answers(study: Study, found: Answers) -> Iterator[RenderableType]:

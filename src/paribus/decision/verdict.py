@@ -306,6 +306,8 @@ def effect_in_words(contrast: Contrast) -> str:
         text += f", {metric.ratio} of {numbers.ratio(says.mean, 3)} "
         text += numbers.ratio_interval(interval.low, interval.high, 3)
     text += f", n = {says.n}"
+    if contrast.items_about:
+        text += f" seeds and {contrast.items_about}"
     if contrast.sampling and contrast.sampling.in_words:
         text += f" ({contrast.sampling.in_words})"
     if contrast.tested:

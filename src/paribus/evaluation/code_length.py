@@ -5,12 +5,14 @@ The code length of the text can be: the sum of -log2 p over all tokens of whole 
 UTF-8 bytes that these are (Gao et al. 2020, The Pile, section 3.1). The rule is one for all:
 
 - Documents are read one by one, from their first token on, in windows of seq_len predictions that
-  do not overlap. Where documents have ends, the first token is predicted from the end before it;
-  a single text has none, and its first token costs log2 V bits, as if all tokens were equally
-  probable.
+  do not overlap. Where the held-out text has several documents, the first token of each is
+  predicted from an end, as of the document before it; that of a single document costs log2 V bits,
+  as if all tokens were equally probable. What is trained on plays no part in this.
 - The bits of ends count where the held-out text has several documents: it cannot be told without.
 - Each is a code that could be decoded, so the sum is a proper code length. It is that of one way to
   cut the text into tokens, an upper bound on the improbability of the text itself.
+
+Where claims are about new text, bits and bytes are added up by the same blocks of it as losses.
 
 What it costs to begin windows anew is counted (`shortened`), and measured where windows that
 overlap are asked for.
@@ -21,8 +23,8 @@ Axes: W windows of a batch, T time, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,10 +33,15 @@ from torch import nn
 
 from paribus.data import Dataset, Tokens
 from paribus.data.order import ends_of
+from paribus.data.tokens import CHUNK_TOKENS, part
+from paribus.evaluation.blocks import Division
 from paribus.evaluation.predictions import windows_per_batch
-from paribus.metric import Metric
+from paribus.metric import ItemSums, Metric
 
-BITS_PER_BYTE = Metric("bits_per_byte", "bits per byte", "bits/byte", "lower", "evaluation")
+BITS_PER_BYTE = Metric(
+    *("bits_per_byte", "bits per byte", "bits/byte", "lower", "evaluation"),
+    items=ItemSums("bits", "bytes"),
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class CodeLength:
         overlap: the share of a window that was read again for context alone; 0 where that was not
             asked for.
         overlapped_bits: what `bits` are with it; None without.
+        blocks: [blocks] of the text: its `bits` and `bytes`.
     """
 
     bits: float
@@ -60,8 +68,9 @@ class CodeLength:
     first_bits: float
     end_bits: float
     shortened: int
-    overlap: float = 0.0
-    overlapped_bits: float | None = None
+    overlap: float
+    overlapped_bits: float | None
+    blocks: Mapping[str, np.ndarray] = field(compare=False)
 
     @property
     def bits_per_byte(self) -> float:
@@ -70,8 +79,8 @@ class CodeLength:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What records hold of it."""
-        return asdict(self)
+        """What records hold of the whole."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "blocks"}
 
 
 class _Window(NamedTuple):
@@ -81,12 +90,14 @@ class _Window(NamedTuple):
         start, stop: the targets, as places in the text.
         scored: the first target that is counted; those before it are context.
         opens: whether the first target is the first token of a document.
+        document: its number, from 0.
     """
 
     start: int
     stop: int
     scored: int
     opens: bool
+    document: int
 
 
 def code_length(
@@ -97,10 +108,13 @@ def code_length(
     `overlap` is the share of a window that a second measurement reads again for context. The
     model's modes are left as they were. Memory does not grow with the text.
     """
-    tokens = dataset.validation
-    end = dataset.tokenizer.end_of_document if dataset.has_ends else None
-    counts_ends = dataset.held_out.n_documents > 1
-    sums = _Sums(model, tokens, seq_len, dataset.vocab_size, end, counts_ends)
+    tokens, end = dataset.validation, dataset.tokenizer.end_of_document
+    division = Division.of(tokens, seq_len, end)
+    if dataset.held_out.n_documents == 1:
+        # Other documents of the corpus may have given it an end, which tells nothing.
+        tokens = part(tokens, 0, len(tokens) - int(tokens[len(tokens) - 1] == end))
+        end = None
+    sums = _Sums(model, tokens, seq_len, dataset.vocab_size, end, division)
     modes = {module: module.training for module in model.modules()}
     try:
         model.eval()
@@ -112,23 +126,31 @@ def code_length(
         for module, mode in modes.items():
             module.training = mode
     size = dataset.tokenizer.bytes_per_token
-    n_bytes = sum(int(size[tokens[a:b]].sum()) for a, b, _ in sums.documents())
-    n_documents = sum(1 for _ in sums.documents())
+    n_bytes = np.zeros(division.blocks, np.int64)
+    for number, (first, stop) in enumerate(sums.documents()):
+        for start in range(first, stop, CHUNK_TOKENS):
+            place = np.arange(start, min(start + CHUNK_TOKENS, stop))
+            of = size[tokens[start : start + len(place)]]
+            n_bytes += np.bincount(
+                division.of_places(number, place), of, minlength=division.blocks
+            ).astype(np.int64)
     return CodeLength(
         plain.bits,
-        n_bytes,
+        int(n_bytes.sum()),
         plain.n_tokens,
-        n_documents,
+        sum(1 for _ in sums.documents()),
         plain.first_bits,
         plain.end_bits,
         plain.shortened,
         overlap,
         overlapped,
+        {"bits": plain.by_block, "bytes": n_bytes},
     )
 
 
 @dataclass
 class _Sum:
+    by_block: np.ndarray
     bits: float = 0.0
     n_tokens: int = 0
     first_bits: float = 0.0
@@ -145,26 +167,23 @@ class _Sums:
     seq_len: int
     vocab_size: int
     end: int | None
-    counts_ends: bool
+    division: Division
 
-    def documents(self) -> Iterator[tuple[int, int, bool]]:
-        """(first token, the one after the last that counts, whether that last one is an end)."""
+    def documents(self) -> Iterator[tuple[int, int]]:
+        """(first token, the one after the last) of each, its end among them."""
         if self.end is None:
-            yield 0, len(self.tokens), False
+            yield 0, len(self.tokens)
             return
         start = 0
         for stop in ends_of(self.tokens, self.end):
-            closed = int(self.tokens[stop - 1]) == self.end
-            counted = stop - 1 if closed and not self.counts_ends else stop
-            if counted > start:
-                yield start, counted, closed and self.counts_ends
+            yield start, stop
             start = stop
 
     def measure(self, stride: int) -> _Sum:
         """Sums where a window begins every `stride` targets."""
-        total = _Sum()
+        total = _Sum(np.zeros(self.division.blocks))
         if self.end is None:
-            total.first_bits = total.bits = math.log2(self.vocab_size)
+            total.first_bits = total.bits = total.by_block[0] = math.log2(self.vocab_size)
             total.n_tokens = 1
         waiting: list[_Window] = []
         device = next(self.model.parameters()).device
@@ -179,14 +198,14 @@ class _Sums:
         return total
 
     def _windows(self, stride: int) -> Iterator[_Window]:
-        for first, stop, _ in self.documents():
+        for number, (first, stop) in enumerate(self.documents()):
             opens = self.end is not None
             # Of a single text, nothing is before the first token.
             at = begin = first if opens else first + 1
             while at < stop:
                 last = min(at + (self.seq_len if at == begin else stride), stop)
                 start = max(last - self.seq_len, begin) if at > begin else at
-                yield _Window(start, last, at, opens and at == begin)
+                yield _Window(start, last, at, opens and at == begin, number)
                 at = last
 
     def _add(self, windows: list[_Window], total: _Sum) -> None:
@@ -207,6 +226,9 @@ class _Sums:
         if self.end is not None:
             total.end_bits += float(bits_WT[scored_WT & (targets_WT == self.end)].sum())
         for row, window in enumerate(windows):
+            block = self.division.of_places(window.document, np.arange(window.scored, window.stop))
+            bits = bits_WT[row, window.scored - window.start : window.stop - window.start]
+            total.by_block += np.bincount(block, bits, minlength=len(total.by_block))
             if window.opens:
                 total.first_bits += float(bits_WT[row, 0])
             else:

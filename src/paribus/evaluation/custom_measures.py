@@ -18,6 +18,7 @@ from paribus.errors import ParibusError
 from paribus.evaluation.measures import Measure, all_measures
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import Row
+from paribus.metric import ItemSums
 from paribus.study.importing import load_own
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # What else the scores of a trial are called.
 TAKEN = ("loss_sum_nats", "correct", "predicted")
+ITEMS_ROUNDING = 1e-5  # sums in float32 beside sums in float64
 
 
 @dataclass(frozen=True)
@@ -38,37 +40,66 @@ class OwnMeasure:
     measure: Measure
     strict: bool
 
-    def added(
-        self, sums: np.ndarray | Exception | None, chunk: Predictions
-    ) -> np.ndarray | Exception:
-        """As `Measure.added`; what it raised stays, where it is not an error."""
-        if isinstance(sums, Exception):
-            return sums
-        try:
-            return self.measure.added(sums, chunk)
-        except Exception as error:
-            return self._failed(error)
-
-    def rows(self, sums: np.ndarray | Exception | None, seq_len: int, is_finite: bool) -> list[Row]:
-        """Its rows, if these are of the parts that it declares.
-
-        `is_finite` says whether the model's own numbers are: then NaN is the measure's mistake.
-        """
-        if sums is None or isinstance(sums, Exception):
-            return []
-        try:
-            return _checked(self.measure, self.measure.rows(sums, seq_len), seq_len, is_finite)
-        except Exception as error:
-            self._failed(error)
-            return []
-
-    def _failed(self, error: Exception) -> Exception:
+    def require(self, error: Exception) -> None:
+        """Raise ParibusError of what it raised, where that is an error."""
         if self.strict:
             raise ParibusError(
                 f"measure '{self.measure.name}' failed: {type(error).__name__}: {error}; mend it, "
                 "or take it out of evaluation.own"
             ) from error
-        return error
+
+
+class OwnSums:
+    """What an own measure gives of a text; nothing more once it has failed."""
+
+    def __init__(self, of: OwnMeasure, n_blocks: int) -> None:
+        self.of = of
+        self._n_blocks = n_blocks
+        self._sums: np.ndarray | None = None
+        self._blocks: np.ndarray | None = None
+        self._failed = False
+
+    def add(self, chunk: Predictions, block: np.ndarray) -> None:
+        """Add the next chunk, whose tokens are in `block` [N]; see `Measure.added`."""
+        if self._failed:
+            return
+        measure = self.of.measure
+        try:
+            self._sums = measure.added(self._sums, chunk)
+            self._blocks = measure.by_block(self._blocks, chunk, block, self._n_blocks)
+        except Exception as error:
+            self._failed = True
+            self.of.require(error)
+
+    def finish(self, seq_len: int, is_finite: bool) -> tuple[list[Row], dict[str, np.ndarray]]:
+        """Its rows, if these are of the parts that it declares, and its columns of blocks.
+
+        `is_finite` says whether the model's own numbers are: then NaN is the measure's mistake.
+        """
+        measure, blocks = self.of.measure, np.full((2, self._n_blocks), math.nan)
+        rows: list[Row] = []
+        if self._sums is not None and not self._failed:
+            try:
+                found = _checked(measure, measure.rows(self._sums, seq_len), seq_len, is_finite)
+                if self._blocks is not None:
+                    _require_sums(found, *self._blocks.sum(axis=1).tolist())
+                    blocks = self._blocks
+                rows = found
+            except Exception as error:
+                self.of.require(error)
+        items = measure.metric.items
+        if measure.by_token is None or not isinstance(items, ItemSums):
+            return rows, {}
+        return rows, dict(zip((items.total, items.count), blocks, strict=True))
+
+
+def _require_sums(rows: list[Row], total: float, count: float) -> None:
+    """Raise ValueError where the sums over items are not those that a measure is a ratio of."""
+    for value in (row.value for row in rows if row.part == "all"):
+        if math.isfinite(value) and not math.isclose(
+            value * count, total, rel_tol=ITEMS_ROUNDING, abs_tol=ITEMS_ROUNDING
+        ):
+            raise ValueError(f"its value is {value:.6g}, and its items give {total:g} / {count:g}")
 
 
 def own_measures(

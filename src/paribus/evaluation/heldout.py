@@ -12,7 +12,7 @@ from torch import nn
 
 from paribus.data import Tokens
 from paribus.evaluation.blocks import Blocks, BlockSums
-from paribus.evaluation.custom_measures import OwnMeasure
+from paribus.evaluation.custom_measures import OwnMeasure, OwnSums
 from paribus.evaluation.measures import Measure, all_measures
 from paribus.evaluation.predictions import predict
 from paribus.evaluation.text_parts import Row
@@ -77,26 +77,30 @@ def evaluate_heldout(
     """
     measures, blocks = all_measures(), BlockSums(tokens, seq_len, end_of_document)
     sums: list[np.ndarray | None] = [None] * len(measures)
-    of_own: list[np.ndarray | Exception | None] = [None] * len(own)
+    of_own = [OwnSums(measure, blocks.n_blocks) for measure in own]
     given = {"token_classes": token_classes, "characters": characters}
     with contextlib.closing(predict(model, tokens, seq_len, **given)) as chunks:
         for chunk in chunks:
-            blocks.add(chunk)
+            block = blocks.add(chunk)
             sums = [measure.added(of, chunk) for measure, of in zip(measures, sums, strict=True)]
-            of_own = [measure.added(of, chunk) for measure, of in zip(own, of_own, strict=True)]
-    found = blocks.blocks
-    is_finite = math.isfinite(found.loss_sum_nats.sum())
+            for one in of_own:
+                one.add(chunk, block)
+    is_finite = math.isfinite(blocks.blocks({}).loss_sum_nats.sum())
     rows: list[tuple[Measure, list[Row]]] = [
         (measure, measure.rows(of, seq_len))
         for measure, of in zip(measures, sums, strict=True)
         if of is not None
     ]
-    rows += [(o.measure, o.rows(of, seq_len, is_finite)) for o, of in zip(own, of_own, strict=True)]
+    others: dict[str, np.ndarray] = {}
+    for one in of_own:
+        of_one, columns = one.finish(seq_len, is_finite)
+        rows.append((one.of.measure, of_one))
+        others |= columns
     return Evaluation(
         tuple(
             Measurement(measure.name, row.part, row.value, row.total, row.count, measure.unit)
             for measure, of_measure in rows
             for row in of_measure
         ),
-        found,
+        blocks.blocks(others),
     )

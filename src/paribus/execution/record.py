@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from paribus.evaluation import (
     evaluate_on,
     own_measures,
 )
+from paribus.evaluation.blocks import OF_OWN, UNITS
 from paribus.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
 from paribus.execution.checks.causality import require_causal_reading
@@ -115,6 +116,7 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
     told = None
     if BITS_PER_BYTE.name in study.metrics:
         told = code_length(model, dataset, setting.data.seq_len, study.evaluation.overlap)
+        heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
     heldout_seconds = time.monotonic() - began
     began = time.monotonic()
     outcome = run_tasks(study, model, dataset, setting, of.suite) if of.suite else None
@@ -225,14 +227,9 @@ def _write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
         absent = None if name in ("measure", "part", "unit") else math.nan
         columns[name] = np.array([absent if value is None else value for value in values])
     folder.write_columns("evaluation.parquet", columns, units)
-    units = {
-        "loss_sum_nats": "nats",
-        "brier_sum": "1",
-        "correct": "tokens",
-        "predicted": "tokens",
-        "characters": "characters",
-    }
-    folder.write_columns("blocks.parquet", evaluation.blocks.columns, units)
+    columns = evaluation.blocks.columns
+    units = {name: UNITS.get(name, OF_OWN) for name in columns}
+    folder.write_columns("blocks.parquet", columns, units)
 
 
 def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:

@@ -49,15 +49,13 @@ def task_table(results: Results) -> Table | None:
     )
 
 
-# What the interval and p of a task are about, by the registered target.
+# What the interval and p of a task are about, by whether it is new questions.
 _ABOUT = {
-    "this item set": (
+    False: (
         "the interval and p are of the registered test of seed means, on these questions, and say "
         "nothing of new ones."
     ),
-    "new items": (
-        "the interval and p are of the crossed bootstrap of seeds and questions, for new ones."
-    ),
+    True: ("the interval and p are of the crossed bootstrap of seeds and questions, for new ones."),
 }
 
 
@@ -85,9 +83,10 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
     if not rows:
         return None
     level = numbers.level(analysis.study.inference.alpha)
+    about = _ABOUT[analysis.study.inference.of_new_questions]
     return Table(
         "task-contrasts",
-        f"Accuracy on every task against the reference: {_ABOUT[analysis.study.inference.target]} "
+        f"Accuracy on every task against the reference: {about} "
         "Holm's adjustment is over all tasks and contrasts.",
         ("task", "arm", "reference", "accuracy", f"change [{level}]", "p", "Holm p"),
         tuple(rows),

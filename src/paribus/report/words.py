@@ -134,6 +134,8 @@ def evidence_on(contrast: Contrast) -> str:
         f"{says.interval.level:.0%} interval {span}",
         f"n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{says.n}",
     ]
+    if contrast.items_about:
+        parts.append(contrast.items_about)
     p, adjusted = contrast.p, contrast.tested_p
     if p is not None and says.family > 1:  # the interval inverts this one
         parts.append(f"p\N{NO-BREAK SPACE}{p_in_words(p)}")

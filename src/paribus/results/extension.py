@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError
+from paribus.metric import from_records
 from paribus.results.formats import read_json, write_json
 from paribus.results.look_record import OPEN, looks_left, needed_trials, read_looks
 from paribus.results.registration import FILE, from_study, supersede
@@ -81,14 +82,17 @@ def _require_fixed_items(folder: ResultsFolder, study: Study, registered: dict[s
     The p of the stages would share the error of the items, and the inverse-normal method combines
     independent ones.
     """
-    if study.inference.target == "this item set":
-        return
-    shared = [e.metric for e in study.endpoints if registered["metrics"][e.metric].get("items")]
+    metrics = from_records(registered["metrics"], "the registration")
+    shared = [
+        e.metric
+        for e in study.endpoints
+        if metrics[e.metric].items and study.inference.of_new_items(metrics[e.metric])
+    ]
     if shared:
         raise ParibusError(
-            f"{folder.path} claims about new items (inference.target), and a second stage meets "
-            f"the same items of {shared[0]} again, so that stages are not independent; seeds "
-            "can be added where the target is 'this item set': else start a new study"
+            f"{folder.path} claims about {study.inference.target} (inference.target), and a second "
+            f"stage meets the same items of {shared[0]} again, so that stages are not independent; "
+            "seeds can be added where the target is 'this item set': else start a new study"
         )
 
 

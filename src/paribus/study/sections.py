@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from paribus.metric import LONGEST
+from paribus.metric import LONGEST, QUESTIONS, Metric
 from paribus.study.allowed_text import Prose, Title
 from paribus.study.base import Spec
 from paribus.study.bounds import (
@@ -24,6 +24,7 @@ from paribus.study.bounds import (
 )
 
 MOST_RULE = 1_000  # characters of a rule's name or import path
+HELD_OUT = ("evaluation", "parts")  # records of what is measured on held-out text
 
 
 class Arm(Spec):
@@ -63,12 +64,25 @@ class Inference(Spec):
     resamples: Annotated[int, Field(ge=10_000, le=MOST_RESAMPLES)] = 10_000
     seed: Seed = 0
     """Of the resampling."""
-    target: Literal["this item set", "new items"] = "new items"
-    """What claims from items (windows, questions) are about: these, by `test` on seed means; or
-    others like them too, by the crossed bootstrap of seeds and items."""
+    target: Literal["this item set", "new questions", "new items"] = "new questions"
+    """What claims are about, besides new seeds. Of "this item set" (these questions and this
+    held-out text) `test` on seed means decides; of "new questions", for accuracy on tasks, the
+    crossed bootstrap of seeds and questions; of "new items" also, for what is measured on held-out
+    text, that of seeds and documents (or windows, where these are fewer than five)."""
     first_stage_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """If `paribus extend` ever adds a second stage: the square of the first's weight when both are
     combined. It is fixed here, before anything was seen, so that the second may be of any size."""
+
+    @property
+    def of_new_questions(self) -> bool:
+        """Whether claims from tasks are about new questions."""
+        return self.target != "this item set"
+
+    def of_new_items(self, metric: Metric) -> bool:
+        """Whether claims about `metric` are about new items, which are resampled with the seeds."""
+        if metric.items == QUESTIONS:
+            return self.of_new_questions
+        return self.target == "new items" and metric.record in HELD_OUT
 
 
 class Stability(Spec):

@@ -48,9 +48,17 @@ def _expected(trial: TrialFolder) -> dict[str, Any]:
         "validation_perplexity": math.exp(loss) if loss < 700 else math.inf,
         "validation_accuracy": correct / predicted if predicted else math.nan,
     }
-    if told := trial.read_json("trial.json").get("code_length"):
+    record = trial.read_json("trial.json")
+    if told := record.get("code_length"):
         bits = math.nan if told["bits"] is None else told["bits"]
         found["bits_per_byte"] = bits / told["n_bytes"]
+    for name, about in record["metrics"].items():
+        ratio = about.get("items")
+        if isinstance(ratio, dict) and {ratio["total"], ratio["count"]} <= set(blocks.column_names):
+            total, count = (
+                math.fsum(_numbers(blocks[ratio[key]].to_pylist())) for key in ("total", "count")
+            )
+            found[name] = ratio["scale"] * total / count if count else math.nan
     by_task: dict[str, list[float]] = defaultdict(list)
     for row in trial.read_columns("tasks.parquet").to_pylist():
         by_task[row["task"].partition(":")[0]].append(row["accuracy"])

@@ -19,10 +19,12 @@ import numpy as np
 from paribus.declared import declared
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import Parts, Row, whole
-from paribus.metric import Better, Metric, readable
+from paribus.metric import Better, Items, ItemSums, Metric, readable
 
 # What a chunk gives: an array of one shape for every chunk of a text, or what NumPy makes one of.
 Sum = Callable[[Predictions], Any]
+# What a chunk gives by token: a total and a count for each, [N] and [N].
+ByToken = Callable[[Predictions], tuple[Any, Any]]
 # (the sums of a text, seq_len) -> its rows
 Finish = Callable[[np.ndarray, int], list[Row]]
 
@@ -38,6 +40,7 @@ class Measure:
         better: which direction is an improvement, if any.
         label, digits: what readers are shown.
         items, uniform: as `paribus.metric.Metric` has them.
+        by_token: what its own columns of blocks add up; None where it has none.
         of_tokens: whether it is about single tokens: not comparable between tokenizers.
         parts: the families of parts that its rows belong to, in their order.
         sum: from a chunk to its sums, numbers that add up to those of the text: [parts, 2], the
@@ -55,9 +58,10 @@ class Measure:
     better: Better
     label: str
     digits: int
-    items: str
+    items: Items
     uniform: str
     of_tokens: bool = True
+    by_token: ByToken | None = None
 
     @property
     def metric(self) -> Metric:
@@ -86,6 +90,20 @@ class Measure:
             raise ValueError(f"it gave sums of shape {found.shape} after {sums.shape}")
         return sums + found
 
+    def by_block(
+        self, sums: np.ndarray | None, chunk: Predictions, block: np.ndarray, n_blocks: int
+    ) -> np.ndarray | None:
+        """[2, blocks] totals and counts of the chunks so far and of `chunk`, whose tokens are in
+        `block` [N]; None for a measure without columns of its own.
+        """
+        if self.by_token is None:
+            return None
+        found = [np.asarray(values, np.float64) for values in self.by_token(chunk)]
+        if [values.shape for values in found] != [(len(chunk),)] * 2:
+            raise ValueError("its items must give a total and a count for each token")
+        added = np.stack([np.bincount(block, values, minlength=n_blocks) for values in found])
+        return added if sums is None else sums + added
+
     def rows(self, sums: np.ndarray, seq_len: int) -> list[Row]:
         """The rows of a text that came to `sums`."""
         if self.finish is not None:
@@ -113,16 +131,23 @@ def measure(
     better: Better = "neither",
     label: str = "",
     digits: int = 4,
-    items: str = "",
+    items: ItemSums | ByToken | None = None,
     uniform: str = "",
     of_tokens: bool = True,
     finish: Finish | None = None,
 ) -> Callable[[Sum], Measure]:
-    """Make the decorated function the measure `name`; see `Measure` for what is declared."""
+    """Make the decorated function the measure `name`; see `Measure` for what is declared.
+
+    `items` lets claims about it be about new text: what it is a ratio of by item, in columns that
+    every trial has (`paribus.evaluation.blocks.SUMS`), or a function from a chunk to a total and a
+    count for each of its tokens, [N] and [N], whose sums give the measure's value.
+    """
     called = label or readable(name)
+    by_token = items if callable(items) else None
+    ratio = ItemSums(f"{name}/total", f"{name}/count") if callable(items) else items or ""
 
     def declare(sum: Sum) -> Measure:  # noqa: A002 - what it is
-        shown = (better, called, digits, items, uniform, of_tokens)
+        shown = (better, called, digits, ratio, uniform, of_tokens, by_token)
         declared = Measure(name, unit, source, parts, sum, finish, *shown)
         _ = declared.metric  # raises where it cannot be one
         return declared

@@ -7,14 +7,14 @@ import numpy as np
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import BREAKDOWN, breakdown
-from paribus.metric import TOKENS
+from paribus.metric import ItemSums
 
 
 @measure(
     "validation_accuracy",
     better="higher",
     label="next-token accuracy",
-    items=TOKENS,
+    items=ItemSums("correct", "predicted", step=1),
     uniform="1/V",
     unit="share",
     source="top-1 accuracy: hits over predictions",

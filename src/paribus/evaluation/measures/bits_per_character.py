@@ -9,6 +9,7 @@ import numpy as np
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import BREAKDOWN, breakdown
+from paribus.metric import ItemSums
 
 
 @measure(
@@ -16,6 +17,8 @@ from paribus.evaluation.text_parts import BREAKDOWN, breakdown
     better="lower",
     unit="bits/character",
     of_tokens=False,
+    # The text is the same in all items of all tokenizers; bits of ends count, as in the whole.
+    items=ItemSums("loss_sum_nats", "characters", 1 / math.log(2)),
     source="Shannon 1951; per character of the text, as Graves 2013",
     parts=BREAKDOWN,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import whole
+from paribus.metric import ItemSums
 
 
 @measure(
@@ -12,6 +13,7 @@ from paribus.evaluation.text_parts import whole
     better="lower",
     label="Brier score",
     unit="",
+    items=ItemSums("brier_sum", "predicted"),
     source="Brier 1950, Verification of forecasts expressed in terms of probability",
     parts=(whole,),
 )

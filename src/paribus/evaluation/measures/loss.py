@@ -9,6 +9,7 @@ import numpy as np
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import BREAKDOWN, Row, breakdown
+from paribus.metric import ItemSums
 
 
 def _of_losses(sums: np.ndarray, seq_len: int) -> list[Row]:
@@ -26,6 +27,7 @@ def _exp(x: float) -> float:
 @measure(
     "validation_loss",
     better="lower",
+    items=ItemSums("loss_sum_nats", "predicted"),
     uniform="log V",
     unit="nats/token",
     source="cross-entropy, Shannon 1948",

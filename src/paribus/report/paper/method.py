@@ -178,14 +178,27 @@ DECIDES = {
 }
 
 
+# What it says of claims about new items, by the registered target.
+_CROSSED = "the crossed bootstrap of seeds and {} with Student's t on its standard error"
+_RESAMPLED = {
+    "this item set": "; claims are about these questions and this held-out text",
+    "new questions": (
+        "; of claims from accuracy on tasks, over all or one, "
+        + _CROSSED.format("questions")
+        + ". "
+        "Claims from the held-out text are about this text"
+    ),
+    "new items": (
+        "; of claims from accuracy on tasks and from ratios of sums over the held-out text, "
+        + _CROSSED.format("items")
+    ),
+}
+
+
 def _inference(material: Material) -> Paragraph:
     inference = material.study.inference
     decides, beside = DECIDES[inference.test]
-    if inference.target == "new items":
-        decides += (
-            "; of claims from accuracy, over all tasks or one, the crossed bootstrap of seeds and "
-            "items with Student's t on its standard error"
-        )
+    decides += _RESAMPLED[inference.target]
     return say(
         f"The unit is the seed pair: treatment minus reference at the same seed. {decides}; the "
         "interval inverts the same test. Percentile bootstrap intervals are too narrow for few "
