@@ -45,7 +45,6 @@ def test_a_null_study_of_an_odd_one(small_study: Study_) -> None:
     study = small_study(
         baseline="again",
         arms={"again": {"set": hot}, "cold": {"set": {"training.optimizer.learning_rate": 1e-4}}},
-        sweeps={"s": {"arms": ["again", "cold"]}},
     )
     nulls = null_study(study, 2)
     assert list(nulls.arms) == ["baseline", "again"]

@@ -6,13 +6,15 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from paribus.analysis import analyse, choose, tried_in, tuned, tuning_record
+from paribus.analysis import Tried, analyse, choose, tried_in, tuned, tuning_record
+from paribus.analysis.sensitivity import sensitivities
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, load_results
@@ -23,6 +25,7 @@ from ..conftest import studies_in, write_results
 from ..tuned_results import ARMS, RATE, surface, tables, tune_by, tuned_and_trained
 
 Maker = Callable[..., Study]
+DECAY = "training.optimizer.weight_decay"
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +116,45 @@ def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made: Result
     )
     assert "(0.01 against 0.001)" in verdict.sentence
     json.dumps(analysis.to_dict(), allow_nan=False)
+
+
+def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study: Maker) -> None:
+    """Wortsman et al. 2023: the mean over the rates of min(final, initial) minus the best."""
+    seeds = [101, 102, 103, 104, 105]
+    study = small_study(**tables([1e-3, 1e-2], seeds=seeds))
+    last = {"baseline": (2.0, 9.0), "layernorm": (2.1, 2.3)}
+    scores = {
+        arm: {n: {s: of + (s - 100) / 100 for s in seeds} for n, of in enumerate(both, 1)}
+        for arm, both in last.items()
+    }
+    scores["baseline"][2][105] = math.nan
+    initial = {arm: dict.fromkeys(seeds, 3.0) for arm in last}
+    tried = Tried(({RATE: 1e-3}, {RATE: 1e-2}), (2,), scores, "lower", initial)
+    baseline, layernorm = sensitivities(study, tried)
+    # Seed 101: baseline ends at 2.01 and 9.01, which counts as the initial 3.
+    assert baseline.values[101] == pytest.approx((2.01 + 3.0) / 2 - 2.01)
+    assert baseline.values[105] == pytest.approx((2.05 + 3.0) / 2 - 2.05)  # diverged: 3 as well
+    assert layernorm.values[102] == pytest.approx((2.12 + 2.32) / 2 - 2.12)
+    assert baseline.paired is None
+    assert layernorm.paired is not None
+    assert layernorm.paired.pairs[0].delta == pytest.approx(0.1 - 0.495)
+    learned_nothing = dict.fromkeys(seeds, 1.0)
+    (nothing, _) = sensitivities(
+        study, replace(tried, initial=dict.fromkeys(last, learned_nothing))
+    )
+    assert math.isnan(nothing.values[101])
+    both = small_study(**tables([], seeds=seeds, grid={RATE: [1e-3, 1e-2], DECAY: [0.0, 0.1]}))
+    assert sensitivities(both, tried) == []
+
+
+def test_a_run_leaves_the_initial_losses(made: Results) -> None:
+    found = analyse(made).tuned
+    assert found is not None
+    # Fabricated curves begin at 3; every rate ends below.
+    rates = (1e-4, 1e-3, 1e-2, 1e-1)
+    final = [surface("baseline", rate, 101) for rate in rates]
+    baseline = found.sensitivities[0]
+    assert baseline.values[101] == pytest.approx(sum(final) / 4 - min(final))
 
 
 def test_verify_chooses_once_more(whole: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from paribus.data import Dataset, load_dataset
 from paribus.execution.checks.dry_run import dry_run
 from paribus.model import count_parameters
-from paribus.study import Study, load_study, shipped_studies, with_precision
+from paribus.study import Study, load_study, shipped_studies, tuning_study, with_precision
 
 SMALL = {
     "model.n_layer": 1,
@@ -49,7 +49,8 @@ def test_a_study_is_of_a_size_for_two_cores(name: str) -> None:
     study = STUDIES[name]
     assert study.title and study.question
     assert len(study.seeds) >= 3
-    tokens = sum(study.setting(arm).tokens for arm, _ in study.trials)
+    whole = [study, tuning_study(study, study.tuning.candidates)] if study.tuning else [study]
+    tokens = sum(one.setting(arm).tokens for one in whole for arm, _ in one.trials)
     assert tokens <= 9 * 15 * 100 * 16 * 128
     for arm in study.arms.values():
         assert arm.title and arm.description

@@ -16,7 +16,6 @@ from paribus.analysis.claims import check_claims
 from paribus.analysis.costs import costs
 from paribus.analysis.families import adjusted
 from paribus.analysis.schema import Analysis, Contrast, Summary
-from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.stabilities import stabilities_of
 from paribus.analysis.table import Table
 from paribus.analysis.taking_looks import why_not_these_looks
@@ -78,7 +77,6 @@ def analyse_table(
         contrasts=tuple(adjusted(contrasts, study.inference.alpha)),
         events=table.events,
         stabilities=tuple(stabilities_of(table)),
-        sensitivities=tuple(sensitivities(table)),
         costs=tuple(costs(table)),
         tasks=tuple(task_contrasts(table)),
         family=_family(study, contrasts),

@@ -47,12 +47,14 @@ class Tried:
         sizes: how many of them each round added.
         scores: their values of the metric that chooses.
         better: its direction.
+        initial: {arm: {seed: loss before the first update}}, which no learning rate changes.
     """
 
     candidates: tuple[Candidate, ...]
     sizes: tuple[int, ...]
     scores: Scores
     better: Better
+    initial: dict[str, dict[int, float]]
 
     @property
     def chosen(self) -> dict[str, int]:
@@ -108,7 +110,7 @@ def tried_in(study: Study, rounds: Sequence[Results]) -> Tried | None:
     tuning = _plan(study)
     for results in rounds:
         candidates = next_candidates(study, tried)
-        before = tried or Tried((), (), {arm: {} for arm in study.arms}, "lower")
+        before = tried or Tried((), (), {arm: {} for arm in study.arms}, "lower", {})
         first = len(before.candidates) + 1
         wanted = tuning_study(study, candidates, first) if candidates else None
         if wanted is None or wanted.digest != results.study.digest:
@@ -129,9 +131,24 @@ def tried_in(study: Study, rounds: Sequence[Results]) -> Tried | None:
                 scores[arm][number] = {seed: found.get(seed, math.nan) for seed in tuning.seeds}
         better = results.metrics[tuning.select].better
         tried = Tried(
-            (*before.candidates, *candidates), (*before.sizes, len(candidates)), scores, better
+            (*before.candidates, *candidates),
+            (*before.sizes, len(candidates)),
+            scores,
+            better,
+            before.initial or _initial(study, table),
         )
     return tried
+
+
+def _initial(study: Study, table: Table) -> dict[str, dict[int, float]]:
+    """The first loss of every arm by tuning seed, with the first candidate."""
+    return {
+        arm: {
+            seed: table.events[candidate_arm(arm, 1), seed].initial_loss
+            for seed in _plan(study).seeds
+        }
+        for arm in study.arms
+    }
 
 
 def _plan(study: Study) -> Tuning:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from paribus.analysis.sampling import Sampling, is_open, sampling_of
-from paribus.analysis.side_effects import Costs, Sensitivity, Stabilities
+from paribus.analysis.side_effects import Costs, Stabilities
 from paribus.analysis.tuned import Tuned
 from paribus.metric import Metric
 from paribus.results import Control
@@ -301,7 +301,6 @@ class Analysis:
     events: dict[tuple[str, int], StabilityEvents]
     stabilities: tuple[Stabilities, ...]
     costs: tuple[Costs, ...]
-    sensitivities: tuple[Sensitivity, ...]
     tasks: tuple[TaskContrast, ...]
     family: FamilySignFlip | None
     left_out: tuple[LeftOut, ...]
@@ -382,7 +381,6 @@ class Analysis:
                 for s in self.stabilities
             ],
             "costs": [cost.to_dict() for cost in self.costs],
-            "sensitivities": [sensitivity.to_dict() for sensitivity in self.sensitivities],
             "tasks": [task.to_dict() for task in self.tasks],
             "family": self.family.to_dict() if self.family else None,
             "left_out": [asdict(left_out) for left_out in self.left_out],

@@ -1,4 +1,4 @@
-"""Learning-rate sensitivity of sweeps, per seed, as a paired outcome."""
+"""Learning-rate sensitivity from tuning trials, per tuning seed, as a paired outcome."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ import math
 
 import numpy as np
 
+from paribus.analysis.choose import Tried
 from paribus.analysis.infer import infer
 from paribus.analysis.side_effects import Sensitivity
-from paribus.analysis.table import Table
 from paribus.statistics import StatisticsError, learning_rate_sensitivity
-from paribus.study import Study
+from paribus.study import LEARNING_RATE, Study
+
+OF = "validation_loss"  # what it is defined of
 
 
-def sensitivities(table: Table) -> list[Sensitivity]:
-    """Every sweep of the study, over the seeds that all of its arms have finished."""
-    study = table.results.study
-    values = {name: _by_seed(table, sweep.arms) for name, sweep in study.sweeps.items()}
+def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
+    """Of every arm, over the rates that all were tuned with; empty where more than the learning
+    rate was tuned, or by another metric than the validation loss."""
+    tuning = study.tuning
+    if tuning is None or tuning.keys != (LEARNING_RATE,) or tuning.select != OF:
+        return []
+    values = {arm: _by_seed(tried, arm) for arm in study.arms}
     found = []
-    for name, sweep in study.sweeps.items():
-        theirs = values[sweep.against] if sweep.against else {}
-        shared = [seed for seed in values[name] if math.isfinite(theirs.get(seed, math.nan))]
-        shared = [seed for seed in shared if math.isfinite(values[name][seed])]
+    for arm in study.arms:
+        reference = study.reference(arm)
+        theirs = values[reference] if reference else {}
+        shared = [
+            seed
+            for seed, value in values[arm].items()
+            if math.isfinite(value) and math.isfinite(theirs.get(seed, math.nan))
+        ]
         paired = None
         if len(shared) > 1:
-            ours = values[name]
-            paired = infer(study, [theirs[s] for s in shared], [ours[s] for s in shared])
-        found.append(Sensitivity(name, sweep.against, values[name], paired))
+            paired = infer(study, [theirs[s] for s in shared], [values[arm][s] for s in shared])
+        found.append(Sensitivity(arm, reference, values[arm], paired))
     return found
 
 
-def _by_seed(table: Table, arms: tuple[str, ...]) -> dict[int, float]:
-    """Sensitivity of the validation loss by seed; a diverged trial learned nothing."""
-    study: Study = table.results.study
-    found = {}
-    for seed in study.seeds:
-        if not all((arm, seed) in table.events for arm in arms):
-            continue
-        usable = [not table.why_unusable(arm, seed, "validation_loss") for arm in arms]
-        final = [
-            table.values[arm, seed, "validation_loss"] if there else math.nan
-            for arm, there in zip(arms, usable, strict=True)
-        ]
-        initial = table.events[arms[0], seed].initial_loss
+def _by_seed(tried: Tried, arm: str) -> dict[int, float]:
+    """Sensitivity of the validation loss by tuning seed; a diverged trial learned nothing."""
+    scores, found = tried.scores[arm], {}
+    for seed, initial in tried.initial[arm].items():
+        final = [by_seed[seed] for by_seed in scores.values()]
         try:
             found[seed] = float(learning_rate_sensitivity([final], np.array([initial]))[0])
         except StatisticsError:

@@ -89,24 +89,25 @@ class Costs:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Learning-rate sensitivity of a sweep (Wortsman et al. 2023), in nats/token.
+    """Learning-rate sensitivity of an arm (Wortsman et al. 2023), in nats/token: over the rates
+    that it was tuned with.
 
     Attributes:
-        values: by seed; NaN where no learning rate of the seed learned anything, which leaves the
+        values: by tuning seed; NaN where no rate of the seed learned anything, which leaves the
             seed out of `paired`.
-        paired: against the sweep that it is compared with; None where there is none.
+        paired: against its reference at the same tuning seeds; None for fewer than two.
     """
 
-    sweep: str
-    against: str | None
+    arm: str
+    reference: str | None
     values: dict[int, float]
     paired: PairedContrast | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json; null where a seed learned at no rate."""
         return {
-            "sweep": self.sweep,
-            "against": self.against,
+            "arm": self.arm,
+            "reference": self.reference,
             "values": {
                 str(seed): value if math.isfinite(value) else None
                 for seed, value in self.values.items()

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from paribus.analysis.choose import Tried, caveats, next_candidates, tried_in, tuning_rounds
+from paribus.analysis.sensitivity import sensitivities
+from paribus.analysis.side_effects import Sensitivity
 from paribus.metric import Metric
 from paribus.results import Results
 from paribus.statistics import expected_best_of
@@ -74,6 +76,7 @@ class Tuned:
         best_of: by arm, the expected best of 1, 2, ... candidates drawn from those tried that did
             not diverge; empty where all did.
         caveats: by arm, what its choice leaves open.
+        sensitivities: of every arm to its learning rate, where that alone is tuned.
     """
 
     metric: Metric
@@ -82,6 +85,7 @@ class Tuned:
     shared: tuple[SharedContrast, ...]
     best_of: dict[str, tuple[float, ...]]
     caveats: dict[str, list[str]]
+    sensitivities: tuple[Sensitivity, ...] = ()
 
     def of(self, arm: str) -> list[Point]:
         """The tuning curve of `arm`."""
@@ -128,6 +132,7 @@ class Tuned:
             "shared": [_plain(asdict(contrast)) for contrast in self.shared],
             "best_of": {arm: list(curve) for arm, curve in self.best_of.items()},
             "caveats": self.caveats,
+            "sensitivities": [sensitivity.to_dict() for sensitivity in self.sensitivities],
         }
 
 
@@ -161,6 +166,7 @@ def tuned(results: Results) -> Tuned | None:
         shared=tuple(_shared(study, tried, metric)),
         best_of={arm: _best_of(tried, arm) for arm in study.arms},
         caveats=caveats(tried),
+        sensitivities=tuple(sensitivities(study, tried)),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -190,7 +189,6 @@ def contrasts(analysis: Analysis) -> Iterator[RenderableType]:
         adjusted = ", ".join(numbers.p_value(p) for p in analysis.family.p_values)
         yield f"sensitivity: maximum-statistic sign-flip p over the family: {adjusted}"
     yield from _stability(analysis)
-    yield from _sensitivities(analysis)
     for line in left_out_lines(analysis):
         yield f"[yellow]left out:[/] {escape(line)}"
     yield "[dim]everything else, every pair included, is in analysis.json[/]"
@@ -296,22 +294,4 @@ def _stability(analysis: Analysis) -> Iterator[RenderableType]:
         row = (count(s.diverged), count(s.spiked), count(s.any_event), p)
         table.add_row(f"{escape(s.reference)} -> {escape(s.arm)}", *row)
     if analysis.stabilities:
-        yield table
-
-
-def _sensitivities(analysis: Analysis) -> Iterator[RenderableType]:
-    columns = ("mean", f"delta \\[{numbers.level(analysis.study.inference.alpha)} CI]", "p")
-    table = table_of("sweep", *columns, title="learning-rate sensitivity, nats/token")
-    for sensitivity in analysis.sensitivities:
-        values = [value for value in sensitivity.values.values() if math.isfinite(value)]
-        mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
-        row = ["", ""]
-        if sensitivity.paired is not None:
-            paired, interval = sensitivity.paired, sensitivity.paired.decided.interval
-            row = [
-                numbers.delta(paired.mean, interval.low, interval.high, 4),
-                "" if paired.descriptive_only else numbers.p_value(paired.decided.p_value),
-            ]
-        table.add_row(escape(sensitivity.sweep), mean, *row)
-    if analysis.sensitivities:
         yield table

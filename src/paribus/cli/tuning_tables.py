@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rich.console import RenderableType
@@ -43,5 +44,29 @@ def chosen(analysis: Analysis) -> Iterator[RenderableType]:
             escape(between),
         )
     yield table
+    yield from _sensitivities(analysis)
     for line in tuned.left_open(tuple(analysis.study.arms)):
         yield f"[yellow]of the tuning, {escape(line)}[/]"
+
+
+def _sensitivities(analysis: Analysis) -> Iterator[RenderableType]:
+    if analysis.tuned is None or not analysis.tuned.sensitivities:
+        return
+    level = numbers.level(analysis.study.inference.alpha)
+    table = table_of(
+        *("arm", "mean", f"delta \\[{level} CI]", "p"),
+        title="learning-rate sensitivity, nats/token",
+        right=("mean", "p"),
+    )
+    for one in analysis.tuned.sensitivities:
+        values = [value for value in one.values.values() if math.isfinite(value)]
+        mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
+        row = ["", ""]
+        if one.paired is not None:
+            paired, interval = one.paired, one.paired.decided.interval
+            row = [
+                numbers.delta(paired.mean, interval.low, interval.high, 4),
+                "" if paired.descriptive_only else numbers.p_value(paired.decided.p_value),
+            ]
+        table.add_row(escape(one.arm), mean, *row)
+    yield table

@@ -22,7 +22,7 @@ from paribus.report.figures import Figure, colours, draw, names
 from paribus.report.looks_and_stages import looks_table, sampling_method, sampling_table
 from paribus.report.tables import Table
 from paribus.report.task_accuracy import task_contrast_table, task_table
-from paribus.report.tuning_told import shared_table, tuning_in_words, tuning_table
+from paribus.report.tuning_told import tuning_in_words, tuning_tables
 from paribus.report.words import headlines, missing_in_words, plural
 from paribus.results import Results
 from paribus.results.layout import secure
@@ -124,14 +124,11 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
         if len(results.study.seeds) < 5
         else ""
     )
-    claims, sensitivities = (
-        [table] if table else []
-        for table in (tables.claims(analysis), tables.sensitivities(analysis))
-    )
+    claims = [table] if (table := tables.claims(analysis)) else []
     tasks = [task_contrast_table(analysis), task_table(results)]
     evaluated = [*filter(None, tasks), tables.costs(analysis)]
     sampled = [table for table in (sampling_table(analysis), looks_table(analysis)) if table]
-    tuning = [table for table in (tuning_table(analysis), shared_table(analysis)) if table]
+    tuning = tuning_tables(analysis)
     sections = [
         Section(
             "tuning",
@@ -155,7 +152,7 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
             "stability",
             "Stability",
             "",
-            [tables.stability(analysis), *sensitivities],
+            [tables.stability(analysis)],
             of("stability"),
         ),
         Section("diagnostics", "Diagnostics", "", [], of("diagnostics")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from paribus import numbers
@@ -270,39 +269,6 @@ def costs(analysis: Analysis) -> Table:
 def _budget(costs: Costs) -> str:
     states = [cost.state if cost else "not shown" for cost in (costs.calibration, costs.throughput)]
     return next((str(s) for s in ("over", "not shown") if s in states), "within")
-
-
-def sensitivities(analysis: Analysis) -> Table | None:
-    """Learning-rate sensitivity of every sweep."""
-    if not analysis.sensitivities:
-        return None
-    rows = []
-    for s in analysis.sensitivities:
-        values = [value for value in s.values.values() if math.isfinite(value)]
-        mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
-        change = p = ""
-        if s.paired is not None:
-            interval = s.paired.decided.interval
-            change = numbers.delta(s.paired.mean, interval.low, interval.high, 4)
-            p = "" if s.paired.descriptive_only else numbers.p_value(s.paired.decided.p_value)
-        rows.append((s.sweep, s.against or "", mean, str(len(values)), change, p))
-    head = (
-        "sweep",
-        "compared with",
-        "mean",
-        "seeds",
-        f"change [{numbers.level(analysis.study.inference.alpha)}]",
-        "p",
-    )
-    return Table(
-        "sensitivities",
-        "Learning-rate sensitivity (Wortsman et al. 2023): mean excess loss over a sweep, in "
-        "nats/token.",
-        head,
-        tuple(rows),
-        frozenset({"sweep", "compared with"}),
-        wide=True,
-    )
 
 
 def arms(study: Study) -> Table:

@@ -92,6 +92,39 @@ def shared_table(analysis: Analysis) -> Table | None:
     )
 
 
+def sensitivity_table(analysis: Analysis) -> Table | None:
+    """Learning-rate sensitivity of every arm; None where that alone is not what was tuned."""
+    if analysis.tuned is None or not analysis.tuned.sensitivities:
+        return None
+    called, rows = names(analysis.study), []
+    for s in analysis.tuned.sensitivities:
+        values = [value for value in s.values.values() if math.isfinite(value)]
+        mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
+        change = p = ""
+        if s.paired is not None:
+            interval = s.paired.decided.interval
+            change = numbers.delta(s.paired.mean, interval.low, interval.high, 4)
+            p = "" if s.paired.descriptive_only else numbers.p_value(s.paired.decided.p_value)
+        against = called[s.reference] if s.reference else ""
+        rows.append((called[s.arm], against, mean, str(len(values)), change, p))
+    level = numbers.level(analysis.study.inference.alpha)
+    return Table(
+        "sensitivities",
+        "Learning-rate sensitivity (Wortsman et al. 2023): by how much a loss exceeds that of the "
+        "best rate, in the mean over all rates that were tried, in nats/token. Paired by tuning "
+        "seed; a trial that diverged counts as one that learned nothing.",
+        ("arm", "against", "mean", "tuning seeds", f"change [{level}]", "p"),
+        tuple(rows),
+        wide=True,
+    )
+
+
+def tuning_tables(analysis: Analysis) -> list[Table]:
+    """All of them that there are."""
+    every = (tuning_table(analysis), shared_table(analysis), sensitivity_table(analysis))
+    return [table for table in every if table is not None]
+
+
 def tuning_in_words(analysis: Analysis) -> list[str]:
     """Sentences: how the arms were tuned, and what each contrast depends on."""
     tuned, plan = analysis.tuned, analysis.study.tuning

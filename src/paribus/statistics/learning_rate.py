@@ -11,8 +11,8 @@ from .conventions import Floats, StatisticsError, finite_array
 def learning_rate_sensitivity(final_losses: ArrayLike, initial_losses: ArrayLike) -> Floats:
     """Learning-rate sensitivity per seed (Wortsman et al. 2023, arXiv 2309.14322, section 2.2).
 
-    The mean over the sweep of min(final loss, loss at initialization), minus the best loss of the
-    sweep. A run that diverged (NaN or infinite loss) counts as one that learned nothing.
+    The mean over the rates of min(final loss, loss at initialization), minus the best loss
+    among them. A run that diverged (NaN or infinite loss) counts as one that learned nothing.
 
     Args:
         final_losses: shape (S, L), seeds by learning rates (spaced evenly in the logarithm).
@@ -32,6 +32,6 @@ def learning_rate_sensitivity(final_losses: ArrayLike, initial_losses: ArrayLike
     if failed.size:
         raise StatisticsError(
             f"seed row {failed[0]}: no learning rate ended below the initial loss "
-            f"{initial[failed[0], 0]:g}, so there is no best loss: extend the sweep"
+            f"{initial[failed[0], 0]:g}, so there is no best loss: try other rates"
         )
     return capped.mean(axis=1) - best

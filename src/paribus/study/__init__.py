@@ -20,12 +20,11 @@ from paribus.study.sections import (
     Inference,
     Probes,
     Stability,
-    Sweep,
     Tasks,
 )
 from paribus.study.seed_plan import Plan
 from paribus.study.spec import Setting, Training
-from paribus.study.study import Study, first_stage
+from paribus.study.study import LEARNING_RATE, Study, first_stage
 from paribus.study.trust import (
     custom_code,
     measuring_parts,
@@ -38,6 +37,7 @@ from paribus.study.tuning_study import at_rates, in_words, is_untuned, tuning_st
 
 __all__ = [
     "CORPUS",
+    "LEARNING_RATE",
     "Arm",
     "Candidate",
     "Claim",
@@ -57,7 +57,6 @@ __all__ = [
     "Spec",
     "Stability",
     "Study",
-    "Sweep",
     "Tasks",
     "Training",
     "Tuning",

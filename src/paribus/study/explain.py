@@ -37,7 +37,7 @@ def _explain_one(problem: Any, model: type[BaseModel]) -> str:
     key, value, kind = ".".join(location), problem["input"], problem["type"]
     if kind == "extra_forbidden":
         known = _keys_at(model, location[:-1])
-        if len(location) == 3 and location[0] in ("arms", "sweeps") and isinstance(value, dict):
+        if len(location) == 3 and location[0] == "arms" and isinstance(value, dict):
             name = ".".join(location[1:])
             return (
                 f"unknown key '{key}': a dot makes a key inside a table, so a name with one is "

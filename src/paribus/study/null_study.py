@@ -21,7 +21,7 @@ def null_study(study: Study, replicates: int) -> Study:
     require_positive(replicates=replicates)
     if len(study.seeds) < 2:
         raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
-    table = study.model_dump(exclude={"claims", "sweeps", "plan", "stages", "tuning"})
+    table = study.model_dump(exclude={"claims", "plan", "stages", "tuning"})
     baseline = table["arms"][study.baseline]
     salt = study.setting(study.baseline).model.init.salt
     others = [arm for arm in study.arms if arm != study.baseline]

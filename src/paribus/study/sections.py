@@ -121,14 +121,6 @@ class Decision(Spec):
     a ratio (throughput, memory)."""
 
 
-class Sweep(Spec):
-    """Arms that differ in their learning rate alone: how delicate is its choice?"""
-
-    arms: Annotated[tuple[str, ...], Field(strict=False, min_length=2, max_length=MOST_ARMS)]
-    against: str | None = None
-    """The sweep it is compared with."""
-
-
 class Probes(Spec):
     """What is measured while training, the same in every arm."""
 

@@ -31,7 +31,6 @@ from paribus.study.sections import (
     Inference,
     Probes,
     Stability,
-    Sweep,
     Tasks,
 )
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
@@ -92,7 +91,6 @@ class Study(Setting):
     probes: Probes = Probes()
     evaluation: Evaluation = Evaluation()
     tasks: Tasks = Tasks()
-    sweeps: Annotated[dict[Name, Sweep], Field(max_length=MOST_ARMS)] = Field(default_factory=dict)
     tuning: Tuning | None = None
     claims: Claims | None = None
 
@@ -127,7 +125,7 @@ class Study(Setting):
             raise ParibusError(f"baseline '{self.baseline}' is not {known_arm}")
         claims = self.claims.values if self.claims else ()
         named = [arm.against for arm in self.arms.values() if arm.against]
-        named += [arm for part in (*claims, *self.sweeps.values()) for arm in part.arms]
+        named += [arm for claim in claims for arm in claim.arms]
         for arm in named:
             if arm not in self.arms:
                 raise ParibusError(f"arm '{arm}' is not {known_arm}: {nearest(arm, self.arms)}")
@@ -137,10 +135,6 @@ class Study(Setting):
     def _plan_is_of_these_seeds(self) -> Self:
         if why := why_no_plan(self.plan, self.stages, self.seeds):
             raise ParibusError(why)
-        if self.plan and self.sweeps:
-            raise ParibusError(
-                "sweeps compare arms at all seeds, and looks stop arms apart; state seeds as a list"
-            )
         return self
 
     @model_validator(mode="after")
@@ -148,33 +142,6 @@ class Study(Setting):
         if self.tuning is not None:
             set_ = {name: arm.set for name, arm in self.arms.items()}
             require_tuning(self.tuning, self.seeds, set_)
-        return self
-
-    @model_validator(mode="after")
-    def _sweeps_vary_the_learning_rate(self) -> Self:
-        for name, sweep in self.sweeps.items():
-            if sweep.against is not None and sweep.against not in self.sweeps:
-                raise ParibusError(
-                    f"sweep '{name}' is against '{sweep.against}', which is no sweep: "
-                    f"{nearest(sweep.against, self.sweeps)}"
-                )
-            if len(set(rates := self._rates(sweep))) < len(rates):
-                raise ParibusError(
-                    f"sweep '{name}' has a learning rate twice in {rates}; each arm needs its own"
-                )
-            if sweep.against and sorted(rates) != sorted(self._rates(self.sweeps[sweep.against])):
-                raise ParibusError(
-                    f"sweeps '{name}' and '{sweep.against}' are of different learning rates; "
-                    "sensitivities are compared over the same ones"
-                )
-            base = self.setting(sweep.arms[0]).model_dump()
-            for arm in sweep.arms[1:]:
-                others = changes(base, self.setting(arm).model_dump()).keys() - {LEARNING_RATE}
-                if others:
-                    raise ParibusError(
-                        f"sweep '{name}': '{arm}' differs in more than the learning rate: "
-                        f"{', '.join(sorted(others))}"
-                    )
         return self
 
     @model_validator(mode="after")
@@ -289,9 +256,6 @@ class Study(Setting):
     def share_tokens(self, arm: str, reference: str) -> bool:
         """Whether a token is the same piece of text in both arms: losses per token compare."""
         return self.setting(arm).data.tokenizer == self.setting(reference).data.tokenizer
-
-    def _rates(self, sweep: Sweep) -> list[float]:
-        return [self.setting(arm).training.optimizer.learning_rate for arm in sweep.arms]
 
     @property
     def primary(self) -> Endpoint:

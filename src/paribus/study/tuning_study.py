@@ -134,8 +134,7 @@ def at_rates(study: Study, arm: str, reference: str) -> str:
     tuning = study.tuning
     if tuning is not None and LEARNING_RATE in tuning.keys:
         return _tuned(study, tuning, arm, reference)
-    swept = [arm for sweep in study.sweeps.values() for arm in sweep.arms]
-    how = "one of those swept" if arm in swept and reference in swept else "not tuned"
+    how = "not tuned"
     if tuning is not None:
         keys = ", ".join(key.rpartition(".")[2] for key in tuning.keys)
         how = f"not tuned, unlike {keys}"

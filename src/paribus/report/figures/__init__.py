@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from paribus.analysis import Analysis
 from paribus.report.figures.contrasts import forest, forest_of_all, seed_pairs
-from paribus.report.figures.cost import learning_rates, throughput
+from paribus.report.figures.cost import throughput
 from paribus.report.figures.depth import all_depths, quantile_columns
 from paribus.report.figures.evaluations import all_heldout, tasks
 from paribus.report.figures.figure_rows import Curves, task_accuracy
@@ -38,7 +38,6 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
         *tuning_figures(analysis),
         *endpoints,
         *all_trends(curves),
-        learning_rates(analysis),
         *all_depths(curves),
         *all_heldout(results),
         tasks(results, task_accuracy(results)),

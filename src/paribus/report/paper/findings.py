@@ -74,13 +74,6 @@ def analysis_part(material: Material) -> Part:
     """Stability, mechanism, calibration and speed."""
     blocks: list[Block] = [*_stability(material)]
     blocks += _pictures(material, MAIN_FIGURES)
-    sensitivity = tables.sensitivities(material.analysis)
-    if sensitivity is not None:
-        blocks += [
-            say("Sensitivity to the learning rate is in ", Ref("sensitivities"), "."),
-            Grid(sensitivity),
-        ]
-        blocks += _pictures(material, ("learning-rates",))
     blocks += _mechanism(material)
     blocks += _pictures(material, MECHANISM_FIGURES)
     blocks += _costs(material)
@@ -92,7 +85,7 @@ def in_the_text(material: Material) -> set[str]:
     """Names of the figures that stand in the text, so that the appendix has the others."""
     study = material.study
     wanted = {name for endpoint in study.judged for name in _figures(study, endpoint)}
-    return wanted | {"learning-rates"} | {*MAIN_FIGURES, *MECHANISM_FIGURES, *EVALUATION_FIGURES}
+    return wanted | {*MAIN_FIGURES, *MECHANISM_FIGURES, *EVALUATION_FIGURES}
 
 
 def _pictures(material: Material, wanted: tuple[str, ...]) -> list[Block]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from paribus.report.paper.document import Block, Cite, Part, say
 from paribus.report.paper.material import Material
+from paribus.study import LEARNING_RATE
 
 NORMALISED_EMBEDDINGS = (
     say(
@@ -74,6 +75,6 @@ def related(material: Material) -> Part:
     if material.normalises_embeddings:
         blocks += NORMALISED_EMBEDDINGS
     blocks.append(MODIFICATIONS)
-    if material.study.sweeps:
+    if material.study.tuning and LEARNING_RATE in material.study.tuning.keys:
         blocks.append(LEARNING_RATES)
     return Part("Related work", [*blocks, SEEDS])

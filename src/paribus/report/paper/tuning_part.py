@@ -5,7 +5,7 @@ from __future__ import annotations
 from paribus.report.figures.tuning_curves import SHARED, curve_name
 from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
 from paribus.report.paper.material import Material
-from paribus.report.tuning_told import tuning_in_words, tuning_table
+from paribus.report.tuning_told import sensitivity_table, tuning_in_words, tuning_table
 
 
 def tuning_part(material: Material) -> list[Part]:
@@ -20,6 +20,10 @@ def tuning_part(material: Material) -> list[Part]:
     if found:
         shared = "; every value is in the appendix" if SHARED in material.drawn else ""
         blocks.append(say(f"{' '.join(found)[:-1]}{shared}."))
+    sensitivity = sensitivity_table(material.analysis)
+    if sensitivity is not None:
+        blocks.append(say("Sensitivity to the learning rate is in ", Ref(sensitivity.name), "."))
+        blocks.append(Grid(sensitivity))
     return [Part("Tuning", blocks)]
 
 

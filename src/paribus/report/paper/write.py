@@ -25,7 +25,7 @@ from paribus.report.paper.glyphs import lacking, spelled
 from paribus.report.paper.material import Material
 from paribus.report.paper.prose import compose
 from paribus.report.task_accuracy import task_contrast_table, task_table
-from paribus.report.tuning_told import shared_table, tuning_table
+from paribus.report.tuning_told import tuning_tables
 from paribus.results import Results
 from paribus.results.formats import csv_cell
 from paribus.results.layout import secure
@@ -111,16 +111,14 @@ def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
 
 def _write_tables(folder: Path, results: Results, analysis: Analysis) -> None:
     optional = (
-        tuning_table(analysis),
-        shared_table(analysis),
         sampling_table(analysis),
         looks_table(analysis),
         tables.claims(analysis),
-        tables.sensitivities(analysis),
         task_contrast_table(analysis),
         task_table(results),
     )
     found = [
+        *tuning_tables(analysis),
         *tables.primary(analysis),
         tables.endpoints(analysis),
         tables.stability(analysis),
