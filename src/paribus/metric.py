@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from paribus.errors import ParibusError, nearest
 
 Better = Literal["lower", "higher", "neither"]
-Where = Literal["evaluation", "parts", "tasks", "steps", "probes", "turns"]
+Where = Literal["evaluation", "parts", "tasks", "steps", "probes", "turns", "curve"]
 Scale = Literal["linear", "log"]
 
 LEAST_SHARE = -0.999_999  # nothing can lose all that it is
@@ -80,8 +80,8 @@ class Metric:
         unit: of its values; empty where they have none.
         better: which direction is an improvement, if any.
         record: where it is read: held-out scores at the end, parts of a held-out measure, single
-            tasks, the last value of a column of what was recorded by step or by probes, or what
-            arms took turns for.
+            tasks, the last value of a column of what was recorded by step or by probes, what arms
+            took turns for, or the held-out curve.
         digits: decimal places that are shown.
         column: what it is called there, where that is another name.
         scale: "log" where values are compared as ratios: a change is the logarithm of one, and a
@@ -92,6 +92,8 @@ class Metric:
             says. A trial that diverged is given it where its score is capped.
         of_tokens: whether it is about single tokens, so that arms with other tokenizers cannot be
             compared by it.
+        of_pair: whether a trial's value is itself relative to the trial that it is compared with,
+            as a ratio: then that one's is 1.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Metric:
     items: Items = ""
     uniform: str = ""
     of_tokens: bool = False
+    of_pair: bool = False
 
     def __post_init__(self) -> None:
         for name in ("name", "label", "unit", "column"):

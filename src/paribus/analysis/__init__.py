@@ -1,5 +1,6 @@
 """From records to inference, as the study registered it. No torch."""
 
+from paribus.analysis.along import Along
 from paribus.analysis.analyse import analyse, analyse_table
 from paribus.analysis.choose import (
     Tried,
@@ -32,6 +33,7 @@ from paribus.analysis.taking_looks import (
 from paribus.analysis.tuned import Point, SharedContrast, Tuned, tuned
 
 __all__ = [
+    "Along",
     "Analysis",
     "BudgetState",
     "Check",

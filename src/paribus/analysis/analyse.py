@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from paribus.analysis.along import along
 from paribus.analysis.by_endpoint import contrast_of
 from paribus.analysis.by_task import task_contrasts
 from paribus.analysis.claims import check_claims
@@ -86,6 +87,7 @@ def analyse_table(
         own_rule=own_rule or {},
         tuned=tuned(table.results),
         looks=table.looks,
+        along=tuple(along(table)),
     )
 
 

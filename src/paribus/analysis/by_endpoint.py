@@ -24,6 +24,8 @@ def contrast_of(
     """One contrast of one endpoint, not adjusted yet, and the seeds that it had to leave out."""
     metric, sampled = endpoint.metric, table.sampling(arm, endpoint.metric)
     ours, theirs = (table.usable(name, metric, sampled.seeds) for name in (arm, reference))
+    if table.results.metrics[metric].of_pair:
+        theirs = dict.fromkeys(theirs, 1.0)
     seeds = tuple(seed for seed in sampled.seeds if seed in ours and seed in theirs)
     left_out = [
         LeftOut(arm, reference, metric, seed, "; ".join(filter(None, why)))

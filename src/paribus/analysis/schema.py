@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from paribus.analysis.along import Along
 from paribus.analysis.sampling import Sampling, is_open, sampling_of
 from paribus.analysis.side_effects import Costs, Stabilities
 from paribus.analysis.tuned import Tuned
@@ -289,6 +290,7 @@ class Analysis:
         own_rule: the table of the user's own decision rule, as registered; empty for one that
             ships.
         looks: those that were taken, as looks.json has them.
+        along: contrasts along training, where a held-out curve was measured.
     """
 
     study: Study
@@ -309,6 +311,7 @@ class Analysis:
     own_rule: dict[str, Any] = field(default_factory=dict)
     tuned: Tuned | None = None
     looks: tuple[dict[str, Any], ...] = ()
+    along: tuple[Along, ...] = ()
 
     @property
     def n_trials(self) -> int:
@@ -387,4 +390,5 @@ class Analysis:
             "claim_checks": list(self.claim_checks),
             "tuned": self.tuned.to_dict() if self.tuned else None,
             "looks": list(self.looks),
+            "along": [one.to_dict() for one in self.along],
         }

@@ -15,6 +15,7 @@ from paribus.execution.throughput import METRICS as IN_TURN
 from paribus.metric import Metric, by_name, find, unknown
 from paribus.observation import Probe
 from paribus.probes import known_probes
+from paribus.results.curve_metrics import METRICS as CURVE_METRICS
 from paribus.study import Setting, Study
 from paribus.tasks import find_tasks, own_tasks
 from paribus.training import METRICS, OBJECTIVE, optimizer_slots
@@ -28,11 +29,17 @@ def declarations(
     `probes` come with their first columns; `tasks` and `objective` say whether there are tasks, and
     an objective beside the cross-entropy. Raises ParibusError where two have one name.
     """
-    return by_name(_by_owner(study, probes, tasks=tasks, objective=objective))
+    curve = study.evaluation.every is not None
+    return by_name(_by_owner(study, probes, tasks=tasks, objective=objective, curve=curve))
 
 
 def _by_owner(
-    study: Study, probes: Iterable[tuple[Probe, str]], *, tasks: bool, objective: bool
+    study: Study,
+    probes: Iterable[tuple[Probe, str]],
+    *,
+    tasks: bool,
+    objective: bool,
+    curve: bool,
 ) -> dict[str, list[Metric]]:
     """The same by who declares it: what ships comes first, so that an own name is the second."""
     own = own_measures(study.evaluation.own, study.folder)
@@ -40,6 +47,7 @@ def _by_owner(
     return {
         "the held-out measures": [BITS_PER_BYTE, *(one.metric for one in all_measures())],
         "the tasks": [*HEADLINE.values(), TASK_ACCURACY] if tasks else [],
+        "the held-out curve": [*CURVE_METRICS] if curve else [],
         "the trainer": [*METRICS, *([OBJECTIVE] if objective else [])],
         "the probes": [metric for is_own, metric in observed if not is_own],
         "evaluation.own": [one.measure.metric for one in own],
@@ -54,7 +62,7 @@ def possible(study: Study) -> dict[str, Metric]:
     """
     columns = probe_columns(study)
     first = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
-    of_trials = _by_owner(study, first, tasks=True, objective=True)
+    of_trials = _by_owner(study, first, tasks=True, objective=True, curve=True)
     return by_name({"the arms that take turns": IN_TURN} | of_trials)
 
 
@@ -96,10 +104,10 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     if study.tuning is not None:
         select = found[study.tuning.select]
         _require_direction(study, select, "choose among values")
-        if select.record == "turns":
+        if select.record in ("turns", "curve"):
             raise ParibusError(
-                f"'{select.name}' cannot choose among values: arms take turns for it when all "
-                "are trained; take validation_loss"
+                f"'{select.name}' cannot choose among values: tuning trials are not timed in turn, "
+                "and measure no curve; take validation_loss"
             )
     return found
 
@@ -189,6 +197,17 @@ def _require_direction(study: Study, metric: Metric, role: str) -> None:
             f"'{metric.name}' cannot {role}: tasks.names = [] asks no task; name some, or leave it "
             "out for all"
         )
+    if metric.record == "curve":
+        if study.evaluation.every is None:
+            raise ParibusError(
+                f"'{metric.name}' cannot {role}: no held-out curve is measured; state "
+                "evaluation.every, the steps between two points"
+            )
+        if not metric.of_pair and study.evaluation.target is None:
+            raise ParibusError(
+                f"'{metric.name}' cannot {role}: there is no target; state evaluation.target, a "
+                "loss, or take a speed-up at equal loss, such as tokens_speedup"
+            )
     off = {probe.name for probe in known_probes(study) if probe.every == 0}
     if metric.record == "probes" and metric.name.partition("/")[0] in off:
         raise ParibusError(f"'{metric.name}' cannot {role}: probes.every turns its probe off")

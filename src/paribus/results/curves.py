@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,7 +14,10 @@ from paribus.errors import ParibusError
 from paribus.results.trial_folder import TrialFolder
 
 FILE = "curve.parquet"
+IN_TURN = "training/tokens per second"  # what arms took turns for, and seconds follow from
 
+Trial = tuple[str, int]  # (arm, seed)
+Turns = Mapping[Trial, Mapping[str, float | None]]
 Axis = Literal["tokens", "flops", "seconds"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 
@@ -27,7 +30,8 @@ class LossCurve:
         step: [P] steps done.
         tokens: [P] that were learned from.
         flops: [P] floating-point operations of matrix products; None where nobody counted them.
-        seconds: [P] of training, as its own clock had it; None where it was not told.
+        seconds: [P] of training, by the speed that was measured in turn with the other trials or,
+            before that, by the trial's own clock; None where neither was told.
         loss: [P] nats per token of the first `predicted` held-out tokens; NaN if not finite.
         predicted: held-out tokens of each point.
     """
@@ -47,6 +51,10 @@ class LossCurve:
     def final(self) -> float:
         """The loss after the last step."""
         return float(self.loss[-1])
+
+    def at_speed(self, tokens_per_second: float) -> LossCurve:
+        """The same with the seconds that follow from a speed."""
+        return replace(self, seconds=self.tokens / tokens_per_second)
 
     def spent_at(self, loss: float, axis: Axis) -> float:
         """The budget spent when the curve is first at `loss` or below.
@@ -107,11 +115,36 @@ def read_curve(
     )
 
 
-def curve_table(curves: Mapping[tuple[str, int], LossCurve]) -> pa.Table:
+def read_curves(
+    finished: Iterable[TrialFolder],
+    records: Mapping[Trial, Mapping[str, Any]],
+    timing: Mapping[Trial, Mapping[str, Any]],
+    turns: Turns,
+) -> dict[Trial, LossCurve]:
+    """The curves of all trials that measured one; `turns` are the speeds of each, measured in turn.
+
+    Seconds follow from these where all trials have one: on one machine, with nothing else at work.
+    Before that they are by the clock of each trial, whatever else the machine did.
+    """
+    found, in_turn = {}, timed_in_turn(records, turns)
+    for folder in finished:
+        trial = folder.arm, folder.seed
+        curve = read_curve(folder, records[trial], timing[trial])
+        if curve is not None:
+            found[trial] = curve.at_speed(turns[trial][IN_TURN] or 1.0) if in_turn else curve
+    return found
+
+
+def timed_in_turn(trials: Iterable[Trial], turns: Turns) -> bool:
+    """Whether the training of every trial was timed in turn."""
+    return all(turns.get(trial, {}).get(IN_TURN) for trial in trials)
+
+
+def curve_table(curves: Mapping[Trial, LossCurve]) -> pa.Table:
     """Tidy, a row for each point: arm, seed, step, tokens, flops, seconds, loss.
 
-    `loss` is in nats per token of the first tokens of the validation text; `seconds` are those of
-    the trial's own clock.
+    `loss` is in nats per token of the first tokens of the validation text; `seconds` are as
+    `LossCurve` has them.
     """
     kinds = {"arm": pa.string(), "seed": pa.int64(), "step": pa.int64()}
     kinds |= dict.fromkeys((*AXES, "loss"), pa.float64())

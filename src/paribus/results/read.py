@@ -17,7 +17,8 @@ from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
 from paribus.results.controls import Control, TrialRecord, check_controls, trial_record
-from paribus.results.curves import LossCurve, curve_table, read_curve
+from paribus.results.curve_metrics import curve_values
+from paribus.results.curves import LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.expected import COLUMNS
 from paribus.results.formats import csv_cell, write_table
 from paribus.results.layout import secure
@@ -184,11 +185,12 @@ class Results:
     @cached_property
     def trial_curves(self) -> dict[tuple[str, int], LossCurve]:
         """Held-out loss along training, by (arm, seed); of trials that measured it."""
-        found = {
-            (f.arm, f.seed): read_curve(f, self.trials[f.arm, f.seed], self.timing[f.arm, f.seed])
-            for f in self.finished
-        }
-        return {trial: curve for trial, curve in found.items() if curve is not None}
+        return read_curves(self.finished, self.trials, self.timing, self._turns)
+
+    @property
+    def curves_in_turn(self) -> bool:
+        """Whether the seconds of curves follow from speeds that were measured in turn."""
+        return timed_in_turn(self.trials, self._turns)
 
     @cached_property
     def curve(self) -> pa.Table:
@@ -311,8 +313,13 @@ class Results:
             "tasks": by_task(folder) if "tasks" in wanted else {},
             "steps": last_row(self.trial_steps[folder.arm, folder.seed]),
             "probes": last_row(folder.read_columns("probes.parquet", wanted.get("probes", []))),
+            "curve": self._of_curve(folder) if "curve" in wanted else {},
             "turns": self._turns.get((folder.arm, folder.seed), {}) if "turns" in wanted else {},
         }
+
+    def _of_curve(self, folder: TrialFolder) -> dict[str, float]:
+        curves, in_turn = self.trial_curves, self.curves_in_turn
+        return curve_values(self.study, curves, folder.arm, folder.seed, in_turn=in_turn)
 
     @cached_property
     def trial_blocks(self) -> dict[tuple[str, int], pa.Table]:

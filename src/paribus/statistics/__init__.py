@@ -19,6 +19,8 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | does one arm diverge more often? | `paired_event_rates`, `mcnemar` |
 | how sure is a rate? | `clopper_pearson`, `wilson` |
 | did this run diverge or spike? | `stability_events` under a `StabilityRule` |
+| where along training do arms differ? | `curve_contrast` |
+| who reached a target first, if at all? | `which_first` |
 | how delicate is the learning rate? | `learning_rate_sensitivity` |
 | what would the best of n tuning trials be? | `expected_best_of` |
 
@@ -50,6 +52,7 @@ from .conventions import (
     StatisticsError,
 )
 from .crossed import CrossedBootstrap, crossed_bootstrap, item_deltas, seed_means
+from .curve_contrast import Crossing, CurveContrast, First, curve_contrast, which_first
 from .deciding import CROSSED, Decided, DecidingTest, SeedTest, decided, seed_test
 from .effect_size import EffectSize, effect_size, hedges_correction
 from .equivalence import Equivalence, equivalence, two_one_sided_tests
@@ -96,12 +99,15 @@ __all__ = [
     "Boundary",
     "Characteristics",
     "CrossedBootstrap",
+    "Crossing",
+    "CurveContrast",
     "Decided",
     "DecidingTest",
     "Design",
     "EffectSize",
     "Equivalence",
     "FamilySignFlip",
+    "First",
     "Interval",
     "InverseNormal",
     "Looks",
@@ -126,6 +132,7 @@ __all__ = [
     "combined_mcnemar",
     "correlation",
     "crossed_bootstrap",
+    "curve_contrast",
     "decided",
     "detectable_effect",
     "effect_size",
@@ -157,5 +164,6 @@ __all__ = [
     "stability_events",
     "stage_weights",
     "two_one_sided_tests",
+    "which_first",
     "wilson",
 ]

@@ -96,7 +96,7 @@ def _pair_rows(
         for arm, reference in study.contrasts
         if values[arm].keys() & values[reference].keys()
     ][:MOST_PANELS]
-    digits = analysis.metrics[metric].digits + 2
+    digits, relative = analysis.metrics[metric].digits + 2, analysis.metrics[metric].of_pair
     rows = [
         {
             "contrast": called[arm]
@@ -106,7 +106,7 @@ def _pair_rows(
             "of": called[arm],
             "side": side,
             "seed": seed,
-            "value": round(values[name][seed], digits),
+            "value": 1.0 if relative and not side else round(values[name][seed], digits),
         }
         for arm, reference in pairs
         for seed in study.seeds

@@ -1,0 +1,182 @@
+"""Arms against each other along their training: by tokens, by FLOPs and by seconds.
+
+The end of the schedule stays primary: what is here describes the way there. Learning rates that
+decay end every curve lower than a longer run would be at that point, so that "less budget to the
+same loss" is about this schedule and no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paribus.analysis.table import Table
+from paribus.results.curve_metrics import speedup, to_target
+from paribus.results.curves import AXES, Axis, LossCurve
+from paribus.statistics import (
+    CurveContrast,
+    First,
+    PairedT,
+    StatisticsError,
+    curve_contrast,
+    paired_t,
+    which_first,
+)
+
+ROUNDING = 1e-9  # of a budget: ends that are so near are one
+Pairs = list[tuple[LossCurve, LossCurve]]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A mean logarithm of ratios over seed pairs, with the interval of the paired t."""
+
+    n: int
+    log: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as in analysis.json."""
+        return {"n": self.n, "log": self.log, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a contrast needed to the registered target.
+
+    Attributes:
+        first: who came first, pair by pair; one that never came so low is behind one that did.
+        ratio: arm over reference of min(needed, budget), over all pairs.
+    """
+
+    target: float
+    first: First
+    ratio: Ratio
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as in analysis.json."""
+        about = {"target": self.target, "first": self.first.to_dict()}
+        return about | {"ratio": self.ratio.to_dict()}
+
+
+@dataclass(frozen=True)
+class Along:
+    """One contrast along one budget.
+
+    Attributes:
+        axis: the budget.
+        seeds: of the pairs.
+        spent: the points: those of the reference, up to the smallest budget of any trial.
+        contrast: arm minus reference there, in nats per token, seed by seed, and where it is 0.
+        speedup: at the loss that both of a pair reach: how many times the budget the reference
+            took. None where no pair has one.
+        reached: the registered target; None without one.
+    """
+
+    arm: str
+    reference: str
+    axis: Axis
+    seeds: tuple[int, ...]
+    spent: tuple[float, ...]
+    contrast: CurveContrast
+    speedup: Ratio | None
+    reached: Reached | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as in analysis.json."""
+        return {
+            "arm": self.arm,
+            "reference": self.reference,
+            "axis": self.axis,
+            "seeds": list(self.seeds),
+            "spent": list(self.spent),
+            "contrast": self.contrast.to_dict(),
+            "speedup": self.speedup.to_dict() if self.speedup else None,
+            "reached": self.reached.to_dict() if self.reached else None,
+        }
+
+
+def along(table: Table) -> list[Along]:
+    """Every contrast along every budget that is known; none where no curve was measured.
+
+    Seeds are those that the contrast can use; arms of other tokenizers, and such with a broken
+    control, are not compared.
+    """
+    study, curves = table.results.study, table.results.trial_curves
+    found: list[Along] = []
+    for arm, reference in study.contrasts:
+        if table.broken(arm) or not study.share_tokens(arm, reference):
+            continue
+        seeds = [
+            seed
+            for seed in table.sampling(arm).seeds
+            if all((one, seed) in curves for one in (arm, reference))
+            and not any(
+                table.why_unusable(one, seed, "validation_loss") for one in (arm, reference)
+            )
+        ]
+        if len(seeds) < 2:
+            continue
+        pairs = [(curves[arm, seed], curves[reference, seed]) for seed in seeds]
+        for axis in AXES:
+            one = _along(table, (arm, reference), axis, seeds, pairs)
+            found += [one] if one is not None else []
+    return found
+
+
+def _is_usable(table: Table, arm: str, seed: int) -> bool:
+    there = (arm, seed) in table.results.trial_curves
+    return there and not table.why_unusable(arm, seed, "validation_loss")
+
+
+def _along(
+    table: Table, arms: tuple[str, str], axis: Axis, seeds: list[int], pairs: Pairs
+) -> Along | None:
+    budgets = [curve.along(axis) for pair in pairs for curve in pair]
+    known = [spent for spent in budgets if spent is not None]
+    if len(known) < len(budgets):
+        return None
+    study = table.results.study
+    alpha, target = study.inference.alpha, study.evaluation.target
+    spent = _points(known[1], min(float(one[-1]) for one in known))
+    deltas = np.array([a.loss_at(spent, axis) - b.loss_at(spent, axis) for a, b in pairs])
+    kept = np.isfinite(deltas).all(axis=0)
+    if not kept.any():
+        return None
+    contrast = curve_contrast(spent[kept], deltas[:, kept], alpha=alpha)
+    speedups = [speedup(a, b, axis) for a, b in pairs]
+    return Along(
+        *arms,
+        axis,
+        tuple(seeds),
+        tuple(spent[kept].tolist()),
+        contrast,
+        _ratio(np.log([s for s in speedups if s > 0]), alpha),
+        None if target is None else _reached(pairs, target, axis, alpha),
+    )
+
+
+def _points(of_reference: np.ndarray, end: float) -> np.ndarray:
+    """The points of a reference up to `end`, which is one itself."""
+    inside = of_reference[of_reference < end * (1 - ROUNDING)]
+    return np.append(inside, end)
+
+
+def _reached(pairs: Pairs, target: float, axis: Axis, alpha: float) -> Reached | None:
+    needed = [[curve.spent_at(target, axis) for curve in side] for side in zip(*pairs, strict=True)]
+    restricted = [[to_target(curve, target, axis)[0] for curve in pair] for pair in pairs]
+    logs = [np.log(a / b) for a, b in restricted if a > 0 and b > 0]
+    ratio = _ratio(np.array(logs), alpha)
+    return None if ratio is None else Reached(target, which_first(needed[1], needed[0]), ratio)
+
+
+def _ratio(logs: np.ndarray, alpha: float) -> Ratio | None:
+    try:
+        found: PairedT = paired_t(logs)
+    except StatisticsError:  # fewer than two pairs
+        return None
+    interval = found.interval(1 - alpha)
+    return Ratio(found.n, found.mean, interval.low, interval.high)

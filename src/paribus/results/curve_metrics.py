@@ -1,0 +1,90 @@
+"""What is read from held-out curves as one number per trial: budgets to a target, and speed-ups.
+
+The budget to a registered target (`evaluation.target`) is restricted to what was spent: a trial
+that never comes so low counts with its whole budget. So no trial is left out, and what is compared
+is min(budget to the target, budget), as in restricted mean survival times (Royston & Parmar 2013,
+BMC Med Res Methodol 13:152).
+
+The speed-up at equal loss takes no target: each pair is compared at the loss that both of its
+trials reach, the higher one of their two final losses. Nothing is censored, and exchanging the arms
+turns s into 1 / s. With the reference's final loss as the target, every trial that ends above it
+would be censored and every other one ahead: a difference where there is none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from paribus.metric import Metric
+from paribus.results.curves import AXES, Axis, LossCurve
+from paribus.study import Study
+
+Curves = Mapping[tuple[str, int], LossCurve]
+
+UNITS: dict[Axis, str] = {"tokens": "tokens", "flops": "FLOPs", "seconds": "s"}
+TARGETS = tuple(
+    Metric(
+        *(f"{axis}_to_target", f"{UNITS[axis]} to target", UNITS[axis], "lower", "curve"),
+        digits=1 if axis == "seconds" else 0,
+        column=f"target/{axis}",
+        scale="log",
+        of_tokens=True,
+    )
+    for axis in AXES
+)
+SPEEDUPS = tuple(
+    Metric(
+        *(f"{axis}_speedup", f"speed-up at equal loss ({UNITS[axis]})", "", "higher", "curve"),
+        digits=3,
+        column=f"speedup/{axis}",
+        scale="log",
+        of_tokens=True,
+        of_pair=True,
+    )
+    for axis in AXES
+)
+METRICS = (*TARGETS, *SPEEDUPS)
+
+
+def equal_loss(ours: LossCurve, theirs: LossCurve) -> float:
+    """The loss that both reach, in nats per token: the higher one of their final losses."""
+    return max(ours.final, theirs.final)
+
+
+def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
+    """How many times the budget `theirs` took to the loss that both reach; NaN where a final loss
+    is not finite or not below the first."""
+    loss = equal_loss(ours, theirs)
+    if not math.isfinite(ours.final + theirs.final):
+        return math.nan
+    mine, other = ours.spent_at(loss, axis), theirs.spent_at(loss, axis)
+    return other / mine if mine > 0 and other > 0 else math.nan
+
+
+def to_target(curve: LossCurve, target: float, axis: Axis) -> tuple[float, bool]:
+    """(the budget to `target`, or all that was spent, and whether the target was reached)."""
+    spent, needed = curve.along(axis), curve.spent_at(target, axis)
+    if spent is None:
+        return math.nan, False
+    return (needed, True) if math.isfinite(needed) else (float(spent[-1]), False)
+
+
+def curve_values(
+    study: Study, curves: Curves, arm: str, seed: int, *, in_turn: bool
+) -> dict[str, float]:
+    """The values of one trial by `Metric.key`; those in seconds only of arms timed in turn."""
+    curve = curves.get((arm, seed))
+    if curve is None:
+        return {}
+    reference = study.reference(arm)
+    other = curve if reference is None else curves.get((reference, seed))
+    found = {}
+    for axis in AXES:
+        if axis == "seconds" and not in_turn:
+            continue
+        if study.evaluation.target is not None:
+            found[f"target/{axis}"] = to_target(curve, study.evaluation.target, axis)[0]
+        if other is not None:
+            found[f"speedup/{axis}"] = 1.0 if other is curve else speedup(curve, other, axis)
+    return {key: value for key, value in found.items() if math.isfinite(value)}

@@ -1,0 +1,137 @@
+"""Contrasts along training from whole results folders: known answers, censoring, endpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import paribus
+from paribus.errors import ParibusError
+from paribus.execution.endpoints import endpoint_metrics
+from paribus.results import Results
+from paribus.study import Study
+
+SPEEDUP = {"metric": "tokens_speedup", "primary": True, "margin": 0.05}
+SEEDS = [1, 2, 3, 4, 5]
+ARMS = {"baseline": {}, "fast": {"set": {"model.embedding.norm": "layernorm"}}}
+WITH_CURVE = {"evaluation.every": 1, "training.iterations": 10}
+
+
+def falling(speed: dict[str, float]) -> Callable[[str, int, np.ndarray], np.ndarray]:
+    """Losses that fall in lines, an arm `speed` times as fast, from where its seed starts."""
+
+    def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
+        return 3 + 0.1 * seed - 0.1 * speed[arm] * (1 + 0.01 * seed * (arm == "fast")) * steps
+
+    return heldout
+
+
+def test_a_known_speed_up_is_an_endpoint_with_a_verdict(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    study = small_study(WITH_CURVE, arms=ARMS, seeds=SEEDS, endpoints=[SPEEDUP])
+    results = fabricate(study, lambda arm, seed: 2.0, heldout=falling({"baseline": 1, "fast": 2}))
+    analysis = paribus.analyse(results)
+    contrast = analysis.contrast("fast", "tokens_speedup")
+    assert contrast.decided is not None
+    expected = [math.log(2 * (1 + 0.01 * seed)) for seed in SEEDS]
+    assert contrast.decided.mean == pytest.approx(np.mean(expected))
+    assert contrast.declared.better == "higher" and contrast.margin == pytest.approx(
+        math.log1p(0.05)
+    )
+    assert analysis.summary("baseline", "tokens_speedup").mean == 1
+    (verdict,) = paribus.decide(analysis)
+    assert "H1a" not in verdict.row and contrast.significant(0.05)
+    (tokens, flops, seconds) = analysis.along
+    assert [one.axis for one in analysis.along] == ["tokens", "flops", "seconds"]
+    for one in (tokens, flops, seconds):  # all arms of this folder have one speed
+        assert one.speedup is not None
+        assert one.speedup.log == pytest.approx(np.mean(expected))
+    # 1,000 operations per token, as its records say.
+    assert flops.spent == pytest.approx(np.array(tokens.spent) * 1000)
+    assert tokens.contrast.mean[0] == 0 and tokens.contrast.mean[-1] < 0
+    assert tokens.contrast.crossings == ()
+
+
+def test_an_arm_against_another_arm_has_its_speed_up_over_that_one(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    arms = ARMS | {"faster": {"set": {"model.embedding.norm": "rmsnorm"}, "against": "fast"}}
+    study = small_study(WITH_CURVE, arms=arms, seeds=SEEDS, endpoints=[SPEEDUP])
+    speeds = {"baseline": 1.0, "fast": 2.0, "faster": 3.0}
+    results = fabricate(study, lambda arm, seed: 2.0, heldout=falling(speeds))
+    contrast = paribus.analyse(results).contrast("faster", "tokens_speedup")
+    expected = [math.log(3 / (2 * (1 + 0.01 * seed))) for seed in SEEDS]
+    assert contrast.decided is not None
+    assert contrast.decided.mean == pytest.approx(np.mean(expected))
+
+
+def test_targets_that_are_never_reached_are_censored_and_not_dropped(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    """The arm comes to 2.3 in two of five seeds only, the baseline in none of them later."""
+    target = {"evaluation.target": 2.3}
+    endpoint = {"metric": "tokens_to_target", "primary": True, "margin": 0.05}
+    study = small_study(WITH_CURVE | target, arms=ARMS, seeds=SEEDS, endpoints=[endpoint])
+
+    def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
+        reached = 5 if arm == "baseline" else 8
+        if arm == "fast" and seed > 2:
+            return np.full(len(steps), 2.5)
+        return np.where(steps < reached, 3.0, 2.3) - 1e-9
+
+    results = fabricate(study, lambda arm, seed: 2.0, heldout=heldout)
+    analysis = paribus.analyse(results)
+    contrast = analysis.contrast("fast", "tokens_to_target")
+    assert contrast.seeds == tuple(SEEDS) and contrast.decided is not None
+    # 8 steps in two seeds and all 10 in the others, against 5; a step is 64 tokens.
+    expected = np.log([8 / 5, 8 / 5, 2, 2, 2])
+    assert contrast.decided.mean == pytest.approx(expected.mean(), rel=1e-4)
+    reached = analysis.along[0].reached
+    assert reached is not None and reached.ratio.n == 5
+    first = reached.first
+    assert (first.both, first.only_baseline, first.neither) == (2, 3, 0)
+    assert (first.treatment_first, first.baseline_first) == (0, 5)
+    assert first.p_value == pytest.approx(2 / 32)
+
+
+def test_mean_curves_cross_where_they_do(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    """Ahead by 0.7 and slower by 0.2 a step: even after three and a half steps of 64 tokens."""
+    study = small_study(WITH_CURVE, arms=ARMS, seeds=SEEDS)
+
+    def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
+        ahead = (0.7 + 0.01 * (seed - 3)) * (arm == "fast")
+        return 5 + seed - ahead - (0.2 if arm == "fast" else 0.4) * steps
+
+    analysis = paribus.analyse(fabricate(study, lambda arm, seed: 2.0, heldout=heldout))
+    (crossing,) = analysis.along[0].contrast.crossings
+    assert crossing.at == pytest.approx(3.5 * 64) and crossing.resolved
+    assert analysis.to_dict()["along"][0]["contrast"]["crossings"][0]["at"] == crossing.at
+
+
+def test_without_a_curve_nothing_is_said(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    analysis = paribus.analyse(fabricate(small_study(), lambda arm, seed: 2.0))
+    assert analysis.along == ()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "metric", "words"),
+    [
+        ({}, "tokens_speedup", "no held-out curve is measured; state evaluation.every"),
+        ({"evaluation.every": 2}, "flops_to_target", "there is no target; state evaluation.target"),
+        ({"evaluation.every": 2}, "tokens_speed", "tokens_speedup"),
+    ],
+)
+def test_a_curve_that_is_not_measured_decides_nothing(
+    small_study: Callable[..., Study], overrides: dict, metric: str, words: str
+) -> None:
+    study = small_study(overrides, endpoints=[SPEEDUP | {"metric": metric}])
+    with pytest.raises(ParibusError, match=words):
+        endpoint_metrics(study)
