@@ -121,6 +121,33 @@ def test_an_incomplete_replicate_is_counted_out(small_study: Study_, fabricate: 
     assert len(found.p_values) == 2 * 2
 
 
+def test_replicates_go_through_the_looks_of_the_study(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """A difference planted in one of three stops there at the first look; nothing else does."""
+    study = small_study(seeds={"looks": [5, 6], "futility": 0.0}, endpoints=ENDPOINTS)
+    nulls = null_study(study, 3)
+    assert nulls.plan is None and len(nulls.seeds) == 18
+    rng = np.random.default_rng(1)
+    noise = {key: rng.normal(2.5, 0.05) for key in nulls.trials}
+    planted = set(nulls.seeds[:6])
+
+    def loss(arm: str, seed: int) -> float:
+        return noise[arm, seed] + (arm == "again" and seed in planted) * 50.0
+
+    results = fabricate(nulls, loss)
+    found = calibrate(results, pairs=6, analyses=3, plan=study.plan)
+    rates = {rate.name: rate.rate for rate in found.rates}
+    assert rates["any primary contrast significant (Holm)"] == 1 / 3
+    assert found.looks == (5, 6)
+    # Of three replicates of two contrasts, one contrast stops at five seeds.
+    assert found.mean_seeds == pytest.approx((5 + 5 * 6) / 6)
+    alone = calibrate(results, pairs=6, analyses=3)
+    assert alone.looks == () and alone.mean_seeds == 6
+    fixed, looked = (np.array(c.p_values) for c in (alone, found))
+    assert (looked >= fixed).all() and (looked > fixed).any()  # the level is spent over two looks
+
+
 LOSS = Metric("validation_loss", "validation loss", "nats/token", "lower", "evaluation")
 
 

@@ -157,6 +157,9 @@ def test_rows_out_of_reach_are_told_before_a_run(small_study: Study_) -> None:
     (one,) = out_of_reach(small_study(seeds=SEEDS, arms=TWO_ARMS))
     assert "6 seeds can" in one.why
     assert out_of_reach(small_study(seeds=list(range(1, 8)))) == []
+    # Over looks the last boundary is below the level: .0156 x 2 contrasts becomes .0344 x 2.
+    (looked,) = out_of_reach(small_study(seeds={"looks": [6, 7], "spending": "pocock"}))
+    assert "over all looks" in looked.why and "8 seeds can" in looked.why
     (few,) = out_of_reach(small_study(seeds=[1, 2, 3]))
     assert set(few.rows) == set(ROWS) - {"0", "1"}
 

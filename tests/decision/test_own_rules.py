@@ -192,6 +192,7 @@ def test_an_own_rule_is_what_its_record_says(with_own: Callable[[str], Study]) -
     rule = find_rule(with_own("BOLD"))
     assert rule.registered is not None
     assert rule_from_record(rule.record, "here").record == rule.record
+    assert find_rule(with_own("BOLD")) is rule  # tried once a process, on 7,776 states
 
 
 def test_the_rule_of_the_documentation_is_whole(small_study: Maker, tmp_path: Path) -> None:

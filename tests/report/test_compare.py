@@ -36,6 +36,23 @@ def test_studies_stand_side_by_side(small_study: Maker, made: Make, tmp_path: Pa
     assert not re.search(r"https?:", markup)
 
 
+def test_every_primary_endpoint_that_all_studies_judge_is_drawn(
+    small_study: Maker, made: Make, tmp_path: Path
+) -> None:
+    def judged(*metrics: str) -> list[dict]:
+        return [{"metric": metric, "primary": True, "margin": 0.03} for metric in metrics]
+
+    one = made("one", small_study(endpoints=judged("brier_score", "validation_loss")))
+    two = made("two", small_study(endpoints=judged("validation_loss", "brier_score")))
+    page = write_comparison([one, two], tmp_path / "both.html").read_text("utf-8")
+    assert 'id="figure-studies"' in page and 'id="figure-studies-validation_loss"' in page
+    markup = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert "Brier score</h2>" in markup and "Validation loss</h2>" in markup
+    third = made("third", small_study(endpoints=judged("validation_loss")))
+    page = write_comparison([one, third], tmp_path / "shared.html").read_text("utf-8")
+    assert "Brier score</h2>" not in page and "Validation loss</h2>" in page
+
+
 def test_studies_of_one_name_are_told_apart(small_study: Maker, made: Make, tmp_path: Path) -> None:
     both = [made(folder, small_study()) for folder in ("one", "two")]
     page = write_comparison(both, tmp_path / "both.html").read_text("utf-8")

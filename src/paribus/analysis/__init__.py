@@ -29,6 +29,7 @@ from paribus.analysis.taking_looks import (
     look_in_words,
     next_look,
     why_not_these_looks,
+    with_all_looks,
 )
 from paribus.analysis.tuned import Point, SharedContrast, Tuned, tuned
 
@@ -76,4 +77,5 @@ __all__ = [
     "tuning_record",
     "tuning_rounds",
     "why_not_these_looks",
+    "with_all_looks",
 ]

@@ -66,19 +66,35 @@ def nominal(looks: Looks, alpha: float) -> list[float]:
 def next_look(table: Table) -> Entry | None:
     """The look that comes after those of `table`; None where none does, or a trial is missing."""
     results, study, looks = table.results, table.results.study, table.looks
-    if not looks_left(study, looks):
+    needed = needed_trials(study, looks) if looks_left(study, looks) else []
+    if not needed or any(trial not in results.trials for trial in needed):
         return None
-    needed = needed_trials(study, looks)
-    if any(trial not in results.trials for trial in needed):
-        return None
+    controls = tuple(results.controls_among(needed))
+    entry = decided_now(replace(table, controls=controls))
+    return entry | {"trials": trials_digest(ResultsFolder(results.path), needed)}
+
+
+def with_all_looks(table: Table) -> Table:
+    """`table` with every look that its plan takes of trials which are all there, from the first.
+
+    No record is made of them, and its controls are taken to be those of every look.
+    """
+    table = replace(table, looks=())
+    while looks_left(table.results.study, table.looks):
+        table = replace(table, looks=(*table.looks, decided_now(table)))
+    return table
+
+
+def decided_now(table: Table) -> Entry:
+    """What the look after those of `table` decides; its trials are there."""
+    study, looks = table.results.study, table.looks
     plan = plan_of(study)
     assert study.plan is not None and plan is not None
     number = len(looks)
     before = looks[-1]["contrasts"] if looks else {}
     opened = {arm: before.get(arm, {"decision": GOES_ON}) for arm, _ in study.contrasts}
     # Those that stopped before stay what they were; all others are seen at this look.
-    controls = tuple(results.controls_among(needed))
-    then = replace(table, looks=(*looks, {"contrasts": opened}), controls=controls)
+    then = replace(table, looks=(*looks, {"contrasts": opened}))
     contrasts = judged_contrasts(then)
     left = sum(not c.significant(study.inference.alpha) for c in contrasts)
     events = {one.arm: one for one in stabilities_of(then)}
@@ -88,12 +104,7 @@ def next_look(table: Table) -> Entry | None:
         else before[arm]
         for arm, one in opened.items()
     }
-    return {
-        "look": number + 1,
-        "seeds": study.plan.looks[number],
-        "trials": trials_digest(ResultsFolder(results.path), needed),
-        "contrasts": said,
-    }
+    return {"look": number + 1, "seeds": study.plan.looks[number], "contrasts": said}
 
 
 def judged_contrasts(table: Table) -> list[Contrast]:

@@ -216,7 +216,7 @@ def null(
     loaded = _load(study, set_, trust)
     nulls = null_study(loaded, replicates)
     done = _train(nulls, results, workers, where, None)
-    calibration = calibrate(done, pairs=len(loaded.seeds))
+    calibration = calibrate(done, pairs=len(loaded.seeds), plan=loaded.plan)
     write_json(done.path / "null.json", calibration.to_dict())
     for part in decision_tables.calibration(calibration):
         console.print(part)

@@ -170,6 +170,12 @@ def calibration(calibration: Calibration) -> Iterator[RenderableType]:
         f"regrouped by seed; intervals are those of the {c.replicates} replicates that share no "
         "trial."
     )
+    if c.looks:
+        looks = ", ".join(map(str, c.looks))
+        yield (
+            f"Every replicate went through the looks at {looks} seeds, of trials that were all "
+            f"there; a contrast took {c.mean_seeds:.1f} seeds on average."
+        )
     if c.pairs < DESCRIPTIVE_BELOW:
         yield "With so few pairs no verdict claims an effect; the tests are counted all the same."
     if c.skipped:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+import json
+from functools import cache, lru_cache
 from typing import Any
 
 from paribus.analysis import Analysis
@@ -41,8 +42,12 @@ def find_rule(study: Study) -> Rule:
     return rule
 
 
+@cache
 def _as_registered(rule: Rule, where: str) -> Rule:
-    """The user's own rule as its record says it; conditions are code, and may do anything."""
+    """The user's own rule as its record says it; conditions are code, and may do anything.
+
+    Tried once a process: its 7,776 states take a while, and its module is loaded once as well.
+    """
     try:
         if type(rule) is not Rule or rule.registered is not None:
             raise ValueError(
@@ -66,8 +71,14 @@ def rule_of(analysis: Analysis) -> Rule:
     """The rule that a study registered. Nothing of the user's is imported."""
     name = analysis.study.decision.rule
     if ":" in name:
-        return rule_from_record(analysis.own_rule, f"registration.json, rule '{name}'")
+        return _read_back(json.dumps(analysis.own_rule), f"registration.json, rule '{name}'")
     return _shipped(name)
+
+
+@lru_cache(maxsize=8)
+def _read_back(record: str, where: str) -> Rule:
+    """The rule of a registration, from the text of its record: read once."""
+    return rule_from_record(json.loads(record), where)
 
 
 def _shipped(name: str) -> Rule:

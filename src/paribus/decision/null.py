@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from paribus.analysis import Analysis, Table, analyse_table
+from paribus.analysis import Analysis, Table, analyse_table, sampling_of, with_all_looks
 from paribus.decision.find import rule_of
 from paribus.decision.verdict import Verdict, decide
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, registered_rule, why_unregistered
 from paribus.statistics import Interval, clopper_pearson
 from paribus.streams import stream
+from paribus.study import Plan
 
 ANALYSES = 100  # replicates that are analysed, regrouped ones included, unless there are more
 
@@ -55,6 +56,8 @@ class Calibration:
             included.
         skipped: replicates, as they were run, with a trial that is not finished.
         p_values: of the deciding test, of every contrast of every replicate as it was run.
+        looks: that every replicate went through; empty without a plan. `mean_seeds` is how many
+            seeds a contrast then took on average.
     """
 
     rule: str
@@ -68,17 +71,25 @@ class Calibration:
     rates: tuple[Rate, ...]
     skipped: int
     p_values: tuple[float, ...]
+    looks: tuple[int, ...]
+    mean_seeds: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in null.json."""
         return asdict(self) | {
             "rates": [asdict(rate) for rate in self.rates],
             "p_values": list(self.p_values),
+            "looks": list(self.looks),
         }
 
 
-def calibrate(results: Results, pairs: int, analyses: int = ANALYSES) -> Calibration:
+def calibrate(
+    results: Results, pairs: int, analyses: int = ANALYSES, *, plan: Plan | None = None
+) -> Calibration:
     """Error rates over the replicates of a `null_study`, each of `pairs` seeds.
+
+    Args: plan: of looks, that every replicate goes through: it counts the trials that it would have
+        stopped after, though all are there.
 
     Raises ParibusError where no replicate is complete, or a control is broken.
     """
@@ -94,10 +105,11 @@ def calibrate(results: Results, pairs: int, analyses: int = ANALYSES) -> Calibra
     if not groups:
         raise ParibusError(f"no replicate of {results.path} is complete; run `paribus null` again")
     rule = registered_rule(ResultsFolder(results.path))
-    table, happened, p_values = Table.of(results), [], []
+    table, happened, p_values, seeds = Table.of(results), [], [], []
     for number, group in enumerate(_groupings(groups, pairs, analyses)):
-        part = replace(table, results=results.of_seeds(sorted(group)))
-        analysis = analyse_table(part, own_rule=rule)
+        part = replace(table, results=results.of_seeds(sorted(group), plan))
+        analysis = analyse_table(with_all_looks(part) if plan else part, own_rule=rule)
+        seeds.append(_seeds_taken(analysis))
         happened.append(_happened(analysis, decide(analysis)))
         if number < len(groups):
             primary = [c.decided for c in analysis.contrasts if c.primary]
@@ -124,6 +136,8 @@ def calibrate(results: Results, pairs: int, analyses: int = ANALYSES) -> Calibra
         analyses=len(happened),
         rates=tuple(rates),
         skipped=len(as_run) - len(groups),
+        looks=plan.looks if plan else (),
+        mean_seeds=float(np.mean(seeds)),
         p_values=tuple(p_values),
     )
 
@@ -167,6 +181,12 @@ def _happened(analysis: Analysis, verdicts: list[Verdict]) -> dict[str, float]:
         ),
         "coverage of one primary interval": _share([0.0 in s.interval for s in says], 1.0),
     }
+
+
+def _seeds_taken(analysis: Analysis) -> float:
+    """Of a contrast, on average."""
+    study, looks = analysis.study, analysis.looks
+    return float(np.mean([len(sampling_of(study, looks, arm).seeds) for arm, _ in study.contrasts]))
 
 
 def _share(hits: list[bool], otherwise: float) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paribus.analysis import plan_of
 from paribus.decision.find import find_rule
-from paribus.statistics import DESCRIPTIVE_BELOW, mcnemar
+from paribus.statistics import DESCRIPTIVE_BELOW, OneLook, mcnemar
 from paribus.study import Study
 
 
@@ -20,6 +21,7 @@ class OutOfReach:
 def out_of_reach(study: Study) -> list[OutOfReach]:
     """Rows that `study` cannot reach with its number of seeds and of contrasts."""
     n, contrasts, alpha = len(study.seeds), len(study.contrasts), study.inference.alpha
+    plan = plan_of(study)
     if not contrasts:
         return []
     rule = find_rule(study)
@@ -28,13 +30,17 @@ def out_of_reach(study: Study) -> list[OutOfReach]:
         why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
         return [OutOfReach(rows, f"{n} seeds: {why}")]
     least = mcnemar(0, n)
+    if plan is not None:
+        least = OneLook(plan, len(plan.pairs) - 1).of_other(least)
     if least * contrasts <= alpha:
         return []
     needed = next(k for k in range(n, 1000) if mcnemar(0, k) * contrasts <= alpha)
+    needed = max(needed, n + 1)
     family = "" if contrasts == 1 else f", {least * contrasts:.3g} over {contrasts} contrasts"
+    looked = " over all looks" if plan else ""
     why = (
         f"{n} seeds cannot show that an arm cures or causes instability: McNemar's exact p is at "
-        f"least {least:.3g}{family}; {needed} seeds can"
+        f"least {least:.3g}{looked}{family}; {needed} seeds can"
     )
     without = {row.id for state, row in rule.table.items() if state.fix == "unshown"}
     rows = tuple(row.id for row in rule.rows if row.id not in without)

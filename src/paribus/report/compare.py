@@ -22,7 +22,7 @@ from paribus.report.figures import Figure, colours, names
 from paribus.report.figures.contrasts import state_of, state_shapes
 from paribus.report.figures.style import PANEL, TEXT, arm_colour, hover, rounded
 from paribus.report.page import page
-from paribus.report.tables import Table, change_of
+from paribus.report.tables import Table, change_of, plain_name
 from paribus.report.words import headline
 from paribus.results import Results
 
@@ -49,19 +49,21 @@ def render_comparison(results: Sequence[Results]) -> str:
     analyses = [analyse(one) for one in results]
     study = results[0].study
     called, palette = names(study), colours(study)
-    metric = study.primary.metric
-    figure = _forest(dict(zip(labels, analyses, strict=True)), shared, metric)
+    by_label = dict(zip(labels, analyses, strict=True))
+    judged = [
+        (analyses[0].metrics[metric].label, _forest(by_label, shared, metric, is_first=i == 0))
+        for i, metric in enumerate(_judged(results))
+    ]
     arms = {called[arm]: palette[arm] for arm in study.arms if any(arm in pair for pair in shared)}
     return page(
         "compare.html",
-        [figure] if figure else [],
+        [figure for _, figure in judged if figure],
         title=f"{len(results)} studies: {', '.join(labels)}",
-        metric=analyses[0].metrics[metric].label,
+        judged=judged,
         verdicts=[
             (label, headline(analysis, decide(analysis)))
             for label, analysis in zip(labels, analyses, strict=True)
         ],
-        figure=figure,
         colours=arms,
         tables=[_studies(labels, results), _contrasts(labels, analyses, shared)],
     )
@@ -71,11 +73,11 @@ def _shared(results: Sequence[Results]) -> list[Pair]:
     """The contrasts that all studies have."""
     if len(results) < 2:
         raise ParibusError(f"{len(results)} results folder; a comparison takes two or more")
-    metrics = {one.study.primary.metric for one in results}
-    if len(metrics) > 1:
+    if not _judged(results):
+        metrics = {endpoint.metric for one in results for endpoint in one.study.judged}
         raise ParibusError(
             f"the studies decide on different endpoints ({', '.join(sorted(metrics))}); "
-            "compare studies with one primary endpoint"
+            "compare studies that have a primary endpoint in common"
         )
     first, *others = (one.study.contrasts for one in results)
     shared = [pair for pair in first if all(pair in other for other in others)]
@@ -85,6 +87,12 @@ def _shared(results: Sequence[Results]) -> list[Pair]:
             "common; compare studies whose arms have the same names"
         )
     return shared
+
+
+def _judged(results: Sequence[Results]) -> list[str]:
+    """The primary endpoints that all studies have, in the order of the first."""
+    first, *others = ([e.metric for e in one.study.judged] for one in results)
+    return [metric for metric in first if all(metric in other for other in others)]
 
 
 def _labels(results: Sequence[Results]) -> list[str]:
@@ -100,7 +108,9 @@ def _labels(results: Sequence[Results]) -> list[str]:
     return labels
 
 
-def _forest(analyses: dict[str, Analysis], shared: list[Pair], metric: str) -> Figure | None:
+def _forest(
+    analyses: dict[str, Analysis], shared: list[Pair], metric: str, *, is_first: bool
+) -> Figure | None:
     """Every shared contrast a panel, every study a row in it; None where nothing was analysed."""
     first = next(iter(analyses.values()))
     rows = _forest_rows(analyses, shared, metric)
@@ -123,7 +133,7 @@ def _forest(analyses: dict[str, Analysis], shared: list[Pair], metric: str) -> F
         "are not pooled."
     )
     return Figure(
-        "studies",
+        "studies" if is_first else f"studies-{plain_name(metric)}",
         "endpoints",
         "The same contrasts, study by study",
         caption,
@@ -142,10 +152,9 @@ def _forest_rows(
     called = names(next(iter(analyses.values())).study)
     rows: list[dict[str, Any]] = []
     for label, analysis in analyses.items():
-        margin = analysis.study.primary.margin or 0
         for arm, reference in shared:
             contrast = analysis.contrast(arm, metric)
-            says = contrast.decided
+            says, margin = contrast.decided, contrast.margin or 0
             if says is None:
                 continue
             mean, interval = says.mean, says.interval

@@ -29,7 +29,7 @@ from paribus.results.root import digest_of, of_the_study, root_lines
 from paribus.results.store import THROUGHPUT, ResultsFolder
 from paribus.results.tidy import by_task, joined, last_row, of_no_trial, of_trial, tidy
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import Study
+from paribus.study import Plan, Study
 
 # The tidy tables of `Results`.
 TABLES = (
@@ -77,12 +77,13 @@ class Results:
         done, total = len(self.finished), self.n_trials
         return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
 
-    def of_seeds(self, seeds: Sequence[int]) -> Results:
-        """The same records of these seeds alone; what was read already is not read again."""
+    def of_seeds(self, seeds: Sequence[int], plan: Plan | None = None) -> Results:
+        """The same records of these seeds alone, looked at by this plan; what was read already is
+        not read again."""
         kept = set(seeds)
         part = replace(
             self,
-            study=self.study.model_copy(update={"seeds": tuple(seeds)}),
+            study=self.study.model_copy(update={"seeds": tuple(seeds), "plan": plan}),
             finished=tuple(f for f in self.finished if f.seed in kept),
             unfinished=tuple(f for f in self.unfinished if f.seed in kept),
             trials={key: record for key, record in self.trials.items() if key[1] in kept},
