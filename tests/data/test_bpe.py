@@ -136,6 +136,11 @@ def test_a_character_is_counted_with_its_first_byte(ours: BpeTokenizer) -> None:
     assert ours.decode([first, *ours.encode("a")]) == "a"  # what makes no character is left out
 
 
+def test_no_piece_ends_between_what_llama_3_has_in_one() -> None:
+    """Its pre-tokenizer takes an underscore, as other punctuation, with the end of the line."""
+    assert list(cut(["abc_\ndef ghi"], 4)) == ["abc_\ndef", " ghi"]
+
+
 def test_pieces_have_the_tokens_of_the_whole_text(tmp_path: Path) -> None:
     text = "".join(read_corpus(Data(corpus="pydoc"), tmp_path))[:60_000]
     ours = BpeTokenizer.read(save(train(text, size=600), tmp_path))

@@ -74,7 +74,10 @@ def test_json_lines_are_documents(suffix: str, tmp_path: Path) -> None:
     assert read(tmp_path, corpus="jsonl", path=".", column="body") == [*DOCUMENTS, "x"]
 
 
-KINDS = [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())]
+KINDS = [
+    *(pa.string(), pa.large_string(), pa.string_view()),
+    pa.dictionary(pa.int8(), pa.string()),
+]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd", "snappy"])
@@ -88,6 +91,14 @@ def test_a_column_of_parquet(codec: str, kind: pa.DataType, tmp_path: Path) -> N
     assert [(piece.document, piece.is_last) for piece in pieces] == [(i, True) for i in range(3)]
 
 
+def test_a_column_of_parquet_is_the_one_of_that_name(tmp_path: Path) -> None:
+    """To the library a dot is a path as well: it gave the keys of what is inside."""
+    inside = [{"text": text.upper()} for text in DOCUMENTS]
+    table = pa.table({"meta": inside, "meta.text": DOCUMENTS})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert read(tmp_path, corpus="parquet", path="a.parquet", column="meta.text") == DOCUMENTS
+
+
 def write_bad(folder: Path) -> None:
     for i in range(2):
         (folder / f"{i}.txt").write_text("good text\n" * 9)
@@ -99,12 +110,17 @@ def write_bad(folder: Path) -> None:
     (folder / "null.jsonl").write_text("".join([*lines, '{"text": null}\n']))
     (folder / "half-pair.jsonl").write_text("".join([*lines, '{"text": "ab\\ud800c"}\n']))
     (folder / "half.jsonl").write_text("".join([*lines, '{"text": "x\n']))
+    (folder / "twice.jsonl").write_text("".join([*lines, '{"text": "x", "te\\u0078t": "y"}\n']))
     (folder / "latin.jsonl").write_bytes("".join(lines).encode() + b'{"text": "\xe9"}\n')
     (folder / "nested.jsonl").write_text("[" * 100_000 + "\n")
     (folder / "renamed.txt").write_bytes(json_lines(DOCUMENTS))
     pq.write_table(pa.table({"text": DOCUMENTS}), folder / "a.parquet")
     pq.write_table(pa.table({"text": [*DOCUMENTS, None]}), folder / "null.parquet")
     (folder / "cut.parquet").write_bytes((folder / "a.parquet").read_bytes()[:-20])
+    twice = pa.Table.from_arrays([pa.array(DOCUMENTS)] * 2, names=["text", "text"])
+    pq.write_table(twice, folder / "twice.parquet")
+    content = (folder / "a.parquet").read_bytes()
+    (folder / "bits.parquet").write_bytes(content[:8] + b"\xff" * 30 + content[38:])
     whole = gzip.compress(b"text " * 1000)
     (folder / "cut.gz").write_bytes(whole[: len(whole) // 2])
     for suffix in COMPRESS:
@@ -136,6 +152,9 @@ def write_bad(folder: Path) -> None:
         ("jsonl", "a.parquet", r"is a Parquet file; set data.corpus = 'parquet'"),
         ("parquet", "0.txt", r"0\.txt is no Parquet file, or damaged"),
         ("parquet", "cut.parquet", r"cut\.parquet is no Parquet file, or damaged"),
+        ("jsonl", "twice.jsonl", r"line 6, has the key 'text' twice, and nobody can tell which"),
+        ("parquet", "twice.parquet", r"has 2 columns called 'text' \(data.column\)"),
+        ("parquet", "bits.parquet", r"bits\.parquet is damaged \(.*\); fetch the file again"),
         ("parquet", "null.parquet", r"row 4, has no text in data.column = 'text'"),
         ("parquet", "missing", r"data.path = 'missing' does not exist"),
     ],

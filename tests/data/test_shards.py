@@ -276,6 +276,27 @@ def test_a_text_that_changes_while_it_is_read_is_refused(
     assert not list((cache / "tokens").glob("*/*"))
 
 
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("keys", [{"deduplicate": "exact"}, {"test_fraction": 0.2}])
+def test_a_text_that_changes_before_it_is_cut_is_refused(
+    keys: dict[str, object], tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was deduplicated or sealed was kept under the digest of what had been there before."""
+    write_text(tmp_path)
+    whole = source.Source.scan
+
+    def scan_then_change(self: source.Source) -> source.Scan:
+        found = whole(self)
+        if self.span is None:
+            (tmp_path / "texts" / "1.txt").write_text("the fox " * 300)
+        return found
+
+    monkeypatch.setattr(source.Source, "scan", scan_then_change)
+    with pytest.raises(ParibusError, match="changed while it was read; leave its files"):
+        load_dataset(DATA.model_copy(update=keys), tmp_path)
+    assert not list((cache / "tokens").glob("*/*"))
+
+
 def make(cache: Path, n: int = 3500) -> tuple[ShardedTokens, np.ndarray]:
     ids = (np.arange(n) % 97).astype(np.uint16)
     parts = [ids[:10], ids[10:2900], ids[2900:]]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -372,6 +375,45 @@ def test_the_same_text_is_left_on_disk_and_in_memory(monkeypatch: pytest.MonkeyP
                     left.update(repr([piece[:2] for piece in part]).encode())
                 left.update(repr(sorted(found.rates.items())).encode())
             assert left.hexdigest()[:16] == expected, mode
+
+
+def test_a_text_of_which_nothing_is_left_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty file cannot be mapped: it was a traceback."""
+    monkeypatch.setattr("paribus.data.spool.MEMORY_BYTES", 100)
+    for mode in ("exact", "near"):
+        found = deduplicated([" " * 1000], mode, 0.0, 0.0)
+        assert found.train.n_bytes == 0 and found.rates["bytes_dropped"] == 1000
+
+
+def test_a_disk_that_is_nearly_full_is_one_line(tmp_path: Path) -> None:
+    """The last bytes were still in a buffer: a traceback, and another one when it was closed."""
+    code = (
+        "import resource, signal\n"
+        "from paribus.data.spool import Spool, MEMORY_BYTES\n"
+        "from paribus.errors import ParibusError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "n = MEMORY_BYTES + 4000\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (n - 100, n - 100))\n"
+        "spool = Spool()\n"
+        "try:\n"
+        "    spool.write(bytes(n - 3000)); spool.write(bytes(3000)); spool.view()\n"
+        "except ParibusError as error: print(error)\n"
+    )
+    environment = {**os.environ, "PARIBUS_CACHE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("cannot write the cache") and not done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sealed_part_of_less_than_a_window_is_refused(folder: Path) -> None:
+    """It was sealed with no byte in it, and no verdict could ever be reached on it."""
+    (folder / "tiny").write_text("abc")
+    for keys in ({"test_fraction": 0.001}, {"test_path": "tiny"},
+                 {"test_fraction": 1e-9, "deduplicate": "held-out"}):  # fmt: skip
+        with pytest.raises(ParibusError, match=r"test part has \d bytes, fewer than the tokens"):
+            load_dataset(data(**keys), folder)
 
 
 @pytest.mark.parametrize("seed", range(20))

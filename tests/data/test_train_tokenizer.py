@@ -38,6 +38,10 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     command = ["tokenizer", "train", str(tmp_path / "text.txt"), str(out), "--vocab-size", "280"]
     assert main(command) == 0
     assert "280 tokens, from 1 documents of" in capsys.readouterr().out
+    named = tmp_path / "a[b].json"  # brackets are no markup
+    assert main([*command[:3], str(named), *command[4:]]) == 0
+    assert f"data.tokenizer = '{named}'" in capsys.readouterr().out.replace("\n", "")
+    named.unlink()
     before = out.read_bytes()
     for bad, message in (
         (command, "is there already; choose another file"),

@@ -133,9 +133,7 @@ def by_hand(data: Dataset, model: nn.Module, seq_len: int, stride: int) -> tuple
         text = [end, *document.tolist()]
         for place in range(1, len(text)):
             number = 0 if place <= seq_len else -(-(place - seq_len) // stride)
-            last = min(seq_len + number * stride, len(text) - 1)
-            first = max(last - seq_len, 0)
-            context = text[first:place] if number else text[:place]
+            context = text[number * stride : place]
             with torch.no_grad():
                 logits = model(torch.tensor([context]))[0, -1]
             bits -= float(torch.log_softmax(logits, -1)[text[place]]) / math.log(2)

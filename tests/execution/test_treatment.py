@@ -46,12 +46,12 @@ ARMS: dict[str, Any] = {
 
 def write_texts(folder: Path) -> None:
     (folder / "texts").mkdir()
-    words = small_text(9000).split(" ")
+    words = small_text(18000).split(" ")  # none of it twice
     sizes = np.random.default_rng(0).integers(100, 600, size=40)
     at = 0
     for i, size in enumerate(sizes.tolist()):
         (folder / "texts" / f"{i:02}").write_text(" ".join(words[at : at + size]), encoding="utf-8")
-        at = (at + size) % 8000
+        at += size
     (folder / "upper.txt").write_text(small_text(2000).upper(), encoding="utf-8")
     (folder / "held.txt").write_text("A lazy dog mixing ink. " * 40, encoding="utf-8")
     corpus = Data(corpus="text", path="texts")

@@ -224,6 +224,9 @@ def test_text_that_has_held_out_text_is_not_proven_to_be_apart(small_study: Make
     assert found(other, 0.0, 0.011) == found(other, 0.9, 0.1) == "not proven"
     assert found(other, 0.0, 0.009) == found(other, None, None) == "held"
     assert found({"data.tokenizer": "byte"}, 0.0, 0.5) == "held"
+    # Where the training text has most of it, it was not held out from anybody.
+    assert found({"data.tokenizer": "byte"}, 0.51, 0.51) == "not proven"
+    assert found({"data.tokenizer": "byte"}, 0.0, 1.0) == "not proven"
 
 
 def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker) -> None:

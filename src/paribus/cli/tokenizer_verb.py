@@ -33,5 +33,6 @@ def train(
     Console(highlight=False).print(
         f"{made.file}: {made.vocab_size:,} tokens, from {made.n_documents:,} documents of "
         f"{made.n_bytes:,} bytes; use it with data.tokenizer = '{made.file}'",
+        markup=False,  # brackets in the name of a file are no style
         soft_wrap=True,
     )

@@ -122,6 +122,8 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     for name in data.shares:
         _require_window(parts.train[name], data, "training", name)
     _require_window(validation, data, "validation")
+    if "test" in parts.held_out:
+        _require_text(parts.held_out["test"], data)
     train, windows, hashes = _training(parts.train, texts.tokenizer, data, folder)
     digests = {
         "corpus": texts.found[CORPUS].digest,
@@ -171,6 +173,16 @@ def _require_window(tokens: Tokens, data: Data, part: str, source: str = CORPUS)
         raise ParibusError(
             f"{whose} leaves {len(tokens)} {part} tokens, fewer than one window of "
             f"seq_len + 1 = {data.seq_len + 1}; use more text or a shorter data.seq_len"
+        )
+
+
+def _require_text(test: HeldOutText, data: Data) -> None:
+    """Raise ParibusError where a sealed text is surely less than one window; it is not read."""
+    if test.n_bytes + test.n_documents <= data.seq_len:
+        raise ParibusError(
+            f"the test part has {test.n_bytes} bytes, fewer than the tokens of one window, "
+            f"seq_len + 1 = {data.seq_len + 1}; seal more text with data.test_fraction or "
+            "data.test_path"
         )
 
 

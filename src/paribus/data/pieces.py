@@ -14,8 +14,9 @@ PIECE_CHARACTERS = 2**20
 """Shorter documents are never cut."""
 
 # Before white space between two words. The pre-tokenizers of GPT-2, GPT-4 and Llama 3 begin a piece
-# of their own there, so that the tokens are those of the whole text.
-_BETWEEN_WORDS = re.compile(r"(?<=\w)[ \n](?=\w)")
+# of their own there, so that the tokens are those of the whole text. An underscore is of no word:
+# Llama 3's has the ends of lines after it in one piece with it.
+_BETWEEN_WORDS = re.compile(r"(?<=[^\W_])[ \n](?=\w)")
 
 # A text, or its parts in their order.
 Document = str | Iterable[str]

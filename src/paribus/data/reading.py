@@ -151,10 +151,23 @@ def _is_json_lines(start: bytes) -> bool:
         return False
 
 
-def objects_of(path: Path) -> Iterator[tuple[int, Any]]:
-    """(number of the line, its JSON value) of every line of `path` that is not empty."""
+def objects_of(path: Path, key: str) -> Iterator[tuple[int, Any]]:
+    """(number of the line, its JSON value) of every line of `path` that is not empty.
+
+    Raises ParibusError for what is no line of JSON, and where an object has `key` twice.
+    """
+    number = 0
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs) and sum(name == key for name, _ in pairs) > 1:
+            raise ParibusError(
+                f"{path}, line {number}, has the key '{key}' twice, and nobody can tell which is "
+                "meant; leave one of them out"
+            )
+        return found
+
     with opened(path) as file:
-        number = 0
         while line := file.readline(LONGEST_LINE + 1):
             number += 1
             if len(line) > LONGEST_LINE:
@@ -167,7 +180,7 @@ def objects_of(path: Path) -> Iterator[tuple[int, Any]]:
             if not line.strip():
                 continue
             try:
-                yield number, json.loads(line)
+                yield number, json.loads(line, object_pairs_hook=once)
             except UnicodeDecodeError as error:
                 raise ParibusError(
                     f"{path}, line {number}, is not UTF-8 text (byte {error.start} of the line); "

@@ -62,16 +62,21 @@ class Source:
     Attributes:
         span: the part's first place and the one after its last, as `part_of` counts them.
         kept: the whole text where it is in memory already.
+        sha256: of the whole text, where it was read before: another text is refused.
     """
 
     data: Data
     folder: Path
     span: tuple[int, int] | None = None
     kept: tuple[Piece, ...] | None = field(default=None, repr=False)
+    sha256: str | None = None
 
-    def whole(self) -> Iterator[Piece]:
-        """Every piece of the text that this is a part of."""
-        return iter(self.kept) if self.kept is not None else read_pieces(self.data, self.folder)
+    def whole(self, doing: str = "reading") -> Iterator[Piece]:
+        """Every piece of the text that this is a part of; `doing` is what is said meanwhile."""
+        if self.kept is not None:
+            return iter(self.kept)
+        found = read_pieces(self.data, self.folder)
+        return found if self.sha256 is None else self._unchanged(found, doing)
 
     def pieces(self) -> Iterator[Piece]:
         """Its documents in order, long ones in pieces. Raises ParibusError if it cannot be read."""
@@ -81,9 +86,13 @@ class Source:
         """Those pieces of `whole` that are in this part; all of `whole` is gone through."""
         return part_of(whole, *self.span) if self.span else iter(whole)
 
+    def known(self, found: Scan) -> Source:
+        """This text, of which `found` is known by now."""
+        return replace(self, kept=found.pieces, sha256=found.digest)
+
     def part(self, found: Scan, start: int, stop: int) -> Source:
         """Places `start` to `stop` of this text, of which `found` is known."""
-        return replace(self, span=(start, stop), kept=found.pieces)
+        return replace(self.known(found), span=(start, stop))
 
     def scan(self) -> Scan:
         """Read the text once, unless its files are as they were when it was read before."""
@@ -99,6 +108,24 @@ class Source:
         if key is not None and found.pieces is None and key == self._key():
             cache.keep(key, found.about)
         return found
+
+    def _unchanged(self, whole: Iterable[Piece], doing: str) -> Iterator[Piece]:
+        """`whole`. Raises ParibusError at its end where it is not the text that was read before."""
+        document, documents, n_bytes = hashlib.sha256(), _ListDigest(), 0
+        for piece in whole:
+            content = piece.text.encode("utf-8", "surrogatepass")
+            document.update(content)
+            n_bytes += len(content)
+            if piece.is_last:
+                documents.add(document.hexdigest())
+                document = hashlib.sha256()
+            yield piece
+            note(doing, n_bytes)
+        if documents.value != self.sha256:
+            raise ParibusError(
+                f"the text of corpus '{self.data.corpus}' changed while it was read; leave its "
+                "files as they are, and run again"
+            )
 
     def _key(self) -> str | None:
         """What decides the text, as a digest; None where only reading it can tell."""
@@ -218,13 +245,8 @@ def tokenized(source: Source, found: Scan, tokenizer: Tokenizer, ends: bool) -> 
     }
 
     def make() -> Iterator[np.ndarray]:
-        again = _Recounted(source.whole())
-        yield from encoded(source.within(again), tokenizer, ends)
-        if again.digest != found.digest:
-            raise ParibusError(
-                f"the text of corpus '{source.data.corpus}' changed while it was read; leave its "
-                "files as they are, and run again"
-            )
+        whole = source.known(found).whole("tokenizing")
+        yield from encoded(source.within(whole), tokenizer, ends)
 
     return sharded(about, make, np.dtype(tokenizer.dtype))
 
@@ -240,24 +262,3 @@ def encoded(pieces: Iterable[Piece], tokenizer: Tokenizer, ends: bool) -> Iterat
 
     with ThreadPoolExecutor(cores) as pool:
         yield from in_order(pool, encode, ((piece,) for piece in pieces), ahead=2 * cores)
-
-
-class _Recounted:
-    """Pieces as they pass by, and their digest afterwards."""
-
-    def __init__(self, pieces: Iterable[Piece]) -> None:
-        self._pieces = pieces
-        self.digest = ""
-
-    def __iter__(self) -> Iterator[Piece]:
-        document, documents, n_bytes = hashlib.sha256(), _ListDigest(), 0
-        for piece in self._pieces:
-            content = piece.text.encode("utf-8", "surrogatepass")
-            document.update(content)
-            n_bytes += len(content)
-            if piece.is_last:
-                documents.add(document.hexdigest())
-                document = hashlib.sha256()
-            yield piece
-            note("tokenizing", n_bytes)
-        self.digest = documents.value

@@ -254,8 +254,7 @@ class Texts:
         return documents_of(self._pieces(name))
 
     def _pieces(self, name: str) -> Iterable[Piece]:
-        kept = self.found[name].pieces
-        return kept if kept is not None else (self.training | self.held)[name].pieces()
+        return (self.training | self.held)[name].known(self.found[name]).pieces()
 
 
 def part_digest(tokens: Tokens) -> str:

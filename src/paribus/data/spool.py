@@ -50,8 +50,11 @@ class Spool:
         try:
             if self._file is None:
                 folder.mkdir(parents=True, exist_ok=True)
-                self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it goes with this
-            self._file.write(self._buffer)
+                # It goes with this. A buffer of its own would be written where nobody expects it.
+                self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+            left = memoryview(self._buffer)
+            while left:  # a disk that is nearly full takes a part
+                left = left[self._file.write(left) :]
         except OSError as error:
             raise ParibusError(
                 f"cannot write the cache {folder}: {error.strerror}; set PARIBUS_CACHE to a "
@@ -78,11 +81,10 @@ class Spool:
     def view(self) -> bytes | mmap.mmap:
         """All of it; nothing is written any more."""
         if self._view is None:
-            if self._file is None:
+            if self._file is None or self.length == 0:  # an empty file cannot be mapped
                 self._view = bytes(self._buffer)
             else:
                 self._flush()
-                self._file.flush()
                 self._view = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
                 self._file.close()
         return self._view

@@ -236,7 +236,7 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
     if contrast.sampling and contrast.sampling.stage_seeds is not None:
         found.append(extension_in_words(analysis.study))
     found += [
-        f"Held-out text is not proven to be held out alike: {control.detail}."
+        f"Held-out text is not proven to be held out: {control.detail}."
         for control in analysis.controls
         if (control.arm, control.name, control.state)
         == (contrast.arm, "held-out text", "not proven")

@@ -204,7 +204,7 @@ class _Sums:
             at = begin = first if opens else first + 1
             while at < stop:
                 last = min(at + (self.seq_len if at == begin else stride), stop)
-                start = max(last - self.seq_len, begin) if at > begin else at
+                start = at if at == begin else at - (self.seq_len - stride)
                 yield _Window(start, last, at, opens and at == begin, number)
                 at = last
 

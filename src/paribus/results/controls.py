@@ -8,7 +8,8 @@ that seals a part of its text, when and for what this was read, if at all. A dif
 itself declares (another batch size, another initial std, other text to train on) is `declared`; any
 other is `broken`, and a contrast with a broken control is not analysed. Other held-out text is
 never the arm's to declare; where one arm's training text has more of it than the other's, it is
-`not proven` that it was held out from both alike. Of an arm with custom code some steps are trained
+`not proven` that it was held out from both alike, and where an arm's has most of it, that it was
+held out at all. Of an arm with custom code some steps are trained
 again: that it is repeatable is `not proven` until then.
 """
 
@@ -81,6 +82,11 @@ not matched, whatever the cause."""
 LEAKS_APART = 0.01
 """Of the validation tokens: where an arm's text has so many more of them word for word than its
 reference's, what is compared may be memory of the held-out text."""
+
+MOST_LEAKED = 0.5
+"""Of the validation tokens: where the training text of any arm has more of them word for word, the
+text was not held out, whatever its file is called (the same documents in another order, with other
+ends of lines, or a part of them)."""
 
 # A finding of one pair: (state, what was seen).
 Finding = tuple[State, str]
@@ -217,6 +223,12 @@ def _held_out(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
     differing = _other_held_out(own, other)
     if differing:
         return "broken", f"{', '.join(name.partition('_')[0] for name in differing)} text differs"
+    for one in (own, other):
+        if one.leaked is not None and one.leaked > MOST_LEAKED:
+            return "not proven", (
+                f"{one.leaked:.1%} of its tokens lie in runs that the training text of arm "
+                f"'{one.arm}' has word for word"
+            )
     ours, theirs = own.leaked, other.leaked
     if ours is None or theirs is None or not _reads_other_text(declared):
         apart = 0.0

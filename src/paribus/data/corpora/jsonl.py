@@ -21,7 +21,7 @@ from paribus.study import Data
 def jsonl(data: Data, folder: Path) -> Iterator[str]:
     """`data.column` of every line of the file `data.path`, or of the files below that folder."""
     for file in corpus_files(data, folder):
-        for number, found in objects_of(file):
+        for number, found in objects_of(file, data.text_column):
             value = _text(found, data, f"{file}, line {number},")
             yield value
 

@@ -37,7 +37,8 @@ def rows_of(file: Path, column: str) -> Iterator[str]:
             _require_text(file, column, opened.schema_arrow)
             row = 0
             for batch in opened.iter_batches(batch_size=ROWS, columns=[column]):
-                for value in batch.column(0).to_pylist():
+                # By its name: a dot in it is also the path of what is inside of another column.
+                for value in batch.column(column).to_pylist():
                     row += 1
                     if value is None:
                         raise ParibusError(
@@ -53,7 +54,11 @@ def rows_of(file: Path, column: str) -> Iterator[str]:
     except UnicodeDecodeError:
         raise ParibusError(f"{file}: column '{column}' is not UTF-8 text; convert it") from None
     except OSError as error:
-        raise ParibusError(f"cannot read {file}: {error.strerror or error}") from None
+        if error.errno is None:  # what the library says of bad bytes
+            raise ParibusError(
+                f"{file} is damaged ({str(error)[:100]}); fetch the file again"
+            ) from None
+        raise ParibusError(f"cannot read {file}: {error.strerror}") from None
 
 
 def _require_text(file: Path, column: str, schema: Any) -> None:
@@ -62,8 +67,16 @@ def _require_text(file: Path, column: str, schema: Any) -> None:
     def is_text(kind: Any) -> bool:
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
-        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+        types = pa.types
+        return bool(
+            types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        )
 
+    if schema.names.count(column) > 1:
+        raise ParibusError(
+            f"{file} has {schema.names.count(column)} columns called '{column}' (data.column); "
+            "give them different names"
+        )
     known = [field.name for field in schema if is_text(field.type)]
     if column not in known:
         raise ParibusError(
