@@ -1,6 +1,6 @@
 """From records to inference, as the study registered it. No torch."""
 
-from paribus.analysis.along import Along
+from paribus.analysis.along import Along, Ratio, Reached
 from paribus.analysis.analyse import analyse, analyse_table
 from paribus.analysis.choose import (
     Tried,
@@ -45,6 +45,8 @@ __all__ = [
     "LeftOut",
     "PlannedLooks",
     "Point",
+    "Ratio",
+    "Reached",
     "Sampling",
     "Sensitivity",
     "SharedContrast",

@@ -10,6 +10,7 @@ from paribus.report.figures.cost import throughput
 from paribus.report.figures.depth import all_depths, quantile_columns
 from paribus.report.figures.evaluations import all_heldout, tasks
 from paribus.report.figures.figure_rows import Curves, task_accuracy
+from paribus.report.figures.loss_curves import contrast_along, loss_curves
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours, names
 from paribus.report.figures.trends import all_trends, trend
 from paribus.report.figures.tuning_curves import tuning_figures
@@ -37,6 +38,8 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
     found = [
         *tuning_figures(analysis),
         *endpoints,
+        loss_curves(results),
+        contrast_along(analysis),
         *all_trends(curves),
         *all_depths(curves),
         *all_heldout(results),

@@ -87,7 +87,8 @@ class Figure:
 
     Attributes:
         name: unique within a report; of its files too.
-        section: of the page: "tuning", "endpoints", "stability", "diagnostics" or "evaluation".
+        section: of the page: "tuning", "endpoints", "along" (training), "stability",
+            "diagnostics" or "evaluation".
         title: a few words, for a heading.
         caption: what is drawn, in words that stand without the picture.
         chart: reads the dataset called `name`.

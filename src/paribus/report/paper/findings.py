@@ -7,6 +7,7 @@ from paribus.analysis import Contrast
 from paribus.analysis.schema import Summary
 from paribus.decision import disagreements, fixed_items, missed
 from paribus.report import tables
+from paribus.report.along_told import NOTE, along_table, told_along
 from paribus.report.figures.contrasts import forest_name, pairs_name, state_of
 from paribus.report.paper.document import Block, Grid, Paragraph, Part, Picture, Ref, say
 from paribus.report.paper.material import Material
@@ -21,6 +22,7 @@ from paribus.study import Endpoint, Study
 
 MOST_TOLD = 6  # contrasts told one by one; more are left to the tables
 MAIN_FIGURES = ("train_loss", "grad_norm")
+ALONG_FIGURES = ("loss-curves", "contrast-along-training")
 MECHANISM_FIGURES = ("embedding_norm-all-mean", "embedding_norm-spread", "residual-norm-depth")
 EVALUATION_FIGURES = ("reliability", "loss-by-context")
 
@@ -74,6 +76,8 @@ def analysis_part(material: Material) -> Part:
     """Stability, mechanism, calibration and speed."""
     blocks: list[Block] = [*_stability(material)]
     blocks += _pictures(material, MAIN_FIGURES)
+    blocks += _along(material)
+    blocks += _pictures(material, ALONG_FIGURES)
     blocks += _mechanism(material)
     blocks += _pictures(material, MECHANISM_FIGURES)
     blocks += _costs(material)
@@ -85,7 +89,7 @@ def in_the_text(material: Material) -> set[str]:
     """Names of the figures that stand in the text, so that the appendix has the others."""
     study = material.study
     wanted = {name for endpoint in study.judged for name in _figures(study, endpoint)}
-    return wanted | {*MAIN_FIGURES, *MECHANISM_FIGURES, *EVALUATION_FIGURES}
+    return wanted | {*ALONG_FIGURES, *MAIN_FIGURES, *MECHANISM_FIGURES, *EVALUATION_FIGURES}
 
 
 def _pictures(material: Material, wanted: tuple[str, ...]) -> list[Block]:
@@ -155,6 +159,15 @@ def _stability(material: Material) -> list[Block]:
         )
     table = Grid(tables.stability(material.analysis))
     return [say("Events are counted in ", Ref("stability"), f". {' '.join(told)}"), table]
+
+
+def _along(material: Material) -> list[Block]:
+    """The way there: speed-ups and crossings."""
+    table = along_table(material.analysis)
+    if table is None:
+        return []
+    told = " ".join(told_along(material.analysis, MOST_TOLD))
+    return [say("Arms along training are in ", Ref(table.name), f". {NOTE} {told}"), Grid(table)]
 
 
 def _mechanism(material: Material) -> list[Block]:

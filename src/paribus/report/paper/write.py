@@ -18,6 +18,7 @@ from paribus.decision import Verdict
 from paribus.digests import canonical_json
 from paribus.files import write_bytes
 from paribus.report import contrast_tables, tables
+from paribus.report.along_told import along_table
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, draw
 from paribus.report.looks_and_stages import looks_table, sampling_table
@@ -111,6 +112,7 @@ def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
 
 def _write_tables(folder: Path, results: Results, analysis: Analysis) -> None:
     optional = (
+        along_table(analysis),
         sampling_table(analysis),
         looks_table(analysis),
         tables.claims(analysis),

@@ -1,0 +1,173 @@
+"""Held-out loss along training, against each budget that is known, and the contrast there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from paribus import numbers
+from paribus.analysis import Analysis
+from paribus.report.figures.style import (
+    PANEL,
+    PANEL_HEIGHT,
+    TEXT,
+    Figure,
+    arm_colour,
+    arm_dash,
+    hover,
+    names,
+    rounded,
+)
+from paribus.results import Results
+from paribus.results.curves import AXES, Axis, LossCurve
+
+SECTION = "along"
+BUDGETS: dict[Axis, str] = {
+    "tokens": "training tokens",
+    "flops": "FLOPs (forward and backward)",
+    "seconds": "seconds of training",
+}
+MOST_ROWS = 12_000
+LEAST_POINTS = 12
+SEED, MEAN = "seed", "mean"
+
+
+def loss_curves(results: Results) -> Figure | None:
+    """Every trial's curve against tokens, FLOPs and seconds, a panel each; None without curves."""
+    curves = results.trial_curves
+    rows = [row for axis in AXES for row in _curve_rows(results, curves, axis)]
+    if not rows:
+        return None
+    name, base = "loss-curves", _base("loss", "held-out loss (nats/token)", zero=False)
+    color = arm_colour(results.study)
+    point = hover("arm:N", "seed:N", _spent(), alt.Tooltip("loss:Q", format=".4f"))
+    seeds = base.transform_filter(f"datum.kind == '{SEED}'").mark_line(
+        strokeWidth=0.7, opacity=0.45
+    )
+    means = base.transform_filter(f"datum.kind == '{MEAN}'").mark_line(strokeWidth=2.2)
+    chart = alt.layer(
+        seeds.encode(color=color, detail=alt.Detail("seed:N"), tooltip=point),
+        means.encode(color=color, strokeDash=arm_dash(results.study)),
+    )
+    read = next(iter(curves.values())).predicted
+    caption = (
+        f"Loss of {read:,} held-out tokens along training. Thin lines are seeds, thick ones the "
+        f"means of loss and budget over seeds at the same step. {_how(results, rows)}"
+    )
+    return _faceted(name, "Held-out loss along training", caption, chart, rows)
+
+
+def contrast_along(analysis: Analysis) -> Figure | None:
+    """Every contrast along each budget with its interval; None where none is known."""
+    study, called = analysis.study, names(analysis.study)
+    points = sum(len(one.spent) for one in analysis.along)
+    every = -(-points // MOST_ROWS) if points else 1
+    rows = [
+        {
+            "arm": called[one.arm],
+            "against": called[one.reference],
+            "budget": BUDGETS[one.axis],
+            "spent": rounded(spent),
+            "mean": rounded(mean),
+            "low": rounded(low),
+            "high": rounded(high),
+        }
+        for one in analysis.along
+        for spent, mean, low, high in list(
+            zip(one.spent, one.contrast.mean, one.contrast.low, one.contrast.high, strict=True)
+        )[::every]
+    ]
+    if not rows:
+        return None
+    name, title = "contrast-along-training", "change of held-out loss (nats/token)"
+    base, color = _base("mean", title, zero=True), arm_colour(study)
+    zero = alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None).encode(y=alt.datum(0))
+    band = base.mark_area(opacity=0.15, tooltip=None).encode(
+        y=alt.Y("low:Q", title=title), y2=alt.Y2("high"), color=color
+    )
+    mean = alt.Tooltip("mean:Q", format="+.4f")
+    lines = base.mark_line(strokeWidth=2.2).encode(
+        color=color, strokeDash=arm_dash(study), tooltip=hover("arm:N", "against:N", _spent(), mean)
+    )
+    level = numbers.level(study.inference.alpha)
+    caption = (
+        "Arm minus reference at the same seed and the same budget spent, in straight lines between "
+        f"points. Bands are {level} intervals of the paired t, pointwise: at each point by itself, "
+        "not of a whole curve at once. The end of the schedule is what the verdict rests on."
+    )
+    return _faceted(
+        name, "The contrast along training", caption, alt.layer(zero, band, lines), rows
+    )
+
+
+def _curve_rows(
+    results: Results, curves: dict[tuple[str, int], LossCurve], axis: Axis
+) -> list[dict[str, Any]]:
+    """A row for each point of each seed, and of the mean of each arm."""
+    called, found = names(results.study), []
+    shown = MOST_ROWS // max(len(AXES) * len(curves), 1)
+    for arm in results.study.arms:
+        own = {seed: c for (a, seed), c in curves.items() if a == arm and c.along(axis) is not None}
+        if not own:
+            continue
+        lines: list[tuple[dict[str, Any], Any, Any]] = [
+            ({"kind": SEED, "seed": seed}, c.along(axis), c.loss) for seed, c in own.items()
+        ]
+        if len({len(c.step) for c in own.values()}) == 1:
+            spent, loss = (np.mean([line[i] for line in lines], axis=0) for i in (1, 2))
+            lines.append(({"kind": MEAN}, spent, loss))
+        for about, spent, loss in lines:
+            each = max(1, len(spent) // max(shown, LEAST_POINTS))
+            found += [
+                {"arm": called[arm], "budget": BUDGETS[axis], **about}
+                | {"spent": rounded(x), "loss": rounded(y)}
+                for x, y in zip(spent[::each].tolist(), loss[::each].tolist(), strict=True)
+                if np.isfinite(y)
+            ]
+    return found
+
+
+def _how(results: Results, rows: list[dict[str, Any]]) -> str:
+    there = {row["budget"] for row in rows}
+    told = []
+    if BUDGETS["flops"] in there:
+        told.append("FLOPs are those of matrix products.")
+    if BUDGETS["seconds"] in there:
+        told.append(
+            "Seconds follow from the speed of each trial, measured in turn with the others."
+            if results.curves_in_turn
+            else "Seconds are by the clock of each trial, whatever else the machine did."
+        )
+    return " ".join(told) or "Nothing else of the budget is known."
+
+
+def _base(value: str, title: str, *, zero: bool) -> alt.Chart:
+    axis = alt.Axis(format="~s", tickCount=4, labelOverlap="greedy", labelFlush=True)
+    return alt.Chart().encode(  # the facet has the data
+        x=alt.X("spent:Q", title=None, scale=alt.Scale(nice=False), axis=axis),
+        y=alt.Y(f"{value}:Q", title=title, scale=alt.Scale(zero=zero), axis=alt.Axis(tickCount=5)),
+    )
+
+
+def _spent() -> alt.Tooltip:
+    return alt.Tooltip("spent:Q", format=".4~s", title="spent")
+
+
+def _faceted(
+    name: str, title: str, caption: str, chart: alt.LayerChart, rows: list[dict[str, Any]]
+) -> Figure:
+    there = {row["budget"] for row in rows}
+    facet = (
+        chart.properties(width=PANEL, height=PANEL_HEIGHT)
+        .facet(
+            facet=alt.Facet(
+                "budget:N", title=None, sort=[b for b in BUDGETS.values() if b in there]
+            ),
+            columns=3,
+            data=alt.NamedData(name),
+        )
+        .resolve_scale(x="independent")
+    )
+    return Figure(name, SECTION, title, caption, facet, rows, panel=PANEL, wide=True)

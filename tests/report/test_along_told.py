@@ -1,0 +1,87 @@
+"""Contrasts along training on page and in paper: figures, table and sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import paribus
+from paribus.report.along_told import along_table, told_along
+from paribus.report.figures import draw
+from paribus.report.page import render
+from paribus.report.paper.material import Material
+from paribus.report.paper.prose import compose
+from paribus.results import Results
+from paribus.study import Study
+
+WITH_CURVE = {"evaluation.every": 1, "training.iterations": 10}
+ARMS = {"baseline": {}, "fast": {"set": {"model.embedding.norm": "layernorm"}}}
+
+
+def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
+    """The arm falls twice as fast, from 0.05 above."""
+    fast = arm == "fast"
+    return 3 + 0.1 * seed + 0.05 * fast - 0.1 * (1 + fast) * (1 + 0.01 * seed * fast) * steps
+
+
+@pytest.fixture
+def results(small_study: Callable[..., Study], fabricate: Callable[..., Results]) -> Results:
+    overrides = WITH_CURVE | {"evaluation.target": 2.4}
+    study = small_study(overrides, arms=ARMS, seeds=[1, 2, 3, 4, 5])
+    return fabricate(study, lambda arm, seed: 2.0, heldout=heldout)
+
+
+def test_page_and_paper_show_curves_and_contrast(results: Results) -> None:
+    analysis = paribus.analyse(results)
+    drawn = {figure.name: figure for figure in draw(results, analysis)}
+    curves, contrast = drawn["loss-curves"], drawn["contrast-along-training"]
+    panels = ["training tokens", "FLOPs (forward and backward)", "seconds of training"]
+    for figure in (curves, contrast):
+        assert list(dict.fromkeys(row["budget"] for row in figure.rows)) == panels
+        assert figure.definition["facet"]["sort"] == panels
+    assert "pointwise" in contrast.caption and "320 held-out tokens" in curves.caption
+    assert "by the clock of each trial" in curves.caption
+    # 10 trials and 2 means, of 11 points, on 3 axes.
+    assert len(curves.rows) == 12 * 11 * 3
+    means = [r for r in curves.rows if r["kind"] == "mean" and r["arm"] == "baseline"]
+    assert means[10]["spent"] == 640 and means[10]["loss"] == pytest.approx(3.3 - 1.0)
+    assert contrast.rows[0]["mean"] == pytest.approx(0.05)
+    page = render(results, analysis, paribus.decide(analysis), list(drawn.values()))
+    assert 'id="along"' in page and "Along training" in page
+    verdicts = paribus.decide(analysis)
+    document = compose(Material(results, analysis, verdicts, list(drawn.values())))
+    words = " ".join(paragraph.text for paragraph in document.paragraphs)
+    assert "fast came to equal loss" in words and "under this schedule" in words
+
+
+def test_the_table_says_speed_up_crossing_and_target(results: Results) -> None:
+    analysis = paribus.analyse(results)
+    table = along_table(analysis)
+    assert table is not None
+    tokens = dict(zip(table.head, table.rows[0], strict=True))
+    expected = []
+    for seed in range(1, 6):
+        slow, fast = (heldout(arm, seed, np.arange(11.0)) for arm in ARMS)
+        steps = (fast[0] - slow[-1]) / (fast[0] - fast[1])
+        expected.append(math.log(10 / steps))
+    assert tokens["speed-up [95%]"].startswith(f"{math.exp(np.mean(expected)):.3f} [")
+    crossing = analysis.along[0].contrast.crossings[0]
+    assert crossing.at == pytest.approx(0.05 / 0.103 * 64 * 1, rel=0.1)
+    assert tokens["mean curves cross at"] == f"{crossing.at:.3g}"
+    # 3 + seed / 10 - 1 is at most 2.4 up to seed 4.
+    assert tokens["reached by"] == "5 and 4 of 5"
+    assert "counts with its whole budget" in table.caption
+    (told,) = told_along(analysis, 6)
+    assert "cross at" in told
+
+
+def test_studies_without_a_curve_have_no_such_section(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    results = fabricate(small_study(arms=ARMS), lambda arm, seed: 2.0)
+    analysis = paribus.analyse(results)
+    assert along_table(analysis) is None and told_along(analysis, 6) == []
+    assert 'id="along"' not in render(results, analysis, paribus.decide(analysis))
