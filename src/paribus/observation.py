@@ -62,6 +62,15 @@ Measure = Callable[[StepView], Tensor]
 Labels = tuple[str, ...]
 
 
+def require_labels(what: str, labels: object) -> None:
+    """Raise ValueError where columns cannot be called by these labels."""
+    names = labels if isinstance(labels, tuple) else ()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"{what} = {labels!r} must be a tuple of names, such as ('mean', 'max')")
+    if len(set(names)) < len(names) or any("/" in name for name in names):
+        raise ValueError(f"{what} = {labels!r}: each name once, and without a '/'")
+
+
 @dataclass(frozen=True)
 class Column:
     """One number per step and replica that a probe gives: where in the model, and what of it."""
@@ -160,10 +169,22 @@ class Probe:
         return (R, *(len(labels) for labels in (parts, self.statistics) if labels is not None))
 
     def _parts(self, setting: Setting, slots: Sequence[str]) -> Labels | None:
-        parts = self.parts(setting) if callable(self.parts) else self.parts
+        parts = self._parts_of(setting) if callable(self.parts) else self.parts
         if not self.by_slot:
             return parts
         return tuple(" ".join((slot, part)) for slot in slots for part in parts or ("all",))
+
+    def _parts_of(self, setting: Setting) -> Labels:
+        """What its function of the setting gives. Raises ParibusError where that are no labels."""
+        assert callable(self.parts)
+        try:
+            parts = self.parts(setting)
+            require_labels("parts", parts)
+        except Exception as error:  # it may be the user's code
+            raise ParibusError(
+                f"probe '{self.name}': its parts(setting) failed: {type(error).__name__}: {error}"
+            ) from error
+        return parts
 
     def paths(self, setting: Setting) -> Labels:
         """`modules` with every block written out."""

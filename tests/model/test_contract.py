@@ -15,8 +15,9 @@ from paribus.model import KeyValueCache, build_model, initial_parameters, load_p
 from paribus.study import Study
 
 PARTS = '''
+import torch.nn.functional as F
 from torch import nn
-from paribus.model import Attention, study_positions
+from paribus.model import Attention, KeyValueCache, study_positions
 
 class Part(nn.Identity):
     def __init__(self, model):
@@ -46,6 +47,80 @@ class NoTokens(Part):
 
 class Nowhere(Part):
     """Positions that do not say where they stand."""
+
+class Double(Part):
+    def forward(self, x, *more):
+        return x.double()
+
+class Centred(Part):
+    def forward(self, x, *more):
+        return x.sub_(x.mean())
+
+class Shrinks(Part):
+    def forward(self, x, tokens):
+        return x @ tokens.mul_(0.9).T
+
+class Unbuilt(nn.Module):
+    def __init__(self, model):
+        pass
+
+class Narrow(Part):
+    def __init__(self, model):
+        super().__init__(model)
+        self.tokens = nn.Embedding(model.vocab_size, 8)
+
+class Turns(Part):
+    stands = "attention"
+    def forward(self, q, k, places):
+        return q, k
+
+class TurnsOne(Turns):
+    def forward(self, q, k, places):
+        return q
+
+class TurnsShort(Turns):
+    def forward(self, q, k, places):
+        return q, k[..., :4]
+
+class TurnsDouble(Turns):
+    def forward(self, q, k, places):
+        return q.double(), k.double()
+
+class TurnsAlone(Turns):
+    def forward(self, q, k):
+        return q, k
+
+class TurnsAhead(Turns):
+    def forward(self, q, k, places):
+        return q, k + k.roll(-1, dims=2)
+
+class Adds(Part):
+    stands = "embedding"
+    def forward(self, places):
+        return 0.1 * places[:1].float()
+
+class Forgets(Attention):
+    """Remembers by itself, so rows that go on in another order find what was of others."""
+    cached = True
+    def __init__(self, model):
+        super().__init__(model)
+        self.mine = KeyValueCache(model.n_layer, model.seq_len)
+    def forward(self, x, cache=None):
+        if cache is None:
+            return super().forward(x)
+        self.mine.length = cache.length
+        return super().forward(x, self.mine)
+
+class Peeks(Attention):
+    """Masks what it reads first alone: of tokens that are read later at once, it sees all."""
+    cached = True
+    def _mixed(self, q, k, v, start):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=start == 0)
+
+class Unasked(Part):
+    cached = True
+    def forward(self, x):
+        return x
 
 class Turned(Attention):
     """An attention of one's own has what ours has: positions, a cache, the number of its block."""
@@ -84,6 +159,20 @@ def study_of(small_study: Callable[..., Study], tmp_path: Path) -> Callable[...,
         ("mlp", "Old", r"cannot be built as Old\(model\).*missing 1 required positional argument"),
         ("embedding", "NoTokens", "has no `tokens`"),
         ("positions", "Nowhere", "does not say where it stands"),
+        ("block_norm", "Double", "gives a tensor of type float64 where it must give float32"),
+        ("block_norm", "Centred", "block_norm = 'ideas.py:Centred' writes to what it is given"),
+        ("head", "Shrinks", r"writes to the parameter 'embedding.tokens.weight'"),
+        ("mlp", "Unbuilt", r"mlp = 'ideas.py:Unbuilt' cannot be built as Unbuilt\(model\)"),
+        ("embedding", "Narrow", r"have the shape \(29, 8\), and a tied head takes \(29, 16\)"),
+        ("positions", "TurnsOne", r"positions = .* gives \[2, 2, 16, 8\] and must give a pair"),
+        ("positions", "TurnsShort", r"gives keys \[2, 2, 16, 4\] and must give \[2, 2, 16, 8\]"),
+        ("positions", "TurnsDouble", "'ideas.py:TurnsDouble' gives a tensor of type float64"),
+        ("positions", "TurnsAlone", "positions = 'ideas.py:TurnsAlone' fails where it is given"),
+        ("positions", "TurnsAhead", "positions = 'ideas.py:TurnsAhead' .*tokens after it"),
+        ("positions", "Adds", r"'ideas.py:Adds' gives \[1\] and must give .* \[16, 16\]: a vector"),
+        ("attention", "Forgets", "'ideas.py:Forgets'.* (fails when a text is read|differs by)"),
+        ("attention", "Peeks", "'ideas.py:Peeks'.* read in pieces with a cache, .* differs by"),
+        ("attention", "Unasked", "'ideas.py:Unasked'.* fails when a text is read in pieces"),
     ],
 )
 def test_a_part_that_cannot_work_is_named(

@@ -87,6 +87,14 @@ class GPT(nn.Module):
         is_pre = model.norm.placement == "pre"
         self.final_norm = _norm(model, "final_norm", folder) if is_pre else nn.Identity()
         self.head: Any = own_part(model, "head", folder) or Head(model)
+        tokens_VD = self.embedding.tokens.weight
+        shape = (model.vocab_size, model.d_model)
+        if isinstance(self.head, Head) and model.head.tied and tokens_VD.shape != shape:
+            raise ParibusError(
+                f"model.modules.embedding = '{model.modules.embedding}': its `tokens` have the "
+                f"shape {tuple(tokens_VD.shape)}, and a tied head takes {shape}, vocabulary and "
+                "width of the model; say model.head.tied = false, or give a head of your own"
+            )
         self._uncached = [
             site
             for site, path in model.modules.named.items()

@@ -86,7 +86,9 @@ def own_part(model: ModelConfig, site: str, folder: Path) -> Any:
     where = f"model.modules.{site} = '{path}'"
     cls = module_class(path, where, folder)
     try:
-        return cls(model)
+        built = cls(model)
+        built.state_dict()  # which a class that skips nn.Module.__init__ does not have
+        return built
     except ParibusError:
         raise
     except Exception as error:

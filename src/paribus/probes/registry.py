@@ -10,7 +10,7 @@ from paribus.declared import declared
 from paribus.drawing import Drawing
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Better, readable
-from paribus.observation import Labels, Measure, Probe
+from paribus.observation import Labels, Measure, Probe, require_labels
 from paribus.study import Setting, Study
 from paribus.study.importing import load_own
 
@@ -34,6 +34,11 @@ def probe(
     """Make a function from a step to numbers a probe; see `Probe` for the rest."""
 
     called = label or readable(name)
+    for what, labels in (("parts", parts), ("statistics", statistics)):
+        if labels is not None and not callable(labels):
+            require_labels(f"probe '{name}': {what}", labels)
+    if not isinstance(every, int) or every < 0:
+        raise ValueError(f"probe '{name}': every = {every!r} must be a number of steps; 0 is never")
 
     def declare(measure: Measure) -> Probe:
         shape = (parts, statistics, every, modules, updates, by_slot)

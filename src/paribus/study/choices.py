@@ -23,6 +23,16 @@ class Options(Spec):
     """Base of the options that an optimizer, a loss or a backend declares: fields with defaults."""
 
 
+def require_declaration(kind: str, name: object, options: object) -> None:
+    """Raise ValueError where what is declared has no name, or no class of options."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{kind} {name!r}: its name must be a text: @{kind}('my_{kind}')")
+    if not isinstance(options, type) or not issubclass(options, Options):
+        raise ValueError(
+            f"{kind} '{name}': options = {options!r} must be a class that inherits from Options"
+        )
+
+
 Declared = TypeVar("Declared")
 
 
@@ -34,9 +44,16 @@ def find_declared(
     `where` is the key of the study, for errors. Raises ParibusError.
     """
     word = kind.__name__.lower()
-    if ":" in name:
-        return load_own(name, f"{where} = '{name}'", word, lambda v: isinstance(v, kind), folder)
-    return require_declared(name, declared(package, kind), where, word, package)  # type: ignore[type-var]
+    known = declared(package, kind)  # type: ignore[type-var]
+    if ":" not in name:
+        return require_declared(name, known, where, word, package)
+    own = load_own(name, f"{where} = '{name}'", word, lambda v: isinstance(v, kind), folder)
+    if known.get(own.name, own) is not own:
+        raise ParibusError(
+            f"{where} = '{name}': it is named '{own.name}', as one that ships is, and records "
+            "would tell them apart no more; give it another name"
+        )
+    return own
 
 
 def require_declared(

@@ -9,7 +9,7 @@ from paribus.training.optimizers import Optimizer, Update, optimizer
 from paribus.training.phases import OTHER, PHASES
 from paribus.training.replicas import Replicas
 from paribus.training.schedule import learning_rate
-from paribus.training.state import MEASURED, ReplicaState
+from paribus.training.state import MEASURED, WEIGHTS, ReplicaState
 from paribus.training.step_metrics import COLUMNS, DRAWINGS, METRICS, OBJECTIVE
 from paribus.training.trainer import Trainer
 
@@ -22,6 +22,7 @@ __all__ = [
     "OBJECTIVE",
     "OTHER",
     "PHASES",
+    "WEIGHTS",
     "Loss",
     "Optimizer",
     "Options",

@@ -71,7 +71,7 @@ def parameter_groups(
     for name, parameter in named.items():
         at = next((i for i, g in enumerate(spec.groups) if fnmatchcase(name, g.match)), -1)
         optimizer = found.of(at)
-        if not optimizer.takes(tuple(parameter.shape), uses[name]):
+        if not _takes(optimizer, name, tuple(parameter.shape), uses[name]):
             if at >= 0 and spec.groups[at].optimizer is not None:
                 raise ParibusError(
                     f"{KEY}.groups: '{optimizer.name}' is not for '{name}', of shape "
@@ -82,6 +82,7 @@ def parameter_groups(
         members.setdefault((at, optimizer.name), []).append(name)
     _require_matches(spec.groups, {at for at, _ in members}, list(named))
     found.require_read({name for _, name in members})
+    found.require_used({at for at, _ in members}, {name for _, name in members})
 
     groups = []
     for (at, optimizer), names in sorted(members.items(), key=found.place):
@@ -91,7 +92,7 @@ def parameter_groups(
         groups.append(
             ParameterGroup(
                 found.named[optimizer],
-                found.options(at, optimizer),
+                _corrected(found.named[optimizer], found.options(at, optimizer)),
                 (*decayed, *others),
                 len(decayed),
                 tuple(_factor(one, at) for one in own),
@@ -147,7 +148,13 @@ class _Found:
         return self._of[number]
 
     def rest(self, optimizer: Optimizer) -> Optimizer:
-        return self._keep(find_optimizer(optimizer.rest, f"rest of '{optimizer.name}'", None))
+        found = self._keep(find_optimizer(optimizer.rest, f"rest of '{optimizer.name}'", None))
+        if found.takes is not takes_all:
+            raise ParibusError(
+                f"optimizer '{optimizer.name}' leaves parameters to '{found.name}', which is not "
+                "for all of them either; let its rest be one that is, such as 'adamw'"
+            )
+        return found
 
     def place(self, member: tuple[tuple[int, str], object]) -> tuple[int, bool]:
         """By number; before what an optimizer leaves to another comes what it takes."""
@@ -184,6 +191,16 @@ class _Found:
                     f"'{self._spec.name}' are in {KEY}.options"
                 )
 
+    def require_used(self, numbers: set[int], used: set[str]) -> None:
+        """Raise ParibusError where the optimizer of the study has no parameter at all."""
+        groups = self._spec.groups
+        left = [i for i in numbers if i < 0 or groups[i].optimizer is None]
+        if left and self._of[-1].name not in used:
+            raise ParibusError(
+                f"{KEY}.name = '{self._spec.name}' is for no parameter of this model: all would be "
+                f"trained with '{self._of[-1].rest}'; name that one, or let `takes` take some"
+            )
+
     def _reads_shared(self, name: str, key: str) -> bool:
         return name == "adamw" and key in self.named[name].options.model_fields
 
@@ -193,6 +210,40 @@ class _Found:
                 f"{KEY}: two optimizers are named '{optimizer.name}'; give yours another name"
             )
         return optimizer
+
+
+def _takes(optimizer: Optimizer, name: str, shape: tuple[int, ...], use: ParameterUse) -> bool:
+    """Whether a parameter is for an optimizer. Raises ParibusError where that cannot be."""
+    try:
+        takes = optimizer.takes(shape, use)
+    except Exception as error:  # it may be the user's code
+        raise ParibusError(
+            f"optimizer '{optimizer.name}': its takes(shape, use) failed for '{name}', of shape "
+            f"{shape}: {type(error).__name__}: {error}"
+        ) from error
+    if takes and optimizer.matrices and len(shape) != 2:
+        raise ParibusError(
+            f"optimizer '{optimizer.name}' is given matrices, and takes '{name}', of shape "
+            f"{shape}; let its takes(shape, use) leave that to '{optimizer.rest}'"
+        )
+    return takes
+
+
+def _corrected(optimizer: Optimizer, options: Options) -> Options:
+    """`options`, with which its corrections are of its slots. Raises ParibusError."""
+    try:
+        unknown = optimizer.corrections(options, 0).keys() - set(optimizer.slots)
+    except Exception as error:
+        raise ParibusError(
+            f"optimizer '{optimizer.name}': its corrections(options, t) failed: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if unknown:
+        raise ParibusError(
+            f"optimizer '{optimizer.name}' corrects '{min(unknown)}', which is none of its slots "
+            f"{optimizer.slots}"
+        )
+    return options
 
 
 def _require_matches(groups: Sequence[GroupSpec], met: set[int], names: list[str]) -> None:

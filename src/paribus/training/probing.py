@@ -110,16 +110,17 @@ class Probing:
 
     def _view(self, due: Sequence[Probe], t: int, done: Done) -> StepView:
         """What the probes that are due see of the step just made."""
-        slots = self._replicas.slots
+        slots, classes = self._replicas.slots, self._token_classes
         if any(probe.is_own for probe in due):
             # Training goes on from the optimizer's slots: code of the user's own is given copies.
             slots = {slot: rows.clone() for slot, rows in slots.items()}
+            classes = classes.clone()
         moved = any(probe.updates for probe in due)
         return StepView(
             setting=self._setting,
             t=t,
             tokens=done.windows[..., :-1].long(),
-            token_classes=self._token_classes,
+            token_classes=classes,
             outputs=done.outputs,
             weights=done.before,
             gradients=done.gradients,
@@ -160,4 +161,6 @@ def _checked(values: object, shape: tuple[int, ...]) -> Tensor:
         found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         declared = f"{shape}: R replicas, then its parts and statistics"
         raise ValueError(f"it gave {found}, and must give a tensor of shape {declared}")
+    if values.is_complex():
+        raise TypeError(f"it gave complex numbers ({values.dtype}), of which records hold none")
     return values

@@ -10,6 +10,7 @@ import numpy as np
 from paribus.errors import ParibusError
 
 MEASURED = "measured"  # in the names of `ReplicaState.arrays`
+WEIGHTS = "weights"  # the same, before a parameter's name; slots of optimizers have names beside it
 
 
 @dataclass(frozen=True)

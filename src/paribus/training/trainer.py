@@ -31,8 +31,8 @@ from paribus.training.graphs import Graphs, cuda_recorder
 from paribus.training.measured import Measured
 from paribus.training.phases import DATA, OPTIMIZER, OTHER, PROBES
 from paribus.training.probing import Done, Kind, Probing
-from paribus.training.replicas import WEIGHTS, Replicas, StackedReplicas
-from paribus.training.state import MEASURED, ReplicaState, require_shapes
+from paribus.training.replicas import Replicas, StackedReplicas
+from paribus.training.state import MEASURED, WEIGHTS, ReplicaState, require_shapes
 from paribus.training.step_metrics import step_columns
 
 

@@ -45,7 +45,9 @@ Tap = Callable[
 FEW_ROWS = 2  # where the number of rows does not matter
 SHORT_ROWS, SHORT = 16, 32  # rows and tokens of the texts that are changed at every position
 FEW_PLACES = 8  # from which longer texts are changed in a brief check
-CACHED = 4  # tokens that are read one by one with a cache
+CACHED = 8  # tokens, at most, that are read in pieces with a cache, and how many at least
+LEAST_CACHED = 4
+ORDER = (1, 0, 1)  # rows of what was read, as questions that begin alike go on from it
 OWN_NOISE = 0.1  # added to a parameter that its module draws itself, relative to its largest value
 
 
@@ -161,8 +163,9 @@ def require_causal_reading(
                 leak, _ = find_length_leak(read, tokens_BT[:FEW_ROWS], allowed, rng)
             if leak is not None:
                 _refuse(where, "in evaluation", setting, leak, tap, torch.float32)
-        if model.can_cache and seq_len > CACHED:
-            _require_same_with_cache(where, model, read, texts[0][0][:FEW_ROWS], allowed)
+        if model.can_cache and seq_len > LEAST_CACHED:
+            few = texts[0][0][:FEW_ROWS]
+            _require_same_with_cache(where, model, setting, read, few, allowed)
     finally:
         model.train(was_training)
     return Reading(seen, min(texts[0][1] / max(seq_len - 1, 1), 1.0))
@@ -201,18 +204,39 @@ def opened(model: GPT, setting: Setting) -> Iterator[dict[str, np.ndarray]]:
 
 
 def _require_same_with_cache(
-    where: str, model: GPT, read: Read, tokens_BT: Tensor, allowed: float
+    where: str, model: GPT, setting: Setting, read: Read, tokens_BT: Tensor, allowed: float
 ) -> None:
-    """Raise ParibusError where reading piece by piece gives other logits than reading at once."""
-    whole, T = read(tokens_BT), tokens_BT.shape[1]
-    cache = KeyValueCache(len(model.blocks), room=T)
-    with torch.no_grad():
-        pieces = tokens_BT.split([T - CACHED, *[1] * CACHED], dim=1)
-        apart = torch.cat([model(piece, cache) for piece in pieces], dim=1)
-    found, largest = compare(whole, apart, np.full(len(tokens_BT), T), allowed)
+    """Raise ParibusError where reading piece by piece gives other logits than reading at once.
+
+    Read as questions are (`evaluation.harness`): their common beginning; then its rows, in another
+    order and repeated, go on with some tokens at once and with single ones; and the head is given
+    positions of all rows side by side, [N, D].
+    """
+    own = ", ".join(f"model.modules.{s} = '{p}'" for s, p in setting.model.modules.named.items())
+    named = f" ({own})" if own else ""
+    order = torch.tensor(ORDER, device=tokens_BT.device)
+    tokens, T = tokens_BT[order], tokens_BT.shape[1]
+    whole, rest = read(tokens), min(CACHED, T - 1)
+    cache = KeyValueCache(len(model.blocks), room=T - rest)
+    try:
+        with torch.no_grad():
+            begun = model.hidden(tokens_BT[:, : T - rest], cache)[order]
+            cache = cache.rows(order, room=rest)
+            pieces = tokens[:, T - rest :].split([rest - 2, 1, 1], dim=1)
+            hidden = torch.cat([begun, *(model.hidden(piece, cache) for piece in pieces)], dim=1)
+            apart = model.logits(hidden.flatten(0, 1)).view_as(whole)
+    except (ParibusError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ParibusError(
+            f"{where}{named} fails when a text is read in pieces: {type(error).__name__}: {error}; "
+            "a part that declares cached = True is called with what it remembers "
+            "(paribus.model.parts)"
+        ) from error
+    found, largest = compare(whole, apart, np.full(len(tokens), T), allowed)
     if found is not None:
         raise ParibusError(
-            f"{where}: read token by token with a cache, a log-probability differs by "
+            f"{where}{named}: read in pieces with a cache, a log-probability differs by "
             f"{largest:.3g} nats from the same text read at once; its decoding cannot be trusted"
         )
 
@@ -264,8 +288,11 @@ def _named(setting: Setting, path: str) -> str:
         return f", model.modules.head = '{own}'" if own else ""
     part = path.split(".")[-1]
     site = "block_norm" if part in ("attention_norm", "mlp_norm") else part
-    own = setting.model.modules.named.get(site)
-    return f", model.modules.{site} = '{own}' (at {path})" if own else f", at {path}"
+    named = setting.model.modules.named
+    # Positions of the user's own stand in a part that may be built in.
+    inner = "positions" if site in ("attention", "embedding") and site not in named else site
+    own = named.get(inner)
+    return f", model.modules.{inner} = '{own}' (at {path})" if own else f", at {path}"
 
 
 def _differ(outputs: tuple[dict[str, Tensor], ...], path: str, leak: Leak, relative: float) -> bool:

@@ -6,6 +6,9 @@ must give equal bits when a step is made twice from one state, and read the past
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import torch
 
 from paribus.data import Dataset
@@ -28,9 +31,9 @@ from paribus.model import (
     require_parts,
     undeclared_projections,
 )
-from paribus.study import Setting, Study
+from paribus.study import Setting, Study, own_parts
 from paribus.study.guard import require_unchanged, watched
-from paribus.training import GRAPHED_STEPS, MEASURED, ReplicaState, Trainer
+from paribus.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
 
 
 def dry_run(
@@ -95,7 +98,10 @@ def _try_steps(
     stack, other = (
         build_stack(study, tiny, range(R), dataset, device, graphs=graphs) for _ in range(2)
     )
-    _require_repeatable(arm, tiny, stack, other)
+    start = _states(stack)
+    after = _require_repeatable(study, arm, stack, other)
+    if R > 1:
+        _require_apart(study, arm, other, start, after)
     if study.probes.own:
         bare = Trainer(tiny, range(R), dataset, folder=study.folder, device=device)
         _require_untouched(study, stack, bare)
@@ -116,11 +122,14 @@ def _try_evaluation(study: Study, model: GPT, setting: Setting, dataset: Dataset
         require_equal(own, first, again)
 
 
-def _require_repeatable(arm: str, setting: Setting, stack: Trainer, other: Trainer) -> None:
-    """Raise ParibusError where a step from one state gives other bits the second time.
+def _require_repeatable(
+    study: Study, arm: str, stack: Trainer, other: Trainer
+) -> list[ReplicaState]:
+    """The states of a stack after a step.
 
-    Two fresh stacks make a step, then the first makes it again from its state; the generators that
-    a module could draw from start elsewhere each time. `stack` has made one step at the end.
+    Two fresh stacks make it, then the first makes it again from its state; the generators that a
+    module could draw from start elsewhere each time. `stack` has made one step at the end. Raises
+    ParibusError where the bits are not the same each time.
     """
     start, buffers = _states(stack), _buffers(stack)
     results = []
@@ -140,13 +149,50 @@ def _require_repeatable(arm: str, setting: Setting, stack: Trainer, other: Train
     for again in results[1:]:
         differing = _differing(results[0], again)
         if differing:
-            own = [f"{s} = '{p}'" for s, p in setting.model.modules.named.items()]
-            suspects = f" ({', '.join(own)})" if own else ""
             raise ParibusError(
                 f"arm '{arm}': a step made twice from the same state gives other bits "
-                f"({_some(differing)}); a module{suspects} or a probe draws random numbers, or "
+                f"({_some(differing)}); own code{_suspects(study, arm)} draws random numbers, or "
                 "keeps something between calls; for dropout take paribus.model.Dropout"
             )
+    return results[0]
+
+
+def _require_apart(
+    study: Study,
+    arm: str,
+    stack: Trainer,
+    start: list[ReplicaState],
+    after: list[ReplicaState],
+) -> None:
+    """Raise ParibusError where a step of the first replica follows what the others are.
+
+    Those have their weights turned round, and then none that is finite.
+    """
+    for factor in (-1, np.nan):
+        others = [replace(one, arrays=_scaled(one, factor)) for one in start[1:]]
+        stack.restore([start[0], *others])
+        stack.step()
+        differing = _differing(after[:1], [stack.state(0)])
+        if differing:
+            raise ParibusError(
+                f"arm '{arm}': what one replica of a stack computes follows its neighbours "
+                f"({_some(differing)}); own code{_suspects(study, arm)} works over the first axis, "
+                "R, of which every row is a trial of its own: let it work within each row"
+            )
+
+
+def _scaled(state: ReplicaState, factor: float) -> dict[str, np.ndarray]:
+    """Its arrays, with other weights."""
+    return {
+        name: np.float32(factor) * values if name.startswith(f"{WEIGHTS}/") else values
+        for name, values in state.arrays.items()
+    }
+
+
+def _suspects(study: Study, arm: str) -> str:
+    """The user's own code in an arm, in brackets."""
+    own = [*own_parts(study.setting(arm)), *study.probes.own]
+    return f" ({', '.join(own)})" if own else ""
 
 
 def _require_untouched(study: Study, probed: Trainer, bare: Trainer) -> None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from paribus.errors import ParibusError
 from paribus.study import spec
-from paribus.study.choices import Options, find_declared, read_options
+from paribus.study.choices import Options, find_declared, read_options, require_declaration
 
 PACKAGE = "paribus.training.losses"
 WHERE = "training.loss.name"
@@ -51,6 +52,8 @@ def loss(
 ) -> Callable[[Measure], Loss]:
     """Make a function from logits and targets to losses a training loss."""
 
+    require_declaration("loss", name, options)
+
     def declare(measure: Measure) -> Loss:
         return Loss(measure, name, options, is_plain, source)
 
@@ -70,10 +73,17 @@ class TrainingLoss:
         return self.declared.is_plain(self.options)
 
     def __call__(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
-        """[R, B, T]. Raises ParibusError where the loss gives another shape."""
+        """[R, B, T]. Raises ParibusError where the loss fails, gives anything else, or writes to
+        what it is given; what a GPU's recording refuses goes on."""
+        given = (logits_RBTV, targets_RBT)
+        versions = [tensor._version for tensor in given]
         try:
             values = self.declared.measure(logits_RBTV, targets_RBT, self.options)
-        except (TypeError, ValueError, AttributeError, LookupError) as error:
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if isinstance(error, RuntimeError) and logits_RBTV.is_cuda:
+                raise
             raise ParibusError(
                 f"loss '{self.declared.name}' failed: {type(error).__name__}: {error}; it is "
                 "called with logits [R, B, T, V], targets [R, B, T] and its options"
@@ -83,6 +93,16 @@ class TrainingLoss:
             raise ParibusError(
                 f"loss '{self.declared.name}' gave {found}, and must give a tensor of shape "
                 f"{tuple(targets_RBT.shape)}: a number for every target, [R, B, T]"
+            )
+        if not values.is_floating_point() or logits_RBTV.requires_grad > values.requires_grad:
+            raise ParibusError(
+                f"loss '{self.declared.name}' gave numbers ({values.dtype}) that no gradient leads "
+                "from to the logits; compute them from the logits, without detach() or rounding"
+            )
+        if versions != [tensor._version for tensor in given]:
+            raise ParibusError(
+                f"loss '{self.declared.name}' writes to its logits or targets; let it write to a "
+                "copy"
             )
         return values
 

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from paribus.model import ParameterUse
-from paribus.study.choices import Options, find_declared
+from paribus.study.choices import Options, find_declared, require_declaration
+from paribus.training.state import WEIGHTS
 
 PACKAGE = "paribus.training.optimizers"
 
@@ -97,7 +98,21 @@ def optimizer(
     corrections: Callable[[Any, int], Mapping[str, float]] = no_corrections,
     source: str = "",
 ) -> Callable[[Step], Optimizer]:
-    """Make a function that writes one step in place an optimizer; see `Optimizer` for the rest."""
+    """Make a function that writes one step in place an optimizer; see `Optimizer` for the rest.
+
+    Raises ValueError for a declaration that cannot be one.
+    """
+    require_declaration("optimizer", name, options)
+    if not isinstance(slots, tuple) or not all(_is_slot(slot) for slot in slots):
+        raise ValueError(
+            f"optimizer '{name}': slots = {slots!r} must be a tuple of names, such as "
+            f"('momentum_buffer',); '{WEIGHTS}' is what the weights are called"
+        )
+    if matrices and takes is takes_all:
+        raise ValueError(
+            f"optimizer '{name}' is given matrices, so it has to say which parameters it takes, "
+            "such as takes=lambda shape, use: len(shape) == 2"
+        )
 
     def declare(step: Step) -> Optimizer:
         return Optimizer(
@@ -105,6 +120,10 @@ def optimizer(
         )
 
     return declare
+
+
+def _is_slot(slot: object) -> bool:
+    return isinstance(slot, str) and slot.isidentifier() and slot != WEIGHTS
 
 
 def find_optimizer(name: str, where: str, folder: Path | None) -> Optimizer:

@@ -16,7 +16,6 @@ from paribus.rows import Rows
 from paribus.training.feed import Inputs
 from paribus.training.losses import TrainingLoss
 
-WEIGHTS = "weights"  # in the names of `Replicas.arrays`
 OnPhase = Callable[[str], object]
 
 

@@ -25,9 +25,10 @@ from paribus.training.feed import Inputs
 from paribus.training.groups import optimizer_record, parameter_groups
 from paribus.training.losses import find_loss
 from paribus.training.phases import BACKWARD, FORWARD
-from paribus.training.replicas.protocol import WEIGHTS, ForwardBackward, OnPhase
+from paribus.training.replicas.protocol import ForwardBackward, OnPhase
 from paribus.training.replicas.side_by_side import SideBySide
 from paribus.training.replicas.update import StackedOptimizer
+from paribus.training.state import WEIGHTS
 
 
 class StackedReplicas:

@@ -112,6 +112,8 @@ def _seen(x_RN: Tensor, shape: tuple[int, ...]) -> Tensor:
 def _step(group: ParameterGroup, update: Update) -> None:
     """Raises ParibusError where the optimizer fails; what a GPU's recording refuses goes on."""
     name = group.optimizer.name
+    tensors = {"weights": update.weights, **update.slots}
+    places = {key: (tensor.data_ptr(), tensor.shape) for key, tensor in tensors.items()}
     try:
         given = group.optimizer.step(update)
     except torch.OutOfMemoryError:
@@ -129,6 +131,12 @@ def _step(group: ParameterGroup, update: Update) -> None:
             f"optimizer '{name}' gave {type(given).__name__}; it writes to update.weights and "
             "update.slots in place, and gives nothing"
         )
+    for key, tensor in tensors.items():
+        if (tensor.data_ptr(), tensor.shape) != places[key]:
+            raise ParibusError(
+                f"optimizer '{name}' puts another tensor in the place of '{key}', which no "
+                "checkpoint would hold; let it write with copy_() or another operation in place"
+            )
 
 
 def _zeros(weights: Rows, names: Sequence[str]) -> Rows:

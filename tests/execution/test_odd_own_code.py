@@ -1,0 +1,203 @@
+"""Own optimizers, losses and probes that cannot work, or that cheat: the dry run names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.execution.checks.dry_run import dry_run
+from paribus.machine.assembly import build_stack
+from paribus.study import Study
+
+Maker = Callable[..., Study]
+CPU = torch.device("cpu")
+
+HEAD = """
+import torch
+import torch.nn.functional as F
+from paribus.probes import probe
+from paribus.training import loss, optimizer
+
+def plain(update):
+    update.weights.sub_(update.rates * update.gradients)
+
+def entropy(logits, targets):
+    losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
+    return losses.view(targets.shape)
+"""
+
+
+@pytest.fixture
+def said(small_study: Maker, small_dataset: Dataset, tmp_path: Path) -> Callable[..., str]:
+    """What the dry run says of own code at a key; empty where it has no objection."""
+
+    def of(key: str, code: str, R: int = 2) -> str:
+        (tmp_path / "ideas.py").write_text(HEAD + code)
+        own = ["ideas.py:mine"] if key == "probes.own" else "ideas.py:mine"
+        study = small_study({key: own, "model.n_layer": 1})
+        try:
+            dry_run(study, "baseline", small_dataset, CPU, R)
+        except ParibusError as error:
+            return str(error)
+        return ""
+
+    return of
+
+
+# How an optimizer is declared, what it does, and what is said of it.
+OPTIMIZERS = {
+    "a norm over all replicas": (
+        '"mine"',
+        "update.weights.sub_(update.rates * update.gradients / update.gradients.norm())",
+        r"one replica of a stack computes follows its neighbours .*\(ideas.py:mine\)",
+    ),
+    "a mean over replicas": (
+        '"mine"',
+        "update.weights.sub_(update.rates * update.gradients.mean(0, keepdim=True))",
+        "follows its neighbours",
+    ),
+    "a NaN of others": (
+        '"mine"',
+        "update.weights.sub_(update.rates * update.gradients + 0 * update.weights.sum())",
+        "follows its neighbours",
+    ),
+    "another slot": (
+        '"mine", slots=("m",)',
+        'update.slots["m"].data = torch.ones(1, int(update.t) + 1)',
+        "optimizer 'mine' puts another tensor in the place of 'm'",
+    ),
+    "a name that ships": ('"adamw"', "plain(update)", "is named 'adamw', as one that ships"),
+    "a text for slots": ('"mine", slots="ema"', "", r"slots = 'ema' must be a tuple of names"),
+    "weights for a slot": ('"mine", slots=("weights",)', "", "'weights' is what the weights are"),
+    "no options": ('"mine", options=dict', "", "must be a class that inherits from"),
+    "all matrices": ('"mine", matrices=True', "", "has to say which parameters it takes"),
+    "vectors as matrices": (
+        '"mine", matrices=True, takes=lambda shape, use: not use.table',
+        "plain(update)",
+        r"is given matrices, and takes '[\w.]+', of shape \(\d+,\)",
+    ),
+    "takes of one": (
+        '"mine", takes=lambda shape: True',
+        "",
+        r"its takes\(shape, use\) failed for .*TypeError",
+    ),
+    "takes nothing": (
+        '"mine", takes=lambda shape, use: False',
+        "",
+        r"name = 'ideas.py:mine' is for no parameter .* trained with 'adamw'",
+    ),
+    "leaves it to muon": (
+        '"mine", takes=lambda shape, use: len(shape) == 2, rest="muon"',
+        "plain(update)",
+        "leaves parameters to 'muon', which is not for all",
+    ),
+    "corrections of nothing": (
+        '"mine", slots=("m",), corrections=lambda options, t: {"n": 1.0}',
+        "plain(update)",
+        r"corrects 'n', which is none of its slots \('m',\)",
+    ),
+}
+LOSSES = {
+    "a mean over replicas": (
+        "losses = entropy(logits, targets); return losses / losses.mean()",
+        "follows its neighbours",
+    ),
+    "without a gradient": (
+        "return entropy(logits.detach(), targets)",
+        "loss 'mine' gave numbers .* that no gradient leads from",
+    ),
+    "whole numbers": ("return targets", r"loss 'mine' gave numbers \(torch.int64\)"),
+    "other sizes": (
+        "return (logits @ torch.ones(3, 3)).sum(-1)",
+        "loss 'mine' failed: RuntimeError",
+    ),
+    "in place": (
+        "return entropy(logits.sub_(1), targets)",
+        "loss 'mine' writes to its logits or targets",
+    ),
+}
+
+
+@pytest.mark.parametrize(("declared", "body", "words"), OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_an_optimizer_that_cannot_be_one_is_named(
+    said: Callable[..., str], declared: str, body: str, words: str
+) -> None:
+    code = f"@optimizer({declared})\ndef mine(update):\n    {body or 'pass'}\n"
+    told = said("training.optimizer.name", code)
+    assert re.search(words, told), told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(("body", "words"), LOSSES.values(), ids=LOSSES)
+def test_a_loss_that_cannot_be_one_is_named(
+    said: Callable[..., str], body: str, words: str
+) -> None:
+    code = f'@loss("mine")\ndef mine(logits, targets, options):\n    {body}\n'
+    told = said("training.loss.name", code)
+    assert re.search(words, told), told
+    assert "\n" not in told
+
+
+def test_a_loss_of_its_own_batch_is_fine(said: Callable[..., str]) -> None:
+    body = "losses = entropy(logits, targets)\n    return losses / losses.mean((1, 2), True)"
+    code = f'@loss("mine")\ndef mine(logits, targets, options):\n    {body}\n'
+    assert said("training.loss.name", code) == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("torch.zeros(len(step.tokens), dtype=torch.complex64)", "it gave complex numbers"),
+        (
+            'step.weights["blocks.0.mlp.up.weight"].mean().expand(len(step.tokens))',
+            r"follows its neighbours \(measured\).*ideas.py:mine",
+        ),
+    ],
+)
+def test_a_probe_that_cannot_be_one_is_named(
+    said: Callable[..., str], body: str, words: str
+) -> None:
+    told = said("probes.own", f'@probe("mine", unit="1")\ndef mine(step):\n    return {body}\n')
+    assert re.search(words, told), told
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ("every=-1", r"ValueError: probe 'mine': every = -1 must be a number of steps"),
+        ('parts=("a", "a")', r"probe 'mine': parts = \('a', 'a'\): each name once"),
+        ('parts=("a/b",)', "without a '/'"),
+        ('statistics="mean"', "statistics = 'mean' must be a tuple of names"),
+        ("parts=lambda setting: setting.nope", r"'mine': its parts\(setting\) failed: Attribute"),
+        ("parts=lambda setting: ['a']", r"'mine': its parts\(setting\) failed: .* must be a tuple"),
+    ],
+)
+def test_a_declaration_of_no_columns_is_named(
+    said: Callable[..., str], declared: str, words: str
+) -> None:
+    told = said("probes.own", f'@probe("mine", unit="1", {declared})\ndef mine(step):\n    pass\n')
+    assert re.search(words, told), told
+
+
+def test_an_own_probe_cannot_change_what_others_see(
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path
+) -> None:
+    """Classes of tokens are of all steps; a write past the versions of tensors is not seen."""
+    body = "step.token_classes.numpy()[:] = 0\n    return torch.zeros(len(step.tokens))"
+    (tmp_path / "ideas.py").write_text(
+        HEAD + f'@probe("mine", unit="1")\ndef mine(step):\n    {body}\n'
+    )
+    measured = []
+    for study in (small_study({"probes.own": ["ideas.py:mine"]}), small_study()):
+        stack = build_stack(study, study.setting("baseline"), [5], small_dataset, CPU)
+        for _ in range(3):
+            stack.step()
+        n = len(stack.columns) + len(stack.probe_columns) - len(study.probes.own)
+        measured.append(stack.state(0).measured[:, :n].tobytes())
+    assert measured[0] == measured[1]
