@@ -12,7 +12,7 @@ import pytest
 
 import paribus
 from paribus.data import Dataset
-from paribus.execution.suite import drafted_suite
+from paribus.execution.suite import drafted_tasks
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 
@@ -124,7 +124,7 @@ def test_a_task_that_cannot_be_made_leaves_nothing(
     study = study_in(tmp_path, names=names)
     with (
         pytest.raises(paribus.ParibusError, match=words),
-        drafted_suite(study, ResultsFolder(tmp_path / "r"), {study.data: dataset}),
+        drafted_tasks(study, ResultsFolder(tmp_path / "r"), {study.data: dataset}),
     ):
         pass
     assert not list((tmp_path / "r").rglob("*"))

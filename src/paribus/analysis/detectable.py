@@ -88,14 +88,19 @@ def _least_in_sds(study: Study) -> float:
 
 
 def _questions(study: Study, name: str, metrics: Mapping[str, Metric]) -> int:
-    """How many questions the metric is a share of, at most; 0 where it is of something else."""
+    """How many questions the metric is a share of, at most; 0 where it is of something else, or
+    where the data sets of standard tasks say how many."""
     metric = find(name, metrics)
     head, _, task = name.partition("/")
     if not (metric.items == QUESTIONS if metric else head in OVER_QUESTIONS):
         return 0
-    names, own = study.tasks.names, study.tasks.own
-    tasks = len(all_tasks()) + len(own) if names is None else len(set(names))
-    return study.tasks.items * (1 if task else tasks)
+    asked = study.tasks
+    if task and task in asked.standard:
+        return asked.standard_items or 0  # or as many as its data set has
+    if asked.standard and not task:
+        return 0
+    tasks = len(all_tasks()) + len(asked.own) if asked.names is None else len(set(asked.names))
+    return asked.items * (1 if task else tasks)
 
 
 def _too_few(study: Study, questions: int, least: float, in_sds: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from paribus.errors import ParibusError, nearest
 from paribus.evaluation import all_measures, own_measures
 from paribus.evaluation.code_length import BITS_PER_BYTE
-from paribus.evaluation.harness import HEADLINE, TASK_ACCURACY
+from paribus.evaluation.harness import HEADLINE, TASK_ACCURACY, standard_tasks
 from paribus.execution.throughput import METRICS as IN_TURN
 from paribus.metric import Metric, by_name, find, unknown
 from paribus.observation import Probe
@@ -145,9 +145,10 @@ def _known(
 
 
 def _asked(study: Study) -> list[str]:
-    """The names of the tasks that the study asks, its own too."""
+    """The names of the tasks that the study asks, its own and the harness's too."""
     own = own_tasks(study.tasks.own, study.folder) if study.tasks.names != () else ()
-    return [task.name for task in find_tasks(study.tasks.names, own)]
+    standard = standard_tasks(study.tasks.standard) if study.tasks.standard else ()
+    return [*(task.name for task in find_tasks(study.tasks.names, own)), *standard]
 
 
 def _task(name: str, known: Mapping[str, Metric], tasks: Sequence[str]) -> Metric:
@@ -192,7 +193,7 @@ def _require_direction(study: Study, metric: Metric, role: str) -> None:
             "take validation_loss"
         )
     of_tasks = {one.name for one in HEADLINE.values()}
-    if metric.name in of_tasks and study.tasks.names == ():
+    if metric.name in of_tasks and study.tasks.names == () and not study.tasks.standard:
         raise ParibusError(
             f"'{metric.name}' cannot {role}: tasks.names = [] asks no task; name some, or leave it "
             "out for all"

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from paribus.data import TOKEN_CLASSES, Dataset, consumption
 from paribus.drawing import Drawing
@@ -22,16 +21,16 @@ from paribus.evaluation import (
 )
 from paribus.evaluation.blocks import OF_OWN, UNITS
 from paribus.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
-from paribus.evaluation.harness import CELLS, ITEMS, TaskResults, evaluate_tasks
+from paribus.evaluation.harness import CELLS, ITEMS, TaskResults
 from paribus.execution.checks.causality import require_causal_reading
 from paribus.execution.endpoints import declarations
 from paribus.execution.heldout_curve import HeldOutCurve
+from paribus.execution.questions import run_tasks
 from paribus.machine.environment import environment
 from paribus.model import build_model, describe_parts, load_parameters, training_flops
 from paribus.results import TrialFolder
 from paribus.results.formats import write_table
 from paribus.study import Setting, Study, measuring_record, own_digests
-from paribus.tasks import read_suite
 from paribus.training import DRAWINGS, ReplicaState, Trainer
 
 
@@ -238,26 +237,6 @@ def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
     write_table(folder.path / "items.parquet", items)
     cells = [_plain(cell) for cell in outcome.cells] if outcome else []
     write_table(folder.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
-
-
-def run_tasks(
-    study: Study, model: torch.nn.Module, dataset: Dataset, setting: Setting, suite: Path
-) -> TaskResults | None:
-    """The study's share of its suite; None where no task fits."""
-    chosen = study.tasks
-    offered = read_suite(suite).find(chosen.names)
-    if not any(n in task.shots for task in offered for n in chosen.shots):
-        return None
-    return evaluate_tasks(
-        model,
-        dataset.tokenizer,
-        setting.data.seq_len,
-        suite,
-        tasks=chosen.names,
-        shots=chosen.shots,
-        n_items=chosen.items,
-        unknown=chosen.unknown,
-    )
 
 
 def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:

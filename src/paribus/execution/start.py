@@ -20,7 +20,7 @@ from paribus.execution.stacks import (
     read_recorded,
     sharing_arms,
 )
-from paribus.execution.suite import adopt_suite, drafted_suite
+from paribus.execution.suite import adopt_suite, drafted_tasks
 from paribus.results import ResultsFolder, registration, settle
 from paribus.study import Data, Study
 
@@ -42,7 +42,7 @@ def start(
     first = pool.start()
     pool.start_where_surely_cpu(workers, n_trials)
     # While they import PyTorch, which takes seconds, the questions are drawn.
-    with drafted_suite(study, folder, datasets) as suite:
+    with drafted_tasks(study, folder, datasets) as asked:
         ready = pool.ready(first)
         metrics = pool.metrics(first)
         study = settle_precision(study, ready, pool)
@@ -56,12 +56,11 @@ def start(
             _check(pool, study, max(map(len, stacks)))
             stacks = _fitting(pool, study, size, sharing, recorded)
         data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
-        chosen = suite.registered(study.tasks.names) if suite else {}
         settle(
             folder,
             study,
             registration(
-                study, data, ready.device, metrics, chosen, own_rule(study), boundaries(study)
+                study, data, ready.device, metrics, asked, own_rule(study), boundaries(study)
             ),
         )
         adopt_suite(folder)

@@ -10,6 +10,7 @@ from paribus.results.registration import (
     registered_rule,
     registration,
     settle,
+    task_names,
     why_unregistered,
 )
 from paribus.results.store import ResultsFolder
@@ -34,6 +35,7 @@ __all__ = [
     "registered_rule",
     "registration",
     "settle",
+    "task_names",
     "why_unregistered",
     "write_tables",
 ]

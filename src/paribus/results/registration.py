@@ -62,7 +62,8 @@ def registration(
         data: by arm, what `Dataset.record` says of its corpus and tokenizer.
         device: the kind of device it is run on.
         metrics: what it compares, as its code declares it: units and directions are registered.
-        tasks: `suite_sha256`, `names` and `left_out` of its task suite; empty where it has none.
+        tasks: `suite_sha256`, `names` and `left_out` of its task suite, and the `standard` tasks by
+            version and digest (`paribus.tasks.registered_tasks`); empty where it asks none.
         own_rule: the table of the user's own rule (`Rule.record`); empty for one that ships.
         looks: the plan of looks with its boundaries (`paribus.analysis.boundaries`); empty where
             it has none.
@@ -98,7 +99,7 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
             for name in ("primary", "secondary")
         }
         | {
-            "tasks": [f"{task}: {c}" for task in tasks.get("names", ()) for c in contrasts],
+            "tasks": [f"{task}: {c}" for task in task_names(tasks) for c in contrasts],
         },
         "tasks": tasks,
         "looks": looks,
@@ -110,6 +111,11 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
         "tuning": _tuning(study),
         "precision": {arm: study.setting(arm).training.precision for arm in study.arms},
     }
+
+
+def task_names(tasks: dict[str, Any]) -> list[str]:
+    """The tasks that a registration names: of the study's own text, then the harness's."""
+    return [*tasks.get("names", ()), *tasks.get("standard", {})]
 
 
 def _budget(setting: Setting) -> dict[str, Any]:

@@ -153,7 +153,8 @@ class Evaluation(Spec):
 
 
 class Tasks(Spec):
-    """Zero- and few-shot tasks made from the validation text, run through lm_eval in every trial.
+    """Zero- and few-shot tasks, run through lm_eval in every trial: made from the validation text,
+    and the harness's own by name. All of them are what macro accuracy is over.
 
     `paribus evaluate` runs more of them on finished trials."""
 
@@ -161,6 +162,15 @@ class Tasks(Spec):
     """The user's own tasks, by import path: `package.module:name` or `file.py:name`."""
     names: Annotated[tuple[str, ...], Field(strict=False)] | None = None
     """Left out: every task that the text and the window allow. An empty list: none."""
+    standard: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
+    """The harness's own tasks, such as "lambada_openai" or "hellaswag"; "standard" is all seven,
+    "piqa:t0" one in T0's words. They are registered by version and by the digest of their data."""
+    standard_items: Annotated[int, Field(ge=1)] | None = None
+    """The first so many questions of each of these; None is all. Unknown characters are shown with
+    a stand-in."""
+    standard_data: str | None = None
+    """A folder with copies of the hub's data set repositories, by their names there; None fetches
+    them, or takes them from the hub's cache."""
     shots: Annotated[
         tuple[Annotated[int, Field(ge=0, le=MOST_SHOTS)], ...],
         Field(strict=False, min_length=1, max_length=MOST_ENTRIES),
@@ -170,7 +180,7 @@ class Tasks(Spec):
     )
     """Solved examples before each question; tasks whose questions then do not fit are left out."""
     items: Annotated[int, Field(ge=1, le=500)] = 48
-    """Questions of each task."""
+    """Questions of each task made from the text."""
     seed: Seed = 0
     """Of the questions."""
     unknown: Literal["skip", "replace"] = "skip"

@@ -8,6 +8,13 @@ them unchanged.
 from paribus.tasks.custom_tasks import own_tasks
 from paribus.tasks.draw import N_ITEMS, SHOTS, Suite, TaskItems, build_suite
 from paribus.tasks.generators import all_tasks, find_tasks
+from paribus.tasks.standard_record import (
+    PINNED,
+    STANDARD_FILE,
+    read_standard,
+    registered_tasks,
+    write_standard,
+)
 from paribus.tasks.task import Item, Question, Task, task
 from paribus.tasks.validation_text import HeldOut
 from paribus.tasks.written import (
@@ -21,7 +28,9 @@ from paribus.tasks.written import (
 
 __all__ = [
     "N_ITEMS",
+    "PINNED",
     "SHOTS",
+    "STANDARD_FILE",
     "TASK_PREFIX",
     "HeldOut",
     "Item",
@@ -36,7 +45,10 @@ __all__ = [
     "copy_task",
     "find_tasks",
     "own_tasks",
+    "read_standard",
     "read_suite",
+    "registered_tasks",
     "task",
+    "write_standard",
     "write_suite",
 ]

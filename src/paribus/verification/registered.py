@@ -23,7 +23,7 @@ from paribus.results.formats import read_json
 from paribus.results.registration import from_study, repeats
 from paribus.study import Study, measuring_record, own_digests, rule_record
 from paribus.study.custom_code import SOURCES
-from paribus.tasks import read_suite
+from paribus.tasks import registered_tasks
 
 # What a registration says besides what follows from the study.
 BESIDE_STUDY = frozenset(
@@ -120,8 +120,7 @@ def _study(results: Results, chain: list[Record]) -> Iterator[str]:
     """What follows from the study with the seeds that it had then, and from its questions."""
     study, folder = results.study, results.path / "tasks"
     try:
-        none = study.tasks.names == ()
-        tasks = {} if none else read_suite(folder).registered(study.tasks.names)
+        tasks = registered_tasks(folder, study.tasks)
     except ParibusError as error:
         yield str(error)
         tasks = chain[-1].get("tasks") or {}

@@ -9,10 +9,15 @@ from paribus.evaluation.harness.outcome import (
     ITEMS,
     TASK_ACCURACY,
     TaskResults,
+    together,
 )
 from paribus.evaluation.harness.own_text import evaluate_tasks
 from paribus.evaluation.harness.pins import harness_pins
-from paribus.evaluation.harness.standard import evaluate_standard, standard_tasks
+from paribus.evaluation.harness.standard import (
+    describe_standard,
+    evaluate_standard,
+    standard_tasks,
+)
 
 __all__ = [
     "CELLS",
@@ -20,8 +25,10 @@ __all__ = [
     "ITEMS",
     "TASK_ACCURACY",
     "TaskResults",
+    "describe_standard",
     "evaluate_standard",
     "evaluate_tasks",
     "harness_pins",
     "standard_tasks",
+    "together",
 ]

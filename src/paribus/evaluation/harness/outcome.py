@@ -166,6 +166,30 @@ class TaskResults:
         }
 
 
+def together(parts: Sequence[TaskResults]) -> TaskResults:
+    """Results of several runs of the harness, of other tasks each, as one."""
+    first, *others = parts
+    if not others:
+        return first
+    pins: dict[str, Any] = {}
+    for part in parts:
+        pins |= part.pins | {"tasks": pins.get("tasks", {}) | part.pins["tasks"]}
+
+    def merged(name: str) -> dict[str, Any]:
+        return {key: value for part in parts for key, value in getattr(part, name).items()}
+
+    return TaskResults(
+        items=pa.concat_tables([part.items for part in parts]),
+        chance=merged("chance"),
+        not_offered=tuple(pair for part in parts for pair in part.not_offered),
+        skipped=merged("skipped"),
+        replaced=merged("replaced"),
+        pins=pins,
+        truncated=merged("truncated"),
+        uninformed=merged("uninformed"),
+    )
+
+
 # What endpoints are read from, by the macro average that it is.
 HEADLINE = {
     "accuracy": Metric(

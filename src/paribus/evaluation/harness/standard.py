@@ -8,6 +8,7 @@ a short window runs too, and the results say how much it could not read.
 from __future__ import annotations
 
 import inspect
+import itertools
 import statistics
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -117,13 +118,7 @@ def evaluate_standard(
         )
     with undisturbed():
         built = {name: _harness_task(name, data_folder) for name in names}
-        pairs = [(name, n) for n in dict.fromkeys(shots) for name in names]
-        offered = [(name, n) for name, n in pairs if n == 0 or built[name].has_training_docs()]
-        if not offered:
-            raise ParibusError(
-                f"{', '.join(names)} has no data to take {list(shots)} solved examples from but "
-                "its scored items; use 0"
-            )
+        pairs, offered = _offered(built, shots)
         ran = run_tasks(
             model, tokenizer, seq_len, built, offered,
             n_items=n_items, unknown=unknown, truncate=True,
@@ -133,6 +128,42 @@ def evaluate_standard(
         not_offered=tuple(pair for pair in pairs if pair not in offered),
         pins=_pins(built, ran),
     )
+
+
+def describe_standard(
+    names: Sequence[str],
+    *,
+    shots: Sequence[int] = (0,),
+    n_items: int | None = None,
+    data_folder: Path | None = None,
+) -> dict[str, dict[str, Any]]:
+    """What `evaluate_standard` would run, for a registration: nothing is asked.
+
+    For each task its version, data set, number of scored documents, and digests of these and of its
+    wording. Raises ParibusError as `evaluate_standard` does.
+    """
+    with undisturbed():
+        built = {name: _harness_task(name, data_folder) for name in standard_tasks(names)}
+        _offered(built, shots)
+        return {
+            name: _pinned(name, task, list(itertools.islice(task.eval_docs, n_items)))
+            for name, task in built.items()
+        }
+
+
+Pairs = list[tuple[str, int]]
+
+
+def _offered(built: dict[str, Any], shots: Sequence[int]) -> tuple[Pairs, Pairs]:
+    """What is asked for, and of that what has examples. Raises ParibusError where nothing has."""
+    pairs = [(name, n) for n in dict.fromkeys(shots) for name in built]
+    offered = [(name, n) for name, n in pairs if n == 0 or built[name].has_training_docs()]
+    if not offered:
+        raise ParibusError(
+            f"{', '.join(built)} has no data to take {list(shots)} solved examples from but "
+            "its scored items; use 0"
+        )
+    return pairs, offered
 
 
 def _chance(ran: Ran, name: str) -> float:
@@ -148,16 +179,20 @@ def _pins(built: dict[str, Any], ran: Ran) -> dict[str, Any]:
     """
     return package_pins() | {
         "tasks": {
-            name: {
-                "version": task.VERSION,
-                "dataset": task.config.metadata["dataset"],
-                "documents": len(ran.documents[name]),
-                "data_sha256": digest(ran.documents[name]),
-                "wording_sha256": _wording_digest(name, task),
-            }
+            name: _pinned(name, task, ran.documents[name])
             for name, task in built.items()
             if name in ran.documents
         }
+    }
+
+
+def _pinned(name: str, task: Any, documents: list[Any]) -> dict[str, Any]:
+    return {
+        "version": task.VERSION,
+        "dataset": task.config.metadata["dataset"],
+        "documents": len(documents),
+        "data_sha256": digest(documents),
+        "wording_sha256": _wording_digest(name, task),
     }
 
 

@@ -1,0 +1,74 @@
+"""What a trained trial is asked: the study's own suite, and the harness's tasks by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from paribus.data import Dataset
+from paribus.errors import ParibusError
+from paribus.evaluation.harness import TaskResults, evaluate_standard, evaluate_tasks, together
+from paribus.execution.suite import standard_data
+from paribus.study import Setting, Study
+from paribus.tasks import PINNED, read_standard, read_suite
+
+
+def run_tasks(
+    study: Study, model: torch.nn.Module, dataset: Dataset, setting: Setting, folder: Path
+) -> TaskResults | None:
+    """What `study` registered of the tasks in `folder`; None where none of them fits.
+
+    Raises ParibusError where a standard task is not the one that was registered.
+    """
+    parts = [_of_own_text(study, model, dataset, setting, folder)]
+    if study.tasks.standard:
+        parts.append(_standard(study, model, dataset, setting, folder))
+    there = [part for part in parts if part is not None]
+    return together(there) if there else None
+
+
+def _of_own_text(
+    study: Study, model: torch.nn.Module, dataset: Dataset, setting: Setting, suite: Path
+) -> TaskResults | None:
+    """The study's share of its suite; None where it asks none, or none fits."""
+    chosen = study.tasks
+    if chosen.names == ():
+        return None
+    offered = read_suite(suite).find(chosen.names)
+    if not any(n in task.shots for task in offered for n in chosen.shots):
+        return None
+    return evaluate_tasks(
+        model,
+        dataset.tokenizer,
+        setting.data.seq_len,
+        suite,
+        tasks=chosen.names,
+        shots=chosen.shots,
+        n_items=chosen.items,
+        unknown=chosen.unknown,
+    )
+
+
+def _standard(
+    study: Study, model: torch.nn.Module, dataset: Dataset, setting: Setting, folder: Path
+) -> TaskResults:
+    """The harness's tasks, on the very data that were registered."""
+    chosen, registered = study.tasks, read_standard(folder)
+    found = evaluate_standard(
+        model,
+        dataset.tokenizer,
+        setting.data.seq_len,
+        tasks=list(registered),
+        shots=chosen.shots,
+        n_items=chosen.standard_items,
+        data_folder=standard_data(study),
+    )
+    for name, pins in found.pins["tasks"].items():
+        other = [key for key in PINNED if pins[key] != registered[name][key]]
+        if other:
+            raise ParibusError(
+                f"task '{name}' is not the one that was registered: its {', '.join(other)} differ; "
+                "every trial needs the same data set and the same lm_eval"
+            )
+    return found

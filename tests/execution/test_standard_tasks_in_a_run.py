@@ -1,0 +1,166 @@
+"""The harness's own tasks as a registered part of a study: on stand-ins laid out as the hub's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import paribus
+from paribus.data import Dataset
+from paribus.evaluation.harness import describe_standard
+from paribus.execution.questions import run_tasks
+from paribus.execution.suite import drafted_tasks
+from paribus.results import Results, ResultsFolder
+from paribus.study import Study
+from paribus.tasks import write_standard
+from paribus.verification.registered import registration_findings
+
+from ..conftest import studies_in
+from ..evaluation.harness.standins import write_hub
+
+ASKED = ["lambada_openai", "piqa"]
+ARMS = {"baseline": {}, "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}}}
+
+
+def study_in(folder: Path, **tasks: object) -> Study:
+    overrides = {
+        "data.corpus": "pydoc",
+        "data.path": None,
+        "data.seq_len": 64,
+        "model.n_layer": 1,
+        "arms": ARMS,
+        "endpoints": [
+            {"metric": "macro_accuracy", "primary": True, "margin": 0.1},
+            {"metric": "task_accuracy/piqa"},
+        ],
+        "tasks": {"names": ["typo"], "items": 4, "shots": [0, 1], "standard": ASKED}
+        | {"standard_data": "hub"}
+        | tasks,
+    }
+    return studies_in(folder)(overrides, seeds=[1])
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("standard")
+    write_hub(folder / "hub")
+    return paribus.run(study_in(folder), folder / "r", workers=1)
+
+
+def test_they_are_registered_by_version_and_digest_and_are_part_of_macro_accuracy(
+    results: Results,
+) -> None:
+    registered = json.loads((results.path / "registration.json").read_text())
+    tasks = registered["tasks"]
+    assert tasks["names"] == ["typo"] and list(tasks["standard"]) == ASKED
+    piqa = tasks["standard"]["piqa"]
+    assert piqa["dataset"] == "baber/piqa" and piqa["documents"] == 2
+    assert len(piqa["data_sha256"]) == 64 and isinstance(piqa["version"], int | float)
+    assert registered["families"]["tasks"] == [
+        f"{task}: rmsnorm against baseline" for task in ("typo", *ASKED)
+    ]
+    for trial in results.trials.values():  # asked of the very data that were registered
+        assert trial["tasks"]["pins"]["tasks"]["piqa"] == piqa
+        assert trial["tasks"]["pins"]["suite_sha256"] == tasks["suite_sha256"]
+        assert ["lambada_openai", 1] in trial["tasks"]["not_offered"]
+    cells = {}
+    for row in results.tasks.to_pylist():
+        cells.setdefault((row["arm"], row["task"]), []).append(row["accuracy"])
+    for row in results.scores.to_pylist():
+        means = [sum(cells[row["arm"], task]) / len(cells[row["arm"], task])
+                 for task in ("typo", *ASKED)]  # fmt: skip
+        assert row["macro_accuracy"] == pytest.approx(sum(means) / 3)
+        assert row["task_accuracy/piqa"] == pytest.approx(means[2])
+    analysis = paribus.analyse(results)
+    assert {contrast.task for contrast in analysis.tasks} == {"typo", *ASKED}
+    controls = {c.name: c.state for c in results.controls if c.arm == "rmsnorm"}
+    assert controls["questions"] == "held"
+    assert not [line for line in registration_findings(results) if "tasks" in line]
+
+
+def test_a_finished_study_runs_on_without_its_data_sets(results: Results, tmp_path: Path) -> None:
+    """What was described is kept beside the suite: nothing is fetched again."""
+    study = study_in(tmp_path)  # where there is no folder "hub"
+    with drafted_tasks(study, ResultsFolder(results.path), _datasets(study)) as registered:
+        assert list(registered["standard"]) == ASKED
+
+
+def _datasets(study: Study) -> dict:
+    from paribus.data import load_dataset
+
+    return {study.data: load_dataset(study.data, study.folder)}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words"),
+    [
+        ({"standard": ["hellaswg"]}, "task 'hellaswg' is not of the standard suite: did you mean"),
+        (
+            {"standard_data": "nowhere"},
+            "task 'lambada_openai' reads the data set .*, and .* is no folder",
+        ),
+        ({"standard_data": None, "standard": ["piqa"]}, "its data set baber/piqa cannot be loaded"),
+        ({"standard": ["lambada_openai"], "shots": [1]}, "has no data to take .1. solved examples"),
+    ],
+)
+def test_what_cannot_be_had_is_one_line_before_anything_is_registered(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dataset: Dataset,
+    tasks: dict,
+    words: str,
+) -> None:
+    import datasets
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    write_hub(tmp_path / "hub")
+    study, folder = study_in(tmp_path, **tasks), ResultsFolder(tmp_path / "r")
+    with (
+        pytest.raises(paribus.ParibusError, match=words) as caught,
+        drafted_tasks(study, folder, {study.data: dataset}),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "r").exists() or not list((tmp_path / "r").iterdir())
+
+
+class Uniform(nn.Module):
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(vocab_size))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(*tokens.shape, -1)
+
+
+def test_other_data_than_registered_stop_the_run(dataset: Dataset, tmp_path: Path) -> None:
+    write_hub(tmp_path / "hub")
+    study = study_in(tmp_path, names=[], standard=["piqa"], shots=[0])
+    model, setting = Uniform(dataset.vocab_size), study.setting("baseline")
+    described = describe_standard(["piqa"], data_folder=tmp_path / "hub")
+    write_standard(tmp_path, described)
+    found = run_tasks(study, model, dataset, setting, tmp_path)
+    assert found is not None and {row["task"] for row in found.cells} == {"piqa"}
+    described["piqa"]["data_sha256"] = "0" * 64
+    write_standard(tmp_path, described)
+    words = "task 'piqa' is not the one that was registered: its data_sha256 differ"
+    with pytest.raises(paribus.ParibusError, match=words):
+        run_tasks(study, model, dataset, setting, tmp_path)
+
+
+def test_an_accuracy_on_a_task_that_is_not_asked_is_refused(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    from paribus.execution.endpoints import endpoint_metrics
+
+    asked = study_in(tmp_path, names=[], standard=["piqa"])
+    assert "task_accuracy/piqa" in endpoint_metrics(asked)
+    with pytest.raises(paribus.ParibusError, match="names no task that the study asks"):
+        endpoint_metrics(study_in(tmp_path, names=[], standard=["boolq"]))
