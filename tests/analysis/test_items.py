@@ -216,6 +216,18 @@ def test_what_is_no_ratio_of_sums_is_judged_on_these_and_it_is_said(
     assert "perplexity is no ratio of sums over items: the paired t on seed" in verdict.sentence
 
 
+def test_a_single_window_is_no_sample_of_new_text(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """It was judged as new text: 93% of two equal models were found to differ."""
+    study = small_study(seeds=SEEDS, arms=TWO_ARMS, endpoints=[ACCURACY], **NEW)
+    made = fabricate(study, lambda _, seed: 2.0 + 0.01 * seed)
+    for trial in made.finished:
+        windows(trial, [70 + trial.seed], [100])
+    (verdict,) = decide(analyse(load_results(made.path)))
+    assert "a single item says nothing of others: the paired t on seed" in verdict.sentence
+
+
 @pytest.mark.parametrize("trials", [60, pytest.param(2_000, marks=pytest.mark.slow)])
 def test_error_of_a_loss_over_new_documents(trials: int) -> None:
     """No effect over all documents that there might be; 5 seeds, 30 documents of unequal sizes.

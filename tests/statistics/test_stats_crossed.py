@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from paribus.statistics import (
+    StatisticsError,
     crossed_bootstrap,
     item_deltas,
     macro_contrast,
@@ -125,6 +127,21 @@ def test_false_positives_for_new_items(trials: int) -> None:
     assert false_positives(trials, 0.1, 1.0, crossed=True) < 0.05 + margin
     # Seed effects dominate: the interval is about the t's.
     assert abs(false_positives(trials, 1.0, 0.1, crossed=True) - 0.05) < margin
+
+
+def test_few_items_are_few_whatever_the_number_of_seeds() -> None:
+    """With the seeds' degrees of freedom, 39% of 2 items were found to differ, 11% of 5."""
+    task = simulated(np.random.default_rng(3), (20, 5), 0.1, 1.0)
+    few = crossed_bootstrap([task], seed=0)
+    assert few.df == 4
+    t = abs(few.mean) / few.standard_error
+    assert few.p_value() == pytest.approx(2 * stats.t.sf(t, 4))
+    assert few.detectable(power=0.8, alpha=0.05) > 3.3 * few.standard_error  # 2.9 with 19
+    both = crossed_bootstrap([task, task[:, :2]], seed=0)
+    assert both.df == 5
+    assert crossed_bootstrap([np.repeat(task, 9, axis=1)], seed=0).df == 19
+    with pytest.raises(StatisticsError, match="a single item, which says nothing of other items"):
+        crossed_bootstrap([task[:, :1], task[:, 1:2]], seed=0)
 
 
 def test_a_small_spread_is_a_spread() -> None:

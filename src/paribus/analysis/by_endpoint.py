@@ -114,6 +114,8 @@ def _items(
         baseline, treatment = ([block_scores(table, over, arm, contrast.seeds)] for arm in arms)
     if [task.shape for task in baseline] != [task.shape for task in treatment]:
         return None, "the arms were not asked the same questions"
+    if all(task.shape[1] < 2 for task in baseline):
+        return None, "a single item says nothing of others"
     items = infer_items(
         study,
         baseline,

@@ -65,8 +65,12 @@ class CrossedBootstrap(Result):
 
     @property
     def df(self) -> int:
-        """Degrees of freedom of t: those of the seeds."""
-        return self.n_seeds - 1
+        """Degrees of freedom of t: those of the seeds, or of the items where these are fewer."""
+        return min(self.n_seeds - 1, self._item_df)
+
+    @property
+    def _item_df(self) -> int:
+        return sum(n - 1 for n in self.n_items)
 
     def p_value(self, null: float = 0.0) -> float:
         """Two-sided p, never 0."""
@@ -110,8 +114,8 @@ class CrossedBootstrap(Result):
     def _detectable(self, n_seeds: int, power: float, alpha: float) -> float:
         of_seeds = max(self.standard_error**2 - self.item_error**2, 0.0) * self.n_seeds / n_seeds
         error = math.sqrt(self.item_error**2 + of_seeds)
-        unit = minimum_detectable_effect(n_seeds, power=power, alpha=alpha) * math.sqrt(n_seeds)
-        return unit * error
+        n = min(n_seeds, self._item_df + 1)
+        return minimum_detectable_effect(n, power=power, alpha=alpha) * math.sqrt(n) * error
 
 
 def seed_means(tasks: Sequence[ArrayLike]) -> Floats:
@@ -143,20 +147,27 @@ def crossed_bootstrap(
     """Pigeonhole bootstrap of the macro mean over tasks (Owen 2007, Annals of Applied Statistics).
 
     Seeds are drawn once per resample, for all tasks; items per task, independently. The bootstrap
-    gives the standard error, the reference is Student's t on S - 1 degrees of freedom: a bare
-    percentile interval is too short at few seeds, whatever is resampled. The standard error takes
+    gives the standard error, the reference is Student's t on S - 1 degrees of freedom, or on
+    sum(I_k - 1) where items are fewer than seeds: a bare percentile interval is too short at few
+    seeds, whatever is resampled, and at few items too. The standard error takes
     the factor sqrt(S / (S - 1)), since a bootstrap divides by S. With row, column and interaction
     variances a, b, e the resampled variance is a/S + b/I + 3e/(SI) on average (Owen's theorem), so
     the interaction is counted three times: conservative, and never easier than the paired t.
 
     Args: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, seeds shared;
-        `alpha` of the descriptive percentile interval alone.
+        `alpha` of the descriptive percentile interval alone. Raises StatisticsError where every
+        task has a single item: nothing is known of how much items differ.
     `resolution` of the macro score is taken as the least SD of a seed's difference. Only where
     every item differs by one constant at every seed is it all that is known, and the rule in
     `paired` applies; any other spread is real, however small.
     """
     tasks = _checked_tasks(deltas)
     resamples, alpha = checked_resamples(resamples), checked_fraction(alpha, "alpha")
+    if all(task.shape[1] < 2 for task in tasks):
+        raise StatisticsError(
+            "every task has a single item, which says nothing of other items: give at least two, "
+            "or test seed means"
+        )
     n_seeds = tasks[0].shape[0]
     mean = float(seed_means(tasks).mean())
     rng = np.random.default_rng(seed)
