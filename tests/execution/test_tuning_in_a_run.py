@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.nn import functional as F
 
 import paribus
-from paribus.analysis import tuning_rounds
+from paribus.analysis import analyse, tuning_rounds
+from paribus.data import load_dataset, open_test
+from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.execution import Progress
+from paribus.model import build_model, load_parameters
+from paribus.report.words import headline
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.study import Study, tuning_study
 from paribus.verification import verify
 
-from ..conftest import studies_in
+from ..conftest import SMALL, studies_in
 
 Maker = Callable[..., Study]
 RATE = "training.optimizer.learning_rate"
 TABLES: dict[str, Any] = {
+    "data": SMALL["data"] | {"test_fraction": 0.1},
     "arms": {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
     "tasks": {"names": []},
     "seeds": [1],
@@ -87,3 +97,84 @@ def test_a_metric_that_has_no_better_cannot_choose(small_study: Maker, tmp_path:
     with pytest.raises(ParibusError, match="cannot choose among values"):
         paribus.run(study, tmp_path / "r", workers=1)
     assert not (tmp_path / "r").exists()
+
+
+def test_the_verdict_is_of_the_test_part_which_it_opened_once(tuned: Results) -> None:
+    folder = ResultsFolder(tuned.path)
+    opened = folder.read_opened()
+    assert opened is not None
+    assert opened["purpose"] == "the verdict of 'small'"
+    assert all(opened["opened"] >= when for when in finished_at(tuned))
+    # No round of tuning has seen it: what chooses is the validation text.
+    of_round = ResultsFolder(tuned.path / "tuning" / "1")
+    assert of_round.read_opened() is None
+    judged = tuned.judged
+    dataset = load_dataset(tuned.study.data, tuned.study.folder)
+    tokens = open_test(dataset.test, folder, opened["purpose"])
+    for (arm, seed), trial in tuned.trials.items():
+        # An independent way: the plain mean of the loss over windows of the test text.
+        model = build_model(tuned.study.setting(arm), dataset.vocab_size, tuned.study.folder)
+        load_parameters(model, folder.trial(arm, seed).read_weights())
+        expected = mean_loss(model, tokens, tuned.study.data.seq_len)
+        scores = {(r["arm"], r["seed"]): r for r in judged.scores.to_pylist()}[arm, seed]
+        assert scores["validation_loss"] == pytest.approx(expected, rel=1e-5)
+        validation = folder.trial(arm, seed).read_json("evaluation.json")["validation_loss"]
+        assert scores["validation_loss"] != validation
+        assert judged.trials[arm, seed] == trial | {"blocks": judged.trials[arm, seed]["blocks"]}
+
+
+def finished_at(results: Results) -> list[str]:
+    """When each trial of the verdict was sealed, in the words of the record."""
+    times = (f.path / "manifest.json" for f in results.finished)
+    return [datetime.fromtimestamp(p.stat().st_mtime - 1, UTC).isoformat() for p in times]
+
+
+def mean_loss(model: torch.nn.Module, tokens: Any, seq_len: int) -> float:
+    """Cross-entropy per token over windows that do not overlap, the last one shorter."""
+    total = 0.0
+    ids = torch.from_numpy(np.asarray(tokens[:], np.int64))
+    with torch.no_grad():
+        for at in range(0, len(ids) - 1, seq_len):
+            window = ids[at : at + seq_len + 1]
+            logits = model(window[None, :-1])[0].double()
+            total += float(F.cross_entropy(logits, window[1:], reduction="sum"))
+    return total / (len(ids) - 1)
+
+
+def test_the_report_says_which_text_it_is_of(tuned: Results) -> None:
+    analysis = analyse(tuned)
+    assert analysis.text.startswith("Held-out scores are of the sealed test part of the text")
+    assert analysis.primary.label == "test loss"
+    assert analysis.tuned is not None
+    assert analysis.tuned.metric.label == "validation loss"
+    (verdict,) = decide(analysis)
+    assert analysis.text in verdict.sentence
+    assert analysis.text in headline(analysis, [verdict])
+    control = next(c for c in analysis.controls if c.name == "sealed test part")
+    assert (control.state, "read once" in control.detail) == ("held", True)
+
+
+def test_a_test_score_that_was_changed_is_refused(tuned: Results, tmp_path: Path) -> None:
+    copy = shutil.copytree(tuned.path, tmp_path / "copy")
+    path = copy / "test" / "baseline" / "seed-1" / "evaluation.json"
+    path.write_text(path.read_text().replace("1", "2", 1))
+    with pytest.raises(ParibusError, match=r"evaluation.json is missing or was changed"):
+        load_results(copy)
+
+
+def test_a_test_part_that_was_read_before_its_time_ends_the_study_in_a_line(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    study = small_study(**TABLES)
+    dataset = load_dataset(study.data, study.folder)
+    folder = ResultsFolder(tmp_path / "r")
+    paribus.register(study, folder.path)
+    open_test(dataset.test, folder, "a look at it")
+    with pytest.raises(ParibusError, match=r"read before its time, on .*, for 'a look at it'"):
+        paribus.run(study, folder.path, workers=1)
+    early = ResultsFolder(tmp_path / "early")
+    paribus.register(study, early.path)
+    open_test(dataset.test, early, "the verdict of 'small'")
+    with pytest.raises(ParibusError, match="while baseline/seed-1 was not finished"):
+        paribus.run(study, early.path, workers=1)
+    assert not (early.path / "tuning").exists()

@@ -24,6 +24,7 @@ from paribus.analysis.tuned import tuned
 from paribus.results import (
     Results,
     ResultsFolder,
+    judged_text,
     read_registration,
     registered_rule,
     why_unregistered,
@@ -38,11 +39,13 @@ def analyse(results: Results) -> Analysis:
     Raises ParibusError where a record is missing or was changed.
     """
     folder = ResultsFolder(results.path)
-    table = Table.of(results)
     why = why_unregistered(folder, results.study, results.trials)
+    # Looks are taken at the validation text, and the verdict may be of the test part.
+    why = why or why_not_these_looks(Table.of(results))
     return analyse_table(
-        table,
-        unregistered=why or why_not_these_looks(table),
+        Table.of(results.judged),
+        unregistered=why,
+        text=judged_text(results),
         late_seeds=_late_seeds(folder),
         own_rule=registered_rule(folder),
     )
@@ -54,8 +57,9 @@ def analyse_table(
     unregistered: str = "",
     late_seeds: tuple[int, ...] = (),
     own_rule: dict[str, Any] | None = None,
+    text: str = "",
 ) -> Analysis:
-    """The same of scores that have been read; the three are as `Analysis` has them."""
+    """The same of scores that have been read; the others are as `Analysis` has them."""
     study = table.results.study
     metrics = {name: table.results.metrics[name] for name in study.metrics}
     contrasts, left_out = [], []
@@ -85,6 +89,7 @@ def analyse_table(
         claim_checks=check_claims(table.results),
         metrics=metrics,
         own_rule=own_rule or {},
+        text=text,
         tuned=tuned(table.results),
         looks=table.looks,
         along=tuple(along(table)),

@@ -289,6 +289,7 @@ class Analysis:
         claim_checks: what can be said of the study's claims beside what was measured.
         own_rule: the table of the user's own decision rule, as registered; empty for one that
             ships.
+        text: of which text held-out scores are, where a test part is sealed; else empty.
         looks: those that were taken, as looks.json has them.
         along: contrasts along training, where a held-out curve was measured.
     """
@@ -309,6 +310,7 @@ class Analysis:
     metrics: dict[str, Metric]
     claim_checks: tuple[str, ...] = ()
     own_rule: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
     tuned: Tuned | None = None
     looks: tuple[dict[str, Any], ...] = ()
     along: tuple[Along, ...] = ()
@@ -391,4 +393,5 @@ class Analysis:
             "tuned": self.tuned.to_dict() if self.tuned else None,
             "looks": list(self.looks),
             "along": [one.to_dict() for one in self.along],
+            "text": self.text,
         }

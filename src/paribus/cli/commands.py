@@ -350,6 +350,7 @@ def _finish(results: Results) -> int:
             analysis, verdicts = _judge(results)
             write_tables(results)
         with doing(console, "drawing the page and the paper"):
+            results = results.judged
             drawn = draw(results, analysis)
             page = write_report(results, analysis, verdicts, drawn)
             paper = write_paper(results, analysis, verdicts, drawn)

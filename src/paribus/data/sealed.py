@@ -18,9 +18,12 @@ class SealedPart:
 
     Attributes:
         digest: SHA-256 of its text.
+        n_bytes, n_documents: UTF-8 bytes and documents; all else that is known of it.
     """
 
     digest: str
+    n_bytes: int
+    n_documents: int
     _open: Callable[[], Tokens] = field(repr=False, compare=False)
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:

@@ -5,7 +5,7 @@ Where they meet is a place in the text, so that every tokenizer is evaluated on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -164,7 +164,7 @@ class Texts:
         def tokens_of(name: str) -> Tokens:
             return self._own(name) if name in self.held else self._tokens_of(cut[name], CORPUS)
 
-        test = SealedPart(known[TEST].sha256, lambda: tokens_of(TEST)) if TEST in cut else None
+        test = _sealed(known[TEST], lambda: tokens_of(TEST)) if TEST in cut else None
         return Split(train, sizes, tokens_of(VALIDATION), known, test, {})
 
     def _corpus_part(self, start: int, stop: int) -> Source:
@@ -196,9 +196,7 @@ class Texts:
         rates: dict[str, Rates] = known["rates"]
         sizes = {name: of["train_bytes"] - of["train_bytes_cut"] for name, of in rates.items()}
         train = {name: tokens_of(f"train of {name}") for name in self.data.shares}
-        test = (
-            SealedPart(held_out[TEST].sha256, lambda: tokens_of(TEST)) if TEST in held_out else None
-        )
+        test = _sealed(held_out[TEST], lambda: tokens_of(TEST)) if TEST in held_out else None
         return Split(train, sizes, tokens_of(VALIDATION), held_out, test, rates)
 
     @property
@@ -255,6 +253,10 @@ class Texts:
 
     def _pieces(self, name: str) -> Iterable[Piece]:
         return (self.training | self.held)[name].known(self.found[name]).pieces()
+
+
+def _sealed(known: HeldOutText, tokens: Callable[[], Tokens]) -> SealedPart:
+    return SealedPart(known.sha256, known.n_bytes, known.n_documents, tokens)
 
 
 def part_digest(tokens: Tokens) -> str:

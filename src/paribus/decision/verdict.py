@@ -241,6 +241,7 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
         if (control.arm, control.name, control.state)
         == (contrast.arm, "held-out text", "not proven")
     ]
+    found += [analysis.text] if judged and analysis.text else []
     if analysis.late_seeds:
         seeds = ", ".join(map(str, analysis.late_seeds))
         found.append(

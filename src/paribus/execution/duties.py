@@ -20,6 +20,7 @@ from paribus.execution.endpoints import endpoint_metrics
 from paribus.execution.leaving import Leaving, Left
 from paribus.execution.messages import ArmTask, Task
 from paribus.execution.record import finite
+from paribus.execution.sealed_test import evaluate_test
 from paribus.execution.throughput import Turns
 from paribus.execution.trial import StackTask, run_stack
 from paribus.files import fence
@@ -170,6 +171,13 @@ def _train(here: Here, task: messages.Train) -> messages.Finished:
         leaving=here.leaving,
     ):
         raise Left
+    return messages.Finished()
+
+
+@duty(messages.EvaluateTest)
+def _evaluate_test(here: Here, task: messages.EvaluateTest) -> messages.Finished:
+    dataset = here.dataset_of(task)
+    evaluate_test(here.study, here.results, dataset, here.device, (task.arm, task.seed))
     return messages.Finished()
 
 

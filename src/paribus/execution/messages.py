@@ -216,6 +216,14 @@ class Train(ArmTask[Finished]):
     trials: tuple[Trial, ...]
 
 
+@dataclass(frozen=True)
+class EvaluateTest(ArmTask[Finished]):
+    """Evaluate a finished trial on the test part, which was opened for the verdict."""
+
+    arm: str
+    seed: int
+
+
 @_known
 @dataclass(frozen=True)
 class Resumed:

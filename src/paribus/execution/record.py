@@ -85,9 +85,9 @@ def record(of: TrainedStack, replica: int, folder: TrialFolder) -> None:
 
     _write_steps(folder, stack, state)
     of.curve.write(folder, replica)
-    _write_evaluation(folder, evaluated.heldout)
+    write_evaluation(folder, evaluated.heldout)
     write_tasks(folder, evaluated.tasks)
-    folder.write_json("evaluation.json", _plain(evaluated.scores))
+    folder.write_json("evaluation.json", plain(evaluated.scores))
     folder.write_weights(evaluated.weights)
     folder.write_json("trial.json", _about(of, replica, folder, state, evaluated))
     folder.write_json("environment.json", environment(stack.device, len(of.trials)))
@@ -159,7 +159,7 @@ def _about(
             "evaluation": evaluated.nats,
             "positions": evaluated.positions,
         },
-        "code_length": _plain(evaluated.told.about) if evaluated.told else {},
+        "code_length": plain(evaluated.told.about) if evaluated.told else {},
         "consumed": _consumed(setting, folder.seed, of.dataset),
         "diverged_at": state.diverged_at,
         # Trained side by side; whoever is still missing, or trained again, is trained so too.
@@ -208,7 +208,7 @@ def _write_steps(folder: TrialFolder, stack: Trainer, state: ReplicaState) -> No
     folder.write_columns("probes.parquet", values, units, labels)
 
 
-def _write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
+def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
     """evaluation.parquet and blocks.parquet."""
     rows = [asdict(row) for row in evaluation.rows]
     of_unit = "that of the row's column 'unit'"
@@ -235,7 +235,7 @@ def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
     """tasks.parquet, a row per task and shots, and items.parquet, one per question."""
     items = outcome.items if outcome else ITEMS.empty_table()
     write_table(folder.path / "items.parquet", items)
-    cells = [_plain(cell) for cell in outcome.cells] if outcome else []
+    cells = [plain(cell) for cell in outcome.cells] if outcome else []
     write_table(folder.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
 
 
@@ -260,7 +260,7 @@ def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _plain(table: Mapping[str, Any]) -> dict[str, Any]:
+def plain(table: Mapping[str, Any]) -> dict[str, Any]:
     """The same with null where a number is not finite."""
     return dict(zip(table, finite(table.values()), strict=True))
 

@@ -21,6 +21,7 @@ from paribus.execution.live import Live
 from paribus.execution.looking import take_look
 from paribus.execution.messages import Finished, Resumed, Train, Trained
 from paribus.execution.pool import Device, Pool
+from paribus.execution.sealed_test import judge_on_test, require_sealed
 from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import Trial
 from paribus.execution.start import start
@@ -154,6 +155,7 @@ def _train(
             else:
                 described = aside.submit(_describe_data, folder, study, datasets)
                 trials.train(stacks)
+                trials.judge(datasets[study.data])
                 trials.time()
                 described.result()
     keep_stacks(folder.path, [])
@@ -200,6 +202,7 @@ def _opened(
     folder = results_folder(study, results)
     study = as_registered(settled_budgets(study), folder)
     folder.require_same(study)
+    require_sealed(study, folder)
     return folder, study, read_data(study)
 
 
@@ -258,6 +261,10 @@ class _Run:
             if not take_look(self.study, self.folder, self._say):
                 break
             self._add_needed()
+
+    def judge(self, dataset: Dataset) -> None:
+        """Evaluate all on the sealed test part, where there is one: what the verdict is of."""
+        judge_on_test(self.pool, self.study, self.folder, dataset, self.needed, self._say)
 
     def time(self) -> None:
         """Time all arms in turn, once."""

@@ -40,17 +40,18 @@ def headline(analysis: Analysis, verdicts: list[Verdict]) -> str:
 
 
 def headlines(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
-    """A sentence for each endpoint that is judged."""
+    """A sentence for each endpoint that is judged, and one on the text, where a part is sealed."""
     if not verdicts:
         return ["One arm alone: nothing is compared."]
+    of_text = [analysis.text] if analysis.text else []
     metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
     if len(metrics) == 1:
-        return [_sentence(analysis, verdicts)]
+        return [_sentence(analysis, verdicts), *of_text]
     told = []
     for metric in metrics:
         mine = [verdict for verdict in verdicts if verdict.metric == metric]
         told.append(f"On {mine[0].label}: {_sentence(analysis, mine)}")
-    return told
+    return [*told, *of_text]
 
 
 def _sentence(analysis: Analysis, verdicts: list[Verdict]) -> str:

@@ -14,6 +14,7 @@ from paribus.results.registration import (
     why_unregistered,
 )
 from paribus.results.store import ResultsFolder
+from paribus.results.test_part import judged_text
 from paribus.results.trial_folder import TrialFolder
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "check_controls",
     "extend",
     "extended",
+    "judged_text",
     "load_results",
     "looks_left",
     "needed_trials",

@@ -123,6 +123,12 @@ FILES: dict[str, dict[str, Check]] = {
     },
     "data.json": {},
     "test_part.json": {"purpose": text, "digest": text, "opened": text},
+    "test.json": {"trials": _table_of(_table_of(text))},
+    "tested.json": {
+        "trial": text,
+        "scores": _list_of(text),
+        "blocks": _holding(kind=text, items=_count, blocks=_count),
+    },
     "looks.json": {
         "looks": _list_of(
             _holding(

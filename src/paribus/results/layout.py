@@ -25,6 +25,7 @@ OWN = (
     "tables",
     "tasks",
     "tensorboard",
+    "test",
     "trials",
     "tuning",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,22 +27,15 @@ from paribus.results.own_records import require_choice, require_distinct, requir
 from paribus.results.registration import read_registration
 from paribus.results.root import digest_of, of_the_study, root_lines
 from paribus.results.store import THROUGHPUT, ResultsFolder
+from paribus.results.test_part import SHARED, Tested, judged, read_test
 from paribus.results.tidy import by_task, joined, last_row, of_no_trial, of_trial, tidy
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Plan, Study
 
 # The tidy tables of `Results`.
 TABLES = (
-    "scores",
-    "steps",
-    "probes",
-    "curve",
-    "evaluation",
-    "blocks",
-    "tasks",
-    "items",
-    "sampling",
-    "throughput",
+    *("scores", "steps", "probes", "curve", "evaluation", "blocks"),
+    *("tasks", "items", "sampling", "throughput"),
 )
 
 READINGS = 5  # of a folder that changes meanwhile, before that is said
@@ -58,6 +51,8 @@ class Results:
         trials: trial.json of every finished trial, by (arm, seed).
         seals: digests of registrations and manifests as they were read (`paribus.results.root`).
         looks: those that were taken, of a study that has some.
+        tested: where what trials gave on the sealed test part is; empty before it was opened.
+        held: where held-out scores are read, if not in a trial's own records (`judged`).
     """
 
     path: Path
@@ -67,6 +62,18 @@ class Results:
     trials: dict[tuple[str, int], dict[str, Any]]
     seals: tuple[str, ...]
     looks: tuple[Entry, ...] = ()
+    tested: Tested = field(default_factory=dict)
+    held: Tested = field(default_factory=dict)
+
+    @property
+    def judged(self) -> Results:
+        """The same with the held-out scores that the verdict is of: those of the sealed test part,
+        once all trials have them (`paribus.results.test_part`)."""
+        return judged(self)
+
+    def held_out(self, trial: TrialFolder) -> TrialFolder:
+        """Where the held-out scores of a trial are."""
+        return self.held.get((trial.arm, trial.seed), trial)
 
     @property
     def n_trials(self) -> int:
@@ -88,17 +95,7 @@ class Results:
             unfinished=tuple(f for f in self.unfinished if f.seed in kept),
             trials={key: record for key, record in self.trials.items() if key[1] in kept},
         )
-        for name in (
-            "controls",
-            "trial_steps",
-            "trial_blocks",
-            "trial_items",
-            "trial_curves",
-            "timing",
-            "tasks",
-            "metrics",
-            "drawings",
-        ):
+        for name in (*SHARED, "trial_blocks", "metrics"):
             part.__dict__[name] = getattr(self, name)
         return part
 
@@ -179,7 +176,9 @@ class Results:
 
         Where a value is a ratio of sums, it is total / count; an absent part has no row.
         """
-        tables = [of_trial(f, f.read_columns("evaluation.parquet")) for f in self.finished]
+        tables = [
+            of_trial(f, self.held_out(f).read_columns("evaluation.parquet")) for f in self.finished
+        ]
         empty = of_no_trial("measure", "part", "value", "total", "count", "unit")
         return joined(tables) if tables else empty
 
@@ -306,10 +305,11 @@ class Results:
             wanted.setdefault(metric.record, []).append(metric.key)
         parts = {}
         if "parts" in wanted:
-            rows = folder.read_columns("evaluation.parquet", ["measure", "part", "value"])
+            columns = ["measure", "part", "value"]
+            rows = self.held_out(folder).read_columns("evaluation.parquet", columns)
             parts = {f"{row['measure']}/{row['part']}": row["value"] for row in rows.to_pylist()}
         return {
-            "evaluation": folder.read_json("evaluation.json"),
+            "evaluation": self.held_out(folder).read_json("evaluation.json"),
             "parts": parts,
             "tasks": by_task(folder) if "tasks" in wanted else {},
             "steps": last_row(self.trial_steps[folder.arm, folder.seed]),
@@ -325,7 +325,9 @@ class Results:
     @cached_property
     def trial_blocks(self) -> dict[tuple[str, int], pa.Table]:
         """Sums of every block of the validation split, by (arm, seed)."""
-        return {(f.arm, f.seed): f.read_columns("blocks.parquet") for f in self.finished}
+        return {
+            (f.arm, f.seed): self.held_out(f).read_columns("blocks.parquet") for f in self.finished
+        }
 
     @cached_property
     def _turns(self) -> dict[tuple[str, int], dict[str, float | None]]:
@@ -384,7 +386,8 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     looks = tuple(read_looks(folder))
     needed = [folder.trial(arm, seed) for arm, seed in needed_trials(study, looks)]
     unfinished = tuple(trial for trial in needed if not trial.is_finished)
-    return Results(folder.path, study, finished, unfinished, records, seals, looks)
+    tested = read_test(folder, finished)
+    return Results(folder.path, study, finished, unfinished, records, seals, looks, tested)
 
 
 def write_tables(results: Results) -> None:

@@ -12,6 +12,8 @@
   tuning.json                   of a tuned study: every tuning trial, and what was chosen by it
   tuning/<n>/                   the tuning trials of one round, a results folder like this one
   test_part.json                when and for what the sealed test part was read, once it was
+  test.json                     seals what every trial gave on it: what the verdict is of
+  test/<arm>/seed-<n>/          evaluation.json, evaluation.parquet, blocks.parquet of that text
   looks.json                    of a study with looks, each that was taken, and what it decided
   manifest.json                 SHA-256 of the six files above
   checkpoints/                  only while trials are unfinished; see `paribus.results.checkpoints`
@@ -60,11 +62,12 @@ from paribus.study.tuning_study import FOLDER as TUNING_FOLDER
 THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"
 TEST_PART = "test_part.json"
+TEST = "test.json"
 DATA = "data.json"
 LOOKS = "looks.json"
 TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
-OF_THE_STUDY = (DATA, LOOKS, REPEATED, TEST_PART, THROUGHPUT, TUNING)
+OF_THE_STUDY = (DATA, LOOKS, REPEATED, TEST, TEST_PART, THROUGHPUT, TUNING)
 _SEALING = threading.Lock()  # the text is described while arms are trained again and timed
 LOCK, RUN = ".lock", ".run"  # while a run is under way: whose it is
 
@@ -178,8 +181,12 @@ class ResultsFolder(Folder):
         with self.lock():
             if self.read_opened() is not None:
                 raise ParibusError(f"{self.path / TEST_PART} was just written by somebody else")
-            with self.sealing(TEST_PART):
-                write_json(self.path / TEST_PART, opened)
+            self.seal_opened(opened)
+
+    def seal_opened(self, opened: Mapping[str, str]) -> None:
+        """The same for a run that holds the folder."""
+        with self.sealing(TEST_PART):
+            write_json(self.path / TEST_PART, opened)
 
     def _sealed(self) -> dict[str, str]:
         """{record of the study: its SHA-256}."""

@@ -126,6 +126,8 @@ def _verify(
     findings += _told("registration", lambda: registration_findings(results))
     findings += _told("records", lambda: _complete(results, is_timed=not is_tuning))
     findings += _told("tuning", lambda: tuning_findings(results))
+    if not is_tuning:
+        findings += _told("test part", lambda: _tested(results))
     findings += _told("parameters", lambda: _parameters(results))
     of_arms, looked_at = arm_findings(results, trust=trust)
     findings += of_arms
@@ -200,6 +202,16 @@ def _seals(results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]
         else:
             if not sealed and is_regular(results.path / name):
                 yield f"{name} is not sealed, and counts for nothing"
+
+
+def _tested(results: Results) -> Iterator[str]:
+    """Whether the verdict of a finished study has asked for its sealed test part."""
+    digests = [trial["data"]["digests"] for trial in results.trials.values()]
+    if results.unfinished or not any("test" in one for one in digests):
+        return
+    if missing := results.trials.keys() - results.tested.keys():
+        some = _some([f"{arm}/seed-{seed}" for arm, seed in sorted(missing)])
+        yield f"incomplete: {some} not evaluated on the sealed test part; run the study again"
 
 
 def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:

@@ -13,6 +13,7 @@ from paribus.execution.backends import Backend
 from paribus.execution.messages import Findings, Repeat
 from paribus.execution.pool import Device, Pool
 from paribus.results import Results, ResultsFolder, TrialFolder
+from paribus.results.test_part import is_tested, purpose, test_folder
 from paribus.study import Study
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def repeat(
     evaluation = evaluate_on(model.to(device), dataset, dataset.validation, setting.data.seq_len)
     exact = _same_machine(trial, device)
     found += _blocks(trial, evaluation, exact=exact)
+    found += _on_test(study, results, trial, model, dataset, exact=exact)
     found += _curve(study, trial, model, dataset, exact=exact)
     if sealed := recorded.get("code_length"):
         now = code_length(model, dataset, setting.data.seq_len, sealed["overlap"])
@@ -128,6 +130,30 @@ def _same_machine(trial: TrialFolder, device: torch.device) -> bool:
 
     there, here = trial.read_json("environment.json"), environment(device, 1)
     return all(there.get(key) == here[key] for key in MACHINE)
+
+
+def _on_test(
+    study: Study,
+    results: ResultsFolder,
+    trial: TrialFolder,
+    model: GPT,
+    dataset: Dataset,
+    *,
+    exact: bool,
+) -> Iterator[str]:
+    """What the trial gave on the test part, once that was opened for the verdict."""
+    from paribus.data import open_test
+    from paribus.evaluation import evaluate_on
+
+    if not is_tested(results, trial):
+        return
+    tokens = open_test(dataset.test, results, purpose(study.name))
+    seq_len = study.setting(trial.arm).data.seq_len
+    now = evaluate_on(model, dataset, tokens, seq_len)
+    yield from (
+        f"on the test part, {finding}"
+        for finding in _blocks(test_folder(results, trial.arm, trial.seed), now, exact=exact)
+    )
 
 
 def _blocks(trial: TrialFolder, evaluation: Evaluation, *, exact: bool) -> Iterator[str]:

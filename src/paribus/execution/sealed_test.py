@@ -1,0 +1,114 @@
+"""The verdict asks for the sealed test part: once, on the record, when every trial is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from paribus.data import Dataset, open_test
+from paribus.data.split import HeldOutText
+from paribus.errors import ParibusError
+from paribus.evaluation import evaluate_on, own_measures
+from paribus.evaluation.code_length import BITS_PER_BYTE, code_length
+from paribus.execution.messages import EvaluateTest
+from paribus.execution.pool import Pool
+from paribus.execution.record import plain, write_evaluation
+from paribus.model import build_model, load_parameters
+from paribus.results import ResultsFolder
+from paribus.results.store import TEST
+from paribus.results.test_part import is_tested, purpose, seal_test, test_folder
+from paribus.study import Study
+
+Trial = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The record of a results folder whose lock this run holds."""
+
+    folder: ResultsFolder
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    def read_opened(self) -> Mapping[str, str] | None:
+        return self.folder.read_opened()
+
+    def write_opened(self, opened: Mapping[str, str]) -> None:
+        self.folder.seal_opened(opened)
+
+
+def require_sealed(study: Study, folder: ResultsFolder) -> None:
+    """Raise ParibusError where the test part was read before the verdict asked for it."""
+    opened = folder.read_opened() if folder.exists else None
+    if opened is None or folder.has_sealed(TEST):
+        return
+    if opened["purpose"] == purpose(study.name):
+        missing = [one for one in study.trials if not folder.trial(*one).is_finished]
+        if not missing or study.plan is not None or study.stages:
+            return  # interrupted while the trials were evaluated on it
+        why = f"while {missing[0][0]}/seed-{missing[0][1]} was not finished"
+    else:
+        why = f"for '{opened['purpose']}'"
+    raise ParibusError(
+        f"{folder.path}: the test part was read before its time, on {opened['opened']}, {why}; "
+        "seal other text, in another folder"
+    )
+
+
+def judge_on_test(
+    pool: Pool,
+    study: Study,
+    folder: ResultsFolder,
+    dataset: Dataset,
+    trials: Sequence[Trial],
+    say: Callable[[str], object],
+) -> None:
+    """Evaluate `trials`, all of which are finished, on the test part, where the study seals one."""
+    if dataset.test is None:
+        return
+    folders = [folder.trial(arm, seed) for arm, seed in trials]
+    todo = [trial for trial in folders if not is_tested(folder, trial)]
+    if not todo and folder.has_sealed(TEST):
+        return
+    open_test(dataset.test, _Held(folder), purpose(study.name))
+    say("evaluating every trial on the sealed test part")
+    tasks = [EvaluateTest(trial.arm, trial.seed) for trial in todo]
+    pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}, test part")
+    seal_test(folder, folders)
+
+
+def _known(dataset: Dataset) -> HeldOutText:
+    """What is known of the test text."""
+    assert dataset.test is not None
+    return HeldOutText(dataset.test.digest, dataset.test.n_bytes, dataset.test.n_documents)
+
+
+def evaluate_test(
+    study: Study, results: ResultsFolder, dataset: Dataset, device: torch.device, trial: Trial
+) -> None:
+    """In a worker: one trial on the test part, which the run has opened for the verdict."""
+    arm, seed = trial
+    tokens = open_test(dataset.test, results, purpose(study.name))
+    finished, setting = results.trial(arm, seed), study.setting(arm)
+    model = build_model(setting, dataset.vocab_size, study.folder)
+    load_parameters(model, finished.read_weights())
+    model = model.to(device)
+    own = own_measures(study.evaluation.own, study.folder, strict=False)
+    heldout = evaluate_on(model, dataset, tokens, setting.data.seq_len, own)
+    scores = dict(heldout.scores)
+    if BITS_PER_BYTE.name in study.metrics:
+        of_test = replace(dataset, validation=tokens, held_out=_known(dataset))
+        told = code_length(model, of_test, setting.data.seq_len, study.evaluation.overlap)
+        scores[BITS_PER_BYTE.name] = told.bits_per_byte
+        heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
+    folder = test_folder(results, arm, seed)
+    write_evaluation(folder, heldout)
+    # What is not of held-out text, such as accuracy on tasks, stays what it was.
+    folder.write_json("evaluation.json", finished.read_json("evaluation.json") | plain(scores))
+    about = {"trial": finished.seal, "scores": sorted(scores), "blocks": heldout.blocks.record}
+    folder.write_json("tested.json", about)  # last: it is evaluated
