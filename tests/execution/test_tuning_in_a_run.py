@@ -168,12 +168,12 @@ def test_a_test_part_that_was_read_before_its_time_ends_the_study_in_a_line(
     study = small_study(**TABLES)
     dataset = load_dataset(study.data, study.folder)
     folder = ResultsFolder(tmp_path / "r")
-    paribus.register(study, folder.path)
+    folder.create(study)
     open_test(dataset.test, folder, "a look at it")
     with pytest.raises(ParibusError, match=r"read before its time, on .*, for 'a look at it'"):
         paribus.run(study, folder.path, workers=1)
     early = ResultsFolder(tmp_path / "early")
-    paribus.register(study, early.path)
+    early.create(study)
     open_test(dataset.test, early, "the verdict of 'small'")
     with pytest.raises(ParibusError, match="while baseline/seed-1 was not finished"):
         paribus.run(study, early.path, workers=1)

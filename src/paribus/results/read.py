@@ -14,14 +14,11 @@ import pyarrow as pa
 
 from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.errors import ParibusError
-from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
 from paribus.results.controls import Control, TrialRecord, check_controls, trial_record
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.expected import COLUMNS
-from paribus.results.formats import csv_cell, write_table
-from paribus.results.layout import secure
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.own_records import require_choice, require_distinct, require_own
 from paribus.results.registration import read_registration
@@ -31,12 +28,6 @@ from paribus.results.test_part import SHARED, Tested, judged, read_test
 from paribus.results.tidy import by_task, joined, last_row, of_no_trial, of_trial, tidy
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Plan, Study
-
-# The tidy tables of `Results`.
-TABLES = (
-    *("scores", "steps", "probes", "curve", "evaluation", "blocks"),
-    *("tasks", "items", "sampling", "throughput"),
-)
 
 READINGS = 5  # of a folder that changes meanwhile, before that is said
 
@@ -388,17 +379,3 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     unfinished = tuple(trial for trial in needed if not trial.is_finished)
     tested = read_test(folder, finished)
     return Results(folder.path, study, finished, unfinished, records, seals, looks, tested)
-
-
-def write_tables(results: Results) -> None:
-    """Write every tidy table to `tables/` as Parquet, the scores as CSV too."""
-    import pyarrow.csv
-
-    secure(results.path)
-    folder = results.path / "tables"
-    sink = pa.BufferOutputStream()
-    arms = pa.array(map(csv_cell, results.scores["arm"].to_pylist()), pa.string())
-    pyarrow.csv.write_csv(results.scores.set_column(0, "arm", arms), sink)
-    write_bytes(folder / "scores.csv", sink.getvalue().to_pybytes())
-    for name in TABLES:
-        write_table(folder / f"{name}.parquet", getattr(results, name))

@@ -28,4 +28,6 @@ def bits_per_character(predictions: Predictions) -> np.ndarray:
     Of the whole, the bits of end-of-document tokens are counted although these have no characters:
     the text cannot be told without them. As a class of their own they have no row.
     """
-    return breakdown(predictions, predictions.loss_nats / math.log(2), predictions.characters)
+    # In float64, so that the sum over blocks of the loss gives the same bits.
+    bits = predictions.loss_nats.astype(np.float64) / math.log(2)
+    return breakdown(predictions, bits, predictions.characters)
