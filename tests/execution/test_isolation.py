@@ -62,7 +62,7 @@ def test_what_code_a_setting_needs(small_study: Maker) -> None:
 class _Idle(Pool):
     """A pool whose workers are no processes."""
 
-    def start(self, number: int | None = None) -> Worker:
+    def start(self, number: int | None = None, *, is_fresh: bool = False) -> Worker:
         worker = Worker(len(self.workers) if number is None else number)
         self.workers.append(worker)
         return worker

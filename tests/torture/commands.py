@@ -107,6 +107,7 @@ def main(arguments: list[str]) -> int:
         fault, arguments = arguments[1:4], arguments[4:]
         fail_at(fault[0], fault[1], Path(fault[2]))
         assert local.COMMAND
+        local.FORKS = False
         local.COMMAND = (sys.executable, __file__, "--worker", *fault)
     if arguments[0] == "train":  # `run` without the report
         from paribus import ParibusError, load_study

@@ -24,7 +24,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 # What commands and workers import on their way.
 MODULES = (
@@ -103,29 +103,26 @@ def _import_all() -> None:
 class ForkedWorker(Forked):
     """A worker in a fork of its command; what of `subprocess.Popen` a backend uses."""
 
-    def __init__(self, command: Sequence[str], *, stderr: Any, env: dict[str, str], **_: Any):
+    def __init__(
+        self, command: Sequence[str], *, env: dict[str, str], stdin: int, stdout: int, stderr: int
+    ) -> None:
         self.returncode = None
-        theirs_in, ours_in = os.pipe()
-        ours_out, theirs_out = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             from paribus.execution.launch import tie_to
 
             tie_to(int(command[-1]))
             os.environ.update(env)
-            _leave_with(_worker, theirs_in, theirs_out, stderr.fileno())
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self.stdin = os.fdopen(ours_in, "w", encoding="utf-8")
-        self.stdout = os.fdopen(ours_out, encoding="utf-8")
+            _leave_with(_worker, stdin, stdout, stderr)
 
 
 def _command(main: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    from paribus.execution.backends import piped_process
+    from paribus.execution.backends import local, piped_process
 
-    assert piped_process.subprocess is subprocess
+    assert piped_process.subprocess is subprocess and local.FORKS
+    local.FORKS = False  # workers are forks of this command, which holds what was patched
     piped_process.subprocess = SimpleNamespace(  # type: ignore[assignment]
-        Popen=ForkedWorker, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
+        Popen=ForkedWorker, TimeoutExpired=subprocess.TimeoutExpired
     )
     return main(list(arguments))
 

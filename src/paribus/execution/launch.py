@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import signal
 import sys
+from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -21,8 +23,25 @@ def tie_to(parent: int) -> None:
         os._exit(1)  # it died before we asked for the signal
 
 
-if __name__ == "__main__":
-    tie_to(int(sys.argv[1]))
+def work_for(parent: int) -> int:
+    """Be a worker that the process `parent` has started; returns the exit code."""
+    tie_to(parent)
     from paribus.execution.worker import main
 
-    sys.exit(main())
+    return main()
+
+
+def leave(code: int) -> NoReturn:
+    """End this process.
+
+    The interpreter is not taken down: that takes most of a second with PyTorch in it, and all that
+    it would free goes with the process.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    leave(work_for(int(sys.argv[1])))

@@ -121,16 +121,18 @@ class Pool:
             for worker in self.workers:
                 last.callback(worker.process.stop)
 
-    def start(self, number: int | None = None) -> Worker:
+    def start(self, number: int | None = None, *, is_fresh: bool = False) -> Worker:
         """One more worker; its first message will be `Ready`.
 
         `number` says which GPU it takes, in the place of an idle one; without it one more works at
-        the same time.
+        the same time. `is_fresh` is for its backend.
         """
         if number is None:
             number, self.at_once = self.at_once, self.at_once + 1
         worker = Worker(number)
-        worker.process = start_process(self.backend, lambda line: self._inbox.put((worker, line)))
+        worker.process = start_process(
+            self.backend, lambda line: self._inbox.put((worker, line)), is_fresh=is_fresh
+        )
         self.workers.append(worker)  # from here on it is let go, whatever happens
         worker.send(replace(self._hello, number=number))
         return worker
@@ -231,7 +233,7 @@ class Pool:
         for first in range(0, len(tasks), self.at_once):
             together = slice(first, first + self.at_once)
             asked = [
-                (self.start(number), task, words)
+                (self.start(number, is_fresh=True), task, words)
                 for number, (task, words) in enumerate(
                     zip(tasks[together], doing[together], strict=True)
                 )

@@ -19,6 +19,7 @@ from typing import Any
 
 from paribus.errors import ParibusError
 from paribus.execution.duties import Here, do
+from paribus.execution.launch import leave
 from paribus.execution.leaving import Leaving, Left
 from paribus.execution.messages import Failed, Hello, Refused, Task, decode, encode
 from paribus.machine.failures import machine_failure
@@ -88,4 +89,4 @@ def _tasks(leaving: Leaving) -> SimpleQueue[Task[Any] | None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -112,6 +112,11 @@ class _Held(TorchDispatchMode):
         self.most = 0
         self._live: dict[int, tuple[StorageWeakRef, int]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: nothing is compiled here, and PyTorch would import its compiler for it, in 1.5 s."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:

@@ -28,6 +28,7 @@ WORD = "--backend"
 # What is called of a backend and of a process that it started, with the arguments.
 METHODS = {
     "start": ("hear",),
+    "start_fresh": ("hear",),
     "default_workers": ("device", "devices"),
     "devices": ("device", "found"),
     "is_surely_cpu": ("device",),
@@ -67,9 +68,9 @@ def called(backend: Backend, method: str, *arguments: Any) -> Any:
     return _guarded(where, method, lambda: getattr(backend, method)(*arguments))
 
 
-def start_process(backend: Backend, hear: Hear) -> WorkerProcess:
+def start_process(backend: Backend, hear: Hear, *, is_fresh: bool = False) -> WorkerProcess:
     """A worker that `backend` has started. Raises ParibusError where it starts none."""
-    process = called(backend, "start", hear)
+    process = called(backend, "start_fresh" if is_fresh else "start", hear)
     _require_methods(process, f"what backend '{backend.name}' started", PROCESS_METHODS)
     return process
 

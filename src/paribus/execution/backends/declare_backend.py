@@ -68,6 +68,13 @@ class Backend(ABC):
     def start(self, hear: Hear) -> WorkerProcess:
         """Start a worker whose lines are given to `hear`."""
 
+    def start_fresh(self, hear: Hear) -> WorkerProcess:
+        """Start one that shares with those of `start` nothing that an interpreter draws.
+
+        Such as the order of sets; a new interpreter shares none of it.
+        """
+        return self.start(hear)
+
     @abstractmethod
     def default_workers(self, device: str, devices: int) -> int:
         """How many workers to start where the user names no number, by what the first one found.

@@ -8,9 +8,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from paribus.execution.backends.declare_backend import End, Hear
+from paribus.execution.forks import Running
 
 # A worker, wherever it runs. -P: the current folder may be somebody else's; it is searched only
 # where ours has it.
@@ -29,54 +30,71 @@ def worker_environment() -> dict[str, str]:
     }
 
 
+def start_program(command: Sequence[str], files: Sequence[int]) -> Running:
+    """Start a program with `files` as its standard input, output and error."""
+    stdin, stdout, stderr = files
+    return subprocess.Popen(
+        [*command],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env=os.environ | worker_environment(),
+    )
+
+
 class PipedProcess:
     """A process, and the thread that listens to it.
 
     `command` is a worker itself, or a program that joins its own standard input and output to a
-    worker's and passes its environment on, as `srun` does.
+    worker's and passes its environment on, as `srun` does. `begin` starts it.
     """
 
     def __init__(
-        self, command: Sequence[str], hear: Hear, *, leave_seconds: float = LEAVE_SECONDS
+        self,
+        command: Sequence[str],
+        hear: Hear,
+        *,
+        leave_seconds: float = LEAVE_SECONDS,
+        begin: Callable[[Sequence[str], Sequence[int]], Running] = start_program,
     ) -> None:
         self._leave_seconds = leave_seconds
         # Its own words (warnings, a crash of the interpreter) are kept for the case of a failure.
         self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [*command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            text=True,
-            encoding="utf-8",
-            env=os.environ | worker_environment(),
-        )
+        (read, ours), (said, told) = os.pipe(), os.pipe()
+        self._stdin = open(ours, "w", encoding="utf-8")  # noqa: SIM115
+        self._stdout = open(said, encoding="utf-8")  # noqa: SIM115
+        try:
+            self.process = begin(command, (read, told, self._stderr.fileno()))
+        except BaseException:
+            for file in (self._stdin, self._stdout, self._stderr):
+                file.close()
+            raise
+        finally:
+            os.close(read)
+            os.close(told)
         self._listener = threading.Thread(target=self._listen, args=(hear,), daemon=True)
         self._listener.start()
 
     def send(self, line: str) -> None:
         """Write a line to its standard input."""
-        assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # if it has died, its end of output tells
-            self.process.stdin.write(line)
-            self.process.stdin.flush()
+            self._stdin.write(line)
+            self._stdin.flush()
 
     def stop(self) -> None:
         """Close its standard input."""
-        assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
+            self._stdin.close()
 
     def close(self) -> None:
         """Wait until it has left; kill it if it does not."""
         try:
             self.process.wait(self._leave_seconds)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, TimeoutError):
             self.process.kill()
             self.process.wait()
         self._listener.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self._stdout.close()
         self._stderr.close()
 
     def end(self) -> End:
@@ -89,9 +107,8 @@ class PipedProcess:
         return End(how + hint, words[-1] if words else "")
 
     def _listen(self, hear: Hear) -> None:
-        assert self.process.stdout is not None
         try:
-            for line in self.process.stdout:
+            for line in self._stdout:
                 hear(line)
         finally:
             hear(None)

@@ -1,0 +1,149 @@
+"""A process that has imported what workers need, and forks workers from itself (Linux).
+
+Importing PyTorch and the rest takes seconds of a core; a fork takes milliseconds, and shares the
+memory of what was imported. The template runs no code of a study: a worker that it forks has done
+nothing but import, as a new interpreter has.
+
+It is asked over a socket, its standard input. A message with three open files asks for a worker
+that has them as its standard input, output and error, in the folder that the message names; one
+without files is the number of a worker to kill. The template answers in JSON: `{"forked": pid}`
+in the order of asking, and `{"ended": pid, "status": ...}` (of `os.waitpid`) when a worker has
+left. When the socket is closed it waits for its workers and leaves; when whoever started it dies,
+it dies, and its workers with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from paribus.execution.launch import leave, tie_to, work_for
+
+MESSAGE_BYTES = 8192
+STANDARD = (0, 1, 2)
+# Threads that libraries start when they are imported, and bring safely over a fork.
+SAFE_THREADS = {"jemalloc_bg_thd"}  # pyarrow's allocator
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # who started us decides
+
+
+def main(parent: int) -> None:
+    """Fork workers until the socket is closed and all of them have left."""
+    tie_to(parent)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    _serve(socket.socket(fileno=os.dup(0)), woken, is_warm=_warm_up())
+
+
+def _warm_up() -> bool:
+    """Import what a worker needs; False where that fails, which a worker can tell better."""
+    try:
+        import paribus.execution.worker  # noqa: F401
+    except Exception:
+        return False
+    gc.collect()
+    gc.freeze()  # looking for garbage in it would copy the memory that workers share
+    return True
+
+
+def _serve(channel: socket.socket, woken: int, *, is_warm: bool) -> None:
+    here, running, is_open = os.getpid(), set[int](), True
+    while is_open or running:
+        readable, _, _ = select.select([woken, *([channel] if is_open else [])], [], [])
+        if channel in readable:
+            message, files, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, len(STANDARD))
+            if files:
+                can_fork = is_warm and _threads() <= SAFE_THREADS
+                pid = (_fork if can_fork else _start_anew)(here, files, os.fsdecode(message))
+                for file in files:
+                    os.close(file)
+                running.add(pid)
+                _tell(channel, {"forked": pid})
+            elif message:
+                if int(message) in running:  # nobody else has its number until we have waited
+                    os.kill(int(message), signal.SIGKILL)
+            else:
+                is_open = False
+        if woken in readable:
+            os.read(woken, MESSAGE_BYTES)
+            for pid in tuple(running):
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    running.discard(pid)
+                    _tell(channel, {"ended": pid, "status": status})
+
+
+def _tell(channel: socket.socket, message: dict[str, int]) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more
+        channel.send(json.dumps(message).encode())
+
+
+def _threads() -> set[str]:
+    """The names of this process's threads besides the main one."""
+    others = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
+    return {(task / "comm").read_text().strip() for task in others}
+
+
+def _start_anew(here: int, files: list[int], folder: str) -> int:
+    """Start a worker in a new interpreter: a fork would leave a thread in the middle of something.
+
+    Its folder is that of the template meanwhile, which does nothing else.
+    """
+    os.chdir(folder)
+    standard = [
+        (os.POSIX_SPAWN_DUP2, file, number) for file, number in zip(files, STANDARD, strict=True)
+    ]
+    arguments = [sys.executable, "-P", "-m", "paribus.execution.launch", str(here)]
+    return os.posix_spawn(
+        sys.executable, arguments, os.environ, file_actions=standard, setsigdef=IGNORED
+    )
+
+
+def _fork(here: int, files: list[int], folder: str) -> int:
+    """Fork a worker from this process."""
+    pid = os.fork()
+    if pid == 0:
+        _be_worker(here, files, folder)
+    return pid
+
+
+def _be_worker(here: int, files: list[int], folder: str) -> NoReturn:
+    """In the fork: work, and leave without coming back."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (*IGNORED, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        for file, number in zip(files, STANDARD, strict=True):
+            os.dup2(file, number)
+        os.closerange(len(STANDARD), os.sysconf("SC_OPEN_MAX"))
+        os.chdir(folder)
+        _draw_anew()
+        code = work_for(here)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        leave(code)
+
+
+def _draw_anew() -> None:
+    """Let NumPy's global generator start anywhere, as in a new interpreter (Python's does)."""
+    import numpy as np
+
+    np.random.seed()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,218 @@
+"""Workers are forks of a template that has imported what they need."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+
+from paribus.execution import forks, template
+from paribus.execution.backends import End, Hear, find_backend
+from paribus.execution.backends.piped_process import PipedProcess
+from paribus.execution.forks import Fork, Template
+from paribus.execution.messages import Hello, Ready, decode, encode
+from paribus.study import Study
+
+Maker = Callable[..., Study]
+LOCAL = find_backend("local")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not LOCAL.is_surely_cpu("auto"), reason="no forks here"
+)
+
+
+def hello(study: Study, results: Path) -> str:
+    """The first line to a worker."""
+    dump, folder = study.model_dump(mode="json"), str(study.folder)
+    return encode(Hello(dump, folder, str(results), "cpu", 0, 60, eager=False, run=None))
+
+
+def start(hear: Hear) -> PipedProcess:
+    worker = LOCAL.start(hear)
+    assert isinstance(worker, PipedProcess)
+    return worker
+
+
+def pid_of(worker: PipedProcess) -> int:
+    assert isinstance(worker.process, Fork)
+    return worker.process.pid
+
+
+def test_a_worker_is_a_fork_in_the_folder_of_its_run(
+    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = SimpleQueue[str | None]()
+    worker = start(said.put)
+    worker.send(hello(small_study(), tmp_path / "r"))
+    line = said.get(timeout=120)
+    assert line is not None and isinstance(decode(line), Ready)
+    here = Path(f"/proc/{pid_of(worker)}")
+    assert (here / "cwd").resolve() == tmp_path
+    assert b"paribus.execution.template" in (here / "cmdline").read_bytes()  # not started anew
+    open_files = {file.name for file in (here / "fd").iterdir()}
+    assert {"0", "1", "2"} <= open_files and len(open_files) <= 4  # and its channel
+    worker.stop()
+    worker.close()
+    assert (said.get(), worker.process.wait()) == (None, 0)
+
+
+def test_how_a_worker_ends(tmp_path: Path) -> None:
+    """By a signal, by force, and by itself with words of its own."""
+    ended = SimpleQueue[str | None]()
+    killed, forced, wrong = (start(ended.put) for _ in range(3))
+    wrong.send("{}\n")
+    assert isinstance(killed.process, Fork)
+    killed.process._forked.wait(120)
+    os.kill(pid_of(killed), signal.SIGKILL)
+    assert killed.end().how == "signal 9 (out of memory? use fewer --workers)"
+    forced.process.kill()
+    assert forced.process.wait(60) == -9
+    forced.process.kill()  # no other process that has its number by now
+    assert wrong.end().how == "exit code 1"
+    for one in (killed, forced, wrong):
+        one.close()
+
+
+def idle(channel: int) -> forks.Running:
+    """A template that serves nobody, and leaves when its socket is closed."""
+    return subprocess.Popen(["cat"], stdin=channel, stdout=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def none_there(monkeypatch: pytest.MonkeyPatch) -> dict[bool, tuple[forks.Key, Template]]:
+    there: dict[bool, tuple[forks.Key, Template]] = {}
+    monkeypatch.setattr(forks, "_THERE", there)
+    return there
+
+
+def test_a_template_serves_while_nothing_has_changed(
+    none_there: dict[bool, tuple[forks.Key, Template]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def now() -> Template:
+        return forks.template(idle, is_fresh=False)
+
+    first = now()
+    assert now() is first
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "elsewhere")
+    assert now() is first
+    fresh = forks.template(idle, is_fresh=True)
+    assert fresh is not first and now() is first
+    seen = [first]
+    with monkeypatch.context() as patch:
+        patch.setenv("HF_HOME", "elsewhere")
+        seen.append(now())
+        patch.syspath_prepend("elsewhere")
+        seen.append(now())
+        patch.setattr(forks, "_newest", lambda: 0)
+        seen.append(now())
+        patch.setattr("os.getpid", lambda: 1)  # as in a fork of this process
+        seen.append(now())
+        assert not seen[-2].is_over  # it is not ours
+    assert len(set(seen)) == len(seen)
+    assert isinstance(first._process, subprocess.Popen)
+    assert first._process.wait(10) == 0  # it has left
+    for one in (seen[-2], seen[-1], fresh):
+        one.retire()
+
+
+def test_a_template_that_dies_is_replaced(
+    none_there: dict[bool, tuple[forks.Key, Template]],
+) -> None:
+    first = forks.template(idle, is_fresh=False)
+    asked = first.fork((0, 1, 2))
+    first.kill()
+    assert asked.wait(10) == -9
+    asked.kill()
+    deadline = time.monotonic() + 10
+    while not first.is_over:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert first.fork((0, 1, 2)).wait(0) == 1
+    forks.template(idle, is_fresh=False).retire()
+
+
+def test_what_cannot_be_imported_is_told_by_the_worker(
+    none_there: dict[bool, tuple[forks.Key, Template]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And so it is a new interpreter, which also serves where a fork would leave threads behind."""
+    (tmp_path / "torch.py").write_text("raise ImportError('a torch of straw')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    worker = start(lambda line: None)
+    assert worker.end() == End("exit code 1", "ImportError: a torch of straw")
+    worker.close()
+    none_there[False][1].retire()
+
+
+def test_a_template_has_no_thread_that_a_fork_would_lose(small_study: Maker) -> None:
+    worker = start(lambda line: None)
+    worker.send("{}\n")
+    worker.end()
+    worker.close()
+    process = forks._THERE[False][1]._process
+    assert isinstance(process, subprocess.Popen)
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    names = [(t / "comm").read_text().strip() for t in tasks if t.name != str(process.pid)]
+    assert set(names) <= template.SAFE_THREADS
+    # This process, which has threads of its own, would not be forked.
+    assert not template._threads() <= template.SAFE_THREADS
+
+
+def test_global_generators_start_elsewhere() -> None:
+    np.random.seed(0)
+    first = np.random.random()
+    np.random.seed(0)
+    template._draw_anew()
+    assert np.random.random() != first
+
+
+def test_workers_die_with_whoever_asked_for_them(small_study: Maker, tmp_path: Path) -> None:
+    """Though one is stopped, and hears of no end of input; and so does the template."""
+    script = (
+        "import os, signal, sys, threading, time\n"
+        "from paribus.execution import forks\n"
+        "from paribus.execution.backends import find_backend\n"
+        "said = threading.Event()\n"
+        "workers = []\n"
+        # Whoever asks may be a thread that ends.
+        "begin = lambda: workers.append(find_backend('local').start(lambda line: said.set()))\n"
+        "one = threading.Thread(target=begin); one.start(); one.join()\n"
+        "workers[0].send(sys.argv[1])\n"
+        "said.wait()\n"
+        "pid = workers[0].process.pid\n"
+        "os.kill(pid, signal.SIGSTOP)\n"
+        "print(pid, forks._THERE[False][1]._process.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, hello(small_study(), tmp_path / "r")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    left = [int(number) for number in parent.stdout.readline().split()]
+    assert len(left) == 2
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while any(is_alive(pid) for pid in left):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
