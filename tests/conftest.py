@@ -16,6 +16,7 @@ from paribus.analysis import boundaries
 from paribus.data import Dataset, load_dataset
 from paribus.decision import own_rule
 from paribus.evaluation.harness import CELLS, ITEMS
+from paribus.evaluation.measures import all_measures
 from paribus.execution.endpoints import endpoint_metrics, possible
 from paribus.probes import shipped_probes
 from paribus.results import (
@@ -186,6 +187,7 @@ def write_results(
     settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
     declared = {name: metric.about for name, metric in possible(study).items()}
     shipped = [drawing for probe in shipped_probes().values() for drawing in probe.drawn]
+    shipped += [one for measure in all_measures() for one in measure.drawn(16)]
     for arm, seed in study.trials:
         if (arm, seed) in skip:
             continue
@@ -222,7 +224,7 @@ def write_results(
             },
             dict.fromkeys(sums, "1"),
         )
-        _write_measures(trial, value)
+        parts = _write_measures(trial, value)
         write_table(trial.path / "tasks.parquet", CELLS.empty_table())
         write_table(trial.path / "items.parquet", ITEMS.empty_table())
         trial.write_weights({"w": np.ones(1, np.float32)})
@@ -261,7 +263,7 @@ def write_results(
                 "drawings": [
                     there.about
                     for drawing in (*DRAWINGS, *shipped)
-                    if (there := drawing.recorded(["train_loss", "grad_norm", *columns]))
+                    if (there := drawing.recorded(["train_loss", "grad_norm", *columns, *parts]))
                 ],
                 "diverged_at": steps // 2 if (arm, seed) in diverged else None,
             },
@@ -308,10 +310,11 @@ def _write_probes(
     return list(kept)
 
 
-def _write_measures(trial: TrialFolder, loss: float) -> None:
-    """Held-out measures in all the parts that a report draws."""
+def _write_measures(trial: TrialFolder, loss: float) -> list[str]:
+    """Held-out measures in all the parts that a report draws; returns these."""
     rows = [("validation_loss", "all", loss)]
     rows += [("validation_loss", f"position {p}", loss + 0.01 * p) for p in range(1, 17)]
+    rows += [("validation_loss", c, loss + 0.1) for c in ("alphabetic", "whitespace")]
     rows += [("context_loss", f"context {c}", loss - 0.01 * c) for c in (8, 16)]
     for temperature in (0.5, 1.0, 2.0):
         distance = abs(math.log(temperature))
@@ -333,3 +336,4 @@ def _write_measures(trial: TrialFolder, loss: float) -> None:
         },
         dict.fromkeys(("measure", "part", "value", "total", "count", "unit"), "1"),
     )
+    return [f"{measure}/{part}" for measure, part, _ in rows]

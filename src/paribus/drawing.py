@@ -1,7 +1,8 @@
-"""What is recorded while training says how it is drawn; the report draws it so.
+"""What is measured says how it is drawn, and where; the report draws it so.
 
-The trainer and every probe declare their drawings beside their numbers, the user's own too. A trial
-records them with the parts that its model has, so that a page is drawn without any of that code.
+The trainer, every probe and every held-out measure declare their drawings beside their numbers, the
+user's own too. A trial records them with the parts that its model has, so that page and paper are
+drawn without any of that code.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any, Literal, get_args
 from paribus.errors import ParibusError
 from paribus.metric import LONGEST
 
-How = Literal["trend", "panels", "profile", "spread"]
-Section = Literal["stability", "diagnostics"]
+How = Literal["trend", "panels", "profile", "spread", "curve", "parts", "against"]
+Section = Literal["stability", "diagnostics", "evaluation"]
+HELD_OUT = ("curve", "parts", "against")  # what is drawn so is of measures
 
 PART = "{}"  # of a column: stands for every part
+LONGEST_NOTE = 500
 MOST_DRAWINGS = 500  # of a trial
 MOST_PARTS = 20_000  # of a drawing
 
@@ -26,16 +29,24 @@ class Drawing:
     """A figure of columns that a trial records.
 
     Attributes:
-        column: as it is recorded; PART in the place of the part where there are several. A probe
-            declares its own without the name of the probe.
+        column: as it is recorded; PART in the place of the part where there are several. A probe or
+            measure declares its own without its name. Parts of a measure are columns too: PART
+            alone is any of them, "position {}" those that begin so.
         how: `trend`, one column over training; `panels`, the same with a panel for each part;
             `profile`, all parts at the end of training, such as depths; `spread`, the mean and
-            the quantiles q05, q25, q75 and q95 of each part at the end.
+            the quantiles q05, q25, q75 and q95 of each part at the end. Of a measure: `curve`, by
+            the number that a part is called after, such as a position; `parts`, beside each other;
+            `against`, by the same part of another measure.
         title: a few words, for a heading.
         axis: of the values, with their unit.
         section: of the page.
-        across: what the parts of a profile are, for its axis.
-        parts: those that were recorded, in their order.
+        across: what the parts of a profile or a curve are, or the other measure, for its axis.
+        parts: those that were recorded, in their order; of a measure those that are drawn, and
+            none are all.
+        against: the column of the other measure, with its name.
+        log: whether the axis across is logarithmic.
+        note: a sentence for readers of the figure.
+        in_text: whether it stands in the paper's text; all others are in its appendix.
     """
 
     column: str
@@ -45,12 +56,19 @@ class Drawing:
     section: Section = "diagnostics"
     across: str = ""
     parts: tuple[str, ...] = ()
+    against: str = ""
+    log: bool = False
+    note: str = ""
+    in_text: bool = False
 
     def __post_init__(self) -> None:
-        texts = (self.column, self.title, self.axis, self.across, *self.parts)
-        for text in texts:
-            if not isinstance(text, str) or len(text) > LONGEST or not (text + "a").isprintable():
-                raise ValueError(f"{text!r:.80} is no line of at most {LONGEST} characters")
+        texts = (self.column, self.title, self.axis, self.across, self.against, *self.parts)
+        for text, most in (*((text, LONGEST) for text in texts), (self.note, LONGEST_NOTE)):
+            if not isinstance(text, str) or len(text) > most or not (text + "a").isprintable():
+                raise ValueError(f"{text!r:.80} is no line of at most {most} characters")
+        for name in ("log", "in_text"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r:.80}, not true or false")
         if not self.column or not self.title:
             raise ValueError("a drawing has a column and a title")
         for name, known in (("how", How), ("section", Section)):
@@ -60,6 +78,8 @@ class Drawing:
                 )
         if self.column.count(PART) != (self.how != "trend"):
             raise ValueError(f"column {self.column!r:.80}: a trend has no {PART}, others have one")
+        if self.against.count(PART) != (self.how == "against"):
+            raise ValueError(f"against {self.against!r:.80}: 'against' has one {PART}, others none")
         if len(self.parts) > MOST_PARTS:
             raise ValueError(f"{len(self.parts)} parts are more than {MOST_PARTS}")
 
@@ -75,14 +95,24 @@ class Drawing:
         """What records hold of it."""
         return asdict(self) | {"parts": list(self.parts)}
 
-    def of(self, probe: str) -> Drawing:
-        """The same with the full name of the column of a probe."""
-        return replace(self, column=f"{probe}/{self.column}")
+    def of(self, name: str) -> Drawing:
+        """The same with the full name of the column of a probe or measure."""
+        return replace(self, column=f"{name}/{self.column}")
+
+    def part_of(self, column: str) -> str | None:
+        """The part of a column that it draws; None of any other column."""
+        before, after = self.column.split(PART, 1)
+        part = column[len(before) : len(column) - len(after)]
+        if not part or before + part + after != column:
+            return None
+        return part if part in self.parts or not self.parts else None
 
     def recorded(self, columns: Iterable[str]) -> Drawing | None:
         """The same with the parts that are among `columns`; None where there is nothing to draw."""
         if self.how == "trend":
             return self if self.column in columns else None
+        if self.how in HELD_OUT:  # of whose parts there are as many as positions
+            return self if any(self.part_of(column) for column in columns) else None
         before, after = self.column.split(PART, 1)
         parts = tuple(
             column[len(before) : len(column) - len(after)]

@@ -31,6 +31,17 @@ def worst(predictions):
     losses = predictions.loss_nats
     return losses[losses > 1].sum(), (losses > 1).sum()
 
+def lengths(seq_len):
+    return ("length 1", "length 2", "length 4")
+
+def ends(seq_len):
+    return ("begin", "end")
+
+@measure("tail", unit="bits", label="loss of the tail", parts=(lengths, ends))
+def tail(predictions):
+    total = predictions.loss_nats.sum()
+    return [[k * total, len(predictions)] for k in (1, 2, 4, 1, 3)]
+
 @probe("quiet", unit="share", better="higher", statistics=("mean", "max"))
 def quiet(step):
     return step.tokens.float().mean(dim=(1, 2))[:, None].repeat(1, 2)
@@ -45,7 +56,7 @@ def study_in(folder: Path, *metrics: str, every: dict[str, int] | None = None) -
     endpoints[0] |= {"primary": True, "margin": 0.01}
     return studies_in(folder)(
         endpoints=endpoints,
-        evaluation={"own": ["ideas.py:worst"]},
+        evaluation={"own": ["ideas.py:worst", "ideas.py:tail"]},
         probes={"own": ["ideas.py:quiet"], "every": every or {}},
         tasks={"names": []},
         arms={"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
@@ -96,6 +107,23 @@ def test_what_is_the_users_own_is_drawn_on_the_page(measured: Results) -> None:
     assert "worst tokens (nats/token)" in str(figures["pairs-worst"].definition)
     assert "quiet: all, max" in str(figures["forest-others"].rows)
     assert "pairs-validation_loss-position-3" in figures
+    # Measures by their parts: by the number that these are called after, or beside each other.
+    first = measured.finished[0]
+    rows = first.read_columns("evaluation.parquet").to_pylist()
+    values = {row["part"]: row["value"] for row in rows if row["measure"] == "tail"}
+    for name, key in (("tail-length", "place"), ("tail-parts", "part")):
+        figure = figures[name]
+        assert (figure.section, figure.in_text) == ("evaluation", False)
+        assert figure.title.startswith("Loss of the tail")
+        assert "loss of the tail (bits)" in str(figure.definition)
+        trial = [row for row in figure.rows if (row["arm"], row["seed"]) == ("baseline", 1)]
+        assert (first.arm, first.seed) == ("baseline", 1)
+        own = {row[key]: row["value"] for row in trial}
+        own = {k if key == "part" else f"length {k:.0f}": v for k, v in own.items()}
+        assert own == {part: pytest.approx(values[part], 1e-4) for part in own}
+    assert {row["place"] for row in figures["tail-length"].rows} == {1, 2, 4}
+    assert {row["part"] for row in figures["tail-parts"].rows} == {"begin", "end"}
+    assert {row["part"] for row in figures["worst-parts"].rows} == {"all"}
     # Names are those of files, too.
     assert not any("/" in name or " " in name for name in figures)
     analysis = analyse(measured)
@@ -251,6 +279,10 @@ def test_a_uniform_guess_is_declared() -> None:
         ({"parts": "abc"}, "parts are a list"),
         ({"parts": ["a"] * 20_001}, "more than 20000"),
         ({"x": 1}, "must have the keys"),
+        ({"in_text": "yes"}, "in_text is 'yes', not true or false"),
+        ({"section": "endpoints"}, "section is 'endpoints'; known: stability"),
+        ({"how": "against", "column": "a/{}"}, "'against' has one {}, others none"),
+        ({"note": "a" * 501}, "no line of at most 500"),
     ],
 )
 def test_a_drawing_of_anybodys_record_is_checked(change: dict[str, object], words: str) -> None:
@@ -267,3 +299,9 @@ def test_drawings_of_models_of_other_depths_are_one() -> None:
     assert shallow and deep
     assert together([shallow, deep])[0].parts == ("block 1", "block 2", "output")
     assert depth.recorded(["other/block 1/mean"]) is None
+    # Of measures no parts are written down: there are as many as positions.
+    curve = Drawing("loss/position {}", "curve", "Loss", "nats")
+    assert curve.recorded(["loss/all", "loss/position 1"]) == curve
+    assert curve.recorded(["loss/all", "loss/position "]) is None
+    some = Drawing("loss/{}", "parts", "Loss", "nats", parts=("a", "b"))
+    assert [some.part_of(f"loss/{part}") for part in "abc"] == ["a", "b", None]

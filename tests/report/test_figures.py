@@ -53,8 +53,9 @@ def test_all_that_a_report_owes_is_there(five: Results, figures: dict[str, Figur
     owed |= {"forest", "forest-others", "train_loss", "grad_norm", "embedding_norm-all-mean"}
     owed |= {"embedding_norm-spread", "residual-norm-depth", "position-similarity-depth"}
     owed |= {"optimizer-slots-exp-avg-sq-groups", "gradient-norm-groups", "update-ratio-groups"}
-    owed |= {"logits-all-mean-magnitude", "reliability", "temperature-loss", "loss-by-position"}
-    owed |= {"loss-by-context", "throughput"}
+    owed |= {"logits-all-mean-magnitude", "reliability_accuracy-bin", "temperature_loss-T"}
+    owed |= {"validation_loss-position", "validation_loss-parts", "context_loss-context"}
+    owed |= {"temperature_calibration_error-T", "throughput"}
     assert owed <= figures.keys()
     for figure in figures.values():
         assert figure.rows and figure.title and figure.caption.endswith((".", ")"))

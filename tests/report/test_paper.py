@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from paribus.decision import decide
 from paribus.report import draw, write_paper
 from paribus.report.figures import Figure
 from paribus.report.paper import Material, compose
-from paribus.report.paper.document import Cite, Document, Paragraph
+from paribus.report.paper.document import Cite, Document, Paragraph, Picture
 from paribus.report.paper.glyphs import lacking, spelled
 from paribus.report.paper.write import _write_figure
 from paribus.report.tables import claims as claims_table
@@ -185,6 +186,28 @@ def test_every_citation_has_its_entry_and_none_is_idle(
         assert len(re.findall(rf"^  {field} = ", entries, re.MULTILINE)) == len(keys)
 
 
+def test_figures_stand_where_their_numbers_declare(material: Material) -> None:
+    def standing(of: Material) -> dict[str, set[str]]:
+        document = compose(of)
+        return {
+            part.title: {block.name for block in part.blocks if isinstance(block, Picture)}
+            for part in (*document.parts, *document.appendix)
+        }
+
+    declared = {
+        *("train_loss", "grad_norm", "embedding_norm-all-mean", "embedding_norm-spread"),
+        *("residual-norm-depth", "reliability_accuracy-bin", "context_loss-context"),
+    }
+    assert {figure.name for figure in material.figures if figure.in_text} == declared
+    found = standing(material)
+    assert found["Analysis"] == declared and not declared & found["Further figures"]
+    other = "temperature_loss-T"
+    assert other in found["Further figures"]
+    moved = [replace(one, in_text=one.name == other) for one in material.figures]
+    found = standing(replace(material, figures=moved))
+    assert found["Analysis"] == {other} and declared <= found["Further figures"]
+
+
 def test_equal_records_give_an_equal_pdf_with_all_its_parts(material: Material) -> None:
     results = material.results
     first = written(results)
@@ -192,7 +215,7 @@ def test_equal_records_give_an_equal_pdf_with_all_its_parts(material: Material) 
     folder = results.path / "paper"
     figures = {path.stem for path in (folder / "figures").glob("*.svg")}
     assert figures == {path.stem for path in (folder / "figures").glob("*.pdf")}
-    assert {"forest", "train_loss", "reliability"} <= figures
+    assert {"forest", "train_loss", "reliability_accuracy-bin"} <= figures
     with (folder / "tables" / "trials.csv").open(encoding="utf-8") as file:
         rows = list(csv.reader(file))
     assert len(rows) == 1 + len(results.study.trials)

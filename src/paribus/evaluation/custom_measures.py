@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paribus.drawing import Drawing
 from paribus.errors import ParibusError
 from paribus.evaluation.measures import Measure, all_measures
 from paribus.evaluation.predictions import Predictions
@@ -39,6 +40,14 @@ class OwnMeasure:
 
     measure: Measure
     strict: bool
+
+    def drawn(self, seq_len: int) -> tuple[Drawing, ...]:
+        """As `Measure.drawn`; none where it fails and that is no error."""
+        try:
+            return self.measure.drawn(seq_len)
+        except Exception as error:
+            self.require(error)
+            return ()
 
     def require(self, error: Exception) -> None:
         """Raise ParibusError of what it raised, where that is an error."""

@@ -22,6 +22,7 @@ from paribus.evaluation import (
 from paribus.evaluation.blocks import OF_OWN, UNITS
 from paribus.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults
+from paribus.evaluation.measures import all_measures
 from paribus.execution.checks.causality import require_causal_reading
 from paribus.execution.endpoints import declarations
 from paribus.execution.heldout_curve import HeldOutCurve
@@ -143,7 +144,7 @@ def _about(
         "own_modules": own_digests(setting, of.study.folder),
         **measuring_record(of.study),
         "metrics": measured_metrics(of.study, stack, tasks=evaluated.tasks is not None),
-        "drawings": [drawing.about for drawing in recorded_drawings(stack)],
+        "drawings": [one.about for one in recorded_drawings(of.study, stack, evaluated.heldout)],
         "probes": {probe.name: {"every": probe.every} for probe in stack.probes},
         "data": of.dataset.record,
         "blocks": evaluated.heldout.blocks.record,
@@ -178,10 +179,15 @@ def measured_metrics(study: Study, stack: Trainer, *, tasks: bool) -> dict[str, 
     return {name: metric.about for name, metric in found.items()}
 
 
-def recorded_drawings(stack: Trainer) -> list[Drawing]:
-    """How the report draws what the trials of `stack` recorded by step and by probes."""
+def recorded_drawings(study: Study, stack: Trainer, heldout: Evaluation) -> list[Drawing]:
+    """How the report draws what a trial of `stack` recorded, by step and by probes and measures."""
     columns = [*stack.columns, *(column.name for column in stack.probe_columns)]
-    drawings = (*DRAWINGS, *(drawing for probe in stack.probes for drawing in probe.drawn))
+    columns += [f"{row.measure}/{row.part}" for row in heldout.rows]
+    own = own_measures(study.evaluation.own, study.folder, strict=False)
+    seq_len = stack.setting.data.seq_len
+    drawings = [*DRAWINGS, *(drawing for probe in stack.probes for drawing in probe.drawn)]
+    for measure in (*all_measures(), *own):
+        drawings += measure.drawn(seq_len)
     return [there for drawing in drawings if (there := drawing.recorded(columns))]
 
 

@@ -20,12 +20,13 @@ from paribus.probes.reduce import CLASSES, QUANTILES, by_class, quantiles
     statistics=("mean", *QUANTILES),
     modules=("embedding",),
     drawings=(
-        Drawing("all/mean", "trend", "Norm entering block 1", "mean norm (L2)"),
+        Drawing("all/mean", "trend", "Norm entering block 1", "mean norm (L2)", in_text=True),
         Drawing(
             "{}/mean",
             "spread",
             "Norm entering block 1 by token class",
             "norm entering block 1 (L2)",
+            in_text=True,
         ),
     ),
 )

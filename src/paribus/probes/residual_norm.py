@@ -24,6 +24,7 @@ from paribus.probes.reduce import QUANTILES, depths, quantiles
             "Residual norm across depth",
             "mean norm of the residual stream (L2)",
             across="before block",
+            in_text=True,
         ),
     ),
 )

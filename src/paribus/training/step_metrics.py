@@ -15,7 +15,14 @@ OBJECTIVE = Metric(
     "train_objective", "final objective", "nats/token", "neither", "steps", of_tokens=True
 )
 DRAWINGS = (
-    Drawing("train_loss", "trend", "Training loss", "training loss (nats/token)", "stability"),
+    Drawing(
+        "train_loss",
+        "trend",
+        "Training loss",
+        "training loss (nats/token)",
+        "stability",
+        in_text=True,
+    ),
     Drawing(
         "train_objective", "trend", "What is learned from", "objective (nats/token)", "stability"
     ),
@@ -25,6 +32,7 @@ DRAWINGS = (
         "Gradient norm before clipping",
         "total gradient norm (L2)",
         "stability",
+        in_text=True,
     ),
 )
 # Their columns, with units.

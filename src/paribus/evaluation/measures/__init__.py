@@ -9,6 +9,7 @@ it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from paribus.declared import declared
+from paribus.drawing import PART, Drawing
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import Parts, Row, whole
 from paribus.metric import Better, Items, ItemSums, Metric, readable
@@ -27,6 +29,7 @@ Sum = Callable[[Predictions], Any]
 ByToken = Callable[[Predictions], tuple[Any, Any]]
 # (the sums of a text, seq_len) -> its rows
 Finish = Callable[[np.ndarray, int], list[Row]]
+NUMBERED = re.compile(r"(?P<before>.*?)-?\d+(\.\d+)?")  # a part that is called after a number
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Measure:
             total and the count of every part, unless there is a `finish`.
         finish: from the sums of a text to its rows; None for totals over counts. Parts of no tokens
             are left out.
+        drawings: how it is drawn, columns without its name; None for a figure of each family.
     """
 
     name: str
@@ -62,6 +66,29 @@ class Measure:
     uniform: str
     of_tokens: bool = True
     by_token: ByToken | None = None
+    drawings: tuple[Drawing, ...] | None = None
+
+    def drawn(self, seq_len: int) -> tuple[Drawing, ...]:
+        """Its drawings, declared or not, with the full names of their columns."""
+        drawings = self._default_drawings(seq_len) if self.drawings is None else self.drawings
+        return tuple(drawing.of(self.name) for drawing in drawings)
+
+    def _default_drawings(self, seq_len: int) -> tuple[Drawing, ...]:
+        """A figure for each family of parts: by their numbers where they have some."""
+        title, axis = self.label[0].upper() + self.label[1:], self.metric.title
+        found = []
+        for family in self.parts:
+            names = family(seq_len)
+            numbered = [NUMBERED.fullmatch(name) for name in names]
+            before = {match["before"] for match in numbered if match}
+            if len(names) > 1 and all(numbered) and len(before) == 1:
+                across = before.pop()
+                what = across.strip(" =")
+                column, about = f"{across}{PART}", f"{title} by {what}" if what else title
+                found.append(Drawing(column, "curve", about, axis, "evaluation", across=what))
+            elif names != ("all",) or len(self.parts) == 1:
+                found.append(Drawing(PART, "parts", title, axis, "evaluation", parts=names))
+        return tuple(found)
 
     @property
     def metric(self) -> Metric:
@@ -135,6 +162,7 @@ def measure(
     uniform: str = "",
     of_tokens: bool = True,
     finish: Finish | None = None,
+    drawings: tuple[Drawing, ...] | None = None,
 ) -> Callable[[Sum], Measure]:
     """Make the decorated function the measure `name`; see `Measure` for what is declared.
 
@@ -147,7 +175,7 @@ def measure(
     ratio = ItemSums(f"{name}/total", f"{name}/count") if callable(items) else items or ""
 
     def declare(sum: Sum) -> Measure:  # noqa: A002 - what it is
-        shown = (better, called, digits, ratio, uniform, of_tokens, by_token)
+        shown = (better, called, digits, ratio, uniform, of_tokens, by_token, drawings)
         declared = Measure(name, unit, source, parts, sum, finish, *shown)
         _ = declared.metric  # raises where it cannot be one
         return declared

@@ -19,6 +19,7 @@ from paribus.metric import ItemSums
     unit="share",
     source="top-1 accuracy: hits over predictions",
     parts=BREAKDOWN,
+    drawings=(),
 )
 def validation_accuracy(predictions: Predictions) -> np.ndarray:
     """Hits over tokens."""

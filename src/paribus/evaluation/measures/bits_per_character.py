@@ -21,6 +21,7 @@ from paribus.metric import ItemSums
     items=ItemSums("loss_sum_nats", "characters", 1 / math.log(2)),
     source="Shannon 1951; per character of the text, as Graves 2013",
     parts=BREAKDOWN,
+    drawings=(),
 )
 def bits_per_character(predictions: Predictions) -> np.ndarray:
     """Summed loss in bits over the characters that the predicted tokens stand for.

@@ -16,6 +16,7 @@ from paribus.metric import ItemSums
     items=ItemSums("brier_sum", "predicted"),
     source="Brier 1950, Verification of forecasts expressed in terms of probability",
     parts=(whole,),
+    drawings=(),
 )
 def brier_score(predictions: Predictions) -> tuple[float, int]:
     """The mean of sum_k (p_k - y_k)^2 over the vocabulary: 0 is perfect, 2 certain and wrong."""

@@ -20,6 +20,7 @@ def _error(tally: np.ndarray, seq_len: int) -> list[Row]:
     unit="share",
     source="Guo et al. 2017 (arXiv 1706.04599), equation 3: 15 bins of equal width",
     parts=(whole,),
+    drawings=(),
     finish=_error,
 )
 def calibration_error(predictions: Predictions) -> np.ndarray:
@@ -35,6 +36,7 @@ def calibration_error(predictions: Predictions) -> np.ndarray:
     unit="share",
     source="Nguyen & O'Connor 2015 (arXiv 1508.05154), adaptive binning: 15 bins of equal mass",
     parts=(whole,),
+    drawings=(),
     finish=lambda tally, seq_len: _error(equal_mass(tally), seq_len),
 )
 def calibration_error_equal_mass(predictions: Predictions) -> np.ndarray:

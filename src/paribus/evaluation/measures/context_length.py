@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from paribus.drawing import Drawing
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import CONTEXT_STEP, contexts, grouped
@@ -16,6 +17,17 @@ from paribus.evaluation.text_parts import CONTEXT_STEP, contexts, grouped
     unit="nats/token",
     source="loss by token index, as Kaplan et al. 2020 (arXiv 2001.08361)",
     parts=(contexts,),
+    drawings=(
+        Drawing(
+            "context {}",
+            "curve",
+            "Loss by length of context",
+            "loss (nats/token)",
+            "evaluation",
+            across="context (tokens)",
+            in_text=True,
+        ),
+    ),
 )
 def context_loss(predictions: Predictions) -> np.ndarray:
     """The mean loss of the tokens predicted from c - 7 to c tokens, as "context c".

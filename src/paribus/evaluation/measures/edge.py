@@ -22,6 +22,7 @@ def _difference(sums: np.ndarray, seq_len: int) -> list[Row]:
     unit="nats/token",
     source="own definition: the last positions of the window against its middle half",
     parts=(whole,),
+    drawings=(),
     finish=_difference,
 )
 def edge_loss(predictions: Predictions) -> np.ndarray:

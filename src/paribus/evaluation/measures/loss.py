@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from paribus.data import TOKEN_CLASSES
+from paribus.drawing import Drawing
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import Predictions
 from paribus.evaluation.text_parts import BREAKDOWN, Row, breakdown
@@ -32,6 +34,24 @@ def _exp(x: float) -> float:
     unit="nats/token",
     source="cross-entropy, Shannon 1948",
     parts=BREAKDOWN,
+    drawings=(
+        Drawing(
+            "position {}",
+            "curve",
+            "Loss by position in the window",
+            "loss (nats/token)",
+            "evaluation",
+            across="position in the window (tokens)",
+        ),
+        Drawing(
+            "{}",
+            "parts",
+            "Loss by class of the predicted token",
+            "loss (nats/token)",
+            "evaluation",
+            parts=TOKEN_CLASSES,
+        ),
+    ),
 )
 def validation_loss(predictions: Predictions) -> np.ndarray:
     """The mean of -log p(token | context)."""
@@ -47,6 +67,7 @@ def validation_loss(predictions: Predictions) -> np.ndarray:
     source="Jelinek, Mercer, Bahl & Baker 1977",
     parts=BREAKDOWN,
     finish=_of_losses,
+    drawings=(),
 )
 def validation_perplexity(predictions: Predictions) -> np.ndarray:
     """exp(loss) of the same part; infinite beyond the range of a float. No ratio of sums."""

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.interpolate import KroghInterpolator
 from scipy.optimize import brentq
 
+from paribus.drawing import Drawing
 from paribus.evaluation.bins import equal_width, gap_sum, tally
 from paribus.evaluation.measures import measure
 from paribus.evaluation.predictions import TEMPERATURES, Predictions
@@ -28,6 +29,18 @@ SOURCE = "temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2"
     unit="nats/token",
     source=SOURCE,
     parts=(temperatures,),
+    drawings=(
+        Drawing(
+            "T={}",
+            "curve",
+            "Loss by temperature",
+            "loss (nats/token)",
+            "evaluation",
+            across="softmax temperature",
+            log=True,
+            note="A model that is too sure of itself is best above 1.",
+        ),
+    ),
 )
 def temperature_loss(predictions: Predictions) -> np.ndarray:
     """The validation loss at each temperature."""
@@ -47,6 +60,18 @@ def _errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
     unit="share",
     source=SOURCE,
     parts=(temperatures,),
+    drawings=(
+        Drawing(
+            "T={}",
+            "curve",
+            "Calibration error by temperature",
+            "expected calibration error (share)",
+            "evaluation",
+            across="softmax temperature",
+            log=True,
+            note="A model that is too sure of itself is best above 1.",
+        ),
+    ),
     finish=_errors,
 )
 def temperature_calibration_error(predictions: Predictions) -> np.ndarray:
@@ -67,6 +92,7 @@ def _lowest(sums: np.ndarray, seq_len: int) -> list[Row]:
     unit="",
     source=SOURCE,
     parts=(whole,),
+    drawings=(),
     finish=_lowest,
 )
 def best_temperature(predictions: Predictions) -> np.ndarray:

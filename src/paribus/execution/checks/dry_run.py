@@ -120,6 +120,8 @@ def _try_evaluation(study: Study, model: GPT, setting: Setting, dataset: Dataset
         own = own_measures(study.evaluation.own, study.folder)
         first, again = (evaluate_on(model, dataset, window, seq_len, own) for _ in range(2))
         require_equal(own, first, again)
+        for measure in own:
+            measure.drawn(seq_len)  # raises for what cannot be drawn
 
 
 def _require_repeatable(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from paribus.analysis import Analysis
+from paribus.drawing import HELD_OUT
 from paribus.report.figures.contrasts import forest, forest_of_all, seed_pairs
 from paribus.report.figures.cost import throughput
 from paribus.report.figures.depth import all_depths, quantile_columns
@@ -52,6 +53,8 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
 def columns_drawn(results: Results) -> Iterator[str]:
     """All columns of steps and probes that figures read."""
     for drawing in results.drawings:
+        if drawing.how in HELD_OUT:
+            continue
         yield from drawing.columns
         if drawing.how == "spread":
             for columns in quantile_columns(drawing).values():

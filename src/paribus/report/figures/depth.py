@@ -78,7 +78,8 @@ def _spread(curves: Curves, drawing: Drawing) -> Figure | None:
         "each averaged over seeds."
     )
     chart = alt.layer(thin, thick, dots).properties(width=WIDTH, height=HEIGHT)
-    return Figure(name, drawing.section, title, caption, chart, rows)
+    in_text = drawing.in_text
+    return Figure(name, drawing.section, title, caption, chart, rows, in_text=in_text)
 
 
 def _profile(curves: Curves, drawing: Drawing) -> Figure | None:
@@ -127,4 +128,5 @@ def _profile(curves: Curves, drawing: Drawing) -> Figure | None:
     title = drawing.title
     caption = f"{title}, at the end of training. Thick lines are means over seeds, thin ones seeds."
     chart = alt.layer(*layers, thick).properties(width=WIDTH, height=HEIGHT)
-    return Figure(name, drawing.section, title, caption, chart, rows)
+    in_text = drawing.in_text
+    return Figure(name, drawing.section, title, caption, chart, rows, in_text=in_text)

@@ -1,14 +1,18 @@
-"""What trained models do with held-out text: calibration, temperature, context, tasks."""
+"""What trained models do with held-out text: measures, drawn as they declare, and tasks."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paribus.drawing import HELD_OUT, PART, Drawing
 from paribus.report.figures.figure_rows import MOST_LINES
 from paribus.report.figures.style import (
     HEIGHT,
@@ -19,138 +23,206 @@ from paribus.report.figures.style import (
     Figure,
     arm_colour,
     arm_dash,
+    figure_name,
     hover,
     names,
     rounded,
 )
 from paribus.results import Results
 
-FEWEST_IN_BIN = 0.001  # of all tokens; fuller bins are drawn
-WINDOW_PARTS = 64  # positions of a window are averaged into so many places at most
+FEWEST_IN_PART = 0.001  # of all tokens; fuller parts are drawn against another measure
+MOST_PLACES = 64  # of a curve; more, such as positions of a window, are averaged
+MOST_TICKS = 6  # of a logarithmic axis
+MOST_PARTS = 24  # beside each other
 
 
 def all_heldout(results: Results) -> list[Figure]:
-    """Every figure of this kind that the records have."""
+    """Every figure that the measures of the records declare."""
     drawn = [
-        reliability(results),
-        temperature(results, "temperature_loss", "Loss by temperature", "loss (nats/token)"),
-        temperature(
-            results,
-            "temperature_calibration_error",
-            "Calibration error by temperature",
-            "expected calibration error (share)",
-        ),
-        by_place(results, "validation_loss", "position", "Loss by position in the window"),
-        by_place(results, "context_loss", "context", "Loss by length of context"),
+        DRAWN[drawing.how](results, drawing)
+        for drawing in results.drawings
+        if drawing.how in HELD_OUT
     ]
     return [figure for figure in drawn if figure is not None]
 
 
-def reliability(results: Results) -> Figure | None:
-    """Accuracy against confidence by bin; on the diagonal, confidence is what it says."""
-    confidence = _values(results, "reliability_confidence")
-    accuracy = _values(results, "reliability_accuracy")
+def _against(results: Results, drawing: Drawing) -> Figure | None:
+    """A measure against another one, part by part; on the diagonal both are equal."""
+    there = _values(results, drawing.column, drawing.part_of)
+    beside = replace(drawing, column=drawing.against)
+    other = _values(results, drawing.against, beside.part_of)
     tokens: Counter[tuple[str, int]] = Counter()
-    for (arm, seed, _), row in accuracy.items():
+    for (arm, seed, _), row in there.items():
         tokens[arm, seed] += row["count"]
     rows = [
-        {
-            "arm": row["arm"],
-            "seed": row["seed"],
-            "bin": int(key[2].removeprefix("bin ")),
-            "confidence": row["value"],
-            "accuracy": accuracy[key]["value"],
-        }
-        for key, row in confidence.items()
-        if key in accuracy and accuracy[key]["count"] >= FEWEST_IN_BIN * tokens[key[:2]]
+        {key: row[key] for key in ("arm", "seed", "value")}
+        | {"part": key[2], "other": other[key]["value"]}
+        for key, row in there.items()
+        if key in other and row["count"] >= FEWEST_IN_PART * tokens[key[:2]]
     ]
     if not rows:
         return None
-    name = "reliability"
-    scale = alt.Scale(domain=[0, 1])
-    diagonal = (
-        alt.Chart(alt.InlineData(values=[{"x": 0, "y": 0}, {"x": 1, "y": 1}]))
-        .mark_line(color=TEXT, opacity=0.5, strokeDash=[4, 4], tooltip=None)
-        .encode(x=alt.X("x:Q"), y=alt.Y("y:Q"))
+    name = _name(drawing)
+    order = {part: i for i, part in enumerate(dict.fromkeys(row["part"] for row in rows))}
+    rows = [row | {"order": order[row["part"]]} for row in rows]
+    shares = all(0 <= row[key] <= 1 for row in rows for key in ("value", "other"))
+    scale = alt.Scale(domain=[0, 1]) if shares else alt.Scale(zero=False)
+    y = {"title": drawing.axis, "scale": scale}
+    base = alt.Chart(alt.NamedData(name)).encode(
+        x=alt.X("other:Q", title=drawing.across, scale=scale), color=arm_colour(results.study)
     )
-    x = alt.X("confidence:Q", title="confidence (share)", scale=scale)
-    y = {"title": "accuracy (share)", "scale": scale}
-    base = alt.Chart(alt.NamedData(name)).encode(color=arm_colour(results.study))
     thin = base.mark_line(strokeWidth=0.7, opacity=0.45).encode(
-        x=x, y=alt.Y("accuracy:Q", **y), detail=alt.Detail("seed:N")
+        y=alt.Y("value:Q", **y), detail=alt.Detail("seed:N"), order=alt.Order("order:Q")
     )
     thick = (
         alt.Chart(alt.NamedData(name))
         .transform_aggregate(
-            confidence="mean(confidence)", accuracy="mean(accuracy)", groupby=["arm", "bin"]
+            other="mean(other)", value="mean(value)", groupby=["arm", "part", "order"]
         )
         .mark_line(strokeWidth=2.2, point=alt.OverlayMarkDef(size=30))
         .encode(
-            x=x,
-            y=alt.Y("accuracy:Q", **y),
-            order=alt.Order("bin:Q"),
+            x=alt.X("other:Q", title=drawing.across, scale=scale),
+            y=alt.Y("value:Q", **y),
+            order=alt.Order("order:Q"),
             color=arm_colour(results.study),
             strokeDash=arm_dash(results.study),
-            tooltip=hover("arm:N", "confidence:Q", "accuracy:Q"),
+            tooltip=hover("arm:N", "part:N", "other:Q", "value:Q"),
         )
     )
-    few = [thin] if len(results.trials) <= MOST_LINES else []
-    chart = alt.layer(diagonal, *few, thick).properties(width=WIDTH, height=HEIGHT + 60)
+    layers = [_diagonal()] if shares else []
+    if len(results.trials) <= MOST_LINES:
+        layers.append(thin)
+    chart = alt.layer(*layers, thick).properties(width=WIDTH, height=HEIGHT + 60)
     caption = (
-        "Reliability: accuracy of the most probable token against its probability, by bins of "
-        "equal width. On the dashed diagonal a model is right as often as it says; below it is too "
-        "sure of itself. Thick lines are means over seeds. Bins of fewer than one token in a "
+        f"{_titled(drawing)} Thick lines are means over seeds. Parts of fewer than one token in a "
         "thousand are left out."
     )
-    return Figure(name, "evaluation", "Reliability", caption, chart, rows)
+    return _figure(drawing, caption, chart, rows)
 
 
-def temperature(results: Results, measure: str, title: str, unit: str) -> Figure | None:
-    """A measure with logits divided by a temperature."""
-    rows = [
-        {key: row[key] for key in ("arm", "seed", "value")} | {"temperature": place}
-        for (_, _, part), row in _values(results, measure).items()
-        for place in [float(part.removeprefix("T="))]
-    ]
+def _diagonal() -> Any:
+    """Where both measures are equal."""
+    ends = alt.InlineData(values=[{"x": 0, "y": 0}, {"x": 1, "y": 1}])
+    line = alt.Chart(ends).mark_line(color=TEXT, opacity=0.5, strokeDash=[4, 4], tooltip=None)
+    return line.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"))
+
+
+def _curve(results: Results, drawing: Drawing) -> Figure | None:
+    """A measure by the number that its parts are called after."""
+    rows, step = _by_place(results, drawing)
     if not rows:
         return None
-    name = measure.replace("_", "-")
-    x = alt.X(
-        "temperature:Q",
-        title="softmax temperature",
-        scale=alt.Scale(type="log", nice=False),
-        axis=alt.Axis(values=[0.5, 0.7, 1, 1.4, 2], format="~g"),
+    places = sorted({row["place"] for row in rows})
+    scale = alt.Scale(type="log" if drawing.log else "linear", nice=False)
+    ticks = places[:: -(-len(places) // MOST_TICKS)]
+    across = alt.X(
+        "place:Q",
+        title=drawing.across or None,
+        scale=scale,
+        axis=alt.Axis(values=ticks, format=".2~g") if drawing.log else alt.Undefined,
     )
-    caption = (
-        f"{title} of the softmax. A model that is too sure of itself is best above 1. "
-        "Thick lines are means over seeds, thin ones seeds."
+    y = {"title": drawing.axis, "scale": alt.Scale(zero=False)}
+    base = alt.Chart(alt.NamedData(_name(drawing))).encode(
+        x=across, color=arm_colour(results.study)
     )
-    return _curve(results, name, rows, x, title, unit, caption)
+    thin = base.mark_line(strokeWidth=0.7, opacity=0.45).encode(
+        y=alt.Y("value:Q", **y), detail=alt.Detail("seed:N")
+    )
+    thick = base.mark_line(strokeWidth=2.2, point=len(places) == 1).encode(
+        y=alt.Y("mean(value):Q", **y),
+        strokeDash=arm_dash(results.study),
+        tooltip=hover("arm:N", "place:Q", alt.Tooltip("mean(value):Q", format=".4g")),
+    )
+    few = [thin] if len(results.trials) <= MOST_LINES else []
+    chart = alt.layer(*few, thick).properties(width=WIDTH, height=HEIGHT)
+    caption = f"{_titled(drawing)} Thick lines are means over seeds, thin ones seeds."
+    if step > 1:
+        caption += f" Each point is the mean of {step} neighbours."
+    return _figure(drawing, caption, chart, rows)
 
 
-def by_place(results: Results, measure: str, kind: str, title: str) -> Figure | None:
-    """A measure by place in the window, or by length of context."""
-    prefix = f"{kind} "
-    found = _values(results, measure, prefix)
-    if not found:
-        return None
-    last = max(int(part.removeprefix(prefix)) for _, _, part in found)
-    step = -(-last // WINDOW_PARTS) if kind == "position" else 1
-    groups: dict[tuple[str, int, int], list[float]] = {}
-    for (_, _, part), row in found.items():
-        place = int(part.removeprefix(prefix))
-        end = min(-(-place // step) * step, last)
-        groups.setdefault((row["arm"], row["seed"], end), []).append(row["value"])
+def _by_place(results: Results, drawing: Drawing) -> tuple[list[dict[str, Any]], int]:
+    """{arm, seed, place, value} of a curve, and of how many neighbours each is the mean.
+
+    So many neighbours are one point, at the last of them.
+    """
+    found = {
+        (arm, seed, place): row
+        for (arm, seed, part), row in _values(results, drawing.column, drawing.part_of).items()
+        if (place := _number(part)) is not None
+    }
+    places = sorted({place for *_, place in found})
+    step = max(1, -(-len(places) // MOST_PLACES))
+    last = {
+        place: places[min(i - i % step + step, len(places)) - 1] for i, place in enumerate(places)
+    }
+    groups: dict[tuple[str, int, float], list[float]] = {}
+    for (_, _, place), row in found.items():
+        groups.setdefault((row["arm"], row["seed"], last[place]), []).append(row["value"])
     rows = [
         {"arm": arm, "seed": seed, "place": place, "value": rounded(sum(v) / len(v))}
         for (arm, seed, place), v in groups.items()
     ]
-    label = "position in the window (tokens)" if kind == "position" else "context (tokens)"
-    x = alt.X("place:Q", title=label, scale=alt.Scale(nice=False))
-    caption = f"{title}. Thick lines are means over seeds, thin ones seeds."
-    if step > 1:
-        caption += f" Each point is the mean of {step} positions."
-    return _curve(results, f"loss-by-{kind}", rows, x, title, "loss (nats/token)", caption)
+    return rows, step
+
+
+def _parts(results: Results, drawing: Drawing) -> Figure | None:
+    """The parts of a measure beside each other, a dot for each seed."""
+    found = _values(results, drawing.column, drawing.part_of)
+    there = list(dict.fromkeys(part for *_, part in found))
+    if drawing.parts:
+        there = [part for part in drawing.parts if part in there]
+    shown = there[:MOST_PARTS]
+    rows = [
+        {key: row[key] for key in ("arm", "seed", "value")} | {"part": part}
+        for (_, _, part), row in found.items()
+        if part in shown
+    ]
+    if not rows:
+        return None
+    called = names(results.study)
+    y = {"title": drawing.axis, "scale": alt.Scale(zero=False)}
+    base = alt.Chart(alt.NamedData(_name(drawing))).encode(
+        x=alt.X("part:N", title=None, sort=shown, axis=alt.Axis(labelAngle=0, labelLimit=90)),
+        xOffset=alt.XOffset("arm:N", sort=[*called.values()]),
+        color=arm_colour(results.study, line=False),
+    )
+    seeds = base.mark_circle(size=26, opacity=0.5).encode(
+        y=alt.Y("value:Q", **y), tooltip=hover("arm:N", "seed:N", "part:N", "value:Q")
+    )
+    means = base.mark_tick(width=14, thickness=2.5).encode(y=alt.Y("mean(value):Q", **y))
+    chart = alt.layer(seeds, means).properties(width=WIDTH, height=HEIGHT)
+    caption = f"{_titled(drawing)} A dot for each seed, and a bar for their mean."
+    if len(there) > MOST_PARTS:
+        caption += f" The first {MOST_PARTS} of {len(there)} parts are drawn."
+    return _figure(drawing, caption, chart, rows)
+
+
+DRAWN = {"curve": _curve, "parts": _parts, "against": _against}
+
+
+def _name(drawing: Drawing) -> str:
+    """Of the figure: that of the measure, and what its parts are called."""
+    if drawing.column.endswith(f"/{PART}"):
+        return figure_name(drawing.column.replace(PART, drawing.how))
+    return figure_name(drawing.column.replace(PART, "").strip(" /="))
+
+
+def _titled(drawing: Drawing) -> str:
+    return f"{drawing.title}. {drawing.note}".strip()
+
+
+def _figure(drawing: Drawing, caption: str, chart: Any, rows: list[dict[str, Any]]) -> Figure:
+    name, section = _name(drawing), drawing.section
+    return Figure(name, section, drawing.title, caption, chart, rows, in_text=drawing.in_text)
+
+
+def _number(part: str) -> float | None:
+    try:
+        number = float(part)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def tasks(results: Results, table: pa.Table | None) -> Figure | None:
@@ -199,45 +271,21 @@ def tasks(results: Results, table: pa.Table | None) -> Figure | None:
     return Figure(name, "evaluation", title, caption, chart, rows, panel=PANEL, wide=True)
 
 
-def _curve(
-    results: Results,
-    name: str,
-    rows: list[dict[str, Any]],
-    x: alt.X,
-    title: str,
-    unit: str,
-    caption: str,
-) -> Figure:
-    y = {"title": unit, "scale": alt.Scale(zero=False)}
-    base = alt.Chart(alt.NamedData(name)).encode(x=x, color=arm_colour(results.study))
-    place = str(x.shorthand)
-    thin = base.mark_line(strokeWidth=0.7, opacity=0.45).encode(
-        y=alt.Y("value:Q", **y), detail=alt.Detail("seed:N")
-    )
-    thick = base.mark_line(strokeWidth=2.2).encode(
-        y=alt.Y("mean(value):Q", **y),
-        strokeDash=arm_dash(results.study),
-        tooltip=hover("arm:N", place, alt.Tooltip("mean(value):Q", format=".4f")),
-    )
-    few = [thin] if len(results.trials) <= MOST_LINES else []
-    chart = alt.layer(*few, thick).properties(width=WIDTH, height=HEIGHT)
-    return Figure(name, "evaluation", title, caption, chart, rows)
-
-
 def _values(
-    results: Results, measure: str, prefix: str = ""
+    results: Results, column: str, part_of: Callable[[str], str | None]
 ) -> dict[tuple[str, int, str], dict[str, Any]]:
     """{(arm, seed, part): {arm, seed, value, count}} of a measure's finite values."""
-    called = names(results.study)
+    called, measure = names(results.study), column.partition("/")[0]
     table = results.evaluation
     if not {"value", "count"} <= set(table.column_names) or not len(table):
         return {}
     table = table.filter(pc.field("measure") == measure)
     found = {}
     for row in table.select(["arm", "seed", "part", "value", "count"]).to_pylist():
-        if row["value"] is None or not row["part"].startswith(prefix):
+        part = part_of(f"{measure}/{row['part']}")
+        if row["value"] is None or not math.isfinite(row["value"]) or part is None:
             continue
-        found[row["arm"], row["seed"], row["part"]] = {
+        found[row["arm"], row["seed"], part] = {
             "arm": called[row["arm"]],
             "seed": row["seed"],
             "value": rounded(row["value"]),

@@ -170,4 +170,5 @@ def _faceted(
         )
         .resolve_scale(x="independent")
     )
-    return Figure(name, SECTION, title, caption, facet, rows, panel=PANEL, wide=True)
+    shown = {"panel": PANEL, "wide": True, "in_text": True}
+    return Figure(name, SECTION, title, caption, facet, rows, **shown)

@@ -98,6 +98,7 @@ class Figure:
         room: what the axis of a panel takes, in pixels.
         wide: whether it wants the width of two.
         stretch: whether its height goes with its width.
+        in_text: whether it stands in the paper's text; all others are in its appendix.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Figure:
     room: int = PANEL_ROOM
     wide: bool = False
     stretch: bool = True
+    in_text: bool = False
 
     @cached_property
     def definition(self) -> dict[str, Any]:

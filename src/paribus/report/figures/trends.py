@@ -52,7 +52,8 @@ def _trend(curves: Curves, drawing: Drawing) -> Figure | None:
     chart = _lines(curves.results.study, name, rows, drawing.axis)
     chart = chart.properties(width=WIDTH, height=HEIGHT)
     caption = f"{title} over training. {_about(rows)}"
-    return Figure(name, drawing.section, title, caption, chart, rows, log=_positive(rows))
+    log, in_text = _positive(rows), drawing.in_text
+    return Figure(name, drawing.section, title, caption, chart, rows, log=log, in_text=in_text)
 
 
 def _panels(curves: Curves, drawing: Drawing) -> Figure | None:
@@ -81,8 +82,8 @@ def _panels(curves: Curves, drawing: Drawing) -> Figure | None:
     if len(drawing.parts) > MOST_PANELS:
         caption += f" The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
     log = _positive(rows)
-    section = drawing.section
-    return Figure(name, section, title, caption, facet, rows, log=log, panel=PANEL, wide=True)
+    shown = {"panel": PANEL, "wide": True, "in_text": drawing.in_text}
+    return Figure(name, drawing.section, title, caption, facet, rows, log=log, **shown)
 
 
 def _about(rows: list[dict[str, Any]]) -> str:

@@ -21,10 +21,6 @@ from paribus.report.words import (
 from paribus.study import Endpoint, Study
 
 MOST_TOLD = 6  # contrasts told one by one; more are left to the tables
-MAIN_FIGURES = ("train_loss", "grad_norm")
-ALONG_FIGURES = ("loss-curves", "contrast-along-training")
-MECHANISM_FIGURES = ("embedding_norm-all-mean", "embedding_norm-spread", "residual-norm-depth")
-EVALUATION_FIGURES = ("reliability", "loss-by-context")
 
 
 def results(material: Material) -> Part:
@@ -75,13 +71,13 @@ def _figures(study: Study, endpoint: Endpoint) -> tuple[str, ...]:
 def analysis_part(material: Material) -> Part:
     """Stability, mechanism, calibration and speed."""
     blocks: list[Block] = [*_stability(material)]
-    blocks += _pictures(material, MAIN_FIGURES)
+    blocks += _declared(material, "stability")
     blocks += _along(material)
-    blocks += _pictures(material, ALONG_FIGURES)
+    blocks += _declared(material, "along")
     blocks += _mechanism(material)
-    blocks += _pictures(material, MECHANISM_FIGURES)
+    blocks += _declared(material, "diagnostics")
     blocks += _costs(material)
-    blocks += _pictures(material, EVALUATION_FIGURES)
+    blocks += _declared(material, "evaluation")
     return Part("Analysis", blocks)
 
 
@@ -89,7 +85,13 @@ def in_the_text(material: Material) -> set[str]:
     """Names of the figures that stand in the text, so that the appendix has the others."""
     study = material.study
     wanted = {name for endpoint in study.judged for name in _figures(study, endpoint)}
-    return wanted | {*ALONG_FIGURES, *MAIN_FIGURES, *MECHANISM_FIGURES, *EVALUATION_FIGURES}
+    return wanted | {one.name for one in material.figures if one.in_text}
+
+
+def _declared(material: Material, section: str) -> list[Block]:
+    """The figures of a section that are declared to stand in the text."""
+    there = [one.name for one in material.figures if one.in_text and one.section == section]
+    return _pictures(material, tuple(there))
 
 
 def _pictures(material: Material, wanted: tuple[str, ...]) -> list[Block]:
