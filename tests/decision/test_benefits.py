@@ -10,6 +10,8 @@ import pytest
 
 from paribus.analysis import Analysis, analyse
 from paribus.decision import Verdict, decide
+from paribus.errors import ParibusError
+from paribus.execution.endpoints import endpoint_metrics
 from paribus.report.words import headline
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.study import Study
@@ -21,6 +23,8 @@ ENDPOINTS = [
     {"metric": "validation_loss", "primary": True, "margin": 0.02, "smallest_effect": 0.02},
     {"metric": "calibration_error"},
     {"metric": "training_throughput"},
+    {"metric": "prefill_throughput"},
+    {"metric": "decoding_throughput"},
     {"metric": "training_memory"},
 ]
 UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s", "bytes": "B"}
@@ -34,9 +38,12 @@ def judged(
     spread: float = 0.1,
     speed: float = 1.0,
     memory: float = 1.0,
+    prefill: float = 1.0,
+    decoding: float = 1.0,
     **decision: object,
 ) -> tuple[Analysis, Verdict]:
-    """An arm whose loss is higher by `loss`, and which is so many times as fast and as large."""
+    """An arm whose loss is higher by `loss`, and which is so many times as fast (in training,
+    reading and writing) and as large."""
     study = small_study(
         seeds=SEEDS,
         arms={"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}},
@@ -51,11 +58,12 @@ def judged(
     results = fabricate(study, value)
     rows = [
         (
-            *(arm, seed, "training", 1000),
-            (1.0 + NOISE[seed] / 10) / (1 if arm == "baseline" else speed * (1 + NOISE[seed] / 20)),
-            2.0**20 * (1 if arm == "baseline" else memory),
+            *(arm, seed, kind, 1000),
+            (1.0 + NOISE[seed] / 10) / (1 if arm == "baseline" else times * (1 + NOISE[seed] / 20)),
+            2.0**20 * (1 if arm == "baseline" else memory) if kind == "training" else math.nan,
         )
         for arm, seed in study.trials
+        for kind, times in (("training", speed), ("prefill", prefill), ("decoding", decoding))
     ]
     columns = (np.array(column) for column in zip(*rows, strict=True))
     ResultsFolder(results.path).write_throughput(dict(zip(UNITS, columns, strict=True)), UNITS)
@@ -86,6 +94,10 @@ def test_speed_is_compared_as_a_ratio(small_study: Maker, fabricate: Fabricate) 
         ({"speed": 1.25, "benefit": "training_throughput"}, "6"),
         ({"speed": 1.25, "benefit": "training_throughput", "least_benefit": 0.2}, "6"),
         ({"speed": 1.25, "benefit": "training_throughput", "least_benefit": 0.3}, "5"),
+        ({"prefill": 1.25, "benefit": "prefill_throughput"}, "6"),
+        ({"prefill": 1.25, "benefit": "prefill_throughput", "least_benefit": 0.3}, "5"),
+        ({"decoding": 1.25, "benefit": "decoding_throughput", "least_benefit": 0.2}, "6"),
+        ({"prefill": 1.25, "decoding": 0.8, "benefit": "decoding_throughput"}, "5"),
         ({"memory": 0.8, "benefit": "training_memory"}, "6"),
         ({"memory": 0.8, "benefit": "training_memory", "least_benefit": 0.3}, "5"),
         ({"memory": 1.2, "benefit": "training_memory"}, "5"),
@@ -109,3 +121,22 @@ def test_an_arm_that_is_no_worse_is_adopted_for_its_benefit(
     assert text.endswith(".")
     if row in ("5", "6"):
         assert "a ratio of" in verdict.sentence
+
+
+SPEEDS = ["training_throughput", "prefill_throughput", "decoding_throughput", "training_memory"]
+
+
+@pytest.mark.parametrize("metric", SPEEDS)
+def test_speed_and_memory_can_be_primary_and_a_benefit_but_not_primary_at_a_look(
+    small_study: Maker, metric: str
+) -> None:
+    loss = {"metric": "validation_loss", "primary": True, "margin": 0.02}
+    rule = {"rule": "non_inferiority", "benefit": metric}
+    of_benefit = small_study(endpoints=[loss, {"metric": metric}], decision=rule)
+    assert endpoint_metrics(of_benefit)[metric].scale == "log"
+    primary = [{"metric": metric, "primary": True, "margin": 0.05}]
+    assert endpoint_metrics(small_study(endpoints=primary))[metric].better != "neither"
+    looked = small_study(endpoints=primary, seeds={"looks": [5, 6]})
+    with pytest.raises(ParibusError, match="cannot be primary with looks") as error:
+        endpoint_metrics(looked)
+    assert "\n" not in str(error.value)

@@ -67,7 +67,8 @@ def detectable(
 
 
 def _family(study: Study) -> str:
-    contrasts = f"{max(len(study.contrasts), 1)} contrasts"
+    count = max(len(study.contrasts), 1)
+    contrasts = f"{count} contrast{'s' if count > 1 else ''}"
     several = len(study.judged) > 1
     return f"{contrasts} x {len(study.judged)} primary endpoints" if several else contrasts
 

@@ -99,6 +99,11 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     for endpoint in study.judged:
         _require_direction(study, found[endpoint.metric], "be primary")
         _require_shared_tokens(study, found[endpoint.metric])
+        if study.plan is not None and found[endpoint.metric].record == "turns":
+            raise ParibusError(
+                f"'{endpoint.metric}' cannot be primary with looks: arms take turns for it when "
+                "all are trained, and a look would have none of it; state seeds as a list"
+            )
     if study.decision.benefit is not None:
         _require_direction(study, found[study.decision.benefit], "be a benefit")
     if study.tuning is not None:

@@ -51,7 +51,7 @@ def looks_table(analysis: Analysis) -> Table | None:
             numbers.p_or_blank(one.get("holm_p")),
             numbers.p_or_blank(one.get("equivalence_holm_p")),
             numbers.fixed(one["predictive_power"], 2),
-            one["resolved"] or said["decision"],
+            one.get("resolved") or said["decision"],
         )
         for entry in analysis.looks
         for arm, said in entry["contrasts"].items()

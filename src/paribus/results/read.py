@@ -76,8 +76,7 @@ class Results:
         return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
 
     def of_seeds(self, seeds: Sequence[int], plan: Plan | None = None) -> Results:
-        """The same records of these seeds alone, looked at by this plan; what was read already is
-        not read again."""
+        """The same records of these seeds alone, under this plan; nothing is read again."""
         kept = set(seeds)
         part = replace(
             self,

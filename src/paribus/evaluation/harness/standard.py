@@ -233,7 +233,8 @@ def _harness_task(name: str, data_folder: Path | None) -> Any:
         raise ParibusError(
             f"task '{base}': its data set {dataset} cannot be loaded "
             f"({type(error).__name__}: {_first_line(error)}); where the hub cannot be reached, set "
-            f"HF_DATASETS_CACHE to a cache that has it, or give a folder with a copy of {dataset}"
+            f"HF_DATASETS_CACHE to a cache that has it, or name a folder with a copy of "
+            f"{dataset} (tasks.standard_data, or --data)"
         ) from error
     task.set_config("task", name)
     return task
