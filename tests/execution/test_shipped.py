@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 import torch
@@ -45,13 +47,17 @@ def test_every_arm_passes_its_dry_run(study: Study, arm: str, dataset: Dataset) 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_is_of_a_size_for_two_cores(name: str) -> None:
-    """Tokens of all trials; `quickstart`'s 15 trials of 100 iterations take seven minutes."""
+    """Tokens of all trials, tuning included; 15 trials of 100 iterations take seven minutes there.
+
+    The tuned protocol is the long one: 63 tuning trials, and at most 60 for the verdict.
+    """
     study = STUDIES[name]
     assert study.title and study.question
     assert len(study.seeds) >= 3
     whole = [study, tuning_study(study, study.tuning.candidates)] if study.tuning else [study]
     tokens = sum(one.setting(arm).tokens for one in whole for arm, _ in one.trials)
-    assert tokens <= 9 * 15 * 100 * 16 * 128
+    times = {"quickstart": 1, "embedding-norm-tuned": 25}.get(name, 9)
+    assert tokens <= times * 15 * 100 * 16 * 128
     for arm in study.arms.values():
         assert arm.title and arm.description
 
@@ -67,3 +73,35 @@ def test_what_the_descriptions_count() -> None:
     assert abs(size["swiglu"] - size["baseline"]) < 0.01 * size["baseline"]
     mlp = 8 * 2 * 128 * 512
     assert size["swiglu-wide"] - size["baseline"] == pytest.approx(mlp / 2, rel=0.01)
+
+
+def test_the_tuned_protocol_tunes_looks_and_seals() -> None:
+    study = STUDIES["embedding-norm-tuned"]
+    tuning = study.tuning
+    assert tuning is not None and study.plan is not None
+    assert study.plan.looks == (8, 12, 20)
+    (rates,) = tuning.grid.values()
+    assert len(rates) >= 7 and (rates[0], rates[-1]) == (1e-4, 1e-2)
+    steps = [math.log10(b / a) for a, b in pairwise(map(float, rates))]
+    assert all(step == pytest.approx(1 / 3, abs=0.02) for step in steps)
+    assert len(tuning.seeds) == 3 and not set(tuning.seeds) & set(study.seeds)
+    assert study.data.test_fraction > 0
+    assert study.training.schedule.kind == "cosine" and study.training.schedule.warmup > 0
+    # The arms are those of the commissioned protocol, which says of what its verdict holds.
+    plain = STUDIES["embedding-norm"]
+    assert {arm: one.set for arm, one in study.arms.items()} == {
+        arm: one.set for arm, one in plain.arms.items()
+    }
+    assert "at this learning rate (3e-4)" in plain.title and "this learning rate" in plain.question
+    longer = {"training.iterations": 1500, "training.schedule.warmup": 150}
+    assert load_study("embedding-norm-tuned", longer).setting("baseline").iterations == 1500
+
+
+def test_quickstart_tunes_in_the_time_of_fifteen_trials() -> None:
+    study = STUDIES["quickstart"]
+    assert study.tuning is not None
+    assert len(study.seeds) == 5 and len(study.tuning.candidates) >= 3
+    assert (
+        study.setting("baseline").tokens
+        == tuning_study(study, study.tuning.candidates).setting("baseline-1").tokens
+    )

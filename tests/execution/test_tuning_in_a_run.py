@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch.nn import functional as F
 
 import paribus
 from paribus.analysis import analyse, tuning_rounds
+from paribus.cli.tuning_tables import rounds
+from paribus.cli.watch import _View
 from paribus.data import load_dataset, open_test
 from paribus.decision import decide
 from paribus.errors import ParibusError
@@ -23,7 +27,7 @@ from paribus.execution import Progress
 from paribus.model import build_model, load_parameters
 from paribus.report.words import headline
 from paribus.results import Results, ResultsFolder, load_results
-from paribus.study import Study, tuning_study
+from paribus.study import Study, tuning_study, with_choice
 from paribus.verification import verify
 
 from ..conftest import SMALL, studies_in
@@ -178,3 +182,31 @@ def test_a_test_part_that_was_read_before_its_time_ends_the_study_in_a_line(
     with pytest.raises(ParibusError, match="while baseline/seed-1 was not finished"):
         paribus.run(study, early.path, workers=1)
     assert not (early.path / "tuning").exists()
+
+
+def shown(parts: Iterable[Any]) -> str:
+    console = Console(width=100, record=True, file=io.StringIO())
+    for part in parts:
+        console.print(part)
+    return " ".join(console.export_text().split())
+
+
+def test_status_and_watch_show_the_rounds_of_tuning(tuned: Results, tmp_path: Path) -> None:
+    folder = ResultsFolder(shutil.copytree(tuned.path, tmp_path / "copy"))
+    whole = shown([_View(folder.path).picture()])
+    assert "tuned: baseline learning_rate 0.01; layernorm learning_rate 0.01" in whole
+    # As a run that was killed in its first round leaves it.
+    folder.create(with_choice(folder.read_study(), {}))
+    seals = json.loads((folder.path / "manifest.json").read_text())
+    for name in ("tuning.json", "test.json", "test_part.json"):
+        (folder.path / name).unlink()
+        del seals[name]
+    (folder.path / "manifest.json").write_text(json.dumps(seals))
+    for trial in ("trials", "tuning/1/trials/layernorm-2"):
+        shutil.rmtree(folder.path / trial)
+    line = "tuning, round 1: 3 of 4 trials are finished the arms are not tuned yet"
+    assert line in shown(rounds(folder))
+    view = _View(folder.path)
+    seen = shown([view.picture()])
+    assert line in seen and "tuning of small" in seen and "baseline-2 1/1" in seen
+    assert not view.is_done

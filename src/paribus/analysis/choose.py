@@ -95,10 +95,7 @@ def next_candidates(study: Study, tried: Tried | None) -> list[Candidate]:
 
 def tuning_rounds(path: Path) -> list[Results]:
     """The tuning trials in the results folder at `path`, a round after the other."""
-    folder, found = ResultsFolder(path), []
-    while (there := folder.tuning_round(len(found) + 1)).exists:
-        found.append(load_results(there.path))
-    return found
+    return [load_results(there.path) for there in ResultsFolder(path).tuning_rounds]
 
 
 def tried_in(study: Study, rounds: Sequence[Results]) -> Tried | None:

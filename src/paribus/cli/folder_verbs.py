@@ -21,11 +21,12 @@ def watch(folder: Folder) -> None:
 
 def status(folder: Folder) -> None:
     """Show which trials of a results folder are finished."""
-    from paribus.cli import sampling_tables
-    from paribus.results import load_results
+    from paribus.cli import sampling_tables, tuning_tables
+    from paribus.results import ResultsFolder, load_results
 
     results = load_results(folder)
-    for part in (*study_tables.status(results), *sampling_tables.standing(results)):
+    of_tuning = tuning_tables.rounds(ResultsFolder(results.path))
+    for part in (*study_tables.status(results), *sampling_tables.standing(results), *of_tuning):
         console.print(part)
 
 

@@ -11,7 +11,24 @@ from rich.markup import escape
 from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.cli.printed_tables import table_of
-from paribus.study import in_words
+from paribus.results import ResultsFolder
+from paribus.study import in_words, is_untuned
+
+
+def rounds(folder: ResultsFolder) -> Iterator[RenderableType]:
+    """A line for each round of tuning that was begun, and what comes of it."""
+    study = folder.read_study()
+    if study.tuning is None:
+        return
+    for number, there in enumerate(folder.tuning_rounds, start=1):
+        trials = [there.trial(arm, seed) for arm, seed in there.read_study().trials]
+        done = sum(trial.is_finished for trial in trials)
+        yield f"tuning, round {number}: {done} of {len(trials)} trials are finished"
+    if is_untuned(study):
+        yield "the arms are not tuned yet; the trials of the verdict come after that"
+    else:
+        told = [f"{arm} {in_words(values)}" for arm, values in study.tuning.chosen.items()]
+        yield escape(f"tuned: {'; '.join(told)}")
 
 
 def chosen(analysis: Analysis) -> Iterator[RenderableType]:

@@ -17,8 +17,10 @@ from rich.table import Table
 from paribus import numbers
 from paribus.cli.printed_tables import MARKS, table_of
 from paribus.cli.sampling_tables import standing
+from paribus.cli.tuning_tables import rounds
 from paribus.execution.live import read_live
 from paribus.results import Results, ResultsFolder, load_results, needed_trials, read_looks
+from paribus.study import is_untuned
 
 SECONDS = 2.0
 BARS = "▁▂▃▄▅▆▇█"
@@ -66,20 +68,32 @@ class _View:
     """What was read so far; finished trials are read again only when there are more of them."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = ResultsFolder(folder)
-        self._study = self._folder.read_study()
+        self._home = self._folder = ResultsFolder(folder)
+        self._study = self._home.read_study()
         self._n_finished = -1
         self._results: Results | None = None
         self.is_done = False
 
+    def _turn(self) -> bool:
+        """To the round of tuning under way, or to the study itself; whether the arms are tuned."""
+        study = self._home.read_study()
+        tuning = is_untuned(study)
+        here = (self._home.tuning_rounds if tuning else [])[-1:] or [self._home]
+        changed = here[0] is self._home and study != self._study
+        if here[0].path != self._folder.path or changed:
+            self._study = study if here[0] is self._home else here[0].read_study()
+            self._folder, self._n_finished = here[0], -1
+        return not tuning
+
     def picture(self) -> Group:
+        is_tuned = self._turn()
         needed = needed_trials(self._study, read_looks(self._folder))
         trials = [self._folder.trial(arm, seed) for arm, seed in needed]
         n_finished = sum(trial.is_finished for trial in trials)
         if n_finished != self._n_finished or self._results is None:
             self._results, self._n_finished = load_results(self._folder.path), n_finished
         live = read_live(self._folder.path)
-        self.is_done = n_finished == len(trials) and live is None
+        self.is_done = is_tuned and n_finished == len(trials) and live is None
         bar = Table.grid()
         total = live["tokens"] if live else len(trials)
         bar.add_row(ProgressBar(total, live["tokens_done"] if live else n_finished, width=72))
@@ -89,6 +103,7 @@ class _View:
             _summary(n_finished, len(trials), live),
             _arms(self._results, live),
             *standing(self._results),
+            *rounds(self._home),
             *_controls(self._results),
         )
 

@@ -100,6 +100,14 @@ class ResultsFolder(Folder):
         table = self.read_columns(THROUGHPUT, ["arm", "seed"])
         return set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
 
+    @property
+    def tuning_rounds(self) -> list[ResultsFolder]:
+        """Those that were begun, in their order."""
+        found: list[ResultsFolder] = []
+        while (there := self.tuning_round(len(found) + 1)).exists:
+            found.append(there)
+        return found
+
     def write_throughput(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
         """Write and seal throughput.parquet, a row per arm, seed and kind."""
         with self.sealing(THROUGHPUT):
