@@ -149,8 +149,7 @@ def test_a_large_text_is_the_same_as_a_small_one(
 @pytest.mark.usefixtures("large")
 def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
-    for file in (tmp_path / "texts").iterdir():
-        os.utime(file, (time.time() - 60,) * 2)
+    monkeypatch.setattr("paribus.data.cache.SETTLED_SECONDS", 0.0)
     first = load_dataset(DATA, tmp_path)
 
     def never(*args: object) -> Iterator[None]:
@@ -303,7 +302,7 @@ def make(cache: Path, n: int = 3500) -> tuple[ShardedTokens, np.ndarray]:
     return sharded({"name": "test"}, lambda: iter(parts), ids.dtype), ids
 
 
-@pytest.mark.parametrize("how", ["changed", "longer", "shorter", "gone"])
+@pytest.mark.parametrize("how", ["changed", "longer", "shorter", "gone", "with its time"])
 def test_a_changed_shard_is_named(how: str, cache: Path) -> None:
     made, ids = make(cache)
     assert made[:].tolist() == ids.tolist()
@@ -312,11 +311,29 @@ def test_a_changed_shard_is_named(how: str, cache: Path) -> None:
     if how == "gone":
         file.unlink()
     else:
+        before = file.stat()
         swapped = content[2:4] + content[:2] + content[4:]
-        file.write_bytes({"changed": swapped, "longer": content * 2, "shorter": content[:-2]}[how])
-        os.utime(file, (1, 1))
+        others = {"longer": content * 2, "shorter": content[:-2]}
+        file.write_bytes(others.get(how, swapped))
+        then = before.st_mtime_ns if how == "with its time" else 1
+        os.utime(file, ns=(then, then))
     with pytest.raises(ParibusError, match=rf"00002\.bin .*delete the folder .*{file.parent.name}"):
         make(cache)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_text_that_changed_and_kept_its_time_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tools that copy set the time of a file: the text from before was trained on."""
+    monkeypatch.setattr("paribus.data.cache.SETTLED_SECONDS", 0.0)
+    write_text(tmp_path)
+    first = load_dataset(DATA, tmp_path)
+    file = tmp_path / "texts" / "1.txt"
+    then = file.stat().st_mtime_ns
+    file.write_bytes(file.read_bytes().replace(b"fox", b"dog"))
+    os.utime(file, ns=(then, then))
+    assert load_dataset(DATA, tmp_path).digests["corpus"] != first.digests["corpus"]
 
 
 def test_shards_that_were_copied_are_read_once_and_taken(cache: Path) -> None:
@@ -386,8 +403,7 @@ def test_an_index_entry_that_says_something_else_is_ignored(
 ) -> None:
     monkeypatch.setattr(source, "SMALL_BYTES", 0)
     write_text(tmp_path)
-    for file in (tmp_path / "texts").iterdir():
-        os.utime(file, (time.time() - 60,) * 2)
+    monkeypatch.setattr("paribus.data.cache.SETTLED_SECONDS", 0.0)
     first = load_dataset(DATA, tmp_path)
     for file in (cache / "index").iterdir():
         kept = json.loads(file.read_bytes())
@@ -410,8 +426,7 @@ def test_a_damaged_index_is_only_slow(
 ) -> None:
     monkeypatch.setattr(source, "SMALL_BYTES", 0)
     write_text(tmp_path)
-    for file in (tmp_path / "texts").iterdir():
-        os.utime(file, (time.time() - 60,) * 2)
+    monkeypatch.setattr("paribus.data.cache.SETTLED_SECONDS", 0.0)
     first = load_dataset(DATA, tmp_path)
     found = list((cache / "index").iterdir())
     assert found
@@ -462,7 +477,7 @@ def test_fifty_billion_tokens_are_opened_at_once(tmp_path: Path) -> None:
         file = tmp_path / "s" / f"{number:05}.bin"
         with file.open("wb") as opened:
             opened.truncate(2 * size)
-        stamp.append([2 * size, file.stat().st_mtime_ns])
+        stamp.append([2 * size, file.stat().st_mtime_ns, file.stat().st_ctime_ns])
     (tmp_path / "s" / "manifest.json").write_text(json.dumps(manifest))
     (tmp_path / "s" / "stamp.json").write_text(json.dumps(stamp))
 

@@ -59,6 +59,8 @@ def test_a_path_is_read_by_its_ending(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     kinds = [data_of(str(path)).corpus for path in sorted(tmp_path.iterdir())]
     assert kinds == ["jsonl", "parquet", "text", "jsonl"]
+    (tmp_path / ".DS_Store").write_text("not a text of anybody's")
+    assert data_of(str(tmp_path)).corpus == "jsonl"
     assert data_of("pydoc").path is None
 
 

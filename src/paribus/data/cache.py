@@ -53,13 +53,18 @@ def keep(key: str, value: dict[str, Any]) -> None:
 
 
 def signature(files: list[Path]) -> list[list[Any]] | None:
-    """What tells whether `files` are as they were; None where one was changed just now."""
+    """What tells whether `files` are as they were; None where one was changed just now.
+
+    The time of the last change of a file's entry is among it: tools that copy give a file the time
+    of another one, and nobody can set that one.
+    """
     found = []
     for file in files:
         stat = file.stat()
-        if time.time() - stat.st_mtime < SETTLED_SECONDS:
+        if time.time() - max(stat.st_mtime, stat.st_ctime) < SETTLED_SECONDS:
             return None
-        found.append([str(file.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino])
+        times = stat.st_mtime_ns, stat.st_ctime_ns
+        found.append([str(file.resolve()), stat.st_size, *times, stat.st_ino])
     return found
 
 

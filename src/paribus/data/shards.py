@@ -70,7 +70,7 @@ def open_shards(folder: Path, about: dict[str, Any]) -> ShardedTokens:
     """The tokens in `folder`. Raises ParibusError where they are others than `about` names, and
     where a shard is not what was written.
 
-    A shard whose size and time are as they were is taken to be so; another one is read and compared
+    A shard whose size and times are as they were is taken to be so; another is read and compared
     by its hash.
     """
     way_out = f"delete the folder {folder} to have the text tokenized again"
@@ -146,8 +146,9 @@ def _filled(arrays: Iterable[np.ndarray], size: int, dtype: np.dtype[Any]) -> It
 
 
 def _stat(file: Path) -> list[int]:
+    """What tells whether a file is as it was; see `cache.signature`."""
     found = os.stat(file)
-    return [found.st_size, found.st_mtime_ns]
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def _write_stamp(folder: Path, n_shards: int) -> None:

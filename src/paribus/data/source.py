@@ -132,7 +132,7 @@ class Source:
         if self.kept is not None:
             return None
         corpus = find_corpus(self.data, self.folder)
-        about: dict[str, Any] = {"scan": 2, "corpus": self.data.corpus, "span": self.span}
+        about: dict[str, Any] = {"scan": 3, "corpus": self.data.corpus, "span": self.span}
         about |= {name: getattr(self.data, name) for name in SOURCE_KEYS}
         if ":" in self.data.corpus or corpus.files is None:
             return None

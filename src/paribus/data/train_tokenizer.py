@@ -11,6 +11,7 @@ from paribus.data.corpora import read_pieces
 from paribus.data.reading_progress import note
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
+from paribus.foreign import files_below
 from paribus.study import Data
 
 LEAST_TOKENS = 257  # the bytes, and the end of a document
@@ -92,7 +93,7 @@ def data_of(corpus: str, **keys: str | None) -> Data:
     path = Path(corpus)
     if not path.exists():
         return Data(corpus=corpus, **given)  # type: ignore[arg-type]
-    first = next((f for f in sorted(path.rglob("*")) if f.is_file()), path)
+    first = next(files_below(path), path) if path.is_dir() else path
     suffixes = set(first.suffixes)
     kind = "text"
     if suffixes & {".jsonl", ".ndjson"}:
