@@ -37,6 +37,8 @@ for parameter in model.parameters():
     torch.nn.init.normal_(parameter, std=0.05)
 tokens = np.random.default_rng(1).integers(V, size=n + 1).astype(np.uint16)
 knows = {"token_classes": np.zeros(V, np.int64), "characters": np.ones(V, np.int64)}
+if sys.argv[3] != "float32":
+    knows["precision"] = sys.argv[3]
 evaluate_heldout(model, tokens[:2049], 128, **knows)
 print("ready", flush=True)
 for line in sys.stdin:
@@ -56,12 +58,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vocab", type=int, nargs="+", default=[100, 8000, 50257])
     parser.add_argument("--tokens", type=int, nargs="+", default=[65536, 49152, 8192])
+    parser.add_argument("--precision", default="float32", help="of the evaluation now")
     given = parser.parse_args()
     here = Path(__file__).resolve().parents[1] / "src"
     print(f"{'V':>6}{'tokens':>8}{'before s':>10}{'now s':>8}{'now/before':>12}{'loss':>10}"
           f"{'MiB before':>12}{'MiB now':>9}")  # fmt: skip
     for V, n in zip(given.vocab, given.tokens, strict=True):
-        children = {way: start(src, V, n) for way, src in (("old", given.before), ("new", here))}
+        ways = (("old", given.before, "float32"), ("new", here, given.precision))
+        children = {way: start(src, V, n, precision) for way, src, precision in ways}
         found = {way: [ask(child)] for way, child in children.items()}
         for _ in range(given.rounds - 1):
             for way, child in children.items():
@@ -77,9 +81,9 @@ def main() -> None:
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {time.ctime()}")
 
 
-def start(source: Path, vocab_size: int, n_tokens: int) -> subprocess.Popen[str]:
+def start(source: Path, vocab_size: int, n_tokens: int, precision: str) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", CHILD, str(vocab_size), str(n_tokens)]
+    command = [sys.executable, "-c", CHILD, str(vocab_size), str(n_tokens), precision]
     child = subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

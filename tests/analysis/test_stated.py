@@ -10,11 +10,13 @@ from rich.console import Console
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
+from paribus.analysis.costs import costs
+from paribus.analysis.table import Table
 from paribus.cli.printed_tables import contrasts
 from paribus.decision import Verdict, decide, effect_in_words
 from paribus.report import contrast_tables, tables
 from paribus.report.words import evidence_on, headline, ratio_in_words
-from paribus.results import Results
+from paribus.results import Results, load_results
 from paribus.study import Study
 
 Study_, Fabricate = Callable[..., Study], Callable[..., Results]
@@ -157,3 +159,22 @@ def test_a_baseline_with_events_is_stable_by_a_threshold(
     assert verdict.row == "3"
     words = headline(analysis, [verdict])
     assert "by the registered threshold (1 of 7 trials had an event)" in words
+
+
+def test_speed_of_arms_with_other_tokenizers_is_compared_in_bytes(
+    small_study: Study_, fabricate: Fabricate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens that stand for three bytes each: three times as much text at the same speed."""
+    made = fabricate(small_study(seeds=[1, 2, 3], arms=TWO_ARMS), lambda *_: 2.0)
+    for trial in made.finished:
+        record = trial.read_json("trial.json")
+        record["data"]["bytes_per_token"] = 3.0 if trial.arm == "arm" else 1.0
+        trial.write_json("trial.json", record)
+        trial.finish()
+    table = Table.of(load_results(made.path))
+    (of_tokens,) = costs(table)
+    monkeypatch.setattr(Study, "share_tokens", lambda *_: False)
+    (of_bytes,) = costs(table)
+    assert (of_tokens.in_bytes, of_bytes.in_bytes) == (False, True)
+    assert of_tokens.throughput is not None and of_bytes.throughput is not None
+    assert 1 - of_bytes.throughput.mean == pytest.approx(3 * (1 - of_tokens.throughput.mean))

@@ -12,8 +12,10 @@ import torch
 import paribus
 from paribus.analysis import analyse
 from paribus.data import load_dataset
+from paribus.evaluation import evaluate_on
 from paribus.execution.checks.dry_run import dry_run
 from paribus.execution.endpoints import endpoint_metrics
+from paribus.model import build_model, load_parameters
 from paribus.report.figures import draw
 from paribus.results import Results, ResultsFolder, read_registration, settle
 from paribus.study import Study
@@ -105,9 +107,9 @@ def path(held_out, rng, length):
 """
 
 
-def study_in(folder: Path, *measures: str, **tables: object) -> Study:
+def study_in(folder: Path, *measures: str, precision: str = "float32", **tables: object) -> Study:
     (folder / "ideas.py").write_text(IDEAS)
-    own = {"own": [f"ideas.py:{name}" for name in measures]}
+    own = {"own": [f"ideas.py:{name}" for name in measures], "precision": precision}
     return studies_in(folder)(evaluation=own, **tables)
 
 
@@ -118,6 +120,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
     study = study_in(
         folder,
         *("surprise", "by_half"),
+        precision="bfloat16",
         data={"corpus": "text", "path": "text.txt", "seq_len": 32},
         tasks={"own": ["ideas.py:last_letter"], "items": 8},
         endpoints=[
@@ -153,6 +156,26 @@ def test_an_own_task_is_an_endpoint(measured: Results) -> None:
     assert "pairs-task_accuracy-last_letter" in {f.name for f in draw(measured, analysis)}
     # Measures that have parts alone are no columns of numbers that are not there.
     assert "by_half" not in measured.scores.column_names
+
+
+def test_held_out_text_is_read_in_the_registered_precision(measured: Results) -> None:
+    """Exactly, where it is read again; in float32 the loss is another one, but close."""
+    trial = measured.finished[0]
+    setting, dataset = (
+        measured.study.setting(trial.arm),
+        load_dataset(measured.study.data, measured.study.folder),
+    )
+    model = build_model(setting, dataset.vocab_size)
+    load_parameters(model, trial.read_weights())
+    losses = {
+        precision: evaluate_on(model, dataset, dataset.validation, 32, (), precision).scores[
+            "validation_loss"
+        ]
+        for precision in ("bfloat16", "float32")
+    }
+    assert trial.read_json("evaluation.json")["validation_loss"] == losses["bfloat16"]
+    assert losses["float32"] != losses["bfloat16"]
+    assert losses["float32"] == pytest.approx(losses["bfloat16"], abs=5e-3)
 
 
 def test_an_own_ratio_is_judged_over_items_of_the_text(measured: Results) -> None:

@@ -1,5 +1,8 @@
 """What arms cost besides quality: calibration, and tokens per second.
 
+Tokens of one tokenizer are other pieces of text than those of another: such arms are compared by
+the bytes that their tokens stand for, by the mean over their training text.
+
 Throughput is compared as a ratio, on the log scale: no interval then says that more than all of it
 is lost. A cost is judged on the bound of its interval of level 1 - 2 alpha, which a one-sided test
 of level alpha inverts: within its budget where all of the interval is, over it where none is, and
@@ -40,13 +43,19 @@ def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
 
     design = sampled.design
 
+    in_bytes = not study.share_tokens(arm, reference)
+
+    def speed(kind: str, arm: str, seed: int) -> float:
+        size = table.results.trials[arm, seed]["data"]["bytes_per_token"] if in_bytes else 1.0
+        return speeds[kind, arm, seed] * size
+
     def lost(kind: str, budget: float | None = None) -> Cost | None:
         both = [
             seed
             for seed in sampled.seeds
             if (kind, arm, seed) in speeds and (kind, reference, seed) in speeds
         ]
-        pairs = [(speeds[kind, reference, seed], speeds[kind, arm, seed]) for seed in both]
+        pairs = [(speed(kind, reference, seed), speed(kind, arm, seed)) for seed in both]
         return None if sampled.why_not(both) else _share_lost(study, pairs, budget, design(both))
 
     in_turn = lost("training", study.decision.throughput_budget)
@@ -61,6 +70,7 @@ def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
         in_turn=in_turn is not None,
         prefill=lost("prefill"),
         decoding=lost("decoding"),
+        in_bytes=in_bytes,
     )
 
 

@@ -64,6 +64,7 @@ class Costs:
             they were timed while training, and load on the machine is in it.
         prefill, decoding: share of tokens per second that is lost when reading full windows and
             when writing token by token, measured in turn.
+        in_bytes: whether bytes per second are compared, as the arms have other tokenizers.
     """
 
     arm: str
@@ -73,6 +74,7 @@ class Costs:
     in_turn: bool
     prefill: Cost | None
     decoding: Cost | None
+    in_bytes: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
@@ -84,6 +86,7 @@ class Costs:
             "in_turn": self.in_turn,
             "prefill": self.prefill.to_dict() if self.prefill else None,
             "decoding": self.decoding.to_dict() if self.decoding else None,
+            "in_bytes": self.in_bytes,
         }
 
 

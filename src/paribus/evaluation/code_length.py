@@ -35,7 +35,7 @@ from paribus.data import Dataset, Tokens
 from paribus.data.order import ends_of
 from paribus.data.tokens import CHUNK_TOKENS, part
 from paribus.evaluation.blocks import Division
-from paribus.evaluation.predictions import windows_per_batch
+from paribus.evaluation.predictions import Precision, products_in, windows_per_batch
 from paribus.metric import ItemSums, Metric
 
 BITS_PER_BYTE = Metric(
@@ -101,9 +101,13 @@ class _Window(NamedTuple):
 
 
 def code_length(
-    model: nn.Module, dataset: Dataset, seq_len: int, overlap: float = 0.0
+    model: nn.Module,
+    dataset: Dataset,
+    seq_len: int,
+    overlap: float = 0.0,
+    precision: Precision = "float32",
 ) -> CodeLength:
-    """The code length of the validation text under `model`: float32, summed in float64.
+    """The code length of the validation text under `model`: losses in float32, summed in float64.
 
     `overlap` is the share of a window that a second measurement reads again for context. The
     model's modes are left as they were. Memory does not grow with the text.
@@ -114,7 +118,7 @@ def code_length(
         # Other documents of the corpus may have given it an end, which tells nothing.
         tokens = part(tokens, 0, len(tokens) - int(tokens[len(tokens) - 1] == end))
         end = None
-    sums = _Sums(model, tokens, seq_len, dataset.vocab_size, end, division)
+    sums = _Sums(model, tokens, seq_len, dataset.vocab_size, end, division, precision)
     modes = {module: module.training for module in model.modules()}
     try:
         model.eval()
@@ -168,6 +172,7 @@ class _Sums:
     vocab_size: int
     end: int | None
     division: Division
+    precision: Precision
 
     def documents(self) -> Iterator[tuple[int, int]]:
         """(first token, the one after the last) of each, its end among them."""
@@ -214,9 +219,10 @@ class _Sums:
         device = next(self.model.parameters()).device
         generators = [device] if device.type == "cuda" else []
         with torch.no_grad(), torch.random.fork_rng(devices=generators):
-            logits_WTV = self.model(torch.from_numpy(inputs_WT).to(device)).float()
+            with products_in(self.precision, device):
+                logits_WTV = self.model(torch.from_numpy(inputs_WT).to(device))
             losses_WT = nn.functional.cross_entropy(
-                logits_WTV.flatten(0, 1),
+                logits_WTV.float().flatten(0, 1),
                 torch.from_numpy(targets_WT).to(device).flatten(),
                 reduction="none",
             )

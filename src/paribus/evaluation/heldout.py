@@ -14,7 +14,7 @@ from paribus.data import Tokens
 from paribus.evaluation.blocks import Blocks, BlockSums
 from paribus.evaluation.custom_measures import OwnMeasure, OwnSums
 from paribus.evaluation.measures import Measure, all_measures
-from paribus.evaluation.predictions import predict
+from paribus.evaluation.predictions import Precision, predict
 from paribus.evaluation.text_parts import Row
 
 
@@ -67,6 +67,7 @@ def evaluate_heldout(
     characters: np.ndarray,
     end_of_document: int | None = None,
     own: Sequence[OwnMeasure] = (),
+    precision: Precision = "float32",
 ) -> Evaluation:
     """Measure `model` on `tokens` [N + 1]: all of `paribus.evaluation.measures`, and `own`.
 
@@ -78,8 +79,9 @@ def evaluate_heldout(
     measures, blocks = all_measures(), BlockSums(tokens, seq_len, end_of_document)
     sums: list[np.ndarray | None] = [None] * len(measures)
     of_own = [OwnSums(measure, blocks.n_blocks) for measure in own]
-    given = {"token_classes": token_classes, "characters": characters}
-    with contextlib.closing(predict(model, tokens, seq_len, **given)) as chunks:
+    about = {"token_classes": token_classes, "characters": characters}
+    predicted = predict(model, tokens, seq_len, **about, precision=precision)
+    with contextlib.closing(predicted) as chunks:
         for chunk in chunks:
             block = blocks.add(chunk)
             sums = [measure.added(of, chunk) for measure, of in zip(measures, sums, strict=True)]

@@ -9,6 +9,7 @@ import torch
 from paribus.data import Dataset, Tokens
 from paribus.evaluation.custom_measures import OwnMeasure
 from paribus.evaluation.heldout import Evaluation, evaluate_heldout
+from paribus.evaluation.predictions import Precision
 
 
 def evaluate_on(
@@ -17,6 +18,7 @@ def evaluate_on(
     tokens: Tokens,
     seq_len: int,
     own: Sequence[OwnMeasure] = (),
+    precision: Precision = "float32",
 ) -> Evaluation:
     """Every held-out measure of `model` on `tokens` [n], the user's `own` too."""
     return evaluate_heldout(
@@ -27,4 +29,5 @@ def evaluate_on(
         characters=dataset.tokenizer.characters_per_token,
         end_of_document=dataset.tokenizer.end_of_document,
         own=own,
+        precision=precision,
     )

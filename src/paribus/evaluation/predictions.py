@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,14 +20,16 @@ from torch import Tensor, nn
 from paribus.data import Tokens
 from paribus.errors import ParibusError
 
+Precision = Literal["float32", "bfloat16"]
+
 # Of a batch: what keeps activations near a core, or an accelerator busy.
-CPU_BATCH_TOKENS, ACCELERATOR_BATCH_WINDOWS = 2**10, 32
+CPU_BATCH_TOKENS, ACCELERATOR_BATCH_WINDOWS = 2**11, 32
 BATCH_LOGITS = 2**28  # at most, unless one window has more: 1 GiB of float32
 # Logits worked on at once: what a core's cache holds, and what keeps an accelerator busy.
 CPU_LOGITS, ACCELERATOR_LOGITS = 2**17, 2**24
 CHUNK_TOKENS = 2**16  # after so many, measures add up what was predicted
 # At most so many tokens are predicted at all temperatures: a share of a percent is no news there.
-SWEEP_TOKENS = 2**15
+SWEEP_TOKENS = 2**14
 
 # A sum of weights at the inverse temperature k / 4 is a product of two of their powers 1, 2 and 4.
 POWERS = (1, 2, 4)
@@ -95,14 +98,16 @@ def predict(
     *,
     token_classes: np.ndarray,
     characters: np.ndarray,
+    precision: Precision = "float32",
 ) -> Generator[Predictions, None, None]:
-    """Let `model` predict tokens[1:], with contexts of up to `seq_len`, in float32.
+    """Let `model` predict tokens[1:], with contexts of up to `seq_len`.
 
-    `model` takes ids [W, T] and gives logits [W, T, V]; `tokens` are [N + 1] ids; `token_classes`
-    and `characters`, both [V], are as in `Predictions`. Once the last chunk was taken, or it is
-    closed, the model's weights, the training mode of each of its modules and PyTorch's global
-    generators are as they were. Raises ParibusError where there is nothing to predict, and where
-    the first batch, read again at the end, has other losses.
+    Its matrix products are in `precision`; what is made of its logits is in float32. `model` takes
+    ids [W, T] and gives logits [W, T, V]; `tokens` are [N + 1] ids; `token_classes` and
+    `characters`, both [V], are as in `Predictions`. Once the last chunk was taken, or it is closed,
+    the model's weights, the training mode of each of its modules and PyTorch's global generators
+    are as they were. Raises ParibusError where there is nothing to predict, and where the first
+    batch, read again at the end, has other losses.
     """
     if len(tokens) < 2:
         raise ParibusError(
@@ -119,7 +124,9 @@ def predict(
 
     def read(ids: tuple[np.ndarray, np.ndarray], is_swept: bool) -> list[np.ndarray]:
         inputs_WT, targets_WT = ids
-        return _scores(model(torch.from_numpy(inputs_WT).to(device)), targets_WT, is_swept)
+        with products_in(precision, device):
+            logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
+        return _scores(logits_WTV, targets_WT, is_swept)
 
     try:
         model.eval()
@@ -143,6 +150,12 @@ def predict(
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def products_in(precision: Precision, device: torch.device) -> torch.autocast:
+    """Matrix products of what runs within it are in `precision`, as in training."""
+    lower = precision == "bfloat16"
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=lower)
 
 
 class _Waiting:

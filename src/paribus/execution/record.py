@@ -112,10 +112,12 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
     load_parameters(model, weights)
     before = require_causal_reading(where, model, setting, dataset)
     own = own_measures(study.evaluation.own, study.folder, strict=False)
-    heldout = evaluate_on(model, dataset, dataset.validation, setting.data.seq_len, own)
+    about, precision = study.evaluation, study.evaluation.precision
+    seq_len = setting.data.seq_len
+    heldout = evaluate_on(model, dataset, dataset.validation, seq_len, own, precision)
     told = None
     if BITS_PER_BYTE.name in study.metrics:
-        told = code_length(model, dataset, setting.data.seq_len, study.evaluation.overlap)
+        told = code_length(model, dataset, seq_len, about.overlap, precision)
         heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
     heldout_seconds = time.monotonic() - began
     began = time.monotonic()

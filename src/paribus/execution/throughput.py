@@ -25,7 +25,8 @@ Action = Callable[[], int]  # does something, and says how many tokens it was
 
 def _speed(name: str, label: str) -> Metric:
     column = f"{name}/tokens per second"
-    return Metric(f"{name}_throughput", label, "tokens/s", "higher", "turns", 0, column, "log")
+    about = (f"{name}_throughput", label, "tokens/s", "higher", "turns", 0, column, "log")
+    return Metric(*about, of_tokens=True)
 
 
 # What is measured in turn, and can be an endpoint: compared as ratios.

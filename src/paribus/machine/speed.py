@@ -170,6 +170,7 @@ def _evaluation(study: Study, setting: Setting, dataset: Dataset, device: torch.
     some = dataset.validation[: setting.tokens_per_step + 1]
     # The first time imports what measures need, which is not the text's length times as much.
     own, seq_len = own_measures(study.evaluation.own, study.folder), setting.data.seq_len
-    evaluate_on(model, dataset, some[: seq_len + 1], seq_len, own)
-    _, seconds = timed(lambda: evaluate_on(model, dataset, some, seq_len, own), device)
+    precision = study.evaluation.precision
+    evaluate_on(model, dataset, some[: seq_len + 1], seq_len, own, precision)
+    _, seconds = timed(lambda: evaluate_on(model, dataset, some, seq_len, own, precision), device)
     return seconds * len(dataset.validation) / len(some)

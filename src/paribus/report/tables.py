@@ -245,6 +245,7 @@ def costs(analysis: Analysis) -> Table:
         low, high = sorted((scale * cost.interval.low + 0.0, scale * cost.interval.high + 0.0))
         return numbers.delta(scale * cost.mean + 0.0, low, high, digits)
 
+    in_bytes = any(c.in_bytes for c in analysis.costs)
     rows = tuple(
         (
             called[c.arm],
@@ -258,7 +259,8 @@ def costs(analysis: Analysis) -> Table:
     return Table(
         "costs",
         "Change of the expected calibration error (share), and of tokens per second (per cent) in "
-        f"training, reading and writing (from ratios), with {level} intervals over seed pairs. The "
+        f"training, reading and writing (from ratios), with {level} intervals over seed pairs."
+        f"{' Where tokenizers differ, it is bytes per second.' if in_bytes else ''} The "
         "budget is judged on the one-sided bound of the worse of calibration and training.",
         ("arm", "against", "calibration", "training, %", "reading, %", "writing, %", "budget"),
         rows,

@@ -36,10 +36,11 @@ def require_shared_text(arm: str, ours: Data, reference: str, theirs: Data) -> N
     parts = {"validation_path": ours.validation_path is None, "test_path": ours.test_fraction > 0}
     for key, is_cut in parts.items():
         if differing and is_cut:
+            other = ", or leave data.corpus to all and let arms set data.mixture"
             raise ParibusError(
                 f"arms '{arm}' and '{reference}' differ in data.{differing[0]}, and their held-out "
-                f"text is the last part of it; state data.{key}, a text that all arms share, or "
-                "leave data.corpus to all and let arms set data.mixture"
+                f"text is the last part of what that gives; state data.{key}, a text that all arms "
+                f"share{other if differing != ['deduplicate'] else ''}"
             )
     if ours.tokenizer != theirs.tokenizer and ours.validation_tokens is not None:
         raise ParibusError(

@@ -87,7 +87,7 @@ def _lowest(sums: np.ndarray, seq_len: int) -> list[Row]:
 
 @measure(
     "best_temperature",
-    label="best softmax temperature",
+    label=f"best softmax temperature from {min(TEMPERATURES):g} to {max(TEMPERATURES):g}",
     digits=3,
     unit="",
     source=SOURCE,

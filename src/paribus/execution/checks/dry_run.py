@@ -115,10 +115,13 @@ def _try_evaluation(study: Study, model: GPT, setting: Setting, dataset: Dataset
     """Evaluate a full window and a shorter one, such as the end of a text and short questions."""
     seq_len = setting.data.seq_len
     window = dataset.validation[: seq_len + seq_len // 2 + 1]
-    evaluate_on(model, dataset, window, seq_len)
+    precision = study.evaluation.precision
+    evaluate_on(model, dataset, window, seq_len, precision=precision)
     if study.evaluation.own:
         own = own_measures(study.evaluation.own, study.folder)
-        first, again = (evaluate_on(model, dataset, window, seq_len, own) for _ in range(2))
+        first, again = (
+            evaluate_on(model, dataset, window, seq_len, own, precision) for _ in range(2)
+        )
         require_equal(own, first, again)
         for measure in own:
             measure.drawn(seq_len)  # raises for what cannot be drawn

@@ -76,13 +76,16 @@ def repeat(
         load_parameters(model, trial.read_weights())
     except (ValueError, RuntimeError) as error:
         return [*found, f"trial {trial.label}: weights do not fit its model: {error}"]
-    evaluation = evaluate_on(model.to(device), dataset, dataset.validation, setting.data.seq_len)
+    seq_len, precision = setting.data.seq_len, study.evaluation.precision
+    evaluation = evaluate_on(
+        model.to(device), dataset, dataset.validation, seq_len, precision=precision
+    )
     exact = _same_machine(trial, device)
     found += _blocks(trial, evaluation, exact=exact)
     found += _on_test(study, results, trial, model, dataset, exact=exact)
     found += _curve(study, trial, model, dataset, exact=exact)
     if sealed := recorded.get("code_length"):
-        now = code_length(model, dataset, setting.data.seq_len, sealed["overlap"])
+        now = code_length(model, dataset, seq_len, sealed["overlap"], precision)
         found += _code_length(trial.label, sealed, now.about, exact=exact)
     return found
 

@@ -46,6 +46,16 @@ def _architecture(material: Material) -> Paragraph:
     return say(*runs)
 
 
+# How held-out text is read, where it is not in float32 throughout.
+_EVALUATED = {
+    "float32": "",
+    "bfloat16": (
+        "Held-out text is read with bfloat16 matrix products in every arm, and losses are made of "
+        "its logits in float32. "
+    ),
+}
+
+
 def _protocol(material: Material) -> Paragraph:
     study, facts = material.study, material.facts
     seeds = plural(len(study.seeds), "seed")
@@ -60,7 +70,8 @@ def _protocol(material: Material) -> Paragraph:
         f"under {facts.schedule}; {facts.clipping}. "
         + (f"{facts.loss} " if facts.loss else "")
         + f"Precision is {facts.precision}; {facts.dropout}. "
-        "Where an arm sets one of these keys itself, ",
+        + _EVALUATED[study.evaluation.precision]
+        + "Where an arm sets one of these keys itself, ",
         Ref("arms"),
         " says so.",
     )
