@@ -17,9 +17,10 @@ from paribus import analyse, decide, run
 from paribus.data import load_dataset, open_test
 from paribus.data.train_tokenizer import train_tokenizer
 from paribus.errors import ParibusError
+from paribus.execution.budgets import settled_budgets
 from paribus.execution.endpoints import endpoint_metrics
 from paribus.execution.stacks import sharing_arms
-from paribus.execution.texts import read_data, settled_budgets
+from paribus.execution.texts import read_data
 from paribus.report.data_tables import data_tables
 from paribus.results import Results, ResultsFolder
 from paribus.study import Data, Study, parse_study
@@ -97,10 +98,10 @@ def test_controls_say_declared_for_what_differs_and_held_for_the_held_out_bytes(
         assert states[arm, "batches"].state == "declared"
         held = states[arm, "held-out text"]
         assert held.state == "held" and "bytes with SHA-256" in held.detail
-        for name in ("setting", "tokens", "initial values", "questions", "software", "causality"):
+        for name in ("setting", "budget", "initial values", "questions", "software", "causality"):
             assert states[arm, name].state == "held", states[arm, name]
     assert "vocabulary of 300" in states["bpe", "text"].detail
-    assert "to the nearest step" in states["bpe", "tokens"].detail
+    assert "to the nearest step" in states["bpe", "budget"].detail
 
 
 def test_per_token_numbers_are_not_compared_between_tokenizers(results: Results) -> None:

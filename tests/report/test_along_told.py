@@ -38,7 +38,7 @@ def test_page_and_paper_show_curves_and_contrast(results: Results) -> None:
     analysis = paribus.analyse(results)
     drawn = {figure.name: figure for figure in draw(results, analysis)}
     curves, contrast = drawn["loss-curves"], drawn["contrast-along-training"]
-    panels = ["training tokens", "FLOPs (forward and backward)", "seconds of training"]
+    panels = ["training tokens", "training FLOPs", "seconds of training"]
     for figure in (curves, contrast):
         assert list(dict.fromkeys(row["budget"] for row in figure.rows)) == panels
         assert figure.definition["facet"]["sort"] == panels

@@ -69,7 +69,7 @@ def put(path: str, value: Any) -> Callable[[TrialRecord], None]:
     ("path", "value", "name"),
     [
         ("trial/batch_digest", "others", "batches"),
-        ("trial/tokens", 511, "tokens"),
+        ("trial/tokens", 511, "budget"),
         ("trial/data/digests/train", "others", "text"),
         ("trial/data/digests/validation_text", "others", "held-out text"),
         ("trial/setting/training/batch_size", 5, "setting"),
@@ -243,7 +243,7 @@ def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker)
             size = n_bytes if mine else 3000
             if size is not None:
                 one.trial["consumed"] = {"sources": {"corpus": {"bytes": size}}}
-        control = next(c for c in check_controls(study, records) if c.name == "tokens")
+        control = next(c for c in check_controls(study, records) if c.name == "budget")
         return control.state, control.detail
 
     state, detail = tokens(3100)

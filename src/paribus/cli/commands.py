@@ -60,7 +60,7 @@ def show(
     else:
         from paribus.execution import estimate, settled_budgets
 
-        loaded = settled_budgets(loaded)
+        loaded = settled_budgets(loaded, **where.chosen())
         cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
         parts = (*study_tables.study(loaded, cost), *decision_tables.design(loaded, cost.metrics))
     for part in parts:

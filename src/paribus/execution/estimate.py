@@ -10,11 +10,12 @@ from typing import Any
 
 from paribus.errors import require_positive
 from paribus.execution.backends import Backend, find_backend
+from paribus.execution.budgets import settled_budgets
 from paribus.execution.device_precision import is_emulated, settle_precision
 from paribus.execution.messages import CountModel, MeasureMemory, MeasureStep
 from paribus.execution.pool import Device, Pool
 from paribus.execution.stacks import Trial, default_size, plan_stacks
-from paribus.execution.texts import read_data, settled_budgets
+from paribus.execution.texts import read_data
 from paribus.machine.measurements import ModelSize, StepCost
 from paribus.metric import Metric
 from paribus.study import Study, tuning_study
@@ -84,7 +85,7 @@ def estimate(
     """
     require_positive(workers=workers, stack=stack)
     backend = find_backend(backend)
-    study = settled_budgets(study)
+    study = settled_budgets(study, device=device, backend=backend)
     datasets = read_data(study)
     with Pool(study, Path(), device=device, backend=backend) as pool:
         first = pool.start()

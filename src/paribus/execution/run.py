@@ -14,6 +14,7 @@ from typing import Any
 from paribus.data import Dataset, describe_data
 from paribus.errors import require_positive
 from paribus.execution.backends import Backend, find_backend
+from paribus.execution.budgets import settled_budgets
 from paribus.execution.checks.retrain import retrain
 from paribus.execution.device_precision import as_registered
 from paribus.execution.followers import Followers, Progress, Watch
@@ -25,7 +26,7 @@ from paribus.execution.sealed_test import judge_on_test, require_sealed
 from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import Trial
 from paribus.execution.start import start
-from paribus.execution.texts import read_data, settled_budgets
+from paribus.execution.texts import read_data
 from paribus.execution.tune import tune
 from paribus.execution.turns import time_in_turn
 from paribus.results import (
@@ -88,9 +89,9 @@ def run(
     """
     require_positive(workers=workers, stack=stack)
     backend = find_backend(backend)
-    folder, study, datasets = _opened(study, results)
     known_sinks(log)
     way = _Way(workers, device, stack, eager, checkpoint_seconds, watch, log, backend)
+    folder, study, datasets = _opened(study, results, way)
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock() as held:
         if is_untuned(study):
@@ -175,7 +176,7 @@ def register(
     registered there already.
     """
     way = _Way(device=device, eager=eager, backend=find_backend(backend))
-    folder, study, datasets = _opened(study, results)
+    folder, study, datasets = _opened(study, results, way)
     with folder.lock() as held:
         _register(study, folder, datasets, held, way)
     return folder.path / FILE
@@ -196,11 +197,12 @@ def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:
 
 
 def _opened(
-    study: Study, results: str | os.PathLike[str] | None
+    study: Study, results: str | os.PathLike[str] | None, way: _Way
 ) -> tuple[ResultsFolder, Study, dict[Data, Dataset]]:
     """The results folder, the study as it is registered there, and its text by what cuts it."""
     folder = results_folder(study, results)
-    study = as_registered(settled_budgets(study), folder)
+    study = settled_budgets(study, folder, device=way.device, backend=way.backend)
+    study = as_registered(study, folder)
     folder.require_same(study)
     require_sealed(study, folder)
     return folder, study, read_data(study)

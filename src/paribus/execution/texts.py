@@ -1,12 +1,11 @@
-"""The texts of a study's arms: read, held against one another, and budgets in bytes of them."""
+"""The texts of a study's arms: read, and held against one another."""
 
 from __future__ import annotations
 
 from paribus.data import Dataset, load_dataset
 from paribus.decision import find_rule
 from paribus.errors import ParibusError
-from paribus.study import Data, Study, parse_study, require_trust
-from paribus.study.study import ALTERNATIVES
+from paribus.study import Data, Study, require_trust
 
 
 def read_data(study: Study) -> dict[Data, Dataset]:
@@ -36,45 +35,3 @@ def read_data(study: Study) -> dict[Data, Dataset]:
                     f"arms are compared on the same bytes: state one data.{part}_path for all"
                 )
     return found
-
-
-def settled_budgets(study: Study) -> Study:
-    """`study` with the iterations of every arm stated, where its budgets match in bytes.
-
-    An arm trains on as many bytes as its reference, to the nearest step: its iterations follow from
-    the bytes that its training tokens are. Raises ParibusError where an arm states others.
-    """
-    if study.training.budget == "tokens" or not study.contrasts:
-        return study
-    datasets = read_data(study)
-    stated: dict[str, int] = {}
-
-    def iterations(arm: str) -> int:
-        if arm in stated:
-            return stated[arm]
-        setting, reference = study.setting(arm), study.reference(arm)
-        if reference is None:
-            return setting.iterations
-        theirs = study.setting(reference)
-        wanted = iterations(reference) * theirs.tokens_per_step
-        wanted *= datasets[theirs.data].bytes_per_token
-        each = setting.tokens_per_step * datasets[setting.data].bytes_per_token
-        return max(round(wanted / each), 1)
-
-    table = study.model_dump()
-    for arm, _ in study.contrasts:
-        stated[arm] = iterations(arm)
-        own = table["arms"][arm]["set"]
-        there = study.setting(arm).iterations
-        if ALTERNATIVES.keys() & own.keys() and there != stated[arm]:
-            raise ParibusError(
-                f"arm '{arm}' states {there} iterations, and the bytes of its reference come to "
-                f"{stated[arm]}; leave them out, or state training.budget = 'tokens'"
-            )
-        if there != stated[arm]:
-            own["training.iterations"] = stated[arm]
-    if table == study.model_dump():
-        return study
-    return parse_study(
-        table, folder=study.folder, label="budgets in bytes", foreign=study.is_foreign
-    )

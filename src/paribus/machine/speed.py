@@ -21,7 +21,13 @@ from paribus.machine.memory import (
     host_memory,
 )
 from paribus.machine.timing import PhaseClock, timed
-from paribus.model import build_model, count_parameters, training_flops_per_token, weight_shapes
+from paribus.model import (
+    build_model,
+    count_parameters,
+    training_flops,
+    training_flops_per_token,
+    weight_shapes,
+)
 from paribus.study import Setting, Study
 from paribus.training import OTHER, Trainer
 
@@ -113,6 +119,7 @@ def model_size(study: Study, arm: str, dataset: Dataset) -> ModelSize:
         state_bytes=BYTES_PER_PARAMETER * parameters,
         too_large=BYTES_PER_PARAMETER * parameters > LARGEST_STATE_BYTES,
         flops_per_token=training_flops_per_token(setting, dataset.vocab_size, study.folder),
+        counted_flops_per_token=training_flops(setting, dataset.vocab_size, study.folder).per_token,
     )
 
 

@@ -1,7 +1,7 @@
 """All else equal: is it? The controls of a study, compared between arms from the records.
 
 For every arm, its reference and every seed that both have finished: the same text and split, the
-same held-out bytes, the same batches in the same order, the same number of tokens or bytes, the
+same held-out bytes, the same batches in the same order, the same budget as registered, the
 same initial values of every parameter that both have, the same software, machine and stack size, no
 difference of setting but the arm's own, and trained models that read the past alone. Of a study
 that seals a part of its text, when and for what this was read, if at all. A difference that the arm
@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from paribus.digests import changes
+from paribus.results.matched_budget import matched_costs
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study, changed_sources, own_parts
+from paribus.study.spec import COSTED
 
 State = Literal["held", "declared", "broken", "not proven"]
 
@@ -258,12 +260,15 @@ def _batches(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> 
     return state, f"running digest {ours[:12]} against {theirs[:12]}"
 
 
-def _tokens(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+def _budget(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
     ours, theirs = own.trial["tokens"], other.trial["tokens"]
-    if ours == theirs:
+    units = {one.trial["setting"]["training"].get("budget") for one in (own, other)}
+    if ours == theirs and not units & {*COSTED}:
         return "held", f"{ours:,} tokens in each"
     words = f"{ours:,} tokens against {theirs:,}"
-    if {one.trial["setting"]["training"].get("budget") for one in (own, other)} != {"bytes"}:
+    if units in ({"flops"}, {"seconds"}):
+        return matched_costs(own.trial, other.trial, words)
+    if units != {"bytes"}:
         return "broken", words
     mine, others = _consumed_bytes(own), _consumed_bytes(other)
     if not mine or not others:
@@ -375,7 +380,7 @@ CHECKS: dict[str, Callable[[TrialRecord, TrialRecord, dict[str, Any]], Finding]]
     "text": _text,
     "held-out text": _held_out,
     "batches": _batches,
-    "tokens": _tokens,
+    "budget": _budget,
     "initial values": _initial_values,
     "causality": _causality,
     "questions": _questions,

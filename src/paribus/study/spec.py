@@ -101,15 +101,23 @@ class Schedule(Spec):
     """What a cosine ends at, as a fraction of the peak."""
 
 
+COSTED = ("flops", "seconds")
+"""Budgets that follow from what a step costs."""
+
+
 class Training(Spec):
     """How long and with what the model is trained. No early stopping: budgets match exactly."""
 
     iterations: Steps | None = None
     tokens: Tokens | None = None
     """The budget in tokens, instead of `iterations`."""
-    budget: Literal["tokens", "bytes"] = "tokens"
-    """In what the budgets of arms match. With `bytes`, an arm's iterations follow from how many
-    bytes of text its tokens are, to the nearest step."""
+    budget: Literal["tokens", "bytes", "flops", "seconds"] = "tokens"
+    """In what the budgets of arms match. With any but `tokens`, an arm's iterations follow from
+    those of its reference, to the nearest step: by how many bytes of text its tokens are, by the
+    FLOPs of a step, or by the seconds of one, measured once and kept."""
+    step_cost: Annotated[float, Field(gt=0)] | None = None
+    """What a step costs in a budget of `flops` or `seconds`. Counted or measured when the study is
+    registered, unless it is stated; written here, so that it can be stated elsewhere."""
     batch_size: Batch = 16
     """Windows that a step learns from."""
     micro_batch: Batch | None = None
@@ -129,6 +137,15 @@ class Training(Spec):
     """Steps after which the weights are kept, besides those of the last step."""
     keep_every: Steps | None = None
     """The same after every so many steps."""
+
+    @model_validator(mode="after")
+    def _costs_are_of_a_budget(self) -> Self:
+        if self.step_cost is not None and self.budget not in COSTED:
+            raise ValueError(
+                f"step_cost = {self.step_cost:g} has no effect on a budget in {self.budget}; it is "
+                "of 'flops' and 'seconds'"
+            )
+        return self
 
     @model_validator(mode="after")
     def _batch_is_whole_micro_batches(self) -> Self:

@@ -217,7 +217,7 @@ class Study(Setting):
                 raise ParibusError(
                     f"arm '{arm}' would train on {setting.tokens} tokens and '{reference}' on "
                     f"{theirs.tokens}; budgets must match exactly: state training.tokens for both, "
-                    "or training.budget = 'bytes'"
+                    "or training.budget = 'bytes', 'flops' or 'seconds'"
                 )
             require_shared_text(arm, setting.data, reference, theirs.data)
             if not self.differences(arm):

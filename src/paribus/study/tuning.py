@@ -36,6 +36,7 @@ FIXED = {
     "training.iterations": "the budget",
     "training.tokens": "the budget",
     "training.budget": "in what budgets match",
+    "training.step_cost": "in what budgets match",
     "training.precision": "a control",
     "training.keep": "what is kept",
     "training.keep_every": "what is kept",

@@ -26,12 +26,13 @@ from paribus.results.curves import AXES, Axis, LossCurve
 SECTION = "along"
 BUDGETS: dict[Axis, str] = {
     "tokens": "training tokens",
-    "flops": "FLOPs (forward and backward)",
+    "flops": "training FLOPs",
     "seconds": "seconds of training",
 }
 MOST_ROWS = 12_000
 LEAST_POINTS = 12
 SEED, MEAN = "seed", "mean"
+Line = tuple[dict[str, Any], np.ndarray, np.ndarray]  # what it is, [P] budget spent, [P] losses
 
 
 def loss_curves(results: Results) -> Figure | None:
@@ -107,19 +108,18 @@ def _curve_rows(
 ) -> list[dict[str, Any]]:
     """A row for each point of each seed, and of the mean of each arm."""
     called, found = names(results.study), []
-    shown = MOST_ROWS // max(len(AXES) * len(curves), 1)
+    shown = max(MOST_ROWS // max(len(AXES) * len(curves), 1), LEAST_POINTS)
     for arm in results.study.arms:
-        own = {seed: c for (a, seed), c in curves.items() if a == arm and c.along(axis) is not None}
-        if not own:
-            continue
-        lines: list[tuple[dict[str, Any], Any, Any]] = [
-            ({"kind": SEED, "seed": seed}, c.along(axis), c.loss) for seed, c in own.items()
+        lines: list[Line] = [
+            ({"kind": SEED, "seed": seed}, spent, curve.loss)
+            for (name, seed), curve in curves.items()
+            if name == arm and (spent := curve.along(axis)) is not None
         ]
-        if len({len(c.step) for c in own.values()}) == 1:
-            spent, loss = (np.mean([line[i] for line in lines], axis=0) for i in (1, 2))
-            lines.append(({"kind": MEAN}, spent, loss))
+        if len({len(loss) for _, _, loss in lines}) == 1:
+            spent = np.mean([spent for _, spent, _ in lines], axis=0)
+            lines.append(({"kind": MEAN}, spent, np.mean([loss for *_, loss in lines], axis=0)))
         for about, spent, loss in lines:
-            each = max(1, len(spent) // max(shown, LEAST_POINTS))
+            each = max(1, len(spent) // shown)
             found += [
                 {"arm": called[arm], "budget": BUDGETS[axis], **about}
                 | {"spent": rounded(x), "loss": rounded(y)}
@@ -133,7 +133,7 @@ def _how(results: Results, rows: list[dict[str, Any]]) -> str:
     there = {row["budget"] for row in rows}
     told = []
     if BUDGETS["flops"] in there:
-        told.append("FLOPs are those of matrix products.")
+        told.append("FLOPs are those of matrix products, forward and backward.")
     if BUDGETS["seconds"] in there:
         told.append(
             "Seconds follow from the speed of each trial, measured in turn with the others."
@@ -155,9 +155,7 @@ def _spent() -> alt.Tooltip:
     return alt.Tooltip("spent:Q", format=".4~s", title="spent")
 
 
-def _faceted(
-    name: str, title: str, caption: str, chart: alt.LayerChart, rows: list[dict[str, Any]]
-) -> Figure:
+def _faceted(name: str, title: str, caption: str, chart: Any, rows: list[dict[str, Any]]) -> Figure:
     there = {row["budget"] for row in rows}
     facet = (
         chart.properties(width=PANEL, height=PANEL_HEIGHT)
