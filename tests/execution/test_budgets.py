@@ -147,10 +147,14 @@ def test_products_of_own_modules_are_counted_or_refused(
 
 
 def test_seconds_are_measured_once_and_kept(
-    small_study: Callable[..., Study], tmp_path: Path, asked: list[object]
+    small_study: Callable[..., Study],
+    tmp_path: Path,
+    asked: list[object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Arms that compute the same share what is measured: noise would give one more steps."""
     arms = DEEP | {"hot": {"set": {"training.optimizer.learning_rate": 0.01}}}
+    monkeypatch.setattr(budgets, "ROUNDS", 1)
     study = small_study(training=SMALL | {"budget": "seconds", "iterations": 20}, arms=arms)
     settled = settled_budgets(study)
     costs = {arm: settled.setting(arm).training.step_cost or 0.0 for arm in arms}

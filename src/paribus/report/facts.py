@@ -190,13 +190,19 @@ class Facts:
 
     @property
     def budget(self) -> str:
-        """What arms that read other text have as much of as their reference."""
-        if self.training["budget"] == "tokens":
+        """What arms have as much of as their reference, where it is not tokens."""
+        unit = self.training["budget"]
+        if unit == "tokens":
             return ""
-        return (
-            f"; budgets match in {self.training['budget']} of text, to the nearest step on "
-            "average, so that an arm with other tokens has other iterations"
-        )
+        told = {
+            "bytes": "bytes of text, to the nearest step on average, so that an arm with other "
+            "tokens has other iterations",
+            "flops": "FLOPs of matrix products, to the nearest step, so that an arm whose steps "
+            "have more of them has fewer iterations",
+            "seconds": "seconds, to the nearest step, by what a step of each arm was measured to "
+            "take before the study was registered, so that a slower arm has fewer iterations",
+        }
+        return f"; budgets match in {told[unit]}"
 
     @property
     def optimizer(self) -> str:

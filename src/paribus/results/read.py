@@ -309,8 +309,8 @@ class Results:
         }
 
     def _of_curve(self, folder: TrialFolder) -> dict[str, float]:
-        curves, in_turn = self.trial_curves, self.curves_in_turn
-        return curve_values(self.study, curves, folder.arm, folder.seed, in_turn=in_turn)
+        curves, trial = self.trial_curves, (folder.arm, folder.seed)
+        return curve_values(self.study, curves, *trial, in_turn=self.curves_in_turn)
 
     @cached_property
     def trial_blocks(self) -> dict[tuple[str, int], pa.Table]:
