@@ -1,6 +1,9 @@
-"""Properties that hold for any scores, over 1,000 random cases each."""
+"""Properties that hold for any scores, over 200 random cases each; over 1,000 with `-m slow`."""
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -29,7 +32,8 @@ from paribus.statistics import (
     wilson,
 )
 
-thousand = settings(max_examples=1_000, deadline=None, derandomize=True)
+CASES = int(os.environ.get("PARIBUS_CASES", "200"))
+cases = settings(max_examples=CASES, deadline=None, derandomize=True)
 
 
 def vector(raw: bytes, coarseness: int) -> np.ndarray:
@@ -65,7 +69,7 @@ def direction(deltas: np.ndarray) -> float:
     return np.sign(math.fsum(deltas))
 
 
-@thousand
+@cases
 @given(vectors, value, scales, hs.integers(0, 2**32))
 def test_answers_follow_unit_sign_order_and_location(
     deltas: np.ndarray, shift: float, scale: float, seed: int
@@ -90,7 +94,7 @@ def test_answers_follow_unit_sign_order_and_location(
     assert d_z is None if t.sd == 0 else d_z == pytest.approx(t.mean / t.sd, rel=1e-9, abs=1e-12)
 
 
-@thousand
+@cases
 @given(vectors, value, levels)
 def test_interval_holds_exactly_the_nulls_that_its_test_keeps(
     deltas: np.ndarray, null: float, level: float
@@ -109,7 +113,7 @@ def test_interval_holds_exactly_the_nulls_that_its_test_keeps(
                 assert (tested in interval) == (p_value(tested) > 1 - level)
 
 
-@thousand
+@cases
 @given(vectors)
 def test_composed_contrast_is_consistent(deltas: np.ndarray) -> None:
     result = paired_contrast(np.zeros(len(deltas)), deltas, margin=50, seed=0)
@@ -138,7 +142,7 @@ def deciding_tests(deltas: np.ndarray) -> dict[str, DecidingTest]:
     }
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@cases
 @given(vectors, value, levels)
 def test_p_and_interval_of_whatever_decides_invert_the_same_test(
     deltas: np.ndarray, null: float, level: float
@@ -156,7 +160,7 @@ def test_p_and_interval_of_whatever_decides_invert_the_same_test(
             assert tost.equivalent == (tost.p_value <= 0.05), name
 
 
-@thousand
+@cases
 @given(vectors, hs.floats(0.01, 300))
 def test_equivalence_is_the_interval_in_the_margin(deltas: np.ndarray, margin: float) -> None:
     tost = two_one_sided_tests(deltas, margin=margin)
@@ -164,7 +168,7 @@ def test_equivalence_is_the_interval_in_the_margin(deltas: np.ndarray, margin: f
     assert tost.equivalent == (tost.p_value <= 0.05)
 
 
-@thousand
+@cases
 @given(vectors)
 def test_p_is_one_for_identical_arms(arm: np.ndarray) -> None:
     zeros = paired_deltas(arm, arm)
@@ -172,7 +176,7 @@ def test_p_is_one_for_identical_arms(arm: np.ndarray) -> None:
     assert sign_flip(zeros, seed=0).p_value == 1
 
 
-@thousand
+@cases
 @given(vectors, hs.sampled_from([math.nan, math.inf, -math.inf]), hs.integers(0, 100))
 def test_nonfinite_scores_raise(deltas: np.ndarray, bad: float, where: int) -> None:
     deltas = deltas.copy()
@@ -184,7 +188,7 @@ def test_nonfinite_scores_raise(deltas: np.ndarray, bad: float, where: int) -> N
         paired_contrast(deltas, np.zeros(len(deltas)), seed=0)
 
 
-@thousand
+@cases
 @given(value)
 def test_one_pair_raises(only: float) -> None:
     for call in (paired_t, effect_size, lambda d: seed_test(d, "gate", seed=0)):
@@ -194,7 +198,7 @@ def test_one_pair_raises(only: float) -> None:
         paired_contrast([only], [only], seed=0)
 
 
-@thousand
+@cases
 @given(p_values, hs.integers(0, 2**32))
 @example([0.01, 0.04, 0.03, 0.005], 0)
 def test_holm_is_monotone_never_below_raw_and_free_of_order(raw: list[float], seed: int) -> None:
@@ -206,7 +210,7 @@ def test_holm_is_monotone_never_below_raw_and_free_of_order(raw: list[float], se
     np.testing.assert_array_equal(holm(np.array(raw)[order]), adjusted[order])
 
 
-@thousand
+@cases
 @given(hs.integers(2, 7), hs.integers(1, 5), hs.integers(0, 2**32))
 def test_family_p_is_never_below_its_own(n: int, endpoints: int, seed: int) -> None:
     deltas = np.random.default_rng(seed).integers(-4, 5, size=(n, endpoints)) / 4
@@ -216,7 +220,7 @@ def test_family_p_is_never_below_its_own(n: int, endpoints: int, seed: int) -> N
     assert max(family.p_values) <= 1
 
 
-@thousand
+@cases
 @given(hs.floats(-50, 50), hs.integers(1, 500), hs.floats(-60, 60), hs.floats(0.01, 5))
 def test_noncentral_t_is_a_distribution(t: float, df: int, ncp: float, step: float) -> None:
     here = noncentral_t_cdf(t, df, ncp)
@@ -226,7 +230,7 @@ def test_noncentral_t_is_a_distribution(t: float, df: int, ncp: float, step: flo
     assert noncentral_t_cdf(-t, df, -ncp) == pytest.approx(1 - here, abs=1e-12)
 
 
-@thousand
+@cases
 @given(hs.floats(0, 20), hs.integers(2, 300))
 def test_power_is_a_probability_and_grows(d_z: float, n: int) -> None:
     power = paired_t_power(d_z, n)
@@ -235,7 +239,7 @@ def test_power_is_a_probability_and_grows(d_z: float, n: int) -> None:
     assert paired_t_power(-d_z, n) == power
 
 
-@thousand
+@cases
 @given(hs.integers(0, 100), hs.integers(0, 100), levels)
 def test_rate_intervals_hold_the_rate_and_mirror(events: int, others: int, level: float) -> None:
     n = max(1, events + others)
@@ -244,3 +248,14 @@ def test_rate_intervals_hold_the_rate_and_mirror(events: int, others: int, level
         assert 0 <= interval.low <= events / n <= interval.high <= 1
         assert interval.low == pytest.approx(1 - mirror.high, abs=1e-9)
     assert 0 < mcnemar(events, n - events) <= 1
+
+
+@pytest.mark.slow
+def test_a_thousand_cases_of_each() -> None:
+    """The same tests, each over 1,000 cases."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "not slow", __file__]
+    done = subprocess.run(
+        command, env=os.environ | {"PARIBUS_CASES": "1000"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout

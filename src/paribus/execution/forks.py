@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-# Says where pytest is; nothing reads it when it is imported.
-PASSING = {"PYTEST_CURRENT_TEST"}
+# Nothing that a worker imports reads where pytest is, or what the terminal of its parent is like.
+PASSING = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "NO_COLOR"}
 MESSAGE_BYTES = 4096
 
 
