@@ -15,6 +15,7 @@ from paribus.data import Dataset
 from paribus.evaluation.harness import describe_standard
 from paribus.execution.questions import run_tasks
 from paribus.execution.suite import drafted_tasks
+from paribus.report.task_accuracy import tasks_in_words
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 from paribus.tasks import write_standard
@@ -76,6 +77,9 @@ def test_they_are_registered_by_version_and_digest_and_are_part_of_macro_accurac
                  for task in ("typo", *ASKED)]  # fmt: skip
         assert row["macro_accuracy"] == pytest.approx(sum(means) / 3)
         assert row["task_accuracy/piqa"] == pytest.approx(means[2])
+    words = tasks_in_words(results)
+    assert "on typo, made from held-out text; lambada_openai (version 1, 2 questions of" in words
+    assert f"SHA-256 {piqa['data_sha256'][:12]})" in words and "(lm_eval 0.4" in words
     analysis = paribus.analyse(results)
     assert {contrast.task for contrast in analysis.tasks} == {"typo", *ASKED}
     controls = {c.name: c.state for c in results.controls if c.arm == "rmsnorm"}

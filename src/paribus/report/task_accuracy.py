@@ -11,10 +11,36 @@ from paribus.analysis import Analysis
 from paribus.report.figures import names
 from paribus.report.figures.figure_rows import task_accuracy
 from paribus.report.tables import Table
+from paribus.report.vocabulary import listed
+from paribus.report.words import plural
 from paribus.results import Results
 
 DIGITS = 3
 FEWEST_TESTED = 5  # seed pairs; fewer are described
+
+
+def tasks_in_words(results: Results) -> str:
+    """Which tasks were asked, and through what, as a trial recorded it; empty where none were."""
+    record = next((t["tasks"] for t in results.trials.values() if t.get("tasks")), {})
+    pins = record.get("pins", {})
+    asked = set(results.tasks["task"].to_pylist())  # a suite has more than a study may ask
+    there = [pair for pair in pins.get("tasks", {}).items() if pair[0] in asked]
+    if not there:
+        return ""
+    known = [(name, about) for name, about in there if "dataset" in about]
+    drawn = [name for name, about in there if "dataset" not in about]
+    parts = [f"{listed(drawn)}, made from held-out text"] if drawn else []
+    parts += [
+        f"{name} (version {about['version']:g}, {plural(about['documents'], 'question')} of "
+        f"{about['dataset']}, SHA-256 {about['data_sha256'][:12]})"
+        for name, about in known
+    ]
+    shots = listed([str(n) for n in results.study.tasks.shots])
+    return (
+        f"Zero- and few-shot accuracy is measured through the LM Evaluation Harness "
+        f"({pins['package']} {pins['version']}), with {shots} solved examples where they fit, on "
+        f"{'; '.join(parts)}. Macro accuracy is the mean over all tasks."
+    )
 
 
 def task_table(results: Results) -> Table | None:
@@ -41,7 +67,8 @@ def task_table(results: Results) -> Table | None:
             rows.append((*about, called[arm], mean, str(len(accuracies)), chance))
     return Table(
         "tasks",
-        "Accuracy on every task: mean and SD over seeds, and what guessing gives.",
+        "Accuracy on every task: mean and SD over seeds, and what guessing gives. "
+        + tasks_in_words(results),
         ("task", "shots", "arm", "accuracy (SD)", "seeds", "chance"),
         tuple(rows),
         frozenset({"task", "arm"}),

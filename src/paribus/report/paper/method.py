@@ -8,6 +8,7 @@ from paribus.report.figures import names
 from paribus.report.looks_and_stages import sampling_method
 from paribus.report.paper.document import Block, Cite, Grid, Paragraph, Part, Ref, Run, say
 from paribus.report.paper.material import Material
+from paribus.report.task_accuracy import tasks_in_words
 from paribus.report.vocabulary import listed
 from paribus.report.words import margin_in_words, plural
 
@@ -22,6 +23,7 @@ def method(material: Material) -> Part:
         say("The arms are differences from one shared setting: ", Ref("arms"), "."),
         Grid(tables.arms(material.study)),
         _protocol(material),
+        *([say(asked)] if (asked := tasks_in_words(material.results)) else []),
         _controls(material),
         _registration(material),
         _inference(material),
