@@ -46,6 +46,16 @@ def unfence(folder: Path) -> None:
     _fences.pop(_absolute(folder), None)
 
 
+def cache_folder() -> Path:
+    """$PARIBUS_CACHE, else $XDG_CACHE_HOME/paribus, else ~/.cache/paribus.
+
+    All that lies there can be made again.
+    """
+    if own := os.environ.get("PARIBUS_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paribus"
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` to `path` atomically; folders are made as needed.
 

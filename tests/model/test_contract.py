@@ -193,11 +193,12 @@ def test_an_attention_of_one_s_own_has_what_ours_has(
     assert model.can_cache
     drawn = initial_parameters(model, setting, seed=3)
     load_parameters(model, {name: 10 * one.value for name, one in drawn.items()})
+    model.double()  # so that a few large weights do not make much of rounding
     tokens = torch.randint(0, 29, (2, 16), generator=torch.Generator().manual_seed(1))
     cache = KeyValueCache(n_layer=2, room=16)
     with torch.no_grad():
         pieces = [model(piece, cache) for piece in tokens.split([7, 1, 8], dim=1)]
-        torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-9, atol=1e-9)
     plain = study_of("attention", "Turned")  # learned positions are not turned too
     built = build_model(plain.setting("a"), 29, plain.folder)
     assert built.blocks[0].attention.turn is None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,17 +21,10 @@ from filelock import FileLock, Timeout
 from paribus.data.reading_progress import note
 from paribus.digests import canonical_json, digest
 from paribus.errors import ParibusError
-from paribus.files import write_bytes
+from paribus.files import cache_folder, write_bytes
 
 # A file that was changed so recently may change again without its time telling (as git has it).
 SETTLED_SECONDS = 2.0
-
-
-def cache_folder() -> Path:
-    """$PARIBUS_CACHE, else $XDG_CACHE_HOME/paribus, else ~/.cache/paribus."""
-    if own := os.environ.get("PARIBUS_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paribus"
 
 
 def recall(key: str) -> dict[str, Any] | None:

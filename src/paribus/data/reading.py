@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from paribus.data.cache import cache_folder
 from paribus.errors import ParibusError
+from paribus.files import cache_folder
 from paribus.foreign import CONVERT, TEXT_BYTES, files_below, open_regular
 from paribus.study import Data
 

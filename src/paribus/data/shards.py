@@ -17,7 +17,7 @@ from paribus.data import cache
 from paribus.data.tokens import SHARD_TOKENS, ShardedTokens, Shards, combined, hash_ids
 from paribus.digests import canonical_json, digest
 from paribus.errors import ParibusError
-from paribus.files import remove_folder, whole_folder, write_bytes
+from paribus.files import cache_folder, remove_folder, whole_folder, write_bytes
 
 FORMAT = 2
 MANIFEST, STAMP = "manifest.json", "stamp.json"
@@ -35,7 +35,7 @@ def sharded(
     Raises ParibusError where the cache cannot be written, or was changed.
     """
     about = about | {"format": FORMAT, "shard_tokens": SHARD_TOKENS}
-    folder = cache.cache_folder() / "tokens" / digest(about)
+    folder = cache_folder() / "tokens" / digest(about)
     if not (folder / MANIFEST).is_file():
         with cache.locked(folder):
             if not (folder / MANIFEST).is_file():

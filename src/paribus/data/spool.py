@@ -14,9 +14,9 @@ from typing import IO
 
 import numpy as np
 
-from paribus.data.cache import cache_folder
 from paribus.data.pieces import Document, Piece, pieces
 from paribus.errors import ParibusError
+from paribus.files import cache_folder
 
 # The end of a document, among bytes of UTF-8, which has no such byte.
 END = b"\xff"

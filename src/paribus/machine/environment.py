@@ -11,6 +11,7 @@ import torch
 
 from paribus.digests import package_digest
 from paribus.errors import ParibusError
+from paribus.kernels import identity
 from paribus.results import PACKAGES
 
 
@@ -24,6 +25,7 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
         "processor": _processor(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
+        "attention": identity() if device.type == "cpu" else "torch",
         "stack": stack,
     }
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from paribus.kernels.causal_attention import causal_attention, is_for
 from paribus.model.config import ModelConfig
 from paribus.model.dropout import Dropout
 from paribus.model.head import capped
@@ -87,6 +88,8 @@ class Attention(nn.Module):
             seen_TS = visible(start, T, S, None, q_BHTK.device)
             return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, seen_TS)
         causal = start == 0  # a single new position may look at all
+        if causal and is_for(q_BHTK, k_BHSK):
+            return causal_attention(q_BHTK, k_BHSK, v_BHSK)
         if q_BHTK.is_cpu and q_BHTK.dtype == torch.bfloat16:
             # PyTorch's fused kernel for the CPU takes several times as long in bfloat16.
             with torch.autocast("cpu", enabled=False):

@@ -201,7 +201,7 @@ def _other_held_out(own: TrialRecord, other: TrialRecord) -> list[str]:
 
 
 def _other_software(own: TrialRecord, other: TrialRecord, *more: str) -> list[str]:
-    keys = ("code", "packages", "python", "device", "threads", *more)
+    keys = ("code", "packages", "python", "device", "threads", "attention", *more)
     return [key for key in keys if own.environment.get(key) != other.environment.get(key)]
 
 
@@ -337,7 +337,9 @@ def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
     if differing:
         return "broken", f"{', '.join(differing)} differ"
     packages = own.environment["packages"]
-    return "held", f"torch {packages['torch']} on {own.environment['device']}"
+    attention = own.environment.get("attention", "torch")
+    with_ours = "" if attention == "torch" else f", attention {attention}"
+    return "held", f"torch {packages['torch']} on {own.environment['device']}{with_ours}"
 
 
 def _settings(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:

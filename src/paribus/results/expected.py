@@ -108,7 +108,11 @@ FILES: dict[str, dict[str, Check]] = {
         "diverged_at": optional_whole,
     },
     "initial.json": {},
-    "environment.json": {"packages": _both(_table_of(text), _holding(torch=text)), "device": text},
+    "environment.json": {
+        "packages": _both(_table_of(text), _holding(torch=text)),
+        "device": text,
+        "attention": text,
+    },
     "evaluation.json": {},
     "manifest.json": {},
     "timing.json": {"training_seconds": _positive, "evaluation_seconds": _number},

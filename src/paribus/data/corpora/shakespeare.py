@@ -9,10 +9,9 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 
-from paribus.data.cache import cache_folder
 from paribus.data.corpora import corpus
 from paribus.errors import ParibusError
-from paribus.files import write_bytes
+from paribus.files import cache_folder, write_bytes
 from paribus.foreign import MIB, is_regular, read_bytes
 from paribus.study import Data
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from paribus.execution.backends.declare_backend import End, Hear
 from paribus.execution.forks import Running
+from paribus.kernels import SWITCH, resolve
 
 # A worker, wherever it runs. -P: the current folder may be somebody else's; it is searched only
 # where ours has it.
@@ -26,6 +27,8 @@ def worker_environment() -> dict[str, str]:
         # Needed for deterministic matrix products on CUDA.
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         # The worker imports what this process imports, installed or not.
+        # Settled here, so that no worker does without what another has.
+        SWITCH: resolve(),
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
     }
 

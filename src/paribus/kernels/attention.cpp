@@ -1,0 +1,362 @@
+// Causal attention on a CPU: softmax(q k^T / sqrt(K)) v over the positions up to each.
+//
+// Each head of each sequence is computed alone, in one order: its result does not depend on what
+// else is in the batch. Blocks that are masked as a whole are skipped. All arithmetic is float32;
+// what is read and written is float32 or bfloat16.
+// Axes: B sequences, H heads, T positions, K channels.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+namespace {
+
+constexpr int LANES = 16;
+constexpr int ROWS = 8;  // queries that are computed together
+
+typedef float Vec __attribute__((vector_size(4 * LANES)));
+typedef float Vec8 __attribute__((vector_size(32)));
+typedef float Vec4 __attribute__((vector_size(16)));
+typedef int32_t Int __attribute__((vector_size(4 * LANES)));
+
+inline Vec all(float x) { return x - Vec{}; }
+inline Vec load(const float* p) { Vec v; std::memcpy(&v, p, sizeof v); return v; }
+inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
+
+// exp of x <= 0, to 2 units in the last place; 0 below -87, NaN of NaN. Cephes' polynomial.
+inline Vec exponential(Vec x) {
+  const Vec shift = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const Vec z = x * 1.44269504088896341f + shift;
+  const Vec n = z - shift;
+  Vec r = x - n * 0.693359375f;
+  r = r - n * -2.12194440e-4f;
+  Vec p = all(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  Int bits;
+  std::memcpy(&bits, &z, sizeof z);
+  bits = bits << 23;  // the low bits of z are n
+  Int value;
+  std::memcpy(&value, &p, sizeof p);
+  value = value + bits;
+  Vec scaled;
+  std::memcpy(&scaled, &value, sizeof value);
+  scaled = (p == p) ? scaled : p;
+  return (x < all(-87.0f)) ? Vec{} : scaled;
+}
+
+template <typename Half, typename Whole, typename Op>
+inline Half folded(Whole v, Op op) {
+  Half low, high;
+  std::memcpy(&low, &v, sizeof low);
+  std::memcpy(&high, reinterpret_cast<const char*>(&v) + sizeof low, sizeof high);
+  return op(low, high);
+}
+
+template <typename Op>
+inline float reduced(Vec v, Op op) {
+  const Vec4 four = folded<Vec4>(folded<Vec8>(v, op), op);
+  return op(op(four[0], four[2]), op(four[1], four[3]));
+}
+
+inline float sum(Vec v) {
+  return reduced(v, [](auto a, auto b) { return a + b; });
+}
+
+inline float largest(Vec v) {
+  return reduced(v, [](auto a, auto b) { return a > b ? a : b; });
+}
+
+struct Free { void operator()(float* p) const { std::free(p); } };
+using Buffer = std::unique_ptr<float[], Free>;
+
+Buffer buffer(int64_t n) {
+  return Buffer(static_cast<float*>(std::aligned_alloc(64, ((n * 4 + 63) / 64) * 64)));
+}
+
+// A head's [T, K] values; `row` is the distance of two positions, channels lie side by side.
+template <typename E>
+struct Rows {
+  E* data;
+  int64_t row;
+};
+
+struct Bfloat16 { uint16_t bits; };
+
+inline float read(float x) { return x; }
+inline float read(Bfloat16 x) {
+  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+
+inline void write(float x, float* to) { *to = x; }
+inline void write(float x, Bfloat16* to) {  // to the nearest, ties to even; NaN stays NaN
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  to->bits = static_cast<uint16_t>(x == x ? rounded : 0x7fc0u);
+}
+
+// To [rows, C * LANES] times `factor`, with zeros beside and below.
+template <int C, typename E>
+void pack(Rows<const E> x, int64_t T, int64_t K, int64_t rows, float factor, float* out) {
+  constexpr int64_t W = C * LANES;
+  std::memset(out, 0, rows * W * sizeof(float));
+  for (int64_t t = 0; t < T; ++t)
+    for (int64_t k = 0; k < K; ++k) out[t * W + k] = read(x.data[t * x.row + k]) * factor;
+}
+
+// From [rows, C * LANES] to [K, rows].
+template <int C>
+void transpose(const float* x, int64_t rows, int64_t K, float* out) {
+  for (int64_t k = 0; k < K; ++k)
+    for (int64_t t = 0; t < rows; ++t) out[k * rows + t] = x[t * C * LANES + k];
+}
+
+// out[r, j] = sum_k a[r, k] bT[k, j] for ROWS rows and j < width.
+inline void products(const float* a, int64_t a_row, const float* bT, int64_t b_row, int64_t K,
+                     int64_t width, float* out, int64_t out_row) {
+  int64_t j = 0;
+  for (; j + 2 * LANES <= width; j += 2 * LANES) {
+    Vec acc[ROWS][2] = {};
+    for (int64_t k = 0; k < K; ++k) {
+      const Vec b0 = load(bT + k * b_row + j), b1 = load(bT + k * b_row + j + LANES);
+      for (int r = 0; r < ROWS; ++r) {
+        acc[r][0] += a[r * a_row + k] * b0;
+        acc[r][1] += a[r * a_row + k] * b1;
+      }
+    }
+    for (int r = 0; r < ROWS; ++r) {
+      store(out + r * out_row + j, acc[r][0]);
+      store(out + r * out_row + j + LANES, acc[r][1]);
+    }
+  }
+  for (; j < width; j += LANES) {
+    Vec acc[ROWS] = {};
+    for (int64_t k = 0; k < K; ++k) {
+      const Vec b = load(bT + k * b_row + j);
+      for (int r = 0; r < ROWS; ++r) acc[r] += a[r * a_row + k] * b;
+    }
+    for (int r = 0; r < ROWS; ++r) store(out + r * out_row + j, acc[r]);
+  }
+}
+
+// out[r, :] = sum_j a[r, j] b[j, :] for ROWS rows and j < n.
+template <int C>
+inline void mixture(const float* a, int64_t a_row, const float* b, int64_t n, Vec (&acc)[ROWS][C]) {
+  for (int r = 0; r < ROWS; ++r)
+    for (int c = 0; c < C; ++c) acc[r][c] = Vec{};
+  for (int64_t j = 0; j < n; ++j)
+    for (int r = 0; r < ROWS; ++r)
+      for (int c = 0; c < C; ++c)
+        acc[r][c] += a[r * a_row + j] * load(b + (j * C + c) * LANES);
+}
+
+// Each of `rows` times its factor, to position `at` and those after it.
+template <int C, typename E>
+inline void unpack(const Vec (&acc)[ROWS][C], int64_t rows, int64_t K, const float* factors,
+                   Rows<E> out, int64_t at) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float line[C * LANES];
+    for (int c = 0; c < C; ++c) store(line + c * LANES, acc[r][c] * factors[r]);
+    for (int64_t k = 0; k < K; ++k) write(line[k], out.data + (at + r) * out.row + k);
+  }
+}
+
+template <int C, typename E>
+inline void unpack(const float* x, int64_t T, int64_t K, Rows<E> out) {
+  for (int64_t t = 0; t < T; ++t)
+    for (int64_t k = 0; k < K; ++k) write(x[t * C * LANES + k], out.data + t * out.row + k);
+}
+
+inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+template <int C, typename E>
+struct Forward {
+  const int64_t T, K, width = up(T, LANES), W = C * LANES;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(K));
+  Buffer Q = buffer(width * W), KR = buffer(width * W), KT = buffer(K * width),
+         V = buffer(width * W), S = buffer(ROWS * width);
+
+  void operator()(Rows<const E> q, Rows<const E> k, Rows<const E> v, Rows<E> y, float* logsumexp) {
+    pack<C>(q, T, K, width, scale, Q.get());
+    pack<C>(k, T, K, width, 1.0f, KR.get());
+    pack<C>(v, T, K, width, 1.0f, V.get());
+    transpose<C>(KR.get(), width, K, KT.get());
+    for (int64_t i = 0; i < T; i += ROWS) {
+      const int64_t here = std::min<int64_t>(ROWS, T - i), seen = std::min(i + ROWS, T);
+      const int64_t wide = up(seen, LANES);
+      products(Q.get() + i * W, W, KT.get(), width, K, wide, S.get(), width);
+      float factors[ROWS];
+      for (int64_t r = 0; r < ROWS; ++r) {
+        float* s = S.get() + r * width;
+        for (int64_t j = i + r + 1; j < wide; ++j) s[j] = -INFINITY;
+        Vec top = load(s);
+        for (int64_t j = LANES; j < wide; j += LANES) {
+          const Vec x = load(s + j);
+          top = x > top ? x : top;
+        }
+        const float peak = largest(top);
+        Vec total{};
+        for (int64_t j = 0; j < wide; j += LANES) {
+          const Vec e = exponential(load(s + j) - peak);
+          store(s + j, e);
+          total += e;
+        }
+        const float z = sum(total);
+        factors[r] = 1.0f / z;
+        if (r < here) logsumexp[i + r] = peak + std::log(z);
+      }
+      Vec acc[ROWS][C];
+      mixture<C>(S.get(), width, V.get(), seen, acc);
+      unpack<C>(acc, here, K, factors, y, i);
+    }
+  }
+};
+
+// Dao et al. 2022, algorithm 4: with P the weights, dV = P^T dY, dP = dY V^T,
+// dS = P * (dP - rowsum(dY * Y)), dQ = dS K / sqrt(K), dK = dS^T Q / sqrt(K).
+template <int C, typename E>
+struct Backward {
+  const int64_t T, K, width = up(T, LANES), W = C * LANES;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(K));
+  Buffer Q = buffer(width * W), DY = buffer(width * W), Y = buffer(width * W),
+         KR = buffer(width * W), VR = buffer(width * W), KT = buffer(K * width),
+         VT = buffer(K * width), P = buffer(ROWS * width), DS = buffer(ROWS * width),
+         DK = buffer(width * W), DV = buffer(width * W);
+
+  void operator()(Rows<const E> dy, Rows<const E> q, Rows<const E> k, Rows<const E> v,
+                  Rows<const E> y, const float* logsumexp, Rows<E> dq, Rows<E> dk, Rows<E> dv) {
+    pack<C>(q, T, K, width, scale, Q.get());
+    pack<C>(dy, T, K, width, 1.0f, DY.get());
+    pack<C>(y, T, K, width, 1.0f, Y.get());
+    pack<C>(k, T, K, width, 1.0f, KR.get());
+    pack<C>(v, T, K, width, 1.0f, VR.get());
+    transpose<C>(KR.get(), width, K, KT.get());
+    transpose<C>(VR.get(), width, K, VT.get());
+    std::memset(DK.get(), 0, width * W * sizeof(float));
+    std::memset(DV.get(), 0, width * W * sizeof(float));
+    float factors[ROWS];
+    std::fill(factors, factors + ROWS, scale);
+    for (int64_t i = 0; i < T; i += ROWS) {
+      const int64_t here = std::min<int64_t>(ROWS, T - i), seen = std::min(i + ROWS, T);
+      const int64_t wide = up(seen, LANES);
+      products(Q.get() + i * W, W, KT.get(), width, K, wide, P.get(), width);
+      products(DY.get() + i * W, W, VT.get(), width, K, wide, DS.get(), width);
+      for (int64_t r = 0; r < ROWS; ++r) {
+        float *p = P.get() + r * width, *ds = DS.get() + r * width;
+        if (r >= here) {
+          std::memset(p, 0, wide * sizeof(float));
+          std::memset(ds, 0, wide * sizeof(float));
+          continue;
+        }
+        for (int64_t j = i + r + 1; j < wide; ++j) p[j] = -INFINITY;
+        Vec both{};
+        for (int64_t c = 0; c < W; c += LANES)
+          both += load(DY.get() + (i + r) * W + c) * load(Y.get() + (i + r) * W + c);
+        const float dot = sum(both);
+        for (int64_t j = 0; j < wide; j += LANES) {
+          const Vec e = exponential(load(p + j) - logsumexp[i + r]);
+          store(p + j, e);
+          store(ds + j, e * (load(ds + j) - dot));
+        }
+      }
+      Vec acc[ROWS][C];
+      mixture<C>(DS.get(), width, KR.get(), seen, acc);
+      unpack<C>(acc, here, K, factors, dq, i);
+      for (int64_t j = 0; j < seen; j += ROWS) {
+        add(DS.get() + j, Q.get() + i * W, DK.get() + j * W);
+        add(P.get() + j, DY.get() + i * W, DV.get() + j * W);
+      }
+    }
+    unpack<C>(DK.get(), T, K, dk);
+    unpack<C>(DV.get(), T, K, dv);
+  }
+
+  // out[s, :] += sum_r a[r, s] b[r, :] for ROWS of each.
+  void add(const float* a, const float* b, float* out) const {
+    Vec acc[ROWS][C];
+    for (int s = 0; s < ROWS; ++s)
+      for (int c = 0; c < C; ++c) acc[s][c] = load(out + s * W + c * LANES);
+    for (int r = 0; r < ROWS; ++r)
+      for (int c = 0; c < C; ++c) {
+        const Vec x = load(b + r * W + c * LANES);
+        for (int s = 0; s < ROWS; ++s) acc[s][c] += a[r * width + s] * x;
+      }
+    for (int s = 0; s < ROWS; ++s)
+      for (int c = 0; c < C; ++c) store(out + s * W + c * LANES, acc[s][c]);
+  }
+};
+
+// As Python gives them; distances in elements.
+struct Array {
+  void* data;
+  int64_t sequence, head, position;
+};
+
+template <typename E>
+Rows<E> head(const Array& of, int64_t b, int64_t h) {
+  return {static_cast<E*>(of.data) + b * of.sequence + h * of.head, of.position};
+}
+
+struct Sizes {
+  int64_t B, H, T, K;
+};
+
+template <int C, typename E>
+void forward(const Array* x, float* logsumexp, const Sizes& n) {
+  Forward<C, E> attend{n.T, n.K};
+  for (int64_t b = 0; b < n.B; ++b)
+    for (int64_t h = 0; h < n.H; ++h)
+      attend(head<const E>(x[0], b, h), head<const E>(x[1], b, h), head<const E>(x[2], b, h),
+             head<E>(x[3], b, h), logsumexp + (b * n.H + h) * n.T);
+}
+
+template <int C, typename E>
+void backward(const Array* x, const float* logsumexp, const Sizes& n) {
+  Backward<C, E> attend{n.T, n.K};
+  for (int64_t b = 0; b < n.B; ++b)
+    for (int64_t h = 0; h < n.H; ++h)
+      attend(head<const E>(x[0], b, h), head<const E>(x[1], b, h), head<const E>(x[2], b, h),
+             head<const E>(x[3], b, h), head<const E>(x[4], b, h),
+             logsumexp + (b * n.H + h) * n.T, head<E>(x[5], b, h), head<E>(x[6], b, h),
+             head<E>(x[7], b, h));
+}
+
+}  // namespace
+
+// The C vectors that K channels take: 1, 2, 4 or 8. More are not asked for.
+#define FOR_CHANNELS(K, call)                          \
+  const int64_t vectors = ((K) + LANES - 1) / LANES;   \
+  if (vectors <= 1) call(1);                           \
+  else if (vectors <= 2) call(2);                      \
+  else if (vectors <= 4) call(4);                      \
+  else call(8);
+
+#define FORWARD(C) \
+  lower ? forward<C, Bfloat16>(x, logsumexp, *n) : forward<C, float>(x, logsumexp, *n)
+#define BACKWARD(C) \
+  lower ? backward<C, Bfloat16>(x, logsumexp, *n) : backward<C, float>(x, logsumexp, *n)
+
+extern "C" {
+
+// x: q, k, v, y. logsumexp: [B, H, T], written.
+void attention_forward(const Array* x, float* logsumexp, const Sizes* n, bool lower) {
+  FOR_CHANNELS(n->K, FORWARD)
+}
+
+// x: dy, q, k, v, y, dq, dk, dv. logsumexp: [B, H, T], read.
+void attention_backward(const Array* x, const float* logsumexp, const Sizes* n, bool lower) {
+  FOR_CHANNELS(n->K, BACKWARD)
+}
+
+}

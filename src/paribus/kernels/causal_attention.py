@@ -1,0 +1,168 @@
+"""Causal attention on a CPU by our own kernel, as PyTorch sees it.
+
+Axes: B sequences, H heads, T positions, K channels of a head.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paribus.errors import ParibusError
+from paribus.kernels.compiling import SWITCH, library
+
+MOST_CHANNELS = 128
+TOLERANCE = 1e-5
+
+
+class _Array(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("sequence", "head", "position")),
+    )
+
+
+class _Sizes(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int64) for name in "BHTK")
+
+
+def is_for(q_BHTK: Tensor, k_BHSK: Tensor) -> bool:
+    """Whether `causal_attention` can be asked: on a CPU, with a kernel, as many keys as queries."""
+    return (
+        q_BHTK.is_cpu
+        and q_BHTK.shape == k_BHSK.shape
+        and q_BHTK.shape[-1] <= MOST_CHANNELS
+        and q_BHTK.dtype in (torch.float32, torch.bfloat16)
+        and _kernel() is not None
+    )
+
+
+def causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
+    """softmax(q k^T / sqrt(K)) v over the positions up to each, [B, H, T, K].
+
+    What `F.scaled_dot_product_attention(..., is_causal=True)` computes, in float32 whatever comes
+    in (float32 or bfloat16, which goes out again). Can be differentiated once, and mapped.
+    """
+    return _CausalAttention.apply(q_BHTK, k_BHTK, v_BHTK)[0]
+
+
+class _CausalAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        B, H, T, _ = q.shape
+        q, k, v = map(_side_by_side, (q, k, v))
+        # As the projection after it reads it: channels of all heads of a position together.
+        y = _like(q)
+        logsumexp_BHT = torch.empty(B, H, T)
+        _call("forward", (q, k, v, y), logsumexp_BHT)
+        return y, logsumexp_BHT
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs, *output)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        dy = grad_outputs[0]
+        *tensors, logsumexp_BHT = ctx.saved_tensors
+        q, k, v, y, dy = map(_side_by_side, (*tensors, dy.to(tensors[0].dtype)))
+        gradients = [_like(q) for _ in range(3)]
+        _call("backward", (dy, q, k, v, y, *gradients), logsumexp_BHT)
+        return tuple(gradients)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Any]:
+        R = info.batch_size
+        folded = [
+            (x.expand(R, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
+            for x, dim in zip(tensors, in_dims, strict=True)
+        ]
+        outputs = _CausalAttention.apply(*folded)
+        return tuple(x.unflatten(0, (R, -1)) for x in outputs), (0, 0)
+
+
+def _side_by_side(x: Tensor) -> Tensor:
+    """`x` with the channels of a head next to each other, as the kernel reads them."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _like(q_BHTK: Tensor) -> Tensor:
+    B, H, T, K = q_BHTK.shape
+    return q_BHTK.new_empty(B, T, H, K).transpose(1, 2)
+
+
+def _call(name: str, tensors: tuple[Tensor, ...], logsumexp_BHT: Tensor) -> None:
+    found = _kernel()
+    assert found is not None
+    arrays = [_Array(x.data_ptr(), *x.stride()[:3]) for x in tensors]
+    lower = tensors[0].dtype == torch.bfloat16
+    _ask(found, name, arrays, logsumexp_BHT.data_ptr(), tensors[0].shape, lower)
+
+
+def _ask(
+    kernel: ctypes.CDLL,
+    name: str,
+    arrays: Sequence[_Array],
+    logsumexp: int,
+    shape: Sequence[int],
+    lower: bool,
+) -> None:
+    function = getattr(kernel, f"attention_{name}")
+    function.restype = None
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_bool)
+    function((_Array * len(arrays))(*arrays), logsumexp, ctypes.byref(_Sizes(*shape)), lower)
+
+
+@cache
+def _kernel() -> ctypes.CDLL | None:
+    """The loaded library; None where there is none.
+
+    Raises ParibusError where it computes something else than it should: a compiler can be wrong.
+    """
+    path = library()
+    if path is None:
+        return None
+    found = ctypes.CDLL(str(path))
+    if not _is_right(found):
+        raise ParibusError(
+            f"attention compiled on this machine gives wrong numbers ({path}); "
+            f"set {SWITCH}=off, which takes PyTorch's"
+        )
+    return found
+
+
+def _is_right(kernel: ctypes.CDLL) -> bool:
+    """Whether a few numbers, forward and backward, are what float64 gives written out.
+
+    In NumPy: the first call may be inside `vmap`, autocast or without gradients.
+    """
+    shape = B, H, T, K = 2, 2, 19, 5
+    # Row by row: q, k, v, y, dy, dq, dk, dv.
+    x = np.sin(7 * np.arange(8 * B * H * T * K)).reshape(8, *shape).astype(np.float32)
+    logsumexp = np.empty((B, H, T), np.float32)
+    given = [_Array(one.ctypes.data, *(step // 4 for step in one.strides[:3])) for one in x]
+
+    q, k, v, _, dy = x[:5].astype(np.float64)
+    scores = np.where(np.tri(T, dtype=bool), q @ k.swapaxes(-1, -2) / math.sqrt(K), -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    y, dv = weights @ v, weights.swapaxes(-1, -2) @ dy
+    dweights = dy @ v.swapaxes(-1, -2)
+    dscores = weights * (dweights - (dy * y).sum(-1, keepdims=True)) / math.sqrt(K)
+    wanted = [y, dscores @ k, dscores.swapaxes(-1, -2) @ q, dv]
+
+    _ask(kernel, "forward", given[:4], logsumexp.ctypes.data, shape, False)
+    ordered = [given[4], *given[:4], *given[5:]]
+    _ask(kernel, "backward", ordered, logsumexp.ctypes.data, shape, False)
+    return np.allclose(x[[3, 5, 6, 7]], wanted, rtol=0, atol=TOLERANCE)

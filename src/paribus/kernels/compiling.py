@@ -1,0 +1,120 @@
+"""Our own kernels: C++ that is compiled on the machine that runs it, once, by the compiler there.
+
+Where there is no compiler, or it is turned off, PyTorch's kernels do the same work. Which of the
+two a trial used stands in its record, and the controls ask that it is the same in every trial.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from paribus.digests import digest
+from paribus.errors import ParibusError
+from paribus.files import cache_folder, write_bytes
+
+SWITCH = "PARIBUS_COMPILE"
+SOURCE = Path(__file__).with_name("attention.cpp")
+COMPILERS = ("c++", "g++", "clang++")
+FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-march=native")
+WIDE = {"x86_64": ("-mprefer-vector-width=512",)}
+LIMIT_SECONDS = 120
+
+
+def resolve() -> str:
+    """ "on" or "off": what `PARIBUS_COMPILE` (auto where it is not set) means on this machine."""
+    return "on" if library() else "off"
+
+
+@cache
+def library() -> Path | None:
+    """The compiled library, made now if need be; None where it is off or cannot be.
+
+    Raises ParibusError where `PARIBUS_COMPILE` is "on" and it cannot be, or is no such word.
+    """
+    wanted = os.environ.get(SWITCH, "auto")
+    if wanted not in ("auto", "on", "off"):
+        raise ParibusError(f"{SWITCH} is '{wanted}': it is auto, on or off")
+    if wanted == "off":
+        return None
+    try:
+        return _compiled()
+    except _NoCompilerError as error:
+        if wanted == "on":
+            raise ParibusError(f"{SWITCH} is on, but {error}; set it to auto or off") from None
+        return None
+
+
+def identity() -> str:
+    """Which kernels run here: a digest of what they are compiled from and by, or "torch"."""
+    path = library()
+    return f"compiled {path.stem}" if path else "torch"
+
+
+class _NoCompilerError(Exception):
+    """Why there is no library."""
+
+
+def _compiled() -> Path:
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))), None)
+    if compiler is None:
+        raise _NoCompilerError("there is no C++ compiler")
+    flags = [*FLAGS, *WIDE.get(platform.machine(), ())]
+    about = [SOURCE.read_text(), flags, _said(compiler, "--version"), platform.machine(), _cpu()]
+    path = cache_folder() / "kernels" / f"{digest(about)[:16]}.so"
+    if _is_ours(path):
+        return path
+    with tempfile.TemporaryDirectory(prefix="paribus-") as folder:
+        made = Path(folder) / path.name
+        _said(compiler, *flags, str(SOURCE), "-o", str(made))
+        with contextlib.suppress(ParibusError):
+            write_bytes(path, made.read_bytes())
+            if _is_ours(path):
+                return path
+        # A cache that cannot be written, or that others can: of this process alone.
+        own = Path(tempfile.mkdtemp(prefix="paribus-")) / path.name
+        shutil.copyfile(made, own)
+        return own
+
+
+def _said(*command: str) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _NoCompilerError(f"{command[0]} does not run: {error}") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [""]
+        raise _NoCompilerError(f"{command[0]} failed: {lines[0]}")
+    return done.stdout
+
+
+def _cpu() -> str:
+    """What the compiler may use here: of two machines that share a cache, each has its own."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("flags", "Features")):
+                return line
+    return platform.processor()
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether the file is there, and nobody but its owner, who we are, can have written it."""
+    try:
+        found = [path.lstat(), path.parent.stat()]
+    except OSError:
+        return False
+    if not hasattr(os, "getuid"):  # Windows, where a home is its owner's
+        return True
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return stat.S_ISREG(found[0].st_mode) and all(
+        one.st_uid == os.getuid() and not one.st_mode & others for one in found
+    )
