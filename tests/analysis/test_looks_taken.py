@@ -11,6 +11,7 @@ import pytest
 from paribus.analysis import Table, analyse, boundaries, next_look
 from paribus.decision import decide
 from paribus.errors import ParibusError
+from paribus.report.looks_and_stages import looks_table, sampling_table
 from paribus.results import (
     ResultsFolder,
     append_look,
@@ -152,6 +153,14 @@ def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp
     kept = analysis.contrast("layernorm", "validation_loss")
     assert kept.seeds == (1, 2, 3, 4, 5) and kept.significant(0.05) and kept.decided.mean > 0
     assert kept.sampling.in_words == "5 of 8 seeds: resolved at look 1 of 3, an effect"
+    shown = looks_table(analysis)
+    assert [(row[0], row[3], row[-1]) for row in shown.rows] == [
+        ("1", "next-token accuracy", "continue"),
+        ("1", "validation loss", "effect"),
+        ("2", "next-token accuracy", "continue"),
+        ("3", "next-token accuracy", "open"),
+    ]
+    assert [row[4] for row in sampling_table(analysis).rows] == ["5", "8"]
     other = analysis.contrast("layernorm", "validation_accuracy")
     assert other.seeds == study.seeds and not other.significant(0.05)
     all_seeds = seed_test([loss("layernorm", s) - loss("baseline", s) for s in study.seeds], seed=0)
