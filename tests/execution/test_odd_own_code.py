@@ -12,6 +12,7 @@ import torch
 from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.execution.checks.dry_run import dry_run
+from paribus.execution.endpoints import endpoint_metrics
 from paribus.machine.assembly import build_stack
 from paribus.study import Study
 
@@ -201,3 +202,25 @@ def test_an_own_probe_cannot_change_what_others_see(
         n = len(stack.columns) + len(stack.probe_columns) - len(study.probes.own)
         measured.append(stack.state(0).measured[:, :n].tobytes())
     assert measured[0] == measured[1]
+
+
+TASK = """
+from paribus.tasks import Question, task
+
+@task("mine", n_choices=2, description="a letter, or another")
+def mine(held_out, rng, length):
+    yield Question("the qui", "a", ("b",))
+"""
+
+
+def test_own_tasks_that_nobody_would_be_asked_are_refused(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    (tmp_path / "ideas.py").write_text(TASK)
+    own = {"tasks.own": ["ideas.py:mine"]}
+    with pytest.raises(ParibusError, match=r"names = \[\] asks no task, and own = .*ideas.py:mine"):
+        small_study(own | {"tasks.names": []})
+    with pytest.raises(ParibusError, match=r"tasks.names does not name 'mine', so nobody would"):
+        endpoint_metrics(small_study(own | {"tasks.names": ["next_word"]}))
+    endpoint_metrics(small_study(own | {"tasks.names": ["mine"]}))
+    endpoint_metrics(small_study(own))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,18 @@ import torch
 from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.execution.checks.dry_run import dry_run
-from paribus.model import KeyValueCache, build_model, initial_parameters, load_parameters
+from paribus.model import (
+    KeyValueCache,
+    build_model,
+    describe_parts,
+    initial_parameters,
+    load_parameters,
+    unused_positions,
+)
 from paribus.study import Study
 
 PARTS = '''
+import torch
 import torch.nn.functional as F
 from torch import nn
 from paribus.model import Attention, KeyValueCache, study_positions
@@ -117,6 +126,43 @@ class Peeks(Attention):
     def _mixed(self, q, k, v, start):
         return F.scaled_dot_product_attention(q, k, v, is_causal=start == 0)
 
+class Frozen(Breaks):
+    def __init__(self, model):
+        super().__init__(model)
+        self.inner.weight.requires_grad_(False)
+
+class Counts(Part):
+    def __init__(self, model):
+        super().__init__(model)
+        self.places = nn.Parameter(torch.arange(3.0).double())
+
+class Lazy(Part):
+    def __init__(self, model):
+        super().__init__(model)
+        self.inner = nn.LazyLinear(model.d_model)
+
+class Unsure(Part):
+    def __init__(self, model):
+        super().__init__(model)
+        self.places = nn.Parameter(torch.zeros(3))
+    def init_parameter(self, name, shape, rng):
+        return rng.standard_normal(shape) * float("nan")
+
+class Unfit(Unsure):
+    def init_parameter(self, name, shape):
+        return None
+
+class Deep(Part):
+    def __init__(self, model):
+        super().__init__(model)
+        self.layer = model.layer
+    def forward(self, x):
+        assert self.layer != 1, "only the first"
+        return x
+
+class Plain(Attention):
+    """Has no positions, whatever the study says."""
+
 class Unasked(Part):
     cached = True
     def forward(self, x):
@@ -172,6 +218,12 @@ def study_of(small_study: Callable[..., Study], tmp_path: Path) -> Callable[...,
         ("positions", "Adds", r"'ideas.py:Adds' gives \[1\] and must give .* \[16, 16\]: a vector"),
         ("attention", "Forgets", "'ideas.py:Forgets'.* (fails when a text is read|differs by)"),
         ("attention", "Peeks", "'ideas.py:Peeks'.* read in pieces with a cache, .* differs by"),
+        ("mlp", "Frozen", "'blocks.0.mlp.inner.weight' of an own module is frozen, and everything"),
+        ("mlp", "Counts", "'blocks.0.mlp.places' of an own module has 3 numbers of type float64"),
+        ("mlp", "Lazy", "'blocks.0.mlp.inner.weight' of an own module has no shape yet"),
+        ("mlp", "Unsure", "init_parameter gave 'blocks.0.mlp.places' numbers that are not finite"),
+        ("mlp", "Unfit", r"Unfit.init_parameter\(name, shape, rng\) failed for 'blocks.0.mlp.pl"),
+        ("mlp", "Deep", r"arm 'a' \(ideas.py:Deep\) fails in a dry run of one step: Assertion"),
         ("attention", "Unasked", "'ideas.py:Unasked'.* fails when a text is read in pieces"),
     ],
 )
@@ -181,6 +233,28 @@ def test_a_part_that_cannot_work_is_named(
     with pytest.raises(ParibusError, match=message) as caught:
         dry_run(study_of(site, name), "a", small_dataset, torch.device("cpu"), 2)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("positions", "words"),
+    [
+        (
+            {"model__positions__kind": "rotary"},
+            r"positions.kind = 'rotary' has no effect: .*:Plain'",
+        ),
+        ({"model__modules__positions": "ideas.py:Turns"}, "'ideas.py:Turns' has no effect"),
+        ({}, ""),
+    ],
+)
+def test_positions_that_no_part_takes_are_told(
+    study_of: Callable[..., Study], positions: dict[str, str], words: str
+) -> None:
+    study = study_of("attention", "Plain", **positions)
+    setting = study.setting("a")
+    told = unused_positions(build_model(setting, 29, study.folder), setting)
+    assert len(told) == bool(words)
+    assert not told or re.search(words, told[0])
+    assert "rotary" not in str(describe_parts(setting.model))
 
 
 def test_an_attention_of_one_s_own_has_what_ours_has(

@@ -150,10 +150,20 @@ def _known(
 
 
 def _asked(study: Study) -> list[str]:
-    """The names of the tasks that the study asks, its own and the harness's too."""
-    own = own_tasks(study.tasks.own, study.folder) if study.tasks.names != () else ()
+    """The names of the tasks that the study asks, its own and the harness's too.
+
+    Raises ParibusError for an own one that it does not ask.
+    """
+    own = own_tasks(study.tasks.own, study.folder)
+    asked = [task.name for task in find_tasks(study.tasks.names, own)]
+    for path, task in zip(study.tasks.own, own, strict=True):
+        if task.name not in asked:
+            raise ParibusError(
+                f"tasks.own = '{path}': tasks.names does not name '{task.name}', so nobody would "
+                "be asked it; add it there, or leave one of the two keys out"
+            )
     standard = standard_tasks(study.tasks.standard) if study.tasks.standard else ()
-    return [*(task.name for task in find_tasks(study.tasks.names, own)), *standard]
+    return [*asked, *standard]
 
 
 def _task(name: str, known: Mapping[str, Metric], tasks: Sequence[str]) -> Metric:

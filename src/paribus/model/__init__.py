@@ -8,7 +8,7 @@ from paribus.model.build import (
     weight_shapes,
 )
 from paribus.model.config import ModelConfig
-from paribus.model.contract import require_parts
+from paribus.model.contract import require_parts, unused_positions
 from paribus.model.dropout import Dropout
 from paribus.model.flops import (
     Flops,
@@ -56,6 +56,7 @@ __all__ = [
     "training_flops",
     "training_flops_per_token",
     "undeclared_projections",
+    "unused_positions",
     "visible",
     "weight_shapes",
 ]

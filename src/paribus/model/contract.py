@@ -49,6 +49,29 @@ def require_parts(model: GPT, setting: Setting, vocab_size: int) -> None:
             del part.forward
 
 
+def unused_positions(model: GPT, setting: Setting) -> list[str]:
+    """A line where the positions that a study names stand in no part of the model.
+
+    An attention or embedding of the user's own has them only where it builds them.
+    """
+    named, kind = setting.model.modules.named, setting.model.positions.kind
+    others = [site for site in ("attention", "embedding") if site in named]
+    is_chosen = "positions" in named or (kind == "rotary" and "attention" in named)
+    if (
+        not is_chosen
+        or not others
+        or any(getattr(m, "stands", "") in PLACES for m in model.modules())
+    ):
+        return []
+    where = "model.modules.positions" if "positions" in named else "model.positions.kind"
+    what = named.get("positions", kind)
+    own = ", ".join(f"model.modules.{site} = '{named[site]}'" for site in others)
+    return [
+        f"{where} = '{what}' has no effect: {own} does not build it (see "
+        "paribus.model.study_positions)"
+    ]
+
+
 def _own_parts(model: GPT, setting: Setting) -> Iterator[tuple[str, nn.Module]]:
     """Each of the user's own parts; of all blocks', the first one's."""
     for site in setting.model.modules.named:

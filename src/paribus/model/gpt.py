@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from paribus.errors import ParibusError
@@ -95,6 +96,7 @@ class GPT(nn.Module):
                 f"shape {tuple(tokens_VD.shape)}, and a tied head takes {shape}, vocabulary and "
                 "width of the model; say model.head.tied = false, or give a head of your own"
             )
+        _require_trainable(self)
         self._uncached = [
             site
             for site, path in model.modules.named.items()
@@ -126,6 +128,27 @@ class GPT(nn.Module):
     def can_cache(self) -> bool:
         """Whether it can read with a cache: a user's own part says so itself (`parts`)."""
         return type(self) is GPT and not self._uncached
+
+
+def _require_trainable(model: GPT) -> None:
+    """Raise ParibusError for a parameter that cannot be trained as all others are."""
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            problem = "has no shape yet; give its layer all sizes"
+        elif not parameter.requires_grad:
+            problem = (
+                "is frozen, and everything that is a parameter is trained; make it a buffer, or "
+                "keep it with a group of training.optimizer.groups whose learning_rate_factor is 0"
+            )
+        elif parameter.dtype != torch.float32 or not parameter.numel():
+            kind = str(parameter.dtype).removeprefix("torch.")
+            problem = (
+                f"has {parameter.numel()} numbers of type {kind}; a parameter is of float32 and "
+                "has one at least"
+            )
+        else:
+            continue
+        raise ParibusError(f"parameter '{name}' of an own module {problem}")
 
 
 def study_positions(model: ModelConfig, place: str, folder: Path | None = None) -> nn.Module | None:

@@ -116,11 +116,16 @@ def _initial(
     own = _own_initializer(drawing, name)
     if own is not None:
         owner, local_name = own
-        value = owner.init_parameter(local_name, shape, rng)  # type: ignore[operator]
+        by = f"{type(owner).__name__}.init_parameter"
+        try:
+            given = owner.init_parameter(local_name, shape, rng)  # type: ignore[operator]
+            value = None if given is None else np.asarray(given, dtype=np.float32)
+        except Exception as error:  # it is the user's code
+            raise ParibusError(
+                f"{by}(name, shape, rng) failed for '{name}': {type(error).__name__}: {error}"
+            ) from error
         if value is not None:
-            return InitialParameter(
-                _checked(value, shape, name), f"{type(owner).__name__}.init_parameter{salted}"
-            )
+            return InitialParameter(_checked(value, shape, name), f"{by}{salted}")
     rule = _rule(name, shape, use, setting)
     if rule.text == CONSTRUCTED:
         value = parameter.detach().cpu().numpy().astype(np.float32)
@@ -175,8 +180,9 @@ def _own_initializer(drawing: Mapping[str, nn.Module], name: str) -> tuple[nn.Mo
     return None
 
 
-def _checked(value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
-    array = np.asarray(value, dtype=np.float32)
+def _checked(array: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
     if array.shape != shape:
         raise ParibusError(f"init_parameter gave '{name}' the shape {array.shape}; it is {shape}")
+    if not np.isfinite(array).all():
+        raise ParibusError(f"init_parameter gave '{name}' numbers that are not finite")
     return array

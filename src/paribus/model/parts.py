@@ -116,6 +116,9 @@ def describe_parts(model: Model) -> dict[str, dict[str, str]]:
         path = getattr(model.modules, own)
         if path is None:
             found = find_part(kind, name, site)
+            within = getattr(found.module, "stands", None)
+            if getattr(model.modules, str(within), None):
+                continue  # an attention of the user's own may have the study's positions, or not
             about = {"name": found.name, "title": found.title, "describe": found.describe}
             described[site] = about | {"source": found.source}
     if model.norm.placement == "post":

@@ -71,8 +71,10 @@ class ModelFacts:
                 f"an MLP of {ratio} times the width with {called('mlp', model['mlp.kind'])}"
                 + (" (made narrower to match the parameters of an ungated one)" if matched else "")
             )
-        if not {"embedding", "positions"} & self.own.keys():
-            kind = model["positions.kind"]
+        kind = model["positions.kind"]
+        # An attention or embedding of the user's own may have the study's positions, or may not.
+        within = "attention" if kind == "rotary" else "embedding"
+        if not {"embedding", "positions", within} & self.own.keys():
             theta = model.get("positions.theta") if kind == "rotary" else None
             told.append(
                 called("positions", kind) + (f" (base {plain(theta)})" if theta is not None else "")

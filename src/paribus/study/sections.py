@@ -5,9 +5,9 @@ What each may hold is said here; what they say of each other is checked by `Stud
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from paribus.metric import LONGEST, QUESTIONS, Metric
 from paribus.study.allowed_text import Prose, Title
@@ -189,6 +189,15 @@ class Tasks(Spec):
     """Of the questions."""
     unknown: Literal["skip", "replace"] = "skip"
     """Questions with characters outside the vocabulary are left out, or shown with a stand-in."""
+
+    @model_validator(mode="after")
+    def _own_tasks_are_asked(self) -> Self:
+        if self.own and self.names == ():
+            raise ValueError(
+                f"names = [] asks no task, and own = {list(self.own)} would not be asked either; "
+                "name those of own in names, or leave one of the two keys out"
+            )
+        return self
 
 
 class Claim(Spec):

@@ -30,6 +30,7 @@ from paribus.model import (
     require_initializers,
     require_parts,
     undeclared_projections,
+    unused_positions,
 )
 from paribus.study import Setting, Study, own_parts
 from paribus.study.guard import require_unchanged, watched
@@ -67,12 +68,13 @@ def dry_run(
             require_causal_reading(where, model, setting, dataset, brief=True)
         _try_evaluation(study, model, setting, dataset)
         require_unchanged(before, f"a step of {where}")
-        return undeclared_projections(model, setting)
+        return [*undeclared_projections(model, setting), *unused_positions(model, setting)]
     except ParibusError:
         raise
     except Exception as error:
         raise ParibusError(
-            f"{where} fails in a dry run of one step: {type(error).__name__}: {error}"
+            f"{where}{_suspects(study, arm)} fails in a dry run of one step: "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 
