@@ -9,6 +9,7 @@ from collections.abc import Iterable
 # What an error shows of one word (a path, a name, a number) and in all, in characters.
 LONGEST_WORD = 200
 LONGEST_MESSAGE = 1200
+MOST_KNOWN = 30  # names that an error lists
 # Categories of characters that change what a terminal shows, or that it cannot show: control,
 # format (bidirectional ones too), halves of pairs, private, no character, separators of lines.
 UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -54,14 +55,18 @@ def _cut(text: str, most: int) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """A suggestion to append to an error about an unknown `name`.
 
-    Gives the nearest known name where one is near, else the known names themselves.
+    Gives the nearest known name where one is near, else the known names themselves, the first
+    MOST_KNOWN of them.
     """
     names = sorted(known)
     # difflib takes quadratic time, and a name that long is nobody's typing error.
     close = difflib.get_close_matches(name[:LONGEST_WORD], names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    return f"known: {', '.join(names)}" if names else "none is known"
+    if not names:
+        return "none is known"
+    more = f" and {len(names) - MOST_KNOWN} more" if len(names) > MOST_KNOWN else ""
+    return f"known: {', '.join(names[:MOST_KNOWN])}{more}"
 
 
 def require_positive(**stated: int | None) -> None:

@@ -335,7 +335,7 @@ def test_studies_lists_what_ships(tmp_path: Path) -> None:
     [
         (["run", "quickstrt"], "did you mean 'quickstart'"),
         (["run"], "run needs a study: a shipped name (`paribus studies` lists them) or the path"),
-        (["run", "quickstart", "--arms", "x"], "run has no option --arms: known: --device,"),
+        (["run", "quickstart", "--arms", "x"], "run has no option --arms: known: --backend,"),
         (["bench", "--arms", "x"], "bench has no option --arms: did you mean --arm?"),
         (["run", "quickstart", "--workers"], "--workers needs a value: Worker processes"),
         (["run", "quickstart", "also"], "does not know what to do with 'also'"),

@@ -186,6 +186,33 @@ def test_every_citation_has_its_entry_and_none_is_idle(
         assert len(re.findall(rf"^  {field} = ", entries, re.MULTILINE)) == len(keys)
 
 
+def test_hypotheses_are_those_of_the_rule(small_study: Maker, fabricate: Fabricate) -> None:
+    """And are judged where they are stated: of accuracy over tasks, and of nothing else."""
+    said = {}
+    for rule in ("stability_gate", "superiority"):
+        study = small_study(decision={"rule": rule})
+        results = fabricate(study, loss, folder=rule)
+        analysis = analyse(results)
+        said[rule] = str(compose(Material(results, analysis, decide(analysis), [])).parts[0])
+    assert "H1a: it costs quality although it smooths training. H1b:" in said["stability_gate"]
+    assert (
+        "H0 and H1a are stated of zero- and few-shot accuracy, which is not judged here: a verdict "
+        "on validation loss speaks of that alone" in said["stability_gate"]
+    )
+    assert "H1a" not in said["superiority"] and "hypotheses" not in said["superiority"]
+
+
+def test_what_was_recorded_while_training_is_told_by_its_declaration(material: Material) -> None:
+    """Of any endpoint, the user's own too: no list of names says which."""
+    analysis = next(part for part in compose(material).parts if part.title == "Analysis")
+    secondary = [e.metric for e in material.study.endpoints if not e.primary]
+    metrics = {name: material.analysis.metrics[name] for name in secondary}
+    recorded = {m for m in metrics.values() if m.record in ("steps", "probes")}
+    assert recorded
+    for metric in recorded:
+        assert f"At the last step that has it, {metric.label}" in str(analysis)
+
+
 def test_figures_stand_where_their_numbers_declare(material: Material) -> None:
     def standing(of: Material) -> dict[str, set[str]]:
         document = compose(of)

@@ -420,3 +420,15 @@ def test_the_source_of_own_parts_is_recorded_and_needs_trust(small_study: Maker)
     after = own_digests(study.setting("baseline"), study.folder)
     differing = {key for key in keys if before[key] != after[key]}
     assert "training.loss.name" in differing
+
+
+def test_a_pattern_that_is_misspelled_is_told_the_nearest(small_study: Maker) -> None:
+    """In a line that can be read: a model has too many parameters to name all of them."""
+    for match, words in (
+        ("embeding.*", r"no parameter is left for 'embeding.\*': did you mean 'embedding.\*'\?"),
+        ("zzz", "known: blocks.0.attention.out.bias, .* and [0-9]+ more$"),
+    ):
+        groups = [{"match": match, "weight_decay": 0.0}]
+        setting = small_study({"training.optimizer.groups": groups, "model.n_layer": 3})
+        with pytest.raises(ParibusError, match=words):
+            Trainer(setting.setting("baseline"), [1], load_dataset(setting.data, setting.folder))

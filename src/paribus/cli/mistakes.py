@@ -29,7 +29,9 @@ def explain(error: CycloptsError) -> str:
         what = name.removeprefix("--").upper()
         return f"{verb} needs {what}: {error.argument.parameter.help}"
     if isinstance(error, UnknownOptionError) and error.token is not None:
-        known = [argument.names[0] for argument in error.argument_collection or ()]
+        arguments = error.argument_collection or ()
+        # A group of options is an argument as well, and nobody types its name.
+        known = [one.names[0] for one in arguments if one.names[0].startswith("--")]
         unknown = error.token.keyword or error.token.value
         # Dashes would make any two options look alike.
         bare = {name.removeprefix("--"): name for name in known}

@@ -15,7 +15,7 @@ from paribus.decision.evidence import (
 from paribus.decision.find import find_rule, own_rule, rule_of, shipped_rules
 from paribus.decision.null import Calibration, Rate, calibrate
 from paribus.decision.reach import OutOfReach, out_of_reach
-from paribus.decision.row import ACCURACY, OUTCOMES, UNJUDGED, Outcome, Row, State
+from paribus.decision.row import HYPOTHESES, OUTCOMES, UNJUDGED, Outcome, Row, State
 from paribus.decision.rule import Rule
 from paribus.decision.verdict import (
     TESTS,
@@ -30,7 +30,7 @@ from paribus.decision.verdict import (
 )
 
 __all__ = [
-    "ACCURACY",
+    "HYPOTHESES",
     "OUTCOMES",
     "TESTS",
     "UNJUDGED",

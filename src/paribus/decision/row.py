@@ -20,11 +20,33 @@ from paribus.decision.evidence import (
 )
 from paribus.errors import nearest
 
-Hypothesis = Literal["H0", "H1a", "H1b"]
-# The commissioned hypotheses on quality are stated of this endpoint, and of no other. H1b is on
-# stability, which is the same whatever endpoint is judged.
-ACCURACY = "macro_accuracy"
-ON_ACCURACY = ("H0", "H1a")
+
+class Stated(NamedTuple):
+    """A hypothesis of the commissioned study.
+
+    Attributes:
+        words: what it says.
+        metric: the endpoint that it is stated of, and no other; None where it is on stability,
+            which is the same whatever endpoint is judged.
+        of: that endpoint as the hypothesis has it.
+    """
+
+    words: str
+    metric: str | None = None
+    of: str = ""
+
+
+_ACCURACY = ("macro_accuracy", "zero- and few-shot accuracy")
+HYPOTHESES: dict[str, Stated] = {
+    "H0": Stated(
+        "normalising embeddings changes nothing worth having where training is stable without it",
+        *_ACCURACY,
+    ),
+    "H1a": Stated("it costs quality although it smooths training", *_ACCURACY),
+    "H1b": Stated(
+        "where training is unstable without it, it cures that, perhaps at some cost",
+    ),
+}
 # What more seeds would have to show: an effect or its absence, that an arm is not worse, a cure of
 # instability or that it is caused, that a cost is within its budget, or the benefit.
 Open = Literal["", "quality", "not worse", "cure", "harm", "cost", "benefit"]
@@ -163,7 +185,7 @@ class Row:
     holds: Callable[[State], bool] = field(default=_never, compare=False, repr=False)
     open: Open = ""
     claims: bool = True
-    hypothesis: Hypothesis | None = None
+    hypothesis: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not ID.fullmatch(self.id):
@@ -172,12 +194,10 @@ class Row:
             require_line(getattr(self, name), f"row {self.id}: {name}")
         if self.outcome not in OUTCOMES:
             raise ValueError(f"row {self.id}: outcome {self.outcome!r:.40}: known: {_known()}")
-        for name, known in (("open", Open), ("hypothesis", Hypothesis)):
+        for name, known in (("open", get_args(Open)), ("hypothesis", (None, *HYPOTHESES))):
             value = getattr(self, name)
-            if value is not None and value not in get_args(known):
-                raise ValueError(
-                    f"row {self.id}: {name} {value!r:.40} is none of {get_args(known)}"
-                )
+            if value not in known:
+                raise ValueError(f"row {self.id}: {name} {value!r:.40} is none of {known}")
         if not isinstance(self.claims, bool):
             raise ValueError(f"row {self.id}: claims is true or false")
         if self.outcome in CLAIMING and not self.claims:
@@ -199,13 +219,15 @@ class Row:
             )
         return answer
 
-    def speaks_to(self, metric: str) -> Hypothesis | None:
+    def speaks_to(self, metric: str) -> str | None:
         """The hypothesis that it speaks to where `metric` is judged; None where it speaks to none.
 
         H0 and H1a are stated of accuracy over tasks, and a verdict on another endpoint is on
         neither.
         """
-        return None if self.hypothesis in ON_ACCURACY and metric != ACCURACY else self.hypothesis
+        if self.hypothesis is None:
+            return None
+        return self.hypothesis if HYPOTHESES[self.hypothesis].metric in (None, metric) else None
 
     @property
     def record(self) -> dict[str, Any]:

@@ -250,7 +250,10 @@ def _require_matches(groups: Sequence[GroupSpec], met: set[int], names: list[str
     for i, group in enumerate(groups):
         if i not in met:
             hidden = any(fnmatchcase(name, group.match) for name in names)
-            why = "earlier groups have all of them" if hidden else nearest(group.match, names)
+            # What all parameters of a part are called by is near where a pattern is misspelled.
+            parts = {f"{name.partition('.')[0]}.*" for name in names}
+            near = nearest(group.match, parts if "*" in group.match else names)
+            why = "earlier groups have all of them" if hidden else near
             raise ParibusError(f"{KEY}.groups: no parameter is left for '{group.match}': {why}")
 
 

@@ -20,6 +20,7 @@ from paribus.report.words import (
 )
 from paribus.study import Endpoint, Study
 
+WHILE_TRAINING = ("steps", "probes")  # records of diagnostics
 MOST_TOLD = 6  # contrasts told one by one; more are left to the tables
 
 
@@ -175,13 +176,13 @@ def _along(material: Material) -> list[Block]:
 def _mechanism(material: Material) -> list[Block]:
     """What the diagnostics say, and that they do not say why."""
     told = []
-    for metric, what in (
-        ("embedding_norm", "The mean L2 norm entering block one"),
-        ("grad_norm", "The total gradient norm at the last step"),
-    ):
-        if metric not in [endpoint.metric for endpoint in material.study.endpoints]:
+    for endpoint in material.study.endpoints:
+        metric = material.analysis.metrics[endpoint.metric]
+        if endpoint.primary or metric.record not in WHILE_TRAINING:
             continue
-        summaries = [material.analysis.summary(arm, metric) for arm in material.study.arms]
+        unit = f" ({metric.unit})" if metric.unit else ""
+        what = f"At the last step that has it, {metric.label}{unit}"
+        summaries = [material.analysis.summary(arm, endpoint.metric) for arm in material.study.arms]
         known = [summary for summary in summaries if summary.n]
         if known:
             values = ", ".join(_value(material, s) for s in known[: MOST_TOLD + 1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paribus import numbers
-from paribus.decision import ACCURACY, Row, Verdict, rule_of
+from paribus.decision import HYPOTHESES, Row, Verdict, rule_of
 from paribus.digests import flatten
 from paribus.report import contrast_tables, tables
 from paribus.report.data_tables import data_tables
@@ -113,16 +113,8 @@ def _introduction(material: Material) -> Part:
             "was equal is part of the record and not an assumption."
         ),
     ]
-    if material.normalises_embeddings:
-        blocks.append(
-            say(
-                "The decision table, which was fixed beforehand, speaks to three hypotheses. H0: "
-                "normalising embeddings changes nothing worth having where training is stable "
-                "without it. H1a: it costs quality although it smooths training. H1b: where "
-                "training is unstable without it, it cures that, perhaps at some cost. "
-                + _judged_on(material)
-            )
-        )
+    if material.normalises_embeddings and (hypotheses := _hypotheses(material)):
+        blocks.append(say(hypotheses))
     blocks.append(
         say(
             "What is reported here was computed from the records of the study alone: the "
@@ -136,21 +128,36 @@ def _introduction(material: Material) -> Part:
     return Part("Introduction", blocks)
 
 
-def _judged_on(material: Material) -> str:
-    """On which endpoints the hypotheses are judged: they were stated of accuracy over tasks."""
-    metrics = material.analysis.metrics
-    labels = [metrics[endpoint.metric].label for endpoint in material.study.judged]
-    if ACCURACY not in [endpoint.metric for endpoint in material.study.judged]:
+def _hypotheses(material: Material) -> str:
+    """The hypotheses that the rule's rows speak to, and where they are judged; or empty."""
+    rows = rule_of(material.analysis).rows
+    spoken = [name for name in HYPOTHESES if any(row.hypothesis == name for row in rows)]
+    if not spoken:
+        return ""
+    text = "The decision table, which was fixed beforehand, speaks to these hypotheses. "
+    text += " ".join(f"{name}: {HYPOTHESES[name].words}." for name in spoken)
+    for metric in dict.fromkeys(HYPOTHESES[name].metric for name in spoken):
+        if metric is not None:
+            about = [name for name in spoken if HYPOTHESES[name].metric == metric]
+            text += f" {_judged_on(material, listed(about), metric, HYPOTHESES[about[0]].of)}"
+    return text
+
+
+def _judged_on(material: Material, hypotheses: str, metric: str, of: str) -> str:
+    """Where the hypotheses are judged that are stated `of` a metric, and what others speak of."""
+    judged = {
+        endpoint.metric: material.analysis.metrics[endpoint.metric].label
+        for endpoint in material.study.judged
+    }
+    if metric not in judged:
         return (
-            "H0 and H1a are stated of zero- and few-shot accuracy, which is not judged here: a "
-            f"verdict on {listed(labels)} speaks of that alone, and to neither of them."
+            f"{hypotheses} are stated of {of}, which is not judged here: a verdict on "
+            f"{listed(list(judged.values()))} speaks of that alone, and to neither of them."
         )
-    others = [label for label in labels if label != metrics[ACCURACY].label]
-    also = f"; the verdict on {listed(others)} speaks of that alone" if others else ""
-    return (
-        "H0 and H1a are stated of zero- and few-shot accuracy, and judged on "
-        f"{metrics[ACCURACY].label}{also}."
-    )
+    own = judged.pop(metric)
+    others = listed(list(judged.values()))
+    also = f"; the verdict on {others} speaks of that alone" if judged else ""
+    return f"{hypotheses} are stated of {of}, and judged on {own}{also}."
 
 
 def _limits(material: Material) -> Part:
