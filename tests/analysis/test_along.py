@@ -135,3 +135,13 @@ def test_a_curve_that_is_not_measured_decides_nothing(
     study = small_study(overrides, endpoints=[SPEEDUP | {"metric": metric}])
     with pytest.raises(ParibusError, match=words):
         endpoint_metrics(study)
+
+
+def test_seconds_are_not_primary_with_looks(small_study: Callable[..., Study]) -> None:
+    """They follow from speeds that are measured in turn, after the last look."""
+    endpoint = SPEEDUP | {"metric": "seconds_speedup"}
+    looks = {"looks": [5, 8]}
+    with pytest.raises(ParibusError, match="'seconds_speedup' cannot be primary with looks"):
+        endpoint_metrics(small_study(WITH_CURVE, endpoints=[endpoint], arms=ARMS, seeds=looks))
+    found = endpoint_metrics(small_study(WITH_CURVE, endpoints=[SPEEDUP], arms=ARMS, seeds=looks))
+    assert "tokens_speedup" in found

@@ -16,6 +16,7 @@ from paribus.metric import Metric, by_name, find, unknown
 from paribus.observation import Probe
 from paribus.probes import known_probes
 from paribus.results.curve_metrics import METRICS as CURVE_METRICS
+from paribus.results.curve_metrics import OF_TURNS
 from paribus.study import Setting, Study
 from paribus.tasks import find_tasks, own_tasks
 from paribus.training import METRICS, OBJECTIVE, optimizer_slots
@@ -99,7 +100,9 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     for endpoint in study.judged:
         _require_direction(study, found[endpoint.metric], "be primary")
         _require_shared_tokens(study, found[endpoint.metric])
-        if study.plan is not None and found[endpoint.metric].record == "turns":
+        metric = found[endpoint.metric]
+        in_turn = metric.record == "turns" or metric.key in OF_TURNS
+        if study.plan is not None and in_turn:
             raise ParibusError(
                 f"'{endpoint.metric}' cannot be primary with looks: arms take turns for it when "
                 "all are trained, and a look would have none of it; state seeds as a list"

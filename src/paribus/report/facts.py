@@ -202,7 +202,7 @@ class Facts:
             "seconds": "seconds, to the nearest step, by what a step of each arm was measured to "
             "take before the study was registered, so that a slower arm has fewer iterations",
         }
-        return f"; budgets match in {told[unit]}"
+        return f"; budgets match in {told.get(unit, unit)}"
 
     @property
     def optimizer(self) -> str:

@@ -45,6 +45,8 @@ SPEEDUPS = tuple(
     for axis in AXES
 )
 METRICS = (*TARGETS, *SPEEDUPS)
+# What follows from speeds that are measured in turn, when all trials are trained.
+OF_TURNS = frozenset(metric.key for metric in METRICS if metric.key.endswith("/seconds"))
 
 
 def equal_loss(ours: LossCurve, theirs: LossCurve) -> float:
