@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from paribus.data import Dataset, open_test
 from paribus.data.split import HeldOutText
 from paribus.errors import ParibusError
-from paribus.evaluation import evaluate_on, own_measures
-from paribus.evaluation.code_length import BITS_PER_BYTE, code_length
 from paribus.execution.messages import EvaluateTest
 from paribus.execution.pool import Pool
-from paribus.execution.record import plain, write_evaluation
-from paribus.model import build_model, load_parameters
 from paribus.results import ResultsFolder
 from paribus.results.store import TEST
 from paribus.results.test_part import is_tested, purpose, seal_test, test_folder
 from paribus.study import Study
+
+if TYPE_CHECKING:
+    import torch
 
 Trial = tuple[str, int]
 
@@ -92,6 +90,12 @@ def evaluate_test(
     study: Study, results: ResultsFolder, dataset: Dataset, device: torch.device, trial: Trial
 ) -> None:
     """In a worker: one trial on the test part, which the run has opened for the verdict."""
+    # Who asks for it loads no torch.
+    from paribus.evaluation import evaluate_on, own_measures
+    from paribus.evaluation.code_length import BITS_PER_BYTE, code_length
+    from paribus.execution.record import plain, write_evaluation
+    from paribus.model import build_model, load_parameters
+
     arm, seed = trial
     tokens = open_test(dataset.test, results, purpose(study.name))
     finished, setting = results.trial(arm, seed), study.setting(arm)
