@@ -18,7 +18,7 @@ from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.execution import trial
 from paribus.execution.leaving import Leaving
-from paribus.execution.messages import MeasureMemory
+from paribus.execution.messages import Check, MeasureMemory
 from paribus.execution.record import record
 from paribus.execution.stacks import (
     Recorded,
@@ -27,7 +27,7 @@ from paribus.execution.stacks import (
     read_recorded,
     sharing_arms,
 )
-from paribus.execution.start import _fitting
+from paribus.execution.start import Tried, _check, _fitting
 from paribus.execution.trial import StackTask, run_stack
 from paribus.machine import capacity
 from paribus.machine.capacity import largest_stack
@@ -307,3 +307,21 @@ def test_memory_is_not_that_of_who_started_us() -> None:
     code = "from paribus.machine.memory import host_memory; print(host_memory())"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert 50 * 2**20 < int(done.stdout) < len(ballast)
+
+
+def test_arms_that_could_share_a_stack_are_tried_once() -> None:
+    """And what was tried before is not tried again: a tuned study has three starts."""
+    asked: list[str] = []
+
+    class Hearing:
+        def work(self, tasks: list[Check], doing: object, hear: object) -> None:
+            asked.extend(task.arm for task in tasks)
+
+    tried: Tried = set()
+    study = study_of(NORMS | SWEEP, [1, 2])
+    _check(Hearing(), study, 1, tried)  # type: ignore[arg-type]
+    assert asked == ["baseline", *NORMS]
+    _check(Hearing(), study_of(NORMS, [3]), 1, tried)  # type: ignore[arg-type]
+    assert asked == ["baseline", *NORMS]
+    _check(Hearing(), study_of(NORMS, [3]), 2, tried)  # type: ignore[arg-type]
+    assert asked == 2 * ["baseline", *NORMS]

@@ -82,6 +82,15 @@ def test_the_plan_was_registered_before_any_tuning_trial(tuned: Results) -> None
     assert registered["registered_at"] <= of_round["registered_at"]
 
 
+def test_tuning_trials_that_differ_in_rate_share_a_stack(tuned: Results) -> None:
+    """Two rates of an arm side by side, although each stack has one seed."""
+    stacks = {
+        tuple(map(tuple, trial["stack"])) for trial in tuning_rounds(tuned.path)[0].trials.values()
+    }
+    arms = ("baseline", "layernorm")
+    assert stacks == {((f"{arm}-1", 101), (f"{arm}-2", 101)) for arm in arms}
+
+
 def test_stacked_tuning_trials_are_those_trained_alone(tuned: Results, tmp_path: Path) -> None:
     study = studies_in(tmp_path)(**TABLES)
     assert study.tuning is not None

@@ -14,6 +14,7 @@ from paribus.decision.row import OUTCOMES, UNJUDGED, Row
 from paribus.decision.rule import Rule
 from paribus.statistics import CROSSED, Decided
 from paribus.study import at_rates
+from paribus.study.tuning_study import TASKS
 
 # What `Decided.test` is called in a sentence.
 TESTS = {
@@ -241,7 +242,8 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
         if (control.arm, control.name, control.state)
         == (contrast.arm, "held-out text", "not proven")
     ]
-    found += [analysis.text] if judged and analysis.text else []
+    if judged and analysis.text and contrast.metric.partition("/")[0] not in TASKS:
+        found.append(analysis.text)
     if analysis.late_seeds:
         seeds = ", ".join(map(str, analysis.late_seeds))
         found.append(

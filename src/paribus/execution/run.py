@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from paribus.execution.pool import Device, Pool
 from paribus.execution.sealed_test import judge_on_test, require_sealed
 from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import Trial
-from paribus.execution.start import start
+from paribus.execution.start import Tried, start
 from paribus.execution.texts import read_data
 from paribus.execution.tune import tune
 from paribus.execution.turns import time_in_turn
@@ -120,6 +120,7 @@ class _Way:
     watch: Watch | None = None
     log: Sequence[str] = ()
     backend: str | Backend = "local"
+    tried: Tried = field(default_factory=set)
 
     def pool(self, study: Study, folder: ResultsFolder, held: str) -> Pool:
         """Workers for `study`, while the lock of its folder is `held`."""
@@ -146,7 +147,9 @@ def _train(
     """Train what is not finished of `study`; unless it tunes another, describe and time it."""
     todo = _to_train(study, folder)
     with way.pool(study, folder, held) as pool:
-        study, stacks = start(pool, folder, study, datasets, way.workers, way.stack, len(todo))
+        study, stacks = start(
+            pool, folder, study, datasets, way.workers, way.stack, len(todo), way.tried
+        )
         followers = Followers(way.watch, Live(folder), Sinks(way.log, study, folder.path))
         # The text is described while the workers train.
         with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
@@ -187,7 +190,9 @@ def _register(
 ) -> Study:
     """Try a step of every arm and register `study`; returns it with its precision settled."""
     with way.pool(study, folder, held) as pool:
-        return start(pool, folder, study, datasets, workers=1, stack=None, n_trials=1)[0]
+        return start(
+            pool, folder, study, datasets, workers=1, stack=None, n_trials=1, tried=way.tried
+        )[0]
 
 
 def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:

@@ -8,6 +8,7 @@ import math
 from paribus.analysis import boundaries
 from paribus.data import Dataset
 from paribus.decision import own_rule
+from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.execution.device_precision import settle_precision, warn_of_emulation
 from paribus.execution.messages import Check, Checked, MeasureMemory
@@ -24,6 +25,9 @@ from paribus.execution.suite import adopt_suite, drafted_tasks
 from paribus.results import ResultsFolder, registration, settle
 from paribus.study import Data, Study
 
+Tried = set[tuple[str, int]]
+"""Of dry runs that were passed: the digest of what replicas of a stack share, and its size."""
+
 
 def start(
     pool: Pool,
@@ -33,8 +37,11 @@ def start(
     workers: int | None,
     stack: int | None,
     n_trials: int,
+    tried: Tried,
 ) -> tuple[Study, list[list[Trial]]]:
     """Start the workers for `n_trials`, try a step of every arm, and register the study.
+
+    Models that `tried` has are not tried again; those that are now, are added to it.
 
     Returns the study with its precision settled, and all its trials as stacks. Raises ParibusError
     before anything is written.
@@ -53,7 +60,7 @@ def start(
             warn_of_emulation(study, ready)
             pool.start_more(min(pool.n_workers(workers, ready), n_trials))
             sharing = math.ceil(pool.at_once / ready.devices)
-            _check(pool, study, max(map(len, stacks)))
+            _check(pool, study, max(map(len, stacks)), tried)
             stacks = _fitting(pool, study, size, sharing, recorded)
         data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
         settle(
@@ -67,15 +74,25 @@ def start(
     return study, stacks
 
 
-def _check(pool: Pool, study: Study, size: int) -> None:
-    """Try some steps of every arm, the workers sharing the arms."""
+def _check(pool: Pool, study: Study, size: int, tried: Tried) -> None:
+    """Try some steps of every arm, the workers sharing the arms.
+
+    Arms that could share a stack run the same code, and are tried as one: a grid of learning rates
+    costs no more dry runs than its arms.
+    """
     warnings: list[str] = []
+    todo: dict[tuple[str, int], str] = {}
+    for arms in sharing_arms(study):
+        setting = study.setting(arms[0])
+        shared = setting if study.probes.own else setting.common
+        todo[digest(shared.model_dump(mode="json")), size] = arms[0]
 
     def hear(task: Check, message: Checked) -> None:
         warnings.extend(message.warnings)
 
-    tasks = [Check(arm, size) for arm in study.arms]
+    tasks = [Check(arm, size) for key, arm in todo.items() if key not in tried]
     pool.work(tasks, lambda task: f"in the dry run of arm '{task.arm}'", hear)
+    tried.update(todo)
     for line in dict.fromkeys(warnings):
         logging.getLogger("paribus").warning("%s", line)
 

@@ -225,11 +225,11 @@ def _disagreement(contrast: Contrast) -> str:
 
 
 def _tuning(analysis: Analysis, verdict: Verdict) -> str:
-    """What the tuning leaves open of the two arms."""
+    """What the tuning leaves open of the two arms; on how many seeds it was, the lead says."""
     if analysis.tuned is None:
         return ""
-    lines = analysis.tuned.left_open((verdict.reference, verdict.arm))
-    return "".join(f"; {line}" for line in lines)
+    of_arms = (analysis.tuned.caveats.get(arm, []) for arm in (verdict.reference, verdict.arm))
+    return "".join(f"; {line}" for lines in of_arms for line in lines)
 
 
 def _late(analysis: Analysis) -> str:
