@@ -116,7 +116,8 @@ def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
         "writing": cost.decoding,
     }
     gains = [f"{kind} {_gain(lost)}" for kind, lost in kinds.items() if lost]
-    throughput = f"tokens per second: {', '.join(gains)}" if gains else "throughput: not compared"
+    unit = "bytes" if cost.in_bytes else "tokens"
+    throughput = f"{unit} per second: {', '.join(gains)}" if gains else "throughput: not compared"
     return (f"calibration: {calibration}", throughput)
 
 
