@@ -17,7 +17,8 @@ from paribus.analysis import Tried, analyse, choose, tried_in, tuned, tuning_rec
 from paribus.analysis.sensitivity import sensitivities
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.results import Results, ResultsFolder, load_results
+from paribus.execution.looking import take_look
+from paribus.results import Results, ResultsFolder, extend, load_results
 from paribus.study import Study
 from paribus.verification import verify
 
@@ -219,3 +220,43 @@ def test_error_is_held_at_alpha_through_the_selection() -> None:
     error = 3 * math.sqrt(alpha * (1 - alpha) / studies)
     assert (p_fresh < alpha).mean() == pytest.approx(alpha, abs=error)
     assert (p_reused < alpha).mean() > alpha + error
+
+
+def test_a_second_stage_has_the_arms_that_were_tuned(small_study: Maker, tmp_path: Path) -> None:
+    target = {"inference": {"target": "this item set"}}
+    made = tuned_and_trained(small_study(**tables([1e-3, 1e-2]) | target), tmp_path / "r")
+    study = extend(made.path, 2)
+    assert study.stages == (5, 2)
+    assert study.tuning == made.study.tuning is not None
+    rates = {arm: study.setting(arm).training.optimizer.learning_rate for arm in ARMS}
+    assert rates == {"baseline": 1e-3, "layernorm": 1e-2}
+    for seed in study.seeds[5:]:
+        folder = ResultsFolder(made.path)
+        for arm in ARMS:
+            # Records as those of the first stage, of another seed.
+            there = shutil.copytree(folder.trial(arm, 1).path, folder.trial(arm, seed).path)
+            about = json.loads((there / "trial.json").read_text())
+            about |= {"seed": seed, "batch_digest": f"batches of {seed}"}
+            (there / "trial.json").write_text(json.dumps(about))
+            initial = (there / "initial.json").read_text()
+            (there / "initial.json").write_text(initial.replace("of 1", f"of {seed}"))
+            folder.trial(arm, seed).finish()
+    analysis = analyse(load_results(made.path))
+    assert analysis.tuned is not None and analysis.missing == ()
+    verdict = next(v for v in decide(analysis) if v.arm == "layernorm")
+    assert "with each arm at its best of the learning rates" in verdict.sentence
+
+
+def test_looks_come_after_the_tuning_and_leave_its_trials_out(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    plan = {"seeds": {"looks": [5, 7]}}
+    made = tuned_and_trained(small_study(**tables([1e-3, 1e-2]) | plan), tmp_path / "r")
+    assert take_look(made.study, ResultsFolder(made.path), print)
+    results = load_results(made.path)
+    (look,) = results.looks
+    assert look["seeds"] == 5
+    analysis = analyse(results)
+    assert analysis.unregistered == "" and analysis.tuned is not None
+    contrast = analysis.contrast("layernorm", "validation_loss")
+    assert not set(contrast.seeds) & {101, 102}

@@ -143,3 +143,10 @@ def test_another_study_of_a_results_folder_is_tuned_anew(small_study: Maker) -> 
     again = load_study(path)
     assert again.tuning is not None
     assert not again.tuning.chosen
+
+
+def test_tuning_trials_keep_no_weights_along_the_way(small_study: Maker) -> None:
+    study = small_study({"training.keep_every": 2}, tuning=plan())
+    assert study.tuning is not None and study.setting("baseline").kept_steps
+    made = tuning_study(study, study.tuning.candidates)
+    assert made.setting("baseline-1").kept_steps == ()

@@ -50,6 +50,7 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
         "evaluation": study.evaluation.model_dump() | {"every": None, "target": None},
         "arms": {},
     }
+    table["training"] |= {"keep": (), "keep_every": None}  # nobody goes back to these
     if tuning.iterations is not None:
         table["training"] |= {"iterations": tuning.iterations, "tokens": None}
     for number, candidate in enumerate(candidates, start=first):
