@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,7 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
     """Versions, operating system, processor and device of this process, and its stack's size."""
     return {
         "code": package_digest(),
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": dict(_versions()),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),
@@ -86,6 +87,12 @@ def _has_bfloat16(device: torch.device) -> bool:
         return False
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """What is installed; it stays while a process runs."""
+    return {name: version(name) for name in PACKAGES}
 
 
 def _processor() -> str:

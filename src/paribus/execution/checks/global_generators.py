@@ -21,9 +21,17 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices):
         random.seed(seed)
         np.random.seed(seed)
-        torch.manual_seed(seed)
+        _seed_torch(seed)
         try:
             yield
         finally:
             random.setstate(python)
             np.random.set_state(of_numpy)
+
+
+def _seed_torch(seed: int) -> None:
+    """As `torch.manual_seed`, which without a GPU notes each call, with the way to it, for one."""
+    if torch.cuda.is_initialized() or torch.backends.mps.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
