@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,11 @@ def test_where_the_sign_depends_on_the_value_a_sentence_says_so(analysis: Analys
     how, found, left = tuning_in_words(analysis)
     assert "the same 4 candidates for learning rate on 2 tuning seeds, 8 trials an arm" in how
     assert "between -0.1000 (learning_rate 0.01) and +0.5000 (learning_rate 1e-5)" in found
-    assert "its sign depends on the value" in found
+    assert "its sign depends on the value; of validation loss, each at its best, it is" in found
+    # Where the verdict is of the sealed test part, its number is called by that.
+    named = replace(analysis.metrics["validation_loss"], label="test loss")
+    of_test = replace(analysis, metrics=analysis.metrics | {"validation_loss": named})
+    assert "of test loss, each at its best" in tuning_in_words(of_test)[1]
     assert left.startswith("Left open: the best of layernorm is the largest value tried")
 
 

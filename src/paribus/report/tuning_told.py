@@ -7,7 +7,7 @@ import math
 from paribus import numbers
 from paribus.analysis import Analysis, SharedContrast, Tuned
 from paribus.report.figures import names
-from paribus.report.figures.tuning_curves import at_best
+from paribus.report.figures.tuning_curves import at_best, judged_label
 from paribus.report.tables import Table
 from paribus.report.vocabulary import listed
 from paribus.study import in_words
@@ -84,7 +84,8 @@ def shared_table(analysis: Analysis) -> Table | None:
         "tuning-shared",
         f"Change of {tuned.metric.label} where both arms have the same values, on the tuning "
         "seeds: its mean and its range over these seeds, which describe and test nothing. The last "
-        f"row of a contrast is the verdict's, on seeds of its own, with its {level} interval.",
+        f"row of a contrast is the verdict's, of {judged_label(analysis)}, on other seeds and with "
+        f"its {level} interval.",
         ("arm", "against", "at", "seeds", "change", "from, to"),
         tuple(rows),
         frozenset({"arm", "against", "at"}),
@@ -166,5 +167,6 @@ def _depends(analysis: Analysis, tuned: Tuned, arm: str) -> str:
     says = at_best(analysis, arm)
     if says is not None:
         bounds = numbers.delta(says.mean, says.interval.low, says.interval.high, digits)
-        text += f"; each at its best it is {bounds} on the seeds of the verdict"
+        text += f"; of {judged_label(analysis)}, each at its best, it is {bounds} on the verdict's "
+        text += "seeds"
     return f"{text}."

@@ -66,6 +66,12 @@ def at_best(analysis: Analysis, arm: str) -> Decided | None:
     return mine[0].decided if mine else None
 
 
+def judged_label(analysis: Analysis) -> str:
+    """What the verdict calls the metric that chose: `test loss`, where it is of the test part."""
+    assert analysis.tuned is not None
+    return analysis.metrics[analysis.tuned.metric.name].label
+
+
 def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
     """The metric that chooses against one key: seeds, the best mean at each value, the choice."""
     study = analysis.study
@@ -212,8 +218,8 @@ def _shared(analysis: Analysis, tuned: Tuned) -> Figure | None:
     )
     if any(row["kind"] == "verdict" for row in rows):
         caption += (
-            " The band across is the contrast of the verdict, each arm at its best, on seeds of "
-            f"its own: its mean and {level} interval."
+            f" The band across is the contrast of the verdict, of {judged_label(analysis)} with "
+            f"each arm at its best, on seeds of its own: its mean and {level} interval."
         )
     return Figure(
         SHARED,
