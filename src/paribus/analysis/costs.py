@@ -50,10 +50,14 @@ def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
         return speeds[kind, arm, seed] * size
 
     def lost(kind: str, budget: float | None = None) -> Cost | None:
+        # A trial that is gone has left its time in turn behind.
         both = [
             seed
             for seed in sampled.seeds
-            if (kind, arm, seed) in speeds and (kind, reference, seed) in speeds
+            if all(
+                (kind, name, seed) in speeds and (name, seed) in table.results.trials
+                for name in (arm, reference)
+            )
         ]
         pairs = [(speed(kind, reference, seed), speed(kind, arm, seed)) for seed in both]
         return None if sampled.why_not(both) else _share_lost(study, pairs, budget, design(both))

@@ -21,7 +21,7 @@ FLOAT32_ROUNDING = 1e-5
 def score_findings(trial: TrialFolder) -> Iterator[str]:
     """What evaluation.json, evaluation.parquet and tasks.parquet say otherwise than their parts."""
     scores: dict[str, Any] = trial.read_json("evaluation.json")
-    for name, value in _expected(trial).items():
+    for name, value in _expected(trial):
         if name in scores and not _close(scores[name], value):
             yield (
                 f"trial {trial.label}: {name} is {scores[name]} in evaluation.json, and its parts "
@@ -31,41 +31,38 @@ def score_findings(trial: TrialFolder) -> Iterator[str]:
     yield from _curve(trial)
 
 
-def _expected(trial: TrialFolder) -> dict[str, Any]:
-    """Scores by name, as far as they follow from other records."""
+def _expected(trial: TrialFolder) -> Iterator[tuple[str, Any]]:
+    """Scores and their names, as far as they follow from other records; some from two of them."""
     blocks = trial.read_columns("blocks.parquet")
     loss_sum = math.fsum(_numbers(blocks["loss_sum_nats"].to_pylist()))
     correct, predicted = (sum(blocks[name].to_pylist()) for name in ("correct", "predicted"))
     loss = loss_sum / predicted if predicted else math.nan
     measures = trial.read_columns("evaluation.parquet")
     rows = zip(*(measures[name].to_pylist() for name in ("measure", "part", "value")), strict=True)
-    found = {measure: value for measure, part, value in rows if part == "all"}
-    found |= {
-        "loss_sum_nats": loss_sum,
-        "correct": correct,
-        "predicted": predicted,
-        "validation_loss": loss,
-        "validation_perplexity": math.exp(loss) if loss < 700 else math.inf,
-        "validation_accuracy": correct / predicted if predicted else math.nan,
-    }
+    yield from ((measure, value) for measure, part, value in rows if part == "all")
+    yield "loss_sum_nats", loss_sum
+    yield "correct", correct
+    yield "predicted", predicted
+    yield "validation_loss", loss
+    yield "validation_perplexity", math.exp(loss) if loss < 700 else math.inf
+    yield "validation_accuracy", correct / predicted if predicted else math.nan
     record = trial.read_json("trial.json")
     if told := record.get("code_length"):
         bits = math.nan if told["bits"] is None else told["bits"]
-        found["bits_per_byte"] = bits / told["n_bytes"]
+        yield "bits_per_byte", bits / told["n_bytes"]
     for name, about in record["metrics"].items():
         ratio = about.get("items")
         if isinstance(ratio, dict) and {ratio["total"], ratio["count"]} <= set(blocks.column_names):
             total, count = (
                 math.fsum(_numbers(blocks[ratio[key]].to_pylist())) for key in ("total", "count")
             )
-            found[name] = ratio["scale"] * total / count if count else math.nan
+            yield name, ratio["scale"] * total / count if count else math.nan
     by_task: dict[str, list[float]] = defaultdict(list)
     for row in trial.read_columns("tasks.parquet").to_pylist():
         by_task[row["task"].partition(":")[0]].append(row["accuracy"])
     if by_task:
         means = [math.fsum(cells) / len(cells) for cells in by_task.values()]
-        found["macro_accuracy"] = math.fsum(means) / len(means)
-    return found
+        yield "macro_accuracy", math.fsum(means) / len(means)
 
 
 def _cells(trial: TrialFolder) -> Iterator[str]:
