@@ -253,7 +253,7 @@ def test_what_fails_in_a_stack_fails_in_the_dry_run(small_study: Maker, tmp_path
         "    def forward(self, x): return super().forward(x) if self.weight.sum() > 0 else x\n"
     )
     arms = {"baseline": {}, "own": {"set": {"model.modules.final_norm": "ideas.py:Branches"}}}
-    with pytest.raises(ParibusError, match="arm 'own' fails in a dry run"):
+    with pytest.raises(ParibusError, match=r"arm 'own' \(ideas.py:Branches\) fails in a dry run"):
         paribus.run(small_study(arms=arms), tmp_path / "r", workers=1, stack=2)
     assert not (tmp_path / "r").exists()
 
