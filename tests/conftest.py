@@ -53,6 +53,20 @@ WORDS = [
 ]
 
 
+# The rooms whose files take longest come first: at the end, none keeps one process busy alone.
+LONG = ("execution", "torture", "cli", "export", "report", "training")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+
+    def rank(item: pytest.Item) -> int:
+        room = item.path.relative_to(here).parts[0]
+        return LONG.index(room) if room in LONG else len(LONG)
+
+    items.sort(key=rank)
+
+
 def small_text(n_words: int = 2000) -> str:
     """Text with some structure: words in an order that a linear congruence decides."""
     state, words = 1, []
