@@ -15,6 +15,8 @@ from paribus.errors import ParibusError
 from paribus.kernels import causal_attention as ours
 from paribus.kernels import compiling, identity, resolve
 from paribus.kernels.causal_attention import causal_attention, is_for
+from paribus.model import ModelConfig
+from paribus.model.attention import Attention
 
 compiled = pytest.mark.skipif(
     compiling.library() is None, reason="no C++ compiler here: PyTorch's kernels are used"
@@ -120,11 +122,49 @@ def test_mapped_over_replicas_it_is_bit_equal_to_each_alone() -> None:
 @compiled
 def test_it_is_asked_only_for_what_it_can_do() -> None:
     q = torch.zeros(1, 1, 4, 8)
-    assert is_for(q, q)
-    assert not is_for(q, torch.zeros(1, 1, 9, 8))  # keys of earlier text
-    assert not is_for(q.double(), q.double())
+    assert is_for(q, q, q)
+    late = torch.zeros(1, 1, 9, 8)
+    assert not is_for(q, late, late)  # keys of earlier text
+    assert not is_for(*[q.double()] * 3)
     wide = torch.zeros(1, 1, 4, 129)
-    assert not is_for(wide, wide)
+    assert not is_for(wide, wide, wide)
+    # Read as what they are not, these would be other numbers, and memory beyond them.
+    assert not is_for(q, q, q.bfloat16())
+    assert not is_for(q.bfloat16(), q, q)
+    assert not is_for(q, q, q[..., :3])
+
+
+@compiled
+def test_positions_that_lift_to_float32_meet_values_in_bfloat16() -> None:
+    class Lifting(torch.nn.Module):
+        def forward(self, q: Tensor, k: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+            return q.float(), k.float()
+
+    torch.manual_seed(0)
+    attention = Attention(ModelConfig(d_model=16, n_head=2, seq_len=12, vocab_size=5))
+    x = torch.randn(2, 12, 16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        plain = attention(x)
+        attention.turn = Lifting()
+        assert torch.equal(attention(x), plain)
+
+
+@compiled
+def test_gradients_transform_and_a_second_derivative_is_refused() -> None:
+    _, parts = split((2, 2, 9, 4), 7, torch.float32)
+    parts = tuple(x.detach() for x in parts)
+
+    def loss(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return causal_attention(q, k, v).square().sum()
+
+    alone = parts[0].clone().requires_grad_()
+    (known,) = torch.autograd.grad(loss(alone, *parts[1:]), alone)
+    assert torch.equal(torch.func.grad(loss)(*parts), known)
+    stacked = (torch.stack([x, x + 1]) for x in parts)
+    assert torch.equal(torch.func.vmap(torch.func.grad(loss))(*stacked)[0], known)
+    (first,) = torch.autograd.grad(loss(alone, *parts[1:]), alone, create_graph=True)
+    with pytest.raises(ParibusError, match=r"differentiated once.*PARIBUS_COMPILE=off"):
+        torch.autograd.grad(first.sum(), alone)
 
 
 @pytest.fixture
@@ -157,16 +197,45 @@ def test_without_a_compiler_or_turned_off_pytorch_s_kernels_are_used(
     assert compiling.library() is None
 
 
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("echo no space >&2; exit 1", "cxx failed: no space"),
+        ("printf '\\377' >&2; exit 1", "cxx failed: \ufffd"),
+        ("exit 0", "makes is no library that can be loaded"),
+        ('for out; do :; done; echo text > "$out"', "makes is no library that can be loaded"),
+        ('for out; do :; done; echo | cc -shared -x c - -o "$out"', "no library that can be"),
+    ],
+)
 def test_a_compiler_that_fails_is_none(
-    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, told: str
 ) -> None:
     compiler = tmp_path / "cxx"
-    compiler.write_text("#!/bin/sh\necho no space >&2\nexit 1\n")
+    compiler.write_text(f"#!/bin/sh\ncase $1 in --version) exit;; esac\n{does}\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(compiling.SWITCH, "on")
-    with pytest.raises(ParibusError, match="cxx failed: no space"):
+    with pytest.raises(ParibusError, match=told):
         compiling.library()
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.setenv(compiling.SWITCH, "auto")
+    assert resolve() == "off"
+
+
+def test_cxx_may_have_arguments_or_spaces_and_must_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "env c++")
+    assert compiling._compiler() == ["env", "c++"]
+    spaced = tmp_path / "my c++"
+    spaced.write_text("#!/bin/sh\n")
+    spaced.chmod(0o755)
+    monkeypatch.setenv("CXX", str(spaced))
+    assert compiling._compiler() == [str(spaced)]
+    monkeypatch.setenv("CXX", "no-such-compiler -O3")
+    with pytest.raises(compiling._NoCompilerError, match="CXX is 'no-such-compiler -O3'"):
+        compiling._compiler()
 
 
 @compiled
@@ -179,7 +248,7 @@ def test_wrong_numbers_are_refused(
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
     q = torch.zeros(1, 1, 4, 8)
     with pytest.raises(ParibusError, match=r"wrong numbers.*PARIBUS_COMPILE=off"):
-        is_for(q, q)
+        is_for(q, q, q)
     # And what others could have written is not loaded at all, but made again.
     (made,) = (tmp_path / "cache" / "kernels").iterdir()
     made.chmod(0o666)
@@ -188,3 +257,26 @@ def test_wrong_numbers_are_refused(
     assert again is not None
     assert again == made
     assert not os.stat(made).st_mode & 0o022
+
+
+@compiled
+def test_a_damaged_library_is_made_again(
+    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "cxx"
+    compiler.write_text(f'#!/bin/sh\nfor out; do :; done\ncp {compiling.library()} "$out"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    made, sizes = Path(), []
+    for damage in (None, b"", b"text"):
+        # In a folder of its own: what a process has loaded once it does not read again.
+        monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / str(damage)))
+        compiling.library.cache_clear()
+        if damage is not None:
+            kept = tmp_path / str(damage) / "kernels" / made.name
+            kept.parent.mkdir(parents=True)
+            kept.write_bytes(damage)
+        made = compiling.library()
+        assert made is not None
+        sizes.append(made.stat().st_size)
+    assert len(set(sizes)) == 1

@@ -33,11 +33,15 @@ class _Sizes(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_int64) for name in "BHTK")
 
 
-def is_for(q_BHTK: Tensor, k_BHSK: Tensor) -> bool:
-    """Whether `causal_attention` can be asked: on a CPU, with a kernel, as many keys as queries."""
+def is_for(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> bool:
+    """Whether `causal_attention` can be asked: on a CPU, with a kernel, all of one shape and type.
+
+    The kernel reads addresses: what is no such tensor it would read as one.
+    """
     return (
-        q_BHTK.is_cpu
-        and q_BHTK.shape == k_BHSK.shape
+        all(x.is_cpu for x in (q_BHTK, k_BHSK, v_BHSK))
+        and q_BHTK.shape == k_BHSK.shape == v_BHSK.shape
+        and q_BHTK.dtype == k_BHSK.dtype == v_BHSK.dtype
         and q_BHTK.shape[-1] <= MOST_CHANNELS
         and q_BHTK.dtype in (torch.float32, torch.bfloat16)
         and _kernel() is not None
@@ -70,26 +74,54 @@ class _CausalAttention(torch.autograd.Function):
         ctx.mark_non_differentiable(output[1])
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *grad_outputs: Tensor
     ) -> tuple[Tensor, ...]:
-        dy = grad_outputs[0]
         *tensors, logsumexp_BHT = ctx.saved_tensors
-        q, k, v, y, dy = map(_side_by_side, (*tensors, dy.to(tensors[0].dtype)))
-        gradients = [_like(q) for _ in range(3)]
-        _call("backward", (dy, q, k, v, y, *gradients), logsumexp_BHT)
-        return tuple(gradients)
+        dy = grad_outputs[0].to(tensors[0].dtype)
+        return _Gradients.apply(dy, *tensors, logsumexp_BHT)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Any]:
-        R = info.batch_size
-        folded = [
-            (x.expand(R, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
-            for x, dim in zip(tensors, in_dims, strict=True)
-        ]
-        outputs = _CausalAttention.apply(*folded)
-        return tuple(x.unflatten(0, (R, -1)) for x in outputs), (0, 0)
+        return _folded(_CausalAttention, info.batch_size, in_dims, tensors), (0, 0)
+
+
+class _Gradients(torch.autograd.Function):
+    """Those of queries, keys and values: a function of its own, for transforms of gradients."""
+
+    @staticmethod
+    def forward(*given: Tensor) -> tuple[Tensor, ...]:
+        *tensors, logsumexp_BHT = given
+        tensors = tuple(map(_side_by_side, tensors))
+        gradients = tuple(_like(tensors[1]) for _ in range(3))
+        _call("backward", (*tensors, *gradients), logsumexp_BHT)
+        return gradients
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, ...]:
+        raise ParibusError(
+            f"compiled attention can be differentiated once, not twice; set {SWITCH}=off, which "
+            "takes PyTorch's"
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Any]:
+        return _folded(_Gradients, info.batch_size, in_dims, tensors), (0, 0, 0)
+
+
+def _folded(
+    function: type[torch.autograd.Function], R: int, in_dims: Any, tensors: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    """What is mapped over, R of it, as more sequences: each is computed alone."""
+    folded = [
+        (x.expand(R, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
+        for x, dim in zip(tensors, in_dims, strict=True)
+    ]
+    return tuple(x.unflatten(0, (R, -1)) for x in function.apply(*folded))
 
 
 def _side_by_side(x: Tensor) -> Tensor:

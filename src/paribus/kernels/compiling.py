@@ -6,7 +6,9 @@ two a trial used stands in its record, and the controls ask that it is the same 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import os
 import platform
 import shutil
@@ -63,31 +65,62 @@ class _NoCompilerError(Exception):
 
 
 def _compiled() -> Path:
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))), None)
-    if compiler is None:
-        raise _NoCompilerError("there is no C++ compiler")
+    compiler = _compiler()
     flags = [*FLAGS, *WIDE.get(platform.machine(), ())]
-    about = [SOURCE.read_text(), flags, _said(compiler, "--version"), platform.machine(), _cpu()]
+    about = [SOURCE.read_text(), flags, _said(*compiler, "--version"), platform.machine(), _cpu()]
     path = cache_folder() / "kernels" / f"{digest(about)[:16]}.so"
-    if _is_ours(path):
+    if _is_ours(path) and _loads(path):
         return path
     with tempfile.TemporaryDirectory(prefix="paribus-") as folder:
         made = Path(folder) / path.name
-        _said(compiler, *flags, str(SOURCE), "-o", str(made))
+        _said(*compiler, *flags, str(SOURCE), "-o", str(made))
+        if not _loads(made):
+            raise _NoCompilerError(f"what {compiler[0]} makes is no library that can be loaded")
         with contextlib.suppress(ParibusError):
             write_bytes(path, made.read_bytes())
             if _is_ours(path):
                 return path
         # A cache that cannot be written, or that others can: of this process alone.
-        own = Path(tempfile.mkdtemp(prefix="paribus-")) / path.name
-        shutil.copyfile(made, own)
-        return own
+        own = Path(tempfile.mkdtemp(prefix="paribus-"))
+        atexit.register(_remove, own, os.getpid())
+        return Path(shutil.copyfile(made, own / path.name))
+
+
+def _compiler() -> list[str]:
+    """`CXX`, a program or one with arguments, as make takes it; or else what is there."""
+    if own := os.environ.get("CXX", "").strip():
+        words = [own] if shutil.which(own) else own.split()
+        if not shutil.which(words[0]):
+            raise _NoCompilerError(f"CXX is '{own}', which is no program here")
+        return words
+    if found := next(filter(None, map(shutil.which, COMPILERS)), None):
+        return [found]
+    raise _NoCompilerError("there is no C++ compiler")
+
+
+def _loads(path: Path) -> bool:
+    """Whether it is a library that has what is asked of it."""
+    try:
+        found = ctypes.CDLL(str(path))
+    except OSError:
+        return False
+    return all(hasattr(found, f"attention_{name}") for name in ("forward", "backward"))
+
+
+def _remove(folder: Path, process: int) -> None:
+    if os.getpid() == process:  # and not one that was forked from it
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _said(*command: str) -> str:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIMIT_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _NoCompilerError(f"{command[0]} does not run: {error}") from None

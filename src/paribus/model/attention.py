@@ -60,7 +60,8 @@ class Attention(nn.Module):
             k_BGTK = self.k_norm(k_BGTK.float()).to(v_BGTK.dtype)
         if self.turn is not None:
             places_T = torch.arange(start, start + T, device=x_BTD.device)
-            q_BHTK, k_BGTK = self.turn(q_BHTK, k_BGTK, places_T)
+            turned = self.turn(q_BHTK, k_BGTK, places_T)
+            q_BHTK, k_BGTK = (x.to(v_BGTK.dtype) for x in turned)
         if self.query_key._forward_hooks:  # a copy for those who look, and else none
             self.query_key(torch.cat([q_BHTK, k_BGTK], dim=1))
         if cache is not None:
@@ -88,7 +89,7 @@ class Attention(nn.Module):
             seen_TS = visible(start, T, S, None, q_BHTK.device)
             return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, seen_TS)
         causal = start == 0  # a single new position may look at all
-        if causal and is_for(q_BHTK, k_BHSK):
+        if causal and is_for(q_BHTK, k_BHSK, v_BHSK):
             return causal_attention(q_BHTK, k_BHSK, v_BHSK)
         if q_BHTK.is_cpu and q_BHTK.dtype == torch.bfloat16:
             # PyTorch's fused kernel for the CPU takes several times as long in bfloat16.
