@@ -11,7 +11,7 @@ import pytest
 import paribus
 from paribus.errors import ParibusError
 from paribus.execution.endpoints import endpoint_metrics
-from paribus.results import Results
+from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 
 SPEEDUP = {"metric": "tokens_speedup", "primary": True, "margin": 0.05}
@@ -145,3 +145,69 @@ def test_seconds_are_not_primary_with_looks(small_study: Callable[..., Study]) -
         endpoint_metrics(small_study(WITH_CURVE, endpoints=[endpoint], arms=ARMS, seeds=looks))
     found = endpoint_metrics(small_study(WITH_CURVE, endpoints=[SPEEDUP], arms=ARMS, seeds=looks))
     assert "tokens_speedup" in found
+
+
+@pytest.mark.parametrize("reach", [(), ("baseline",), ("fast",)])
+@pytest.mark.parametrize("rule", ["stability_gate", "equivalence", "non_inferiority"])
+def test_of_trials_that_never_reach_a_target_no_equality_is_said(
+    small_study: Callable[..., Study],
+    fabricate: Callable[..., Results],
+    reach: tuple[str, ...],
+    rule: str,
+) -> None:
+    """min(needed, budget) is alike, as a budget is: 10 steps in both, whatever they need."""
+    study = small_study(
+        WITH_CURVE | {"evaluation.target": 2.3},
+        arms=ARMS,
+        seeds=SEEDS,
+        endpoints=[
+            {"metric": "tokens_to_target", "primary": True, "margin": 0.05},
+            {"metric": "flops_to_target"},
+        ],
+        decision={"rule": rule} | ({"benefit": "flops_to_target"} if rule[0] == "n" else {}),
+    )
+
+    def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
+        return np.where((steps == 10) & (arm in reach), 2.3, 3.0)
+
+    analysis = paribus.analyse(fabricate(study, lambda arm, seed: 2.0, heldout=heldout))
+    contrast = analysis.contrast("fast", "tokens_to_target")
+    assert contrast.decided is not None and contrast.decided.equivalent
+    assert contrast.censored == tuple(0 if arm in reach else 5 for arm in ("fast", "baseline"))
+    assert not contrast.equivalent(0.05) and not contrast.not_worse(0.05)
+    (verdict,) = paribus.decide(analysis)
+    assert verdict.outcome == "INCONCLUSIVE" and verdict.pairs_needed is None
+    assert verdict.evidence.benefit == "not shown"
+    assert "fast did not reach the target in" in verdict.sentence
+    assert verdict.reason == "some trials never reached the target"
+
+
+def test_a_target_above_the_first_point_leaves_pairs_out_by_name(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    """Seeds start at 3 + 0.1 seed, so that two of five are at 3.25 before their first step."""
+    study = small_study(
+        WITH_CURVE | {"evaluation.target": 3.25},
+        arms=ARMS,
+        seeds=SEEDS,
+        endpoints=[{"metric": "tokens_to_target", "primary": True, "margin": 0.05}],
+    )
+    results = fabricate(study, lambda arm, seed: 2.0, heldout=falling({"baseline": 1, "fast": 2}))
+    analysis = paribus.analyse(results)
+    assert analysis.contrast("fast", "tokens_to_target").seeds == (3, 4, 5)
+    told = {one.seed: one.why for one in analysis.left_out if one.metric == "tokens_to_target"}
+    assert told.keys() == {1, 2}
+    assert "fast has tokens to target 0, of which no ratio can be taken" in told[1]
+    reached = analysis.along[0].reached
+    assert reached is not None and reached.first.both == 5 and reached.ratio.n == 3
+
+
+@pytest.mark.parametrize("seconds", [[0.0] * 11, [*range(10), 3], [-1.0, *range(10)]])
+def test_seconds_that_do_not_ascend_are_refused(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results], seconds: list[float]
+) -> None:
+    results = fabricate(small_study(WITH_CURVE, arms=ARMS), lambda arm, seed: 2.0)
+    trial = ResultsFolder(results.path).trial("fast", 1)
+    trial.write_json("timing.json", trial.read_json("timing.json") | {"curve_seconds": seconds})
+    with pytest.raises(ParibusError, match=r"curve_seconds of its timing.json do not ascend"):
+        paribus.analyse(paribus.load_results(results.path))

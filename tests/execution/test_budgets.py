@@ -192,6 +192,21 @@ def test_an_arm_that_states_other_steps_is_refused(small_study: Callable[..., St
         settled_budgets(study)
 
 
+@pytest.mark.parametrize("unit", ["flops", "seconds"])
+def test_costs_that_cannot_be_are_refused_before_anything_runs(
+    small_study: Callable[..., Study], asked: list[object], unit: str
+) -> None:
+    """One cost for arms of other depths, and one so small that no number of steps follows."""
+    alike = SMALL | {"budget": unit, "step_cost": 1.0}
+    with pytest.raises(ParibusError, match="stated for arms 'baseline' and 'deep' alike"):
+        settled_budgets(small_study(training=alike, arms=DEEP))
+    for tiny in (1e-8, 5e-324):
+        costs = stated({"baseline": 1e300 if tiny < 1e-9 else 1.0, "deep": tiny})
+        with pytest.raises(ParibusError, match=r"10,000,000 are the most; see training.step_cost"):
+            settled_budgets(small_study(training=SMALL | {"budget": unit}, arms=costs))
+    assert not asked
+
+
 def trial(unit: str, cost: float | None, steps: int, counted: int | None = None) -> dict[str, Any]:
     return {
         "setting": {"training": {"budget": unit, "step_cost": cost}},

@@ -127,11 +127,6 @@ def along(table: Table) -> list[Along]:
     return found
 
 
-def _is_usable(table: Table, arm: str, seed: int) -> bool:
-    there = (arm, seed) in table.results.trial_curves
-    return there and not table.why_unusable(arm, seed, "validation_loss")
-
-
 def _along(
     table: Table, arms: tuple[str, str], axis: Axis, seeds: list[int], pairs: Pairs
 ) -> Along | None:

@@ -14,6 +14,7 @@ from paribus.analysis.items import block_scores, resolution, why_other_blocks
 from paribus.analysis.sampling import Sampling
 from paribus.analysis.schema import Contrast, LeftOut
 from paribus.analysis.table import Table
+from paribus.results.curve_metrics import never_reached
 from paribus.statistics import MacroContrast, PairedContrast
 from paribus.study import Endpoint
 
@@ -40,6 +41,9 @@ def contrast_of(
         why_not, left_out = "of single tokens, and the arms have other tokenizers", []
     elif not table.is_measured(metric):
         why_not, left_out = f"{metric} was not measured in this study", []
+    ours_censored, theirs_censored = (
+        _never_reached(table, name, metric, seeds) for name in (arm, reference)
+    )
     contrast = Contrast(
         *(arm, reference, metric, endpoint.primary, seeds, None, why_not),
         declared=table.results.metrics[metric],
@@ -47,6 +51,7 @@ def contrast_of(
         smallest_effect=_stated(table, endpoint, endpoint.smallest_effect),
         counted=table.is_measured(metric) and _is_comparable(table, arm, reference, metric),
         sampling=sampled,
+        censored=(ours_censored, theirs_censored),
     )
     if not why_not:
         items, items_why_not = _items(table, contrast, endpoint)
@@ -65,6 +70,12 @@ def contrast_of(
         capped = _infer(table, sampled, endpoint, capped_theirs, capped_ours)
         contrast = replace(contrast, capped=capped)
     return contrast, left_out
+
+
+def _never_reached(table: Table, arm: str, metric: str, seeds: tuple[int, ...]) -> int:
+    """Seeds in which `arm` never came to the target that `metric` is the budget to."""
+    study, curves = table.results.study, table.results.trial_curves
+    return sum(never_reached(study, curves, metric, arm, seed) for seed in seeds)
 
 
 def _family_size(table: Table, endpoint: Endpoint) -> int:

@@ -26,9 +26,15 @@ def adjusted(contrasts: list[Contrast], alpha: float) -> list[Contrast]:
 
 def _adjusted(family: list[Contrast], alpha: float) -> list[Contrast]:
     says = [c.decided for c in family]
+    # Of a trial that was censored nobody knows how far it is from the other: no equality is shown.
+    known = [not any(c.censored) for c in family]
     tested = holm([d.p_value if d else 1.0 for d in says])
-    equal = _with_margin(family, [d.equivalence_p if d else None for d in says])
-    not_worse = _with_margin(family, [c.not_worse_p for c in family])
+    equal = _with_margin(
+        family, [d.equivalence_p if d and ok else None for d, ok in zip(says, known, strict=True)]
+    )
+    not_worse = _with_margin(
+        family, [c.not_worse_p if ok else None for c, ok in zip(family, known, strict=True)]
+    )
     checks = _checks(family, [float(p) for p in tested], alpha)
     return [
         replace(

@@ -108,6 +108,7 @@ class Contrast:
             and where none was registered.
         capped: the same with diverged trials given a uniform guess's score, where there are any.
         sampling: which seeds count for it, and the look or the stages that they were sampled by.
+        censored: in how many seeds (arm, reference) never came to the target of the metric.
     """
 
     arm: str
@@ -130,6 +131,7 @@ class Contrast:
     items_why_not: str = ""
     capped: PairedContrast | None = None
     sampling: Sampling | None = None
+    censored: tuple[int, int] = (0, 0)
 
     @property
     def decided(self) -> Decided | None:
@@ -223,6 +225,7 @@ class Contrast:
             "items_why_not": self.items_why_not,
             "capped": self.capped.to_dict() if self.capped else None,
             "sampling": self.sampling.to_dict() if self.sampling else None,
+            "censored": list(self.censored),
         }
 
 

@@ -76,8 +76,11 @@ class Table:
             return f"{arm} diverged: its validation loss is not finite"
         if events.diverged:
             return f"{arm} diverged: final loss {events.final_smoothed_loss:.3f} above the first"
-        if not math.isfinite(self.values[arm, seed, metric]):
+        value, declared = self.values[arm, seed, metric], self.results.metrics.get(metric)
+        if not math.isfinite(value):
             return f"{arm} has no finite value"
+        if declared and not math.isfinite(declared.compared(value)):
+            return f"{arm} has {declared.label} {value:g}, of which no ratio can be taken"
         return ""
 
     def is_measured(self, metric: str) -> bool:

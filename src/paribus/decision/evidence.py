@@ -173,7 +173,7 @@ def benefit_state(analysis: Analysis, arm: str) -> Benefit:
 
 def _benefit_p(contrast: Contrast, least: float, *, greater: bool) -> float:
     """p against "the gain is at most `least`" (greater), or "at least `least`"."""
-    if contrast.test is None:
+    if contrast.test is None or (any(contrast.censored) and not greater):
         return 1.0
     gains = contrast.declared.better == "higher"
     null = contrast.declared.change(least if gains else -least)

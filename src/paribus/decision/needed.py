@@ -33,6 +33,8 @@ def pairs_needed(analysis: Analysis, contrast: Contrast, row: Row) -> int | None
     test, says = contrast.test, contrast.decided
     if test is None or says is None or says.descriptive_only or contrast.margin is None:
         return None  # of fewer than 5 pairs the spread is a guess
+    if any(contrast.censored):
+        return None  # more seeds with the same budget show no more of what lies beyond it
     if not (math.isfinite(says.interval.low) and math.isfinite(says.interval.high)):
         return None  # the test that decides has no spread to plan from
     detects = test.pairs_needed(contrast.margin, power=power, alpha=alpha)

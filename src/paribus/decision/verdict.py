@@ -188,7 +188,10 @@ def lowered(text: str) -> str:
 
 def _reason(row: Row, contrast: Contrast) -> str:
     """Why this row: power is not what is missing where quality could not be tested."""
-    return untested(contrast) or row.reason if row.open in EFFECTS else row.reason
+    if row.open not in EFFECTS:
+        return row.reason
+    censored = "some trials never reached the target" if any(contrast.censored) else ""
+    return untested(contrast) or censored or row.reason
 
 
 def untested(contrast: Contrast) -> str:
@@ -234,7 +237,12 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
         left_open = analysis.tuned.left_open((contrast.reference, contrast.arm))
         found += [f"Of the tuning, {line}." for line in left_open]
     if judged:
-        found += fixed_items(contrast) + disagreements(contrast) + missed(analysis, contrast)
+        found += (
+            never_reached(contrast)
+            + fixed_items(contrast)
+            + disagreements(contrast)
+            + missed(analysis, contrast)
+        )
     if contrast.sampling and contrast.sampling.stage_seeds is not None:
         found.append(extension_in_words(analysis.study))
     found += [
@@ -263,6 +271,18 @@ def missed(analysis: Analysis, contrast: Contrast) -> list[str]:
         f"With {power:.0%} power this study detects a change of "
         f"{numbers.fixed(says.detectable, metric.change_digits)}; the registered smallest effect "
         f"worth detecting is {contrast.smallest_effect:g}, and can have been missed."
+    ]
+
+
+def never_reached(contrast: Contrast) -> list[str]:
+    """That trials did not come to the target, and so what cannot be shown."""
+    if not any(contrast.censored):
+        return []
+    ours, theirs = contrast.censored
+    return [
+        f"{contrast.arm} did not reach the target in {ours} of {len(contrast.seeds)} seeds, and "
+        f"{contrast.reference} in {theirs}: what these trials needed is at least the budget that "
+        "they count with, so that no equality can be shown."
     ]
 
 

@@ -21,6 +21,7 @@ from paribus.execution.pool import Device, Pool
 from paribus.execution.texts import read_data
 from paribus.results import ResultsFolder
 from paribus.study import Setting, Study, parse_study
+from paribus.study.bounds import MOST_STEPS
 from paribus.study.study import ALTERNATIVES
 
 ROUNDS = 3  # in which all arms are timed, one after the other
@@ -53,6 +54,7 @@ def settled_budgets(
         return _settled(study, _bytes(study), "bytes")
     if study_there := _there(study, folder):
         return study_there
+    _require_own_costs(study)
     stated = {arm: study.setting(arm).training.step_cost for arm in study.arms}
     unknown = [arm for arm, cost in stated.items() if cost is None]
     if unknown:
@@ -61,6 +63,18 @@ def settled_budgets(
         stated |= found
         study = _with(study, {arm: {STEP_COST: cost} for arm, cost in found.items()})
     return _settled(study, {arm: cost for arm, cost in stated.items() if cost}, unit)
+
+
+def _require_own_costs(study: Study) -> None:
+    """Raise ParibusError where one stated cost is of arms that compute different things."""
+    shared = [arm for arm in study.arms if STEP_COST not in study.arms[arm].set]
+    other = [a for a in shared if study.setting(a).common != study.setting(shared[0]).common]
+    if study.training.step_cost is not None and other:
+        raise ParibusError(
+            f"training.step_cost = {study.training.step_cost:g} is stated for arms '{shared[0]}' "
+            f"and '{other[0]}' alike, and a step of them is not the same; state it by arm, or "
+            "leave it out and it is counted or measured"
+        )
 
 
 def _settled(study: Study, costs: Costs, unit: str) -> Study:
@@ -72,8 +86,14 @@ def _settled(study: Study, costs: Costs, unit: str) -> Study:
             reference = study.reference(arm)
             if reference is None:
                 return study.setting(arm).iterations
-            wanted = iterations(reference) * costs[reference]
-            stated[arm] = max(round(wanted / costs[arm]), 1)
+            wanted = iterations(reference) * costs[reference] / costs[arm]
+            if wanted > MOST_STEPS:
+                raise ParibusError(
+                    f"arm '{arm}': a step costs {costs[arm]:g}, and one of '{reference}' "
+                    f"{costs[reference]:g}: that comes to {wanted:g} steps, and {MOST_STEPS:,} are "
+                    "the most; see training.step_cost"
+                )
+            stated[arm] = max(round(wanted), 1)
         return stated[arm]
 
     changed: dict[str, dict[str, Any]] = {}

@@ -72,6 +72,19 @@ def to_target(curve: LossCurve, target: float, axis: Axis) -> tuple[float, bool]
     return (needed, True) if math.isfinite(needed) else (float(spent[-1]), False)
 
 
+def never_reached(study: Study, curves: Curves, metric: str, arm: str, seed: int) -> bool:
+    """Whether `metric` is a budget to the target, and this trial did not come to that."""
+    target, curve = study.evaluation.target, curves.get((arm, seed))
+    return (
+        target is not None
+        and curve is not None
+        and any(
+            one.name == metric and not to_target(curve, target, axis)[1]
+            for axis, one in zip(AXES, TARGETS, strict=True)
+        )
+    )
+
+
 def curve_values(
     study: Study, curves: Curves, arm: str, seed: int, *, in_turn: bool
 ) -> dict[str, float]:

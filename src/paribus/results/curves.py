@@ -90,13 +90,19 @@ def read_curve(
 ) -> LossCurve | None:
     """The curve of a finished trial; None where it measured none.
 
-    `record` is its trial.json, `timing` its timing.json. Raises ParibusError where steps do not
-    ascend from 0, or points are of different text.
+    `record` is its trial.json, `timing` its timing.json. Raises ParibusError where steps or
+    seconds do not ascend from 0, or points are of different text.
     """
     table = folder.read_columns(FILE)
     if not len(table):
         return None
     step, predicted = (table[name].to_numpy() for name in ("step", "predicted"))
+    seconds = np.asarray(timing.get("curve_seconds", ()), np.float64)
+    if len(seconds) and (seconds[0] < 0 or (np.diff(seconds) <= 0).any()):
+        raise ParibusError(
+            f"trial {folder.label}: curve_seconds of its timing.json do not ascend from 0 onwards; "
+            "restore it, or delete the trial and run again"
+        )
     if step[0] != 0 or (np.diff(step) <= 0).any() or (predicted != predicted[0]).any():
         raise ParibusError(
             f"trial {folder.label}: {FILE} does not go from step 0 onwards on one text; restore "
@@ -104,12 +110,11 @@ def read_curve(
         )
     tokens = step * (record["tokens"] / max(record["iterations"], 1))
     per_token = record.get("flops", {}).get("per_token")
-    seconds = timing.get("curve_seconds", ())
     return LossCurve(
         step,
         tokens,
         None if per_token is None else tokens * per_token,
-        np.asarray(seconds, np.float64) if len(seconds) == len(step) else None,
+        seconds if len(seconds) == len(step) else None,
         table["loss_sum_nats"].to_numpy().astype(np.float64) / predicted,
         int(predicted[0]),
     )
