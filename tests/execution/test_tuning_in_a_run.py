@@ -27,6 +27,7 @@ from paribus.execution import Progress
 from paribus.model import build_model, load_parameters
 from paribus.report.words import headline
 from paribus.results import Results, ResultsFolder, load_results
+from paribus.results.extension import _require_tested
 from paribus.study import Study, tuning_study, with_choice
 from paribus.verification import verify
 
@@ -173,6 +174,71 @@ def test_a_test_score_that_was_changed_is_refused(tuned: Results, tmp_path: Path
     path.write_text(path.read_text().replace("1", "2", 1))
     with pytest.raises(ParibusError, match=r"evaluation.json is missing or was changed"):
         load_results(copy)
+
+
+def test_a_finished_study_has_no_verdict_before_its_test_part_is_evaluated(
+    tuned: Results, tmp_path: Path
+) -> None:
+    """Killed in the middle of it: no verdict on the text that chose, and no second stage."""
+    copy = shutil.copytree(tuned.path, tmp_path / "copy")
+    seals = json.loads((copy / "manifest.json").read_text())
+    del seals["test.json"]
+    (copy / "manifest.json").write_text(json.dumps(seals))
+    opened = load_results(copy)
+    (verdict,) = decide(analyse(opened))
+    assert verdict.outcome == "INVALID"
+    assert "not evaluated on the sealed test part, which the verdict is of" in verdict.sentence
+    assert "the test part was opened, on 20" in analyse(opened).text
+    assert "still sealed" not in analyse(opened).text
+    with pytest.raises(ParibusError, match="not evaluated on its sealed test part; finish it"):
+        _require_tested(ResultsFolder(copy), json.loads((copy / "registration.json").read_text()))
+    # Opened before anything was trained, where looks decide what is.
+    plan = {"seeds": {"looks": [5, 6]}}
+    early = ResultsFolder(tmp_path / "early")
+    study = studies_in(tmp_path)(**TABLES | plan)
+    early.create(study)
+    dataset = load_dataset(study.data, study.folder)
+    open_test(dataset.test, early, "the verdict of 'small'")
+    with pytest.raises(ParibusError, match="while baseline/seed-1 was not finished"):
+        paribus.run(study, early.path, workers=1)
+
+
+def test_seeds_that_came_after_the_test_part_was_opened_are_not_said_to_be_finished_then(
+    tuned: Results, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(tuned.path, tmp_path / "copy")
+    assert ", when every trial was finished." in analyse(load_results(copy)).text
+    registered = json.loads((copy / "registration.json").read_text())
+    registered["registered_at"] = "2100-01-01T00:00:00+00:00"
+    (copy / "registration.json").write_text(json.dumps(registered))
+    assert ", when every trial of then was finished." in analyse(load_results(copy)).text
+
+
+def test_a_choice_that_does_not_follow_is_no_arm_at_its_best(
+    tuned: Results, tmp_path: Path
+) -> None:
+    """tuning.json, its seal and study.json edited together, before any trial of the verdict."""
+    copy = shutil.copytree(tuned.path, tmp_path / "copy")
+    folder, worse = ResultsFolder(copy), {RATE: 1e-4}
+    record = folder.read_tuning()
+    record["chosen"]["layernorm"] = {"candidate": 1, "values": worse}
+    folder.write_tuning(record)
+    folder.create(with_choice(folder.read_study(), {"baseline": {RATE: 1e-2}, "layernorm": worse}))
+    study, trained = studies_in(tmp_path)(**TABLES), copy / "trials" / "layernorm"
+    shutil.rmtree(trained)
+    with pytest.raises(ParibusError, match="not what the tuning trials give"):
+        paribus.run(study, copy, workers=1)
+    assert not trained.exists()
+    analysis = analyse(load_results(copy))
+    assert "layernorm has learning_rate 1e-4, and the tuning trials choose" in (
+        analysis.unregistered
+    )
+    # Without the trials that chose, nothing is tuned again, and nothing judged.
+    shutil.rmtree(copy / "tuning")
+    with pytest.raises(ParibusError, match="made of trials that are no longer in"):
+        paribus.run(study, copy, workers=1)
+    assert not (copy / "tuning").exists()
+    assert "are not there" in analyse(load_results(copy)).unregistered
 
 
 def test_a_test_part_that_was_read_before_its_time_ends_the_study_in_a_line(

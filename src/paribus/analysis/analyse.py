@@ -20,13 +20,14 @@ from paribus.analysis.schema import Analysis, Contrast, Summary
 from paribus.analysis.stabilities import stabilities_of
 from paribus.analysis.table import Table
 from paribus.analysis.taking_looks import why_not_these_looks
-from paribus.analysis.tuned import tuned
+from paribus.analysis.tuned import tuned, why_not_these_values
 from paribus.results import (
     Results,
     ResultsFolder,
     judged_text,
     read_registration,
     registered_rule,
+    why_not_tested,
     why_unregistered,
 )
 from paribus.statistics import FamilySignFlip, max_statistic_sign_flip
@@ -46,6 +47,7 @@ def analyse(results: Results) -> Analysis:
         Table.of(results.judged),
         unregistered=why,
         text=judged_text(results),
+        untested=why_not_tested(results),
         late_seeds=_late_seeds(folder),
         own_rule=registered_rule(folder),
     )
@@ -58,9 +60,10 @@ def analyse_table(
     late_seeds: tuple[int, ...] = (),
     own_rule: dict[str, Any] | None = None,
     text: str = "",
+    untested: str = "",
 ) -> Analysis:
     """The same of scores that have been read; the others are as `Analysis` has them."""
-    study = table.results.study
+    study, tuning = table.results.study, tuned(table.results)
     metrics = {name: table.results.metrics[name] for name in study.metrics}
     contrasts, left_out = [], []
     for endpoint in study.endpoints:
@@ -71,7 +74,7 @@ def analyse_table(
     return Analysis(
         study=study,
         missing=tuple(folder.label for folder in table.results.unfinished),
-        unregistered=unregistered,
+        unregistered=unregistered or why_not_these_values(study, tuning),
         late_seeds=late_seeds,
         controls=table.controls,
         summaries=tuple(
@@ -90,7 +93,8 @@ def analyse_table(
         metrics=metrics,
         own_rule=own_rule or {},
         text=text,
-        tuned=tuned(table.results),
+        untested=untested,
+        tuned=tuning,
         looks=table.looks,
         along=tuple(along(table)),
     )

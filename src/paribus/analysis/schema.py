@@ -293,6 +293,7 @@ class Analysis:
         own_rule: the table of the user's own decision rule, as registered; empty for one that
             ships.
         text: of which text held-out scores are, where a test part is sealed; else empty.
+        untested: why they are not of it though every trial is finished; empty where they are.
         looks: those that were taken, as looks.json has them.
         along: contrasts along training, where a held-out curve was measured.
     """
@@ -313,6 +314,7 @@ class Analysis:
     metrics: dict[str, Metric]
     claim_checks: tuple[str, ...] = ()
     own_rule: dict[str, Any] = field(default_factory=dict)
+    untested: str = ""
     text: str = ""
     tuned: Tuned | None = None
     looks: tuple[dict[str, Any], ...] = ()
@@ -369,6 +371,7 @@ class Analysis:
             "metrics": {name: metric.about for name, metric in self.metrics.items()},
             "missing": list(self.missing),
             "unregistered": self.unregistered,
+            "untested": self.untested,
             "late_seeds": list(self.late_seeds),
             "controls": [asdict(control) for control in self.controls],
             "summaries": [summary.to_dict() for summary in self.summaries],

@@ -17,7 +17,7 @@ from paribus.analysis.side_effects import Sensitivity
 from paribus.metric import Metric
 from paribus.results import Results
 from paribus.statistics import expected_best_of
-from paribus.study import Candidate, Study, at_edges
+from paribus.study import Candidate, Study, at_edges, in_words
 
 FEW_SEEDS = 3  # tuning seeds below which the verdict says that a choice is of few
 
@@ -168,6 +168,20 @@ def tuned(results: Results) -> Tuned | None:
         caveats=caveats(tried),
         sensitivities=tuple(sensitivities(study, tried)),
     )
+
+
+def why_not_these_values(study: Study, found: Tuned | None) -> str:
+    """Why the values of the study's arms are not those that its tuning trials, `found`, choose;
+    empty where they are, and where nothing was chosen."""
+    if study.tuning is None or not study.tuning.chosen:
+        return ""
+    if found is None:
+        return "the tuning trials that chose the values of the arms are not there"
+    for arm, values in study.tuning.chosen.items():
+        best = found.candidates[found.best(arm).candidate - 1]
+        if values != best:
+            return f"{arm} has {in_words(values)}, and the tuning trials choose {in_words(best)}"
+    return ""
 
 
 def _edges(tried: Tried, number: int) -> dict[str, int]:

@@ -122,8 +122,8 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
         if len(missing) == 1:
             return f"a trial is missing: {missing[0]}"
         return f"{len(missing)} trials are missing, such as {missing[0]}"
-    if analysis.unregistered:
-        return analysis.unregistered
+    if why := analysis.unregistered or analysis.untested:
+        return why
     broken = analysis.broken(contrast.arm)
     if broken:
         return f"{broken[0].name}: {broken[0].detail}"

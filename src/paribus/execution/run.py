@@ -94,8 +94,8 @@ def run(
     folder, study, datasets = _opened(study, results, way)
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock() as held:
-        if is_untuned(study):
-            if not (folder.path / FILE).is_file():
+        if study.tuning is not None:
+            if is_untuned(study) and not (folder.path / FILE).is_file():
                 study = _register(study, folder, datasets, held, way)
 
             def train_round(round_: Study, there: ResultsFolder) -> None:

@@ -12,10 +12,10 @@ from paribus.data.split import HeldOutText
 from paribus.errors import ParibusError
 from paribus.execution.messages import EvaluateTest
 from paribus.execution.pool import Pool
-from paribus.results import ResultsFolder
+from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
 from paribus.results.store import TEST
 from paribus.results.test_part import is_tested, purpose, seal_test, test_folder
-from paribus.study import Study
+from paribus.study import Study, first_stage
 
 if TYPE_CHECKING:
     import torch
@@ -46,10 +46,14 @@ def require_sealed(study: Study, folder: ResultsFolder) -> None:
     if opened is None or folder.has_sealed(TEST):
         return
     if opened["purpose"] == purpose(study.name):
-        missing = [one for one in study.trials if not folder.trial(*one).is_finished]
-        if not missing or study.plan is not None or study.stages:
+        first, looks = first_stage(study), read_looks(folder)
+        needed = needed_trials(first, looks)
+        missing = [one for one in needed if not folder.trial(*one).is_finished]
+        if not missing and not looks_left(first, looks):
             return  # interrupted while the trials were evaluated on it
-        why = f"while {missing[0][0]}/seed-{missing[0][1]} was not finished"
+        why = "before its last look was taken"
+        if missing:
+            why = f"while {missing[0][0]}/seed-{missing[0][1]} was not finished"
     else:
         why = f"for '{opened['purpose']}'"
     raise ParibusError(

@@ -21,18 +21,25 @@ Train = Callable[[Study, ResultsFolder], None]
 def tune(study: Study, folder: ResultsFolder, train: Train) -> Study:
     """Train the tuning trials of `study` that are missing; returns it with each arm's choice.
 
+    Where it was chosen already, it is chosen once more: nothing else says that a choice follows.
+
     Raises ParibusError where the records in `folder` are of another plan.
     """
     rounds: list[Results] = []
+    there = folder.read_tuning()
     while True:
         tried = tried_in(study, rounds)
         candidates = next_candidates(study, tried)
         if not candidates:
             break
         first = len(tried.candidates) + 1 if tried else 1
+        if there and len(rounds) == len(folder.tuning_rounds):
+            raise ParibusError(
+                f"{folder.path / 'tuning.json'} was made of trials that are no longer in "
+                f"{folder.tuning_round(len(rounds) + 1).path}; restore them"
+            )
         rounds.append(_round(study, candidates, first, folder.tuning_round(len(rounds) + 1), train))
     record = tuning_record(study, rounds)
-    there = folder.read_tuning()
     if there and there != record:
         raise ParibusError(
             f"{folder.path / 'tuning.json'} is not what the tuning trials give; `paribus verify` "

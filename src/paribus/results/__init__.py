@@ -15,7 +15,7 @@ from paribus.results.registration import (
 )
 from paribus.results.store import ResultsFolder
 from paribus.results.table_files import write_tables
-from paribus.results.test_part import judged_text
+from paribus.results.test_part import judged_text, why_not_tested
 from paribus.results.trial_folder import TrialFolder
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "registration",
     "settle",
     "task_names",
+    "why_not_tested",
     "why_unregistered",
     "write_tables",
 ]

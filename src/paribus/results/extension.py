@@ -19,7 +19,7 @@ from paribus.metric import from_records
 from paribus.results.formats import read_json, write_json
 from paribus.results.look_record import OPEN, looks_left, needed_trials, read_looks
 from paribus.results.registration import FILE, from_study, supersede
-from paribus.results.store import ResultsFolder
+from paribus.results.store import TEST, ResultsFolder
 from paribus.study import Study, first_stage, parse_study
 from paribus.study.bounds import MOST_SEEDS
 
@@ -46,6 +46,7 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
             whole = _with_stages(study, tuple(registered["seeds"]), stages)
         else:
             _require_first_stage(folder, study, registered.get("seeds_added_after_results", []))
+            _require_tested(folder, registered)
             _require_fixed_items(folder, study, registered)
             first = max(study.seeds) + 1
             added = tuple(range(first, first + seeds))
@@ -93,6 +94,16 @@ def _require_fixed_items(folder: ResultsFolder, study: Study, registered: dict[s
             f"{folder.path} claims about {study.inference.target} (inference.target), and a second "
             f"stage meets the same items of {shared[0]} again, so that stages are not independent; "
             "seeds can be added where the target is 'this item set': else start a new study"
+        )
+
+
+def _require_tested(folder: ResultsFolder, registered: dict[str, Any]) -> None:
+    """Raise ParibusError where a test part is sealed that the first stage is not evaluated on."""
+    sealed = any("test" in data["digests"] for data in registered["data"].values())
+    if sealed and not folder.has_sealed(TEST):
+        raise ParibusError(
+            f"the first stage of {folder.path} is not evaluated on its sealed test part; finish it "
+            "first with `paribus run`"
         )
 
 

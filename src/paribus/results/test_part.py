@@ -15,6 +15,7 @@ from paribus.files import file_digest
 from paribus.foreign import is_regular
 from paribus.metric import Metric
 from paribus.results.formats import read_json, write_json
+from paribus.results.registration import read_registration
 from paribus.results.store import TEST, ResultsFolder
 from paribus.results.trial_folder import TrialFolder
 
@@ -115,18 +116,46 @@ def on_the_test(metrics: Mapping[str, Metric], measured: set[str]) -> dict[str, 
 def judged_text(results: Results) -> str:
     """Of which text the held-out scores of the verdict are, in a sentence; empty where no test part
     is sealed."""
-    digests = (trial["data"]["digests"] for trial in results.trials.values())
-    if not any("test" in one for one in digests):
+    if not _seals_one(results):
         return ""
-    opened, study = ResultsFolder(results.path).read_opened(), results.study.name
-    if results.judged is not results and opened is not None:
+    folder = ResultsFolder(results.path)
+    opened = folder.read_opened()
+    if opened is None:
+        return "Held-out scores are of the validation text: the test part is still sealed."
+    if results.judged is not results:
+        registered = read_registration(folder) or {}
+        later = registered.get("registered_at", "") > opened["opened"]  # of seeds that came since
         return (
             "Held-out scores are of the sealed test part of the text, opened once, on "
-            f"{opened['opened']}, when every trial was finished."
+            f"{opened['opened']}, when every trial {'of then ' if later else ''}was finished."
         )
-    if opened is not None and opened["purpose"] != purpose(study):
+    if opened["purpose"] != purpose(results.study.name):
         return (
             "Held-out scores are of the validation text: the sealed test part was read before, for "
             f"'{opened['purpose']}'."
         )
-    return "Held-out scores are of the validation text: the test part is still sealed."
+    return (
+        "Held-out scores are of the validation text: the test part was opened, on "
+        f"{opened['opened']}, and not every trial is evaluated on it."
+    )
+
+
+def why_not_tested(results: Results) -> str:
+    """Why scores of a finished study are not of its sealed test part, which the verdict is of;
+    empty where they are, a trial is missing, or no test part is sealed."""
+    if results.unfinished or not _seals_one(results) or results.judged is not results:
+        return ""
+    opened = ResultsFolder(results.path).read_opened()
+    if opened is not None and opened["purpose"] != purpose(results.study.name):
+        return (
+            "the sealed test part, which the verdict is of, was read before its time, for "
+            f"'{opened['purpose']}'"
+        )
+    return (
+        "the trials are not evaluated on the sealed test part, which the verdict is of; run the "
+        "study again"
+    )
+
+
+def _seals_one(results: Results) -> bool:
+    return any("test" in trial["data"]["digests"] for trial in results.trials.values())

@@ -21,7 +21,7 @@ from paribus.decision import decide
 from paribus.digests import canonical_json, changes
 from paribus.errors import ParibusError
 from paribus.foreign import is_regular
-from paribus.results import Results, ResultsFolder, load_results
+from paribus.results import Results, ResultsFolder, load_results, why_not_tested
 from paribus.results.formats import read_json
 from paribus.results.root import root_digest
 from paribus.results.store import OF_THE_STUDY, TEST_PART
@@ -206,8 +206,7 @@ def _seals(results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]
 
 def _tested(results: Results) -> Iterator[str]:
     """Whether the verdict of a finished study has asked for its sealed test part."""
-    digests = [trial["data"]["digests"] for trial in results.trials.values()]
-    if results.unfinished or not any("test" in one for one in digests):
+    if not why_not_tested(results):
         return
     if missing := results.trials.keys() - results.tested.keys():
         some = _some([f"{arm}/seed-{seed}" for arm, seed in sorted(missing)])
