@@ -10,6 +10,7 @@ import pytest
 
 import paribus
 from paribus.errors import ParibusError
+from paribus.execution.budgets import settled_budgets
 from paribus.execution.endpoints import endpoint_metrics
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
@@ -211,3 +212,35 @@ def test_seconds_that_do_not_ascend_are_refused(
     trial.write_json("timing.json", trial.read_json("timing.json") | {"curve_seconds": seconds})
     with pytest.raises(ParibusError, match=r"curve_seconds of its timing.json do not ascend"):
         paribus.analyse(paribus.load_results(results.path))
+
+
+def test_a_trial_that_was_cut_short_is_not_sooner_at_the_target(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    """The arm spends half of the tokens and never is at 2.3; the baseline is, with 8 of 10 steps:
+    what the arm would have needed, nobody knows."""
+    arms = {
+        "baseline": {"set": {"training.step_cost": 1.0}},
+        "fast": {"set": {"training.step_cost": 2.0, "model.n_layer": 4}},
+    }
+    study = settled_budgets(
+        small_study(
+            {"evaluation.every": 1, "evaluation.target": 2.3},
+            training={"iterations": 10, "batch_size": 4, "budget": "seconds"},
+            arms=arms,
+            seeds=SEEDS,
+            endpoints=[{"metric": "tokens_to_target", "primary": True, "margin": 0.05}],
+        )
+    )
+
+    def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
+        return np.where((steps >= 8) & (arm == "baseline"), 2.3, 3.0)
+
+    analysis = paribus.analyse(fabricate(study, lambda arm, seed: 2.0, heldout=heldout))
+    contrast = analysis.contrast("fast", "tokens_to_target")
+    assert contrast.decided is not None and contrast.decided.mean == 0
+    assert contrast.censored == (5, 5) and not contrast.significant(0.05)
+    reached = analysis.along[0].reached
+    assert reached is not None and reached.ratio.log == 0
+    assert (reached.first.neither, reached.first.baseline_first) == (5, 0)
+    assert analysis.summary("baseline", "tokens_to_target").mean > 5 * 64

@@ -73,7 +73,7 @@ def test_the_table_says_speed_up_crossing_and_target(results: Results) -> None:
     assert tokens["mean curves cross at"] == f"{crossing.at:.3g}"
     # 3 + seed / 10 - 1 is at most 2.4 up to seed 4.
     assert tokens["reached by"] == "5 and 4 of 5"
-    assert "counts with its whole budget" in table.caption
+    assert "a trial that did not counts with that budget" in table.caption
     (told,) = told_along(analysis, 6)
     assert "cross at" in told
 
@@ -85,3 +85,18 @@ def test_studies_without_a_curve_have_no_such_section(
     analysis = paribus.analyse(results)
     assert along_table(analysis) is None and told_along(analysis, 6) == []
     assert 'id="along"' not in render(results, analysis, paribus.decide(analysis))
+
+
+def test_a_pair_without_a_speed_up_is_counted(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    """Of seed 2 the arm learns nothing: four of five pairs have a ratio, and the table says so."""
+    study = small_study(WITH_CURVE, arms=ARMS, seeds=[1, 2, 3, 4, 5])
+
+    def stuck(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
+        return heldout(arm, seed, 0 * steps if (arm, seed) == ("fast", 2) else steps)
+
+    analysis = paribus.analyse(fabricate(study, lambda arm, seed: 2.0, heldout=stuck))
+    table = along_table(analysis)
+    assert table is not None and table.rows[0][3].endswith("(4 of 5 pairs)")
+    assert "ends no lower than it began has no speed-up" in table.caption

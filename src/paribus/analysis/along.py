@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from paribus.analysis.table import Table
-from paribus.results.curve_metrics import speedup, to_target
+from paribus.results.curve_metrics import ROUNDING, needed, speedup
 from paribus.results.curves import AXES, Axis, LossCurve
 from paribus.statistics import (
     CurveContrast,
@@ -25,7 +25,6 @@ from paribus.statistics import (
     which_first,
 )
 
-ROUNDING = 1e-9  # of a budget: ends that are so near are one
 Pairs = list[tuple[LossCurve, LossCurve]]
 
 
@@ -48,8 +47,10 @@ class Reached:
     """What a contrast needed to the registered target.
 
     Attributes:
-        first: who came first, pair by pair; one that never came so low is behind one that did.
-        ratio: arm over reference of min(needed, budget), over all pairs.
+        first: who came first within the smaller budget of a pair; one that did not come so low
+            there is behind one that did.
+        ratio: arm over reference of min(needed, that budget), over all pairs of which neither was
+            there before its first step.
     """
 
     target: float
@@ -161,11 +162,11 @@ def _points(of_reference: np.ndarray, end: float) -> np.ndarray:
 
 
 def _reached(pairs: Pairs, target: float, axis: Axis, alpha: float) -> Reached | None:
-    needed = [[curve.spent_at(target, axis) for curve in side] for side in zip(*pairs, strict=True)]
-    restricted = [[to_target(curve, target, axis)[0] for curve in pair] for pair in pairs]
-    logs = [np.log(a / b) for a, b in restricted if a > 0 and b > 0]
-    ratio = _ratio(np.array(logs), alpha)
-    return None if ratio is None else Reached(target, which_first(needed[1], needed[0]), ratio)
+    found = [one for a, b in pairs if (one := needed(a, b, target, axis)) is not None]
+    restricted = [one.restricted for one in found]
+    ratio = _ratio(np.array([np.log(a / b) for a, b in restricted if a > 0 and b > 0]), alpha)
+    first = which_first([one.theirs for one in found], [one.ours for one in found])
+    return None if ratio is None else Reached(target, first, ratio)
 
 
 def _ratio(logs: np.ndarray, alpha: float) -> Ratio | None:

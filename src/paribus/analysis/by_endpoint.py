@@ -6,6 +6,7 @@ broken is not analysed. Looks and the analysis ask the same.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from paribus.analysis.by_task import question_scores, questions_asked
@@ -14,7 +15,7 @@ from paribus.analysis.items import block_scores, resolution, why_other_blocks
 from paribus.analysis.sampling import Sampling
 from paribus.analysis.schema import Contrast, LeftOut
 from paribus.analysis.table import Table
-from paribus.results.curve_metrics import never_reached
+from paribus.results.curve_metrics import Needed, needed, target_axis
 from paribus.statistics import MacroContrast, PairedContrast
 from paribus.study import Endpoint
 
@@ -41,9 +42,12 @@ def contrast_of(
         why_not, left_out = "of single tokens, and the arms have other tokenizers", []
     elif not table.is_measured(metric):
         why_not, left_out = f"{metric} was not measured in this study", []
-    ours_censored, theirs_censored = (
-        _never_reached(table, name, metric, seeds) for name in (arm, reference)
-    )
+    compared = _to_target(table, arm, reference, metric, seeds)
+    if compared:
+        ours = ours | {seed: one.restricted[0] for seed, one in compared.items()}
+        theirs = theirs | {seed: one.restricted[1] for seed, one in compared.items()}
+    late_ours = sum(one.ours == math.inf for one in compared.values())
+    late_theirs = sum(one.theirs == math.inf for one in compared.values())
     contrast = Contrast(
         *(arm, reference, metric, endpoint.primary, seeds, None, why_not),
         declared=table.results.metrics[metric],
@@ -51,7 +55,7 @@ def contrast_of(
         smallest_effect=_stated(table, endpoint, endpoint.smallest_effect),
         counted=table.is_measured(metric) and _is_comparable(table, arm, reference, metric),
         sampling=sampled,
-        censored=(ours_censored, theirs_censored),
+        censored=(late_ours, late_theirs),
     )
     if not why_not:
         items, items_why_not = _items(table, contrast, endpoint)
@@ -72,10 +76,18 @@ def contrast_of(
     return contrast, left_out
 
 
-def _never_reached(table: Table, arm: str, metric: str, seeds: tuple[int, ...]) -> int:
-    """Seeds in which `arm` never came to the target that `metric` is the budget to."""
-    study, curves = table.results.study, table.results.trial_curves
-    return sum(never_reached(study, curves, metric, arm, seed) for seed in seeds)
+def _to_target(
+    table: Table, arm: str, reference: str, metric: str, seeds: tuple[int, ...]
+) -> dict[int, Needed]:
+    """What the pairs needed to the registered target, where `metric` is that; else nothing."""
+    axis, target = target_axis(metric), table.results.study.evaluation.target
+    if axis is None or target is None:
+        return {}
+    curves = table.results.trial_curves
+    found = {
+        seed: needed(curves[arm, seed], curves[reference, seed], target, axis) for seed in seeds
+    }
+    return {seed: one for seed, one in found.items() if one is not None}
 
 
 def _family_size(table: Table, endpoint: Endpoint) -> int:

@@ -280,9 +280,9 @@ def never_reached(contrast: Contrast) -> list[str]:
         return []
     ours, theirs = contrast.censored
     return [
-        f"{contrast.arm} did not reach the target in {ours} of {len(contrast.seeds)} seeds, and "
-        f"{contrast.reference} in {theirs}: what these trials needed is at least the budget that "
-        "they count with, so that no equality can be shown."
+        f"Within the smaller budget of each pair, {contrast.arm} did not reach the target in "
+        f"{ours} of {len(contrast.seeds)} seeds, and {contrast.reference} in {theirs}: what these "
+        "trials needed is at least that budget, so that no equality can be shown."
     ]
 
 

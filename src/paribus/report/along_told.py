@@ -27,7 +27,7 @@ def along_table(analysis: Analysis) -> Table | None:
             called[one.arm],
             called[one.reference],
             BUDGETS[one.axis],
-            _ratio(one.speedup),
+            _ratio(one.speedup, len(one.seeds)),
             _crossings(one),
             *(_reached(one) if has_target else ()),
         )
@@ -38,16 +38,17 @@ def along_table(analysis: Analysis) -> Table | None:
         "Along training. The speed-up is of reaching equal loss: how many times the budget the "
         "reference took to the loss that both trials of a pair reach, the higher of their two "
         f"final losses; the mean ratio over seed pairs with its {level} interval, not adjusted. "
-        "Between points of a curve the loss is taken to fall in a straight line. A crossing in "
-        "brackets has no pointwise interval that excludes zero on one of its sides."
+        "The first time counts, and between points of a curve the loss is taken to fall in a "
+        "straight line. A pair of which one trial ends no lower than it began has no speed-up. A "
+        "crossing in brackets has no pointwise interval that excludes zero on one of its sides."
     )
     if has_target:
         head += ("reached by", "ratio to the target", "sign p")
         caption += (
             f" The target is {analysis.study.evaluation.target:g} nats/token: the seeds in which "
-            "the arm and its reference reached it; the ratio of what they needed, where a trial "
-            "that never reached it counts with its whole budget; and an exact sign test of who "
-            "came first, in which such a trial is behind one that did."
+            "the arm and its reference reached it within the smaller of their two budgets; the "
+            "ratio of what they needed, where a trial that did not counts with that budget; and "
+            "an exact sign test of who came first, in which such a trial is behind one that did."
         )
     text = frozenset({"arm", "against", "budget"})
     return Table("along", caption, head, tuple(rows), text, wide=True)
@@ -61,8 +62,8 @@ def told_along(analysis: Analysis, most: int) -> list[str]:
         words = []
         if one.speedup is not None:
             words.append(
-                f"{arm} came to equal loss {_ratio(one.speedup)} times as fast as {reference}, "
-                "in tokens"
+                f"{arm} came to equal loss {_ratio(one.speedup, len(one.seeds))} times as fast as "
+                f"{reference}, in tokens"
             )
         clear = [c for c in one.contrast.crossings if c.resolved]
         if clear:
@@ -73,11 +74,13 @@ def told_along(analysis: Analysis, most: int) -> list[str]:
     return told
 
 
-def _ratio(ratio: Ratio | None) -> str:
+def _ratio(ratio: Ratio | None, pairs: int) -> str:
+    """A ratio with its interval, and of how many pairs where some have none."""
     if ratio is None:
         return numbers.NONE
     interval = numbers.ratio_interval(ratio.low, ratio.high, DIGITS)
-    return f"{numbers.ratio(ratio.log, DIGITS)} {interval}"
+    some = f" ({ratio.n} of {pairs} pairs)" if ratio.n < pairs else ""
+    return f"{numbers.ratio(ratio.log, DIGITS)} {interval}{some}"
 
 
 def _crossings(one: Along) -> str:
@@ -93,4 +96,4 @@ def _reached(one: Along) -> tuple[str, str, str]:
     first = one.reached.first
     ours, theirs = first.both + first.only_treatment, first.both + first.only_baseline
     seeds = f"{ours} and {theirs} of {first.n}"
-    return seeds, _ratio(one.reached.ratio), numbers.p_value(first.p_value)
+    return seeds, _ratio(one.reached.ratio, first.n), numbers.p_value(first.p_value)

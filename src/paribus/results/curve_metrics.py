@@ -3,7 +3,7 @@
 The budget to a registered target (`evaluation.target`) is restricted to what was spent: a trial
 that never comes so low counts with its whole budget. So no trial is left out, and what is compared
 is min(budget to the target, budget), as in restricted mean survival times (Royston & Parmar 2013,
-BMC Med Res Methodol 13:152).
+BMC Med Res Methodol 13:152), with one budget for both of a pair: the smaller one of theirs.
 
 The speed-up at equal loss takes no target: each pair is compared at the loss that both of its
 trials reach, the higher one of their two final losses. Nothing is censored, and exchanging the arms
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from paribus.metric import Metric
 from paribus.results.curves import AXES, Axis, LossCurve
@@ -45,6 +46,7 @@ SPEEDUPS = tuple(
     for axis in AXES
 )
 METRICS = (*TARGETS, *SPEEDUPS)
+ROUNDING = 1e-9  # of a budget: ends that are so near are one
 # What follows from speeds that are measured in turn, when all trials are trained.
 OF_TURNS = frozenset(metric.key for metric in METRICS if metric.key.endswith("/seconds"))
 
@@ -72,17 +74,39 @@ def to_target(curve: LossCurve, target: float, axis: Axis) -> tuple[float, bool]
     return (needed, True) if math.isfinite(needed) else (float(spent[-1]), False)
 
 
-def never_reached(study: Study, curves: Curves, metric: str, arm: str, seed: int) -> bool:
-    """Whether `metric` is a budget to the target, and this trial did not come to that."""
-    target, curve = study.evaluation.target, curves.get((arm, seed))
-    return (
-        target is not None
-        and curve is not None
-        and any(
-            one.name == metric and not to_target(curve, target, axis)[1]
-            for axis, one in zip(AXES, TARGETS, strict=True)
-        )
-    )
+class Needed(NamedTuple):
+    """What two trials needed to the target; infinite where one was not there within `budget`.
+
+    `budget` is the smaller one of theirs: what a trial needed beyond it cannot be compared with one
+    that was not trained so long.
+    """
+
+    ours: float
+    theirs: float
+    budget: float
+
+    @property
+    def restricted(self) -> tuple[float, float]:
+        """min(needed, budget) of both."""
+        return min(self.ours, self.budget), min(self.theirs, self.budget)
+
+
+def needed(ours: LossCurve, theirs: LossCurve, target: float, axis: Axis) -> Needed | None:
+    """What both needed to `target`; None where the budget is not known."""
+    spent = [curve.along(axis) for curve in (ours, theirs)]
+    ends = [float(one[-1]) for one in spent if one is not None]
+    if len(ends) < len(spent):
+        return None
+    # Ends of one budget are equal but for rounding.
+    within = min(ends) * (1 + ROUNDING)
+    each = [curve.spent_at(target, axis) for curve in (ours, theirs)]
+    mine, other = (at if at <= within else math.inf for at in each)
+    return Needed(mine, other, min(ends))
+
+
+def target_axis(metric: str) -> Axis | None:
+    """The budget to the target that `metric` is; None of any other."""
+    return next((axis for axis, one in zip(AXES, TARGETS, strict=True) if one.name == metric), None)
 
 
 def curve_values(
