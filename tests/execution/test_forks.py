@@ -14,8 +14,9 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 
+from paribus.errors import ParibusError
 from paribus.execution import forks, template
-from paribus.execution.backends import End, Hear, find_backend
+from paribus.execution.backends import End, Hear, find_backend, piped_process
 from paribus.execution.backends.piped_process import PipedProcess
 from paribus.execution.forks import Fork, Template
 from paribus.execution.messages import Hello, Ready, decode, encode
@@ -137,6 +138,18 @@ def test_a_template_that_dies_is_replaced(
         time.sleep(0.01)
     assert first.fork((0, 1, 2)).wait(0) == 1
     forks.template(idle, is_fresh=False).retire()
+
+
+def test_a_template_that_cannot_start_is_an_error_and_no_wait(
+    none_there: dict[bool, tuple[forks.Key, Template]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> str:
+        raise ParibusError("PARIBUS_COMPILE is 'fast'")
+
+    monkeypatch.setattr(piped_process, "resolve", refused)
+    with pytest.raises(ParibusError, match="'fast'"):
+        start(lambda line: None)
+    assert not none_there
 
 
 def test_what_cannot_be_imported_is_told_by_the_worker(

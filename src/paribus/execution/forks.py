@@ -69,7 +69,10 @@ class Fork:
 
 
 class Template:
-    """A template process. `begin` starts it with the file of that number as its standard input."""
+    """A template process. `begin` starts it with the file of that number as its standard input.
+
+    Raises what `begin` raises.
+    """
 
     def __init__(self, begin: Callable[[int], Running]) -> None:
         self._channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -79,10 +82,14 @@ class Template:
         self._begin = begin
         self._process: Running | None = None
         self._began = threading.Event()
+        self._failure: BaseException | None = None
         self.is_over = False
         # Linux lets a process die with the *thread* that started it: this one never ends before.
         threading.Thread(target=self._keep, daemon=True).start()
         self._began.wait()
+        if self._failure is not None:
+            self._channel.close()
+            raise self._failure
 
     def fork(self, files: Sequence[int]) -> Fork:
         """A worker with these files as its standard input, output and error; does not wait."""
@@ -118,6 +125,9 @@ class Template:
         """Start it and hear what it says, until it has left."""
         try:
             self._process = self._begin(self._theirs.fileno())
+        except BaseException as failure:  # for who waits for it: a thread can tell nobody
+            self._failure = failure
+            return
         finally:
             self._theirs.close()
             self._began.set()
