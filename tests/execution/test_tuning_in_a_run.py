@@ -211,7 +211,9 @@ def test_seeds_that_came_after_the_test_part_was_opened_are_not_said_to_be_finis
     registered = json.loads((copy / "registration.json").read_text())
     registered["registered_at"] = "2100-01-01T00:00:00+00:00"
     (copy / "registration.json").write_text(json.dumps(registered))
-    assert ", when every trial of then was finished." in analyse(load_results(copy)).text
+    assert (
+        ", when every trial registered until then was finished." in analyse(load_results(copy)).text
+    )
 
 
 def test_a_choice_that_does_not_follow_is_no_arm_at_its_best(

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paribus.errors import ParibusError
+from paribus.execution.device_precision import as_registered
+from paribus.results import ResultsFolder
 from paribus.study import (
+    Candidate,
     Study,
     Tuning,
     at_edges,
     at_rates,
     further_candidates,
+    is_untuned,
     load_study,
     tuning_study,
     with_choice,
@@ -37,6 +42,7 @@ def plan(**tables: Any) -> dict[str, Any]:
         ({"grid": {}}, "tuning has nothing to try"),
         ({"grid": {RATE: [1e-3]}}, "tries one value"),
         ({"grid": {RATE: [1e-3, 1e-3]}}, "twice"),
+        ({"grid": {DECAY: [0, 0.0]}}, "twice"),
         ({"grid": {"model.embedding.norm": ["none", "center"]}}, "and so does arm 'layernorm'"),
         ({"grid": {"training.iterations": [4, 8]}}, "which is the budget"),
         ({"grid": {"data.seq_len": [8, 16]}}, "keys of training and built-in parts"),
@@ -110,6 +116,47 @@ def test_a_grid_grows_by_a_ratio(
     tuning = Tuning.model_validate(plan(grid={RATE: values}, factor=factor))
     grown = further_candidates(tuning, tuning.candidates, [(RATE, side)])
     assert [one[RATE] for one in grown] == new
+
+
+def test_a_grid_that_grows_beyond_what_numbers_are_ends_there_and_has_no_value_twice() -> None:
+    tuning = Tuning.model_validate(plan(grid={RATE: [1e-3, 1e-2]}, factor=1e300, values=2))
+    grown = further_candidates(tuning, tuning.candidates, [(RATE, 1)])
+    assert grown == [{RATE: 1e298}]
+    whole = Tuning.model_validate(plan(grid={"model.n_layer": [1, 2]}, factor=1.2, values=3))
+    grown = further_candidates(whole, whole.candidates, [("model.n_layer", 1)])
+    assert grown == [{"model.n_layer": 3}]
+
+
+def test_what_is_chosen_stands_in_no_study_file(tmp_path: Path) -> None:
+    """Values stated for every arm as if the tuning had chosen them."""
+    high: Candidate = {RATE: 1e-2}
+    low: Candidate = {RATE: 1e-4}
+    file = tmp_path / "s.toml"
+    chosen = f'{{ baseline = {{ "{RATE}" = 1e-2 }}, layernorm = {{ "{RATE}" = 1e-4 }} }}'
+    file.write_text(
+        'name = "s"\nseeds = [1, 2]\n[data]\ncorpus = "text"\npath = "text.txt"\nseq_len = 16\n'
+        "[model]\nn_layer = 1\nn_head = 2\nd_model = 16\n"
+        "[training]\niterations = 8\nbatch_size = 4\n"
+        "[stability]\nsmoothing_steps = 2\nmedian_steps = 3\nspike_steps = 2\n"
+        '[arms.baseline]\n[arms.layernorm]\nset."model.embedding.norm" = "layernorm"\n'
+        f'[tuning]\nseeds = [101]\ngrid = {{ "{RATE}" = [1e-4, 1e-2] }}\n'
+    )
+    made = load_study(file)
+    assert made.tuning is not None
+    with pytest.raises(ParibusError, match="leave it out of a study file"):
+        load_study(file, {"tuning.chosen": {"baseline": high, "layernorm": low}})
+    file.write_text(f"{file.read_text()}chosen = {chosen}\n")
+    with pytest.raises(ParibusError, match="leave it out of a study file"):
+        load_study(file)
+    # What a study in memory has counts only where it was tuned, by this plan.
+    tuned = with_choice(made, {"baseline": high, "layernorm": low})
+    there = ResultsFolder(tmp_path / "r")
+    assert is_untuned(as_registered(tuned, there))
+    there.create(tuned)
+    assert not is_untuned(as_registered(made, there))
+    decays = file.read_text().replace(RATE, DECAY).partition("chosen =")[0]
+    file.write_text(decays)
+    assert is_untuned(as_registered(load_study(file), there))
 
 
 def test_a_grid_of_two_keys_grows_as_a_whole() -> None:

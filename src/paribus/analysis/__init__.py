@@ -20,8 +20,9 @@ from paribus.analysis.sampling import (
     plan_of,
     sampling_of,
 )
-from paribus.analysis.schema import Analysis, Check, Contrast, LeftOut, Summary, TaskContrast
+from paribus.analysis.schema import Analysis, Check, Contrast, LeftOut, TaskContrast
 from paribus.analysis.side_effects import BudgetState, Cost, Costs, Sensitivity, Stabilities
+from paribus.analysis.summary import Summary
 from paribus.analysis.table import Table
 from paribus.analysis.taking_looks import (
     agree,

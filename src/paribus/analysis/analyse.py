@@ -16,8 +16,9 @@ from paribus.analysis.by_task import task_contrasts
 from paribus.analysis.claims import check_claims
 from paribus.analysis.costs import costs
 from paribus.analysis.families import adjusted
-from paribus.analysis.schema import Analysis, Contrast, Summary
+from paribus.analysis.schema import Analysis, Contrast
 from paribus.analysis.stabilities import stabilities_of
+from paribus.analysis.summary import Summary
 from paribus.analysis.table import Table
 from paribus.analysis.taking_looks import why_not_these_looks
 from paribus.analysis.tuned import tuned, why_not_these_values

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
 from paribus.analysis.along import Along
 from paribus.analysis.sampling import Sampling, is_open, sampling_of
 from paribus.analysis.side_effects import Costs, Stabilities
+from paribus.analysis.summary import Summary
 from paribus.analysis.tuned import Tuned
 from paribus.metric import Metric
 from paribus.results import Control
@@ -22,41 +21,6 @@ from paribus.statistics import (
     StabilityEvents,
 )
 from paribus.study import Study
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One metric of one arm over its finished, finite trials."""
-
-    arm: str
-    metric: str
-    values: dict[int, float]
-
-    @property
-    def n(self) -> int:
-        """Trials that have a finite value."""
-        return len(self.values)
-
-    @property
-    def mean(self) -> float | None:
-        """Over these trials, in the metric's unit; None without any."""
-        return float(np.mean(list(self.values.values()))) if self.values else None
-
-    @property
-    def sd(self) -> float | None:
-        """Sample SD (n - 1); None for fewer than two trials."""
-        return float(np.std(list(self.values.values()), ddof=1)) if self.n > 1 else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        return {
-            "arm": self.arm,
-            "metric": self.metric,
-            "n": self.n,
-            "mean": self.mean,
-            "sd": self.sd,
-            "values": {str(seed): value for seed, value in self.values.items()},
-        }
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import logging
 from paribus.execution.messages import Ready
 from paribus.execution.pool import Pool
 from paribus.results import ResultsFolder, extended
-from paribus.study import Study, is_open, is_untuned, with_choice, with_precision
+from paribus.study import Study, is_open, with_choice, with_precision
 
 
 def as_registered(study: Study, folder: ResultsFolder) -> Study:
@@ -15,10 +15,11 @@ def as_registered(study: Study, folder: ResultsFolder) -> Study:
     what its tuning chose, and a second stage."""
     if is_open(study) and folder.exists:
         study = with_precision(study, folder.read_study().training.precision)
-    if is_untuned(study) and folder.exists:
-        there = folder.read_study().tuning
-        if there and there.chosen.keys() == study.arms.keys():
-            study = with_choice(study, there.chosen)
+    if study.tuning is not None:
+        # A study that is run anew, or with another plan, is tuned anew.
+        there = folder.read_study().tuning if folder.exists else None
+        chosen = there.chosen if there and there.same_plan(study.tuning) else {}
+        study = with_choice(study, chosen if chosen.keys() == study.arms.keys() else {})
     return extended(study, folder)
 
 

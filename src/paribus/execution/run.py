@@ -39,7 +39,7 @@ from paribus.results import (
 from paribus.results.checkpoints import begun_stacks, keep_stacks
 from paribus.results.registration import FILE
 from paribus.results.store import DATA
-from paribus.study import Data, Study, is_untuned
+from paribus.study import Data, Study
 
 CHECKPOINT_SECONDS = 60.0
 MOST_NAMED = 3  # trials of a stack that a line of news names
@@ -95,7 +95,7 @@ def run(
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock() as held:
         if study.tuning is not None:
-            if is_untuned(study) and not (folder.path / FILE).is_file():
+            if not (folder.path / FILE).is_file():
                 study = _register(study, folder, datasets, held, way)
 
             def train_round(round_: Study, there: ResultsFolder) -> None:

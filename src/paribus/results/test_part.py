@@ -127,7 +127,8 @@ def judged_text(results: Results) -> str:
         later = registered.get("registered_at", "") > opened["opened"]  # of seeds that came since
         return (
             "Held-out scores are of the sealed test part of the text, opened once, on "
-            f"{opened['opened']}, when every trial {'of then ' if later else ''}was finished."
+            f"{opened['opened']}, when every trial {'registered until then ' if later else ''}was "
+            "finished."
         )
     if opened["purpose"] != purpose(results.study.name):
         return (

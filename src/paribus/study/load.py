@@ -16,6 +16,7 @@ from paribus.study.custom_code import sources_folder
 from paribus.study.explain import explain
 from paribus.study.study import Study, override
 
+NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
 _SHIPPED = resources.files("paribus.study") / "shipped"
 
 
@@ -49,12 +50,14 @@ def load_study(
         if isinstance(table.get("tuning"), dict):
             table["tuning"].pop("chosen", None)
     study = parse_study(table, folder=folder, label=label, foreign=foreign)
-    if not overrides:
-        return study
-    dump = study.model_dump()
-    for key, value in overrides.items():
-        override(dump, key, value)
-    return parse_study(dump, folder=folder, label=label, foreign=foreign)
+    if overrides:
+        dump = study.model_dump()
+        for key, value in overrides.items():
+            override(dump, key, value)
+        study = parse_study(dump, folder=folder, label=label, foreign=foreign)
+    if study.tuning is not None and study.tuning.chosen:
+        raise ParibusError(f"{label}: {NOT_CHOSEN}")
+    return study
 
 
 def parse_study(

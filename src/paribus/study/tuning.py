@@ -95,6 +95,10 @@ class Tuning(Spec):
     )
     """By arm what was chosen: written when the tuning is done, and no part of the plan."""
 
+    def same_plan(self, other: Tuning) -> bool:
+        """Whether both say the same, whatever was chosen."""
+        return self.model_copy(update={"chosen": other.chosen}) == other
+
     @property
     def keys(self) -> tuple[str, ...]:
         """The dotted keys that are tuned."""
@@ -182,7 +186,7 @@ def _why_no_search(tuning: Tuning) -> str:
     if random and tuning.edge == "extend":
         return "tuning.edge = 'extend' is of a grid; a random search has edge = 'caveat'"
     for key, values in tuning.grid.items():
-        if len({str(value) for value in values}) < len(values):
+        if len({(isinstance(value, bool), value) for value in values}) < len(values):
             return f"tuning.grid has a value of {key} twice in {list(values)}"
         if any(isinstance(value, str) and ":" in value for value in values):
             return f"tuning.grid has own code at {key}; what an arm runs is stated by the arm"
@@ -248,9 +252,13 @@ def further_candidates(
         step = ratio if outwards else 1 / ratio
         whole = all(isinstance(number, int) for number in numbers)
         for n in range(1, tuning.values + 1):
-            value = float(f"{outer * step**n:.{DRAWN_DIGITS}g}")
-            axes[key].append(round(value) if whole else value)
-    return [one for one in _combinations(axes) if one not in tried]
+            try:
+                value = float(f"{outer * step**n:.{DRAWN_DIGITS}g}")
+                axes[key].append(round(value) if whole else value)
+            except OverflowError:
+                break  # no number is as large
+    new = _combinations({key: list(dict.fromkeys(values)) for key, values in axes.items()})
+    return [one for one in new if one not in tried]
 
 
 def _numbers(tried: Sequence[Candidate], key: str) -> list[int | float]:

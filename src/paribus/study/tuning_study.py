@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from paribus import numbers
 from paribus.errors import ParibusError
-from paribus.study.load import parse_study
+from paribus.study.load import NOT_CHOSEN, parse_study
 from paribus.study.null_study import shortened
 from paribus.study.study import LEARNING_RATE, Study
 from paribus.study.tuning import Candidate, Tuning
@@ -99,9 +99,7 @@ def require_tunable(study: Study) -> None:
     known = set(study.arms)
     for arm, values in tuning.chosen.items():
         if arm not in known or values.keys() != set(tuning.keys):
-            raise ParibusError(
-                "tuning.chosen is written when the tuning is done; leave it out of a study file"
-            )
+            raise ParibusError(NOT_CHOSEN)
 
 
 def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
