@@ -18,7 +18,8 @@ from paribus.execution.messages import CountModel, MeasureStep, Ready
 from paribus.machine.speed import measure, model_size
 from paribus.results import ResultsFolder
 from paribus.results.matched_budget import matched_costs
-from paribus.study import Setting, Study
+from paribus.study import Setting, Study, tuning_study
+from paribus.study.tuning_study import require_tunable
 
 OWN = """
 from torch import nn
@@ -190,6 +191,23 @@ def test_an_arm_that_states_other_steps_is_refused(small_study: Callable[..., St
     study = small_study(training=SMALL | {"budget": "flops"}, arms=arms)
     with pytest.raises(ParibusError, match="states 9 iterations, and the flops of its reference"):
         settled_budgets(study)
+
+
+@pytest.mark.parametrize("unit", ["flops", "seconds"])
+def test_shorter_tuning_trials_match_in_the_same_unit(
+    small_study: Callable[..., Study], asked: list[object], unit: str
+) -> None:
+    """12 steps of 0.002 are 8 of 0.003: of arms whose own 20 are 13.33 of these."""
+    rate = "training.optimizer.learning_rate"
+    tuning = {"seeds": [101, 102], "grid": {rate: [1e-3, 1e-2]}, "iterations": 12}
+    training = SMALL | {"budget": unit, "iterations": 20}
+    study = settled_budgets(small_study(training=training, arms=stated(COSTS), tuning=tuning))
+    require_tunable(study)
+    made = tuning_study(study, study.tuning.candidates if study.tuning else [])
+    assert study.setting("deep").iterations == 13
+    steps = {arm: made.setting(arm).iterations for arm in made.arms}
+    assert steps == {"baseline-1": 12, "deep-1": 8, "baseline-2": 12, "deep-2": 8}
+    assert settled_budgets(made) == made and not asked
 
 
 @pytest.mark.parametrize("unit", ["flops", "seconds"])

@@ -21,6 +21,7 @@ FOLDER = "tuning"
 # What a tuning study has its own of, or none.
 OWN = {"claims", "tuning", "decision", "endpoints", "seeds", "tasks", "plan", "stages"}
 TASKS = ("macro_accuracy", "task_accuracy")
+ITERATIONS = "training.iterations"
 _IDLE_MARGIN = 0.02  # of a metric without one: tuning has no verdict
 
 
@@ -57,13 +58,32 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
         for arm, spec in study.arms.items():
             table["arms"][candidate_arm(arm, number)] = {
                 "title": f"{spec.title or arm}, {in_words(candidate)}",
-                "set": spec.set | candidate,
+                "set": spec.set | _matched(study, arm) | candidate,
                 "against": candidate_arm(study.reference(arm) or arm, number),
             }
     label = f"tuning of {study.name}"
     made = parse_study(table, folder=study.folder, label=label, foreign=study.is_foreign)
     _require_equal_budgets(study, made, first)
     return made
+
+
+def _matched(study: Study, arm: str) -> dict[str, int]:
+    """The shorter trials of an arm whose iterations follow from its reference's, as its own do."""
+    if _of(study).iterations is None or ITERATIONS not in study.arms[arm].set:
+        return {}
+    return {ITERATIONS: _shortened(study, arm)}
+
+
+def _shortened(study: Study, arm: str) -> int:
+    """Iterations of a tuning trial of `arm` that cost what those of its reference cost."""
+    reference, first = study.reference(arm), _of(study).iterations
+    if reference is None:
+        return first or study.setting(arm).iterations
+    mine, other = study.setting(arm), study.setting(reference)
+    share = mine.iterations / other.iterations
+    if mine.training.step_cost and other.training.step_cost:  # which iterations are rounded from
+        share = other.training.step_cost / mine.training.step_cost
+    return max(round(_shortened(study, reference) * share), 1)
 
 
 def _of(study: Study) -> Tuning:
@@ -90,7 +110,7 @@ def require_tunable(study: Study) -> None:
     tuning = _of(study)
     for arm, spec in study.arms.items():
         own = {"training.iterations", "training.tokens"} & spec.set.keys()
-        if tuning.iterations is not None and own:
+        if tuning.iterations is not None and own and study.training.budget == "tokens":
             raise ParibusError(
                 f"tuning.iterations = {tuning.iterations}, and arm '{arm}' sets {min(own)}; leave "
                 "one out"
