@@ -137,11 +137,12 @@ def test_everything_is_written_in_one_place() -> None:
         for line in path.read_text().splitlines()
         if any(f".{stray.lstrip('.')}" in line for stray in strays)
     ]
-    # Two make the folder of a lock file, which is held before anything is written; the third one
-    # that of a file without a name, which is gone with its process.
+    # Two make the folder of a lock file, which is held before anything is written; one that of a
+    # file without a name, which is gone with its process; and one a folder of this process alone.
     assert sorted(found) == [
         "data/cache.py: path.parent.mkdir(parents=True, exist_ok=True)",
         "data/spool.py: folder.mkdir(parents=True, exist_ok=True)",
+        'kernels/compiling.py: own = Path(tempfile.mkdtemp(prefix="paribus-"))',
         "results/store.py: self.path.mkdir(parents=True, exist_ok=True)",
     ], found
 

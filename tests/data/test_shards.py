@@ -163,8 +163,8 @@ def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     # Another process, as a worker is one.
     code = (
         "import sys; from pathlib import Path; from paribus.study import Data;"
-        "from paribus.data import load_dataset, source, shards, tokens;"
-        " source.SMALL_BYTES = 0;"
+        "from paribus.data import cache, load_dataset, source, shards, tokens;"
+        " source.SMALL_BYTES = 0; cache.SETTLED_SECONDS = 0.0;"
         "shards.SHARD_TOKENS = tokens.SHARD_TOKENS = 1000; source.scan = source.encoded = None;"
         "d = load_dataset(Data(corpus='text', path='texts', seq_len=16), Path(sys.argv[1]));"
         "print(d.digests['train'])"

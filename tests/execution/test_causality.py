@@ -16,6 +16,7 @@ from paribus.evaluation import Evaluation, evaluate_on
 from paribus.evaluation.leaks import draw_places, find_leak, find_length_leak, tolerance
 from paribus.execution.checks.causality import require_causal_reading, require_causal_training
 from paribus.execution.checks.dry_run import dry_run
+from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.execution.record import TrainedStack, record
 from paribus.machine.assembly import build_stack
 from paribus.model import build_model, load_parameters
@@ -261,7 +262,9 @@ def test_a_look_ahead_that_begins_after_the_check_leaves_no_sealed_trial(
         return found
 
     monkeypatch.setattr("paribus.execution.record.evaluate_on", evaluated)
-    trained = TrainedStack(study, small_dataset, stack, [("cheat", 1)], None, 1.0, causality=0.0)
+    curve = HeldOutCurve(study, [study.setting("cheat")], ["cheat"], small_dataset, CPU)
+    trials = [("cheat", 1)]
+    trained = TrainedStack(study, small_dataset, stack, trials, None, 1.0, 0.0, curve)
     with pytest.raises(ParibusError, match=r"after its evaluation.*tokens after it"):
         record(trained, 0, folder)
     assert not list(folder.path.iterdir())

@@ -203,7 +203,7 @@ def test_what_is_checked_is_what_is_written(made: Path) -> None:
     """A name in the tables of checks that no file has would check nothing."""
     there = {path.name for path in made.rglob("*") if path.is_file()}
     of_runs = {"live.json", "data.json", "about.json", "throughput.parquet", "repeated.json"}
-    of_runs |= {"looks.json", "test_part.json", "tuning.json"}
+    of_runs |= {"looks.json", "test_part.json", "test.json", "tested.json", "tuning.json"}
     assert {*FILES, *COLUMNS} - of_runs <= there
     assert np.isfinite(json.loads((made / TRIAL / "timing.json").read_text())["training_seconds"])
 
