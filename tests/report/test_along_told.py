@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import paribus
-from paribus.report.along_told import along_table, told_along
+from paribus.report.along_told import along_table, note, told_along
 from paribus.report.figures import draw
 from paribus.report.page import render
 from paribus.report.paper.material import Material
@@ -100,3 +100,8 @@ def test_a_pair_without_a_speed_up_is_counted(
     table = along_table(analysis)
     assert table is not None and table.rows[0][3].endswith("(4 of 5 pairs)")
     assert "ends no lower than it began has no speed-up" in table.caption
+
+
+def test_only_of_a_rate_that_falls_it_is_said(small_study: Callable[..., Study]) -> None:
+    assert "learning rate" not in note(small_study())
+    assert "learning rate earlier" in note(small_study({"training.schedule.kind": "cosine"}))

@@ -6,14 +6,21 @@ from paribus import numbers
 from paribus.analysis import Along, Analysis, Ratio
 from paribus.report.figures import names
 from paribus.report.tables import Table
+from paribus.study import Study
 
 BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 MOST_CROSSINGS = 3  # that are told of one contrast
 DIGITS = 3  # of a ratio
-NOTE = (
-    "The verdict rests on the end of the schedule. What lies before describes the way there, under "
-    "this schedule: a shorter run would have lowered its learning rate earlier."
-)
+
+
+def note(study: Study) -> str:
+    """What curves are no evidence of; a learning rate that is constant depends on no length."""
+    falls = any(study.setting(a).training.schedule.kind != "constant" for a in study.arms)
+    earlier = ": a shorter run would have lowered its learning rate earlier" if falls else ""
+    return (
+        "The verdict rests on the end of the schedule. What lies before describes the way there, "
+        f"under this schedule{earlier}."
+    )
 
 
 def along_table(analysis: Analysis) -> Table | None:

@@ -17,7 +17,7 @@ from paribus.decision import OUTCOMES, Verdict
 from paribus.digests import flatten
 from paribus.files import write_bytes
 from paribus.report import tables
-from paribus.report.along_told import NOTE, along_table
+from paribus.report.along_told import along_table, note
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, colours, draw, names
 from paribus.report.looks_and_stages import looks_table, sampling_method, sampling_table
@@ -150,7 +150,7 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
             of("endpoints"),
             tables.left_out(analysis),
         ),
-        Section("along", "Along training", NOTE if way else "", way, of("along")),
+        Section("along", "Along training", note(analysis.study) if way else "", way, of("along")),
         Section(
             "stability",
             "Stability",

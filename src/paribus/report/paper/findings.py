@@ -7,7 +7,7 @@ from paribus.analysis import Contrast
 from paribus.analysis.summary import Summary
 from paribus.decision import disagreements, fixed_items, missed
 from paribus.report import tables
-from paribus.report.along_told import NOTE, along_table, told_along
+from paribus.report.along_told import along_table, note, told_along
 from paribus.report.figures.contrasts import forest_name, pairs_name, state_of
 from paribus.report.paper.document import Block, Grid, Paragraph, Part, Picture, Ref, say
 from paribus.report.paper.material import Material
@@ -169,8 +169,8 @@ def _along(material: Material) -> list[Block]:
     table = along_table(material.analysis)
     if table is None:
         return []
-    told = " ".join(told_along(material.analysis, MOST_TOLD))
-    return [say("Arms along training are in ", Ref(table.name), f". {NOTE} {told}"), Grid(table)]
+    told = [note(material.analysis.study), *told_along(material.analysis, MOST_TOLD)]
+    return [say("Arms along training are in ", Ref(table.name), f". {' '.join(told)}"), Grid(table)]
 
 
 def _mechanism(material: Material) -> list[Block]:
