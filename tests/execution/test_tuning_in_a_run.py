@@ -29,6 +29,7 @@ from paribus.report.words import headline
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.extension import _require_tested
 from paribus.study import Study, tuning_study, with_choice
+from paribus.study.tuning import Value
 from paribus.verification import verify
 
 from ..conftest import SMALL, studies_in
@@ -221,7 +222,7 @@ def test_a_choice_that_does_not_follow_is_no_arm_at_its_best(
 ) -> None:
     """tuning.json, its seal and study.json edited together, before any trial of the verdict."""
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
-    folder, worse = ResultsFolder(copy), {RATE: 1e-4}
+    folder, worse = ResultsFolder(copy), dict[str, Value]({RATE: 1e-4})
     record = folder.read_tuning()
     record["chosen"]["layernorm"] = {"candidate": 1, "values": worse}
     folder.write_tuning(record)
