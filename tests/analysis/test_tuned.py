@@ -158,6 +158,11 @@ def test_a_run_leaves_the_initial_losses(made: Results) -> None:
     assert baseline.values[101] == pytest.approx(sum(final) / 4 - min(final))
 
 
+def test_without_a_test_part_the_verdict_says_that_its_text_chose(made: Results) -> None:
+    (verdict,) = decide(analyse(made))
+    assert "of the validation text, which chose the values of the arms too" in verdict.sentence
+
+
 def test_verify_chooses_once_more(whole: Path) -> None:
     # What is fabricated has no environment; a run is verified as a whole in tests/execution.
     ours = ("tuning.json", "tuning:", "study.json")

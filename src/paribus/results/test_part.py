@@ -115,9 +115,15 @@ def on_the_test(metrics: Mapping[str, Metric], measured: set[str]) -> dict[str, 
 
 def judged_text(results: Results) -> str:
     """Of which text the held-out scores of the verdict are, in a sentence; empty where no test part
-    is sealed."""
+    is sealed, and no tuning has met the validation text."""
     if not _seals_one(results):
-        return ""
+        tuning = results.study.tuning
+        if tuning is None or not tuning.chosen:
+            return ""
+        return (
+            "Held-out scores are of the validation text, which chose the values of the arms too, "
+            "on other seeds: no test part is sealed."
+        )
     folder = ResultsFolder(results.path)
     opened = folder.read_opened()
     if opened is None:
