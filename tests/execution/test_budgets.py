@@ -156,12 +156,12 @@ def test_seconds_are_measured_once_and_kept(
     """Arms that compute the same share what is measured: noise would give one more steps."""
     arms = DEEP | {"hot": {"set": {"training.optimizer.learning_rate": 0.01}}}
     monkeypatch.setattr(budgets, "ROUNDS", 1)
-    study = small_study(training=SMALL | {"budget": "seconds", "iterations": 20}, arms=arms)
+    study = small_study(training=SMALL | {"budget": "seconds", "iterations": 200}, arms=arms)
     settled = settled_budgets(study)
     costs = {arm: settled.setting(arm).training.step_cost or 0.0 for arm in arms}
     assert all(0 < cost < 10 for cost in costs.values())
-    assert costs["hot"] == costs["baseline"] and settled.setting("hot").iterations == 20
-    wanted = max(round(20 * costs["baseline"] / costs["deep"]), 1)
+    assert costs["hot"] == costs["baseline"] and settled.setting("hot").iterations == 200
+    wanted = max(round(200 * costs["baseline"] / costs["deep"]), 1)
     assert settled.setting("deep").iterations == wanted
     assert len(asked) == 2 * budgets.ROUNDS
     folder = ResultsFolder(tmp_path / "r")
