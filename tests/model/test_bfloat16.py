@@ -54,7 +54,7 @@ def test_attention_is_float32_between_bfloat16_products(
     if compiled and library() is None:
         pytest.skip("no C++ compiler here")
     if not compiled:
-        monkeypatch.setattr("paribus.model.attention.is_for", lambda q, k: False)
+        monkeypatch.setattr("paribus.model.attention.is_for", lambda *qkv: False)
     layer, x = attention()
     seen: dict[str, torch.Tensor] = {}
     layer.qkv.register_forward_hook(lambda module, args, out: seen.update(qkv=out))
