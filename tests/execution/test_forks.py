@@ -22,6 +22,8 @@ from paribus.execution.forks import Fork, Template
 from paribus.execution.messages import Hello, Ready, decode, encode
 from paribus.study import Study
 
+from ..process_life import is_alive
+
 Maker = Callable[..., Study]
 LOCAL = find_backend("local")
 pytestmark = pytest.mark.skipif(
@@ -221,11 +223,3 @@ def test_workers_die_with_whoever_asked_for_them(small_study: Maker, tmp_path: P
     while any(is_alive(pid) for pid in left):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"

@@ -27,6 +27,8 @@ from paribus.execution.messages import (
 from paribus.results import ResultsFolder
 from paribus.study import Study
 
+from ..process_life import is_alive
+
 Maker = Callable[..., Study]
 
 # The user's own module, which takes its time once it is told to.
@@ -167,11 +169,3 @@ def test_a_late_worker_writes_nothing_into_a_finished_trial(
         said = next(line for line in process.stdout if not isinstance(decode(line), Resumed))
     assert "taken over by another run" in said
     assert [path.name for path in trial.path.iterdir()] == ["trial.json"]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"

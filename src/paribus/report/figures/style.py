@@ -34,6 +34,8 @@ ARM_COLOURS = (
 SHADES = (1.0, 0.6)  # of the same colours, where there are more arms than colours
 DASHES = ([1, 0], [6, 4], [2, 3])  # lines that coincide are still told apart
 
+LOG_FROM = 5  # positive values that span more start on a logarithmic axis
+SMALL = 1e-3  # values from below this are written 3e-4
 WIDTH, HEIGHT = 620, 280
 PANEL, PANEL_HEIGHT = 150, 170
 PANEL_ROOM = 66  # pixels that the axis of a panel takes

@@ -10,8 +10,10 @@ from paribus.drawing import PART, Drawing
 from paribus.report.figures.figure_rows import Curves, over_steps
 from paribus.report.figures.style import (
     HEIGHT,
+    LOG_FROM,
     PANEL,
     PANEL_HEIGHT,
+    SMALL,
     WIDTH,
     Figure,
     arm_colour,
@@ -23,8 +25,6 @@ from paribus.results import Results
 from paribus.study import Study
 
 MOST_PANEL_ROWS = 3_000
-LOG_FROM = 5  # a wider span of values starts on a logarithmic axis
-SMALL = 1e-3  # from here on, powers of ten are easier to read
 MOST_PANELS = 12  # of one figure
 LINES = "Thin lines are seeds, thick ones their mean, and the band reaches from the lowest seed to "
 LINES += "the highest."

@@ -12,6 +12,8 @@ from paribus import numbers
 from paribus.analysis import Analysis, Point, Tuned, choose
 from paribus.report.figures.style import (
     HEIGHT,
+    LOG_FROM,
+    SMALL,
     TEXT,
     WIDTH,
     Figure,
@@ -27,8 +29,6 @@ from paribus.study import Candidate, in_words
 from paribus.study.tuning import Value
 
 PANEL, PANEL_HEIGHT = 250, 220
-LOG_FROM = 5  # times the least value: positive values that span more are drawn on a log axis
-SMALL = 1e-3  # values from below this are written 3e-4
 MOST_TICKS = 12  # values that are all named on the axis
 CROSS = "M-0.7,-0.7L0.7,0.7M-0.7,0.7L0.7,-0.7"
 LINE_PIXELS = 12  # from one line of marks of diverged trials to the next
