@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -322,6 +323,64 @@ def test_built_in_parts_are_causal_to_the_bit(small_study: Maker, small_dataset:
         load_parameters(model, stack.parameters(0))
         assert require_causal_reading(one, model, setting, small_dataset).nats == 0
         assert model.training
+
+
+class TestWeightsThrownFar:
+    """A learning rate that is far too large: what float32 rounds is amplified beyond bounds."""
+
+    RATE: ClassVar = {"training.optimizer.learning_rate": 50.0, "training.grad_clip": None}
+
+    def test_built_in_parts_are_read_again_in_float64(
+        self, small_study: Maker, small_dataset: Dataset
+    ) -> None:
+        study = small_study(self.RATE)
+        setting = study.setting("baseline")
+        model = build_model(setting, small_dataset.vocab_size)
+        stack = build_stack(study, setting, [1, 2, 3], small_dataset, CPU)
+        for _ in range(setting.iterations):
+            stack.step()
+        seen = []
+        for replica in range(3):
+            load_parameters(model, stack.parameters(replica))
+            found = require_causal_reading("trial x", model, setting, small_dataset)
+            seen.append(found.nats)
+        assert max(seen) > tolerance(setting)  # in float32 alone it would have been refused
+        assert {value.dtype for value in model.parameters()} == {torch.float32}
+
+    def test_the_dry_run_throws_no_weights(
+        self, small_study: Maker, small_dataset: Dataset
+    ) -> None:
+        study = small_study(self.RATE)
+        for one in study.arms:
+            dry_run(study, one, small_dataset, CPU, 2)
+
+    def test_own_code_that_diverged_is_not_proven_and_no_end_of_the_run(
+        self,
+        arm: Callable[..., Study],
+        small_dataset: Dataset,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        study = arm("future(x)", iterations=6)
+        stack = build_stack(study, study.setting("cheat"), [1, 2], small_dataset, CPU)
+        trials = [("cheat", 1), ("cheat", 2)]
+        curve = HeldOutCurve(study, [study.setting("cheat")] * 2, ["cheat"] * 2, small_dataset, CPU)
+        for _ in range(6):
+            stack.step()
+        trained = TrainedStack(study, small_dataset, stack, trials, None, 1.0, 0.0, curve)
+        folder = TrialFolder(tmp_path / "trial", "cheat", 1)
+        folder.path.mkdir()
+        folder.write_json("initial.json", stack.initial_records[0])
+        with pytest.raises(ParibusError, match="tokens after it"):
+            record(trained, 0, folder)
+        monkeypatch.setattr("paribus.execution.record.has_diverged", lambda *of: True)
+        record(trained, 0, folder)
+        shown = folder.read_json("trial.json")["causality"]
+        assert "it diverged, and a log-probability moves by" in shown["not_proven"]
+        # Its rows in the stack are not compared; those of its neighbour are.
+        require_causal_training("x", stack, small_dataset, gradients=False, diverged=[0, 1])
+        with pytest.raises(ParibusError, match="tokens after it"):
+            require_causal_training("x", stack, small_dataset, gradients=False, diverged=[0])
 
 
 class TestKnownAnswers:

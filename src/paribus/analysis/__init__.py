@@ -23,7 +23,7 @@ from paribus.analysis.sampling import (
 from paribus.analysis.schema import Analysis, Check, Contrast, LeftOut, TaskContrast
 from paribus.analysis.side_effects import BudgetState, Cost, Costs, Sensitivity, Stabilities
 from paribus.analysis.summary import Summary
-from paribus.analysis.table import Table
+from paribus.analysis.table import Table, events_in
 from paribus.analysis.taking_looks import (
     agree,
     boundaries,
@@ -65,6 +65,7 @@ __all__ = [
     "caveats",
     "choose",
     "detectable",
+    "events_in",
     "extension_error",
     "extension_in_words",
     "least_effect",

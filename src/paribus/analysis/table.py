@@ -13,6 +13,7 @@ import numpy as np
 from paribus.analysis.sampling import Sampling, sampling_of
 from paribus.results import Control, Results
 from paribus.statistics import StabilityEvents, StabilityRule, stability_events
+from paribus.study import Study
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,9 @@ class Table:
         for row in results.scores.to_pylist():
             for metric in results.metrics.keys() & row.keys():
                 values[row["arm"], row["seed"], metric] = row[metric]
-        stability = results.study.stability
-        rule = StabilityRule(
-            smoothing_steps=stability.smoothing_steps,
-            median_steps=stability.median_steps,
-            mad_multiplier=stability.mad_multiplier,
-            spike_steps=stability.spike_steps,
-        )
         events = {}
         for key, steps in results.trial_steps.items():
-            losses = steps["train_loss"].to_numpy()
-            seen = _events(losses, rule)
+            seen = events_in(steps["train_loss"].to_numpy(), results.study)
             # The last step's gradient or update can be the one that diverges: no loss shows it.
             broken = results.trials[key]["diverged_at"] is not None
             broken = broken or not math.isfinite(values[*key, "validation_loss"])
@@ -110,7 +103,15 @@ class Table:
         return capped
 
 
-def _events(losses: np.ndarray, rule: StabilityRule) -> StabilityEvents:
+def events_in(losses: np.ndarray, study: Study) -> StabilityEvents:
+    """Divergence and spikes of training losses of shape (T,), by the rule of `study`."""
+    stability = study.stability
+    rule = StabilityRule(
+        smoothing_steps=stability.smoothing_steps,
+        median_steps=stability.median_steps,
+        mad_multiplier=stability.mad_multiplier,
+        spike_steps=stability.spike_steps,
+    )
     if math.isfinite(losses[0]):
         return stability_events(losses, rule)
     return StabilityEvents(

@@ -109,12 +109,13 @@ def find_leak(
     allowed: float,
     rng: np.random.Generator,
     places: int = PLACES,
+    spared: np.ndarray | None = None,
 ) -> tuple[Leak | None, float]:
     """Change tokens, and compare the log-probabilities that must stay.
 
     All rows but one are changed wholly, twice; then each row is changed from a position of its own
     on. These are `places` positions, at most, drawn by `rng` without replacement: every one of a
-    text of up to `places` + 1 tokens.
+    text of up to `places` + 1 tokens. Rows that are `spared`, [B] true or false, are not compared.
     Gradients are whatever `read` makes them.
 
     Returns (the leak or None, the largest difference that was seen, in nats). A difference of at
@@ -133,7 +134,8 @@ def find_leak(
     seen = 0.0
     for kept_B in rounds:
         changed = _change(tokens_BT, kept_B, vocab_size, rng)
-        found, largest = compare(base, read(changed), kept_B, allowed)
+        compared = kept_B if spared is None else np.where(spared, 0, kept_B)
+        found, largest = compare(base, read(changed), compared, allowed)
         seen = max(seen, largest)
         if found is not None:
             return _explain(read, tokens_BT, changed, found, allowed), seen

@@ -6,12 +6,14 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from paribus.analysis import events_in
 from paribus.data import TOKEN_CLASSES, Dataset, consumption
 from paribus.drawing import Drawing
 from paribus.evaluation import (
@@ -23,12 +25,12 @@ from paribus.evaluation.blocks import OF_OWN, UNITS
 from paribus.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
 from paribus.evaluation.harness import CELLS, ITEMS, TaskResults
 from paribus.evaluation.measures import all_measures
-from paribus.execution.checks.causality import require_causal_reading
+from paribus.execution.checks.causality import NotCausalError, Reading, require_causal_reading
 from paribus.execution.endpoints import declarations
 from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.execution.questions import run_tasks
 from paribus.machine.environment import environment
-from paribus.model import build_model, describe_parts, load_parameters, training_flops
+from paribus.model import GPT, build_model, describe_parts, load_parameters, training_flops
 from paribus.results import TrialFolder
 from paribus.results.formats import write_table
 from paribus.study import Setting, Study, measuring_record, own_digests
@@ -68,8 +70,7 @@ class _Evaluated:
     heldout: Evaluation
     told: CodeLength | None  # where it is asked for
     tasks: TaskResults | None
-    nats: float  # that a forbidden change moved a logit at most
-    positions: float  # share of them that was looked at
+    causality: dict[str, Any]  # what was seen when the weights read the past alone, or why not
     heldout_seconds: float
     task_seconds: float
 
@@ -110,7 +111,8 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
     began = time.monotonic()
     model = build_model(setting, dataset.vocab_size, study.folder).to(of.trainer.device)
     load_parameters(model, weights)
-    before = require_causal_reading(where, model, setting, dataset)
+    reads_on = partial(_reads_the_past, of, replica, where, model)
+    before = reads_on(brief=False)
     own = own_measures(study.evaluation.own, study.folder, strict=False)
     about, precision = study.evaluation, study.evaluation.precision
     seq_len = setting.data.seq_len
@@ -124,13 +126,43 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
     outcome = run_tasks(study, model, dataset, setting, of.suite) if of.suite else None
     task_seconds = time.monotonic() - began
     # What remembers its calls may have waited for the last check to be over.
-    after = require_causal_reading(
-        f"{where}, after its evaluation", model, setting, dataset, brief=True
-    )
-    nats = max(before.nats, after.nats)
-    return _Evaluated(
-        weights, heldout, told, outcome, nats, before.positions, heldout_seconds, task_seconds
-    )
+    causality = _shown(of, before, reads_on(brief=True))
+    return _Evaluated(weights, heldout, told, outcome, causality, heldout_seconds, task_seconds)
+
+
+def has_diverged(study: Study, stack: Trainer, replica: int) -> bool:
+    """Whether a replica of a trained stack diverged, by the rule of `study`: it learned nothing,
+    so that a look ahead would have told it nothing."""
+    state = stack.state(replica)
+    losses = state.measured[:, list(stack.columns).index("train_loss")]
+    return state.diverged_at is not None or events_in(losses, study).diverged
+
+
+def _reads_the_past(
+    of: TrainedStack, replica: int, where: str, model: GPT, *, brief: bool
+) -> Reading | str:
+    """What was seen; of a trial that diverged, why it cannot be shown."""
+    after = ", after its evaluation" if brief else ""
+    setting = of.trainer.settings[replica]
+    try:
+        return require_causal_reading(f"{where}{after}", model, setting, of.dataset, brief=brief)
+    except NotCausalError as error:
+        if not has_diverged(of.study, of.trainer, replica):
+            raise
+        return f"it diverged, and a log-probability moves by {error.nats:.3g} nats"
+
+
+def _shown(of: TrainedStack, before: Reading | str, after: Reading | str) -> dict[str, Any]:
+    """As trial.json has it."""
+    for found in (before, after):
+        if isinstance(found, str):
+            return {"not_proven": found}
+    assert isinstance(before, Reading) and isinstance(after, Reading)
+    return {
+        "training": of.causality,
+        "evaluation": max(before.nats, after.nats),
+        "positions": before.positions,
+    }
 
 
 def _about(
@@ -157,11 +189,7 @@ def _about(
         "optimizer": stack.replicas.optimizer_record,
         "batch_digest": state.batch_digest,
         "tasks": evaluated.tasks.about if evaluated.tasks else {},
-        "causality": {
-            "training": of.causality,
-            "evaluation": evaluated.nats,
-            "positions": evaluated.positions,
-        },
+        "causality": evaluated.causality,
         "code_length": plain(evaluated.told.about) if evaluated.told else {},
         "consumed": _consumed(setting, folder.seed, of.dataset),
         "diverged_at": state.diverged_at,

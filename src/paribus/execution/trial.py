@@ -17,7 +17,7 @@ from paribus.errors import ParibusError
 from paribus.execution.checks.causality import require_causal_training
 from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.execution.leaving import Leaving, Left
-from paribus.execution.record import TrainedStack, record
+from paribus.execution.record import TrainedStack, has_diverged, record
 from paribus.execution.resuming import identity, restore, save
 from paribus.execution.suite import suite_folder
 from paribus.machine.assembly import build_stack
@@ -178,8 +178,9 @@ class _Stack:
     def record(self, seconds: float) -> None:
         """Show that the stack reads the past alone; evaluate, record and seal its trials."""
         study, trainer = self.task.study, self.trainer
+        diverged = [r for r in range(len(trainer.seeds)) if has_diverged(study, trainer, r)]
         causality = require_causal_training(
-            f"trial {self.labels}", trainer, self.dataset, gradients=False
+            f"trial {self.labels}", trainer, self.dataset, gradients=False, diverged=diverged
         )
         suite = suite_folder(study, self.task.results)
         trials = self.task.trials

@@ -325,6 +325,9 @@ def _causality(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -
     checked = [record.trial.get("causality") for record in (own, other)]
     if not all(checked):
         return "broken", "not compared under changed tokens"
+    unclear = [one["not_proven"] for one in checked if one and "not_proven" in one]
+    if unclear:
+        return "not proven", f"of a trial: {unclear[0]}"
     largest = max(one[when] for one in checked if one for when in ("training", "evaluation"))
     words = f"up to rounding ({largest:.1g} nats)" if largest else "to the bit"
     share = min(one["positions"] for one in checked if one)

@@ -59,6 +59,10 @@ def _both(one: Check, other: Check) -> Check:
     return lambda value: one(value) and other(value)
 
 
+def _either(one: Check, other: Check) -> Check:
+    return lambda value: one(value) or other(value)
+
+
 def _holding(**checks: Check) -> Check:
     """A table that has these keys, whatever else it has."""
     return lambda value: (
@@ -172,7 +176,10 @@ OPTIONAL: dict[str, dict[str, Check]] = {
         "code": text,
     },
     "trial.json": {
-        "causality": _holding(training=_number, evaluation=_number, positions=_number),
+        "causality": _either(
+            _holding(not_proven=text),
+            _holding(training=_number, evaluation=_number, positions=_number),
+        ),
         "stack": _list_of(_is(list)),
         "flops": _empty_or(_holding(per_token=_count, by=text)),
     },

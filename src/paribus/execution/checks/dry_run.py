@@ -36,6 +36,10 @@ from paribus.study import Setting, Study, own_parts
 from paribus.study.guard import require_unchanged, watched
 from paribus.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
 
+# The learning rate of a step, at most: one that throws the weights far shows nothing of the arm, as
+# what they round is beyond bounds then. Whether an arm diverges at its rate, its training shows.
+TAME_RATE = 1e-2
+
 
 def dry_run(
     study: Study,
@@ -95,7 +99,9 @@ def _try_steps(
 ) -> Trainer:
     """R replicas of `arm` after some steps of few rows, which gave equal bits when repeated."""
     setting = study.setting(arm)
-    small = setting.training.model_copy(update={"batch_size": FEW_ROWS})
+    tame = min(setting.training.optimizer.learning_rate, TAME_RATE)
+    optimizer = setting.training.optimizer.model_copy(update={"learning_rate": tame})
+    small = setting.training.model_copy(update={"batch_size": FEW_ROWS, "optimizer": optimizer})
     tiny = setting.model_copy(update={"training": small})
     stack, other = (
         build_stack(study, tiny, range(R), dataset, device, graphs=graphs) for _ in range(2)
