@@ -26,8 +26,9 @@ from paribus.decision import decide
 from paribus.report import draw, write_paper
 from paribus.report.figures import Figure
 from paribus.report.paper import Material, compose
-from paribus.report.paper.document import Cite, Document, Paragraph, Picture
+from paribus.report.paper.document import Cite, Document, Listing, Paragraph, Picture, typeset
 from paribus.report.paper.glyphs import lacking, spelled
+from paribus.report.paper.typesetting import FULL_ENOUGH, typeset_paper
 from paribus.report.paper.write import _write_figure
 from paribus.report.tables import claims as claims_table
 from paribus.results import Results, load_results
@@ -247,6 +248,25 @@ def test_equal_records_give_an_equal_pdf_with_all_its_parts(material: Material) 
         rows = list(csv.reader(file))
     assert len(rows) == 1 + len(results.study.trials)
     assert json.loads((folder / "document.json").read_text("utf-8"))["title"]
+
+
+def test_references_leave_no_page_nearly_empty(material: Material, tmp_path: Path) -> None:
+    """The appendix begins on a new page: what fills the one before is found by trying."""
+    written(material.results)
+    folder = material.results.path / "paper"
+    found = typeset_paper(folder, system=False)
+    assert found.filled >= FULL_ENOUGH
+    assert 2 < found.text_pages < 9
+
+
+def test_the_appendix_has_the_keys_that_somebody_set(material: Material) -> None:
+    part = next(part for part in compose(material).appendix if part.title == "The study as run")
+    listing = next(block for block in part.blocks if isinstance(block, Listing))
+    stated = dict(listing.items)
+    assert stated["model.d_model"] == "16" and stated["arms.rmsnorm.set.model.embedding.norm"]
+    assert "training.optimizer.eps" not in stated, "it is at its default"
+    set_in = [item for column in listing.to_dict()["columns"] for item in column]
+    assert set_in == [[typeset(key), typeset(value)] for key, value in listing.items]
 
 
 def test_a_digest_can_be_copied(material: Material) -> None:

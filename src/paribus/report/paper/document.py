@@ -6,7 +6,7 @@ Words of a study file are strings all the way: the template never reads them as 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paribus.report.tables import Table
@@ -14,6 +14,7 @@ from paribus.report.tables import Table
 LONG_WORD = 22  # characters; longer ones may be broken anywhere
 BREAK = "\u200b"  # a place to break a line that shows nothing
 DIGEST = re.compile(r"\b[0-9a-f]{64}\b")  # the template sets it on one line, to be copied
+LISTING_COLUMNS, LISTING_COST = 3, 12  # of keys and values; characters that each takes besides
 SHORT_HEAD = 10  # a heading that is not broken
 LEAST_CELL, MOST_CELL = 3, 30  # characters that a column of a table is made for
 
@@ -86,30 +87,61 @@ class Grid:
         }
 
 
-Block = Paragraph | Picture | Grid
+@dataclass(frozen=True)
+class Listing:
+    """Keys with their values, set small in columns."""
+
+    items: tuple[tuple[str, str], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the typst template reads it: columns of about the same length."""
+        lengths = [LISTING_COST + len(key) + len(value) for key, value in self.items]
+        columns: list[list[list[str]]] = [[] for _ in range(LISTING_COLUMNS)]
+        before, share = 0, sum(lengths) / LISTING_COLUMNS
+        for (key, value), length in zip(self.items, lengths, strict=True):
+            place = min(int((before + length / 2) / share), LISTING_COLUMNS - 1)
+            columns[place].append([typeset(key), typeset(value)])
+            before += length
+        return {"kind": "listing", "columns": [column for column in columns if column]}
+
+
+Block = Paragraph | Picture | Grid | Listing
 
 
 @dataclass(frozen=True)
 class Part:
-    """A section."""
+    """A section, or with `level` 2 a section of the one before it."""
 
     title: str
     blocks: list[Block] = field(default_factory=list)
+    level: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """As the typst template reads it."""
-        return {"title": self.title, "blocks": [block.to_dict() for block in self.blocks]}
+        blocks = [block.to_dict() for block in self.blocks]
+        return {"title": typeset(self.title), "level": self.level, "blocks": blocks}
+
+    def named(self, prefix: str) -> Part:
+        """The same where the names of its figures and tables begin with `prefix`."""
+        return replace(self, blocks=[_named(block, prefix) for block in self.blocks])
 
 
 @dataclass(frozen=True)
 class Document:
-    """A whole paper; `about` is the line under its title."""
+    """A whole paper; `about` is the line under its title, and under its authors."""
 
     title: str
     about: str
     abstract: list[Paragraph]
     parts: list[Part]
     appendix: list[Part]
+    authors: tuple[str, ...] = ()
+
+    @property
+    def pictures(self) -> list[str]:
+        """The names of all figures."""
+        blocks = [block for part in (*self.parts, *self.appendix) for block in part.blocks]
+        return [block.name for block in blocks if isinstance(block, Picture)]
 
     @property
     def paragraphs(self) -> list[Paragraph]:
@@ -122,6 +154,7 @@ class Document:
         return {
             "title": typeset(self.title),
             "about": typeset(self.about),
+            "authors": [typeset(author) for author in self.authors],
             "abstract": [paragraph.to_dict() for paragraph in self.abstract],
             "parts": [part.to_dict() for part in self.parts],
             "appendix": [part.to_dict() for part in self.appendix],
@@ -134,7 +167,16 @@ def say(*runs: Run) -> Paragraph:
 
 
 def typeset(text: str) -> str:
-    """True minus signs, and places where very long words may break."""
+    """True minus signs, and places where very long words may break.
+
+    What stands around a digest may be broken; in the digest a break would be copied with it.
+    """
+    around = [_typeset(part) for part in DIGEST.split(text)]
+    digests = [*DIGEST.findall(text), ""]
+    return "".join(map("".join, zip(around, digests, strict=True)))
+
+
+def _typeset(text: str) -> str:
     text = re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
     return re.sub(rf"\S{{{LONG_WORD},}}", lambda word: _breakable(word[0]), text)
 
@@ -148,10 +190,18 @@ def _run(run: Run) -> dict[str, str]:
         return {"cite": run.key}
     if isinstance(run, Ref):
         return {"ref": run.name}
-    # What stands around a digest may be broken; in the digest a break would be copied with it.
-    around = [typeset(text) for text in DIGEST.split(run)]
-    digests = [*DIGEST.findall(run), ""]
-    return {"text": "".join(map("".join, zip(around, digests, strict=True)))}
+    return {"text": typeset(run)}
+
+
+def _named(block: Block, prefix: str) -> Block:
+    if isinstance(block, Picture):
+        return replace(block, name=prefix + block.name)
+    if isinstance(block, Grid):
+        return Grid(replace(block.table, name=prefix + block.table.name))
+    if isinstance(block, Paragraph):
+        runs = (Ref(prefix + run.name) if isinstance(run, Ref) else run for run in block.runs)
+        return Paragraph(tuple(runs))
+    return block
 
 
 def _widths(table: Table) -> list[int]:

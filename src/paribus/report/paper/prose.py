@@ -12,6 +12,7 @@ from paribus.report.paper.document import (
     Block,
     Document,
     Grid,
+    Listing,
     Paragraph,
     Part,
     Picture,
@@ -277,11 +278,6 @@ def _appendix(material: Material) -> list[Part]:
         for figure in material.figures
         if figure.name not in shown
     ]
-    specification = flatten(material.study.model_dump(mode="json"))
-    rows = tuple((key, str(value)) for key, value in specification.items())
-    study = tables.Table(
-        "study", "The study as run: every key.", ("key", "value"), rows, frozenset({"key", "value"})
-    )
     found = [
         Part("The decision rule", [Grid(tables.decision(analysis, material.verdicts))]),
         Part("Tuning", [Grid(table) for table in [shared_table(analysis)] if table]),
@@ -293,9 +289,17 @@ def _appendix(material: Material) -> list[Part]:
         Part("Controls", [Grid(tables.controls(analysis))]),
         Part("Data", [Grid(table) for table in data_tables(material.results)]),
         Part("Further figures", others),
-        Part("The study as run", [Grid(study)]),
+        Part("The study as run", _as_run(material.study)),
     ]
     return [part for part in (_filled(part) for part in found) if part.blocks]
+
+
+def _as_run(study: Study) -> list[Block]:
+    """Every key that somebody set: the others say nothing that the digest does not."""
+    stated = flatten(study.model_dump(mode="json", exclude_defaults=True))
+    told = ((key, str(value)) for key, value in stated.items() if value not in (None, {}, []))
+    note = "Keys that are not at their default; study.json has all of them."
+    return [say(note), Listing(tuple(told))]
 
 
 def _filled(part: Part) -> Part:

@@ -7,7 +7,6 @@ import io
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
-from importlib.resources import files
 from pathlib import Path
 
 import typst
@@ -25,6 +24,7 @@ from paribus.report.looks_and_stages import looks_table, sampling_table
 from paribus.report.paper.glyphs import lacking, spelled
 from paribus.report.paper.material import Material
 from paribus.report.paper.prose import compose
+from paribus.report.paper.typesetting import typeset_paper
 from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.report.tuning_told import tuning_tables
 from paribus.results import Results
@@ -35,7 +35,6 @@ from paribus.study.allowed_text import drawable
 COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 MOST_HEIGHT = 930  # pixels: a page without the caption; what is taller would be cut off
 PLAIN = set(map(chr, range(0x250))) | set("–—‘’“”…−×±→≤≥βεΔ²·✓✗\u200b")  # noqa: RUF001
-BESIDE = ("template.typ", "references.bib")
 FIGURE_PAGE = b"""
 #set page(width: auto, height: auto, margin: 0pt)
 #set document(date: none)
@@ -68,13 +67,9 @@ def write_paper(
         document["shares"] = dict(zip((figure.name for figure in drawn), shares, strict=True))
     text = spelled(json.dumps(document, ensure_ascii=False, indent=1), nowhere)
     write_bytes(folder / "document.json", text.encode())
-    for name in BESIDE:
-        source = files("paribus.report.paper").joinpath(name).read_bytes()
-        write_bytes(folder / name, source)
     _write_tables(folder, results, analysis)
-    paper = typst.Compiler(folder / "template.typ", root=folder, ignore_system_fonts=not system)
     path = results.path / "paper.pdf"
-    write_bytes(path, _bytes(paper.compile(format="pdf", timestamp=0)))
+    write_bytes(path, typeset_paper(folder, system=system).pdf)
     return path
 
 

@@ -1,0 +1,88 @@
+"""From the data of a document to a PDF: what the template cannot know is found by trying."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typst
+
+from paribus.files import write_bytes
+
+BESIDE = ("template.typ", "references.bib")
+LAYOUT = "layout.json"
+# What is tried, in this order: space between lines of the text, in ems; for each of them the size
+# of the references, in points.
+LEADINGS = (0.52, 0.5, 0.54, 0.48, 0.56)
+REFERENCES = (8.5, 8.0, 7.5, 9.0)
+FULL_ENOUGH = 0.55  # of the last page that has references
+
+
+class Layout(NamedTuple):
+    """What the template reads of `layout.json`."""
+
+    leading: float
+    references: float
+
+
+@dataclass(frozen=True)
+class Typeset:
+    """A paper.
+
+    Attributes:
+        pdf: the file.
+        text_pages: on how many pages stands what comes before the references.
+        filled: how much of the last page that has references is filled, as a share.
+    """
+
+    pdf: bytes
+    text_pages: int
+    filled: float
+
+
+def typeset_paper(folder: Path, *, system: bool) -> Typeset:
+    """Set `document.json` of `folder`, whose figures are there, and leave there what sets it.
+
+    Pages of the appendix have one column and begin anew after the references. So that these do not
+    leave an empty page behind, the first layout is taken with which they fill their last one.
+    """
+    for name in BESIDE:
+        source = files("paribus.report.paper").joinpath(name).read_bytes()
+        write_bytes(folder / name, source)
+    tried = []
+    for leading, references in itertools.product(LEADINGS, REFERENCES):
+        layout = Layout(leading, references)
+        text_pages, filled = _ends(folder, layout, system=system)
+        tried.append((filled, text_pages, layout))
+        if filled >= FULL_ENOUGH:
+            break
+    filled, text_pages, layout = max(tried, key=lambda one: one[0])
+    _write_layout(folder, layout)
+    pdf = _compiler(folder, system=system).compile(format="pdf", timestamp=0)
+    assert isinstance(pdf, bytes)  # other formats, which are not asked for, are a list of pages
+    return Typeset(pdf, text_pages, filled)
+
+
+def _ends(folder: Path, layout: Layout, *, system: bool) -> tuple[int, float]:
+    """(the page that the text ends on, how full the page is that the references end on)."""
+    _write_layout(folder, layout)
+    compiler = _compiler(folder, system=system)
+    end = _asked(compiler, "references-end")
+    column = (1 if end["right"] else 0) + end["y"]
+    return _asked(compiler, "text-ends"), column / 2
+
+
+def _compiler(folder: Path, *, system: bool) -> typst.Compiler:
+    return typst.Compiler(folder / "template.typ", root=folder, ignore_system_fonts=not system)
+
+
+def _asked(compiler: typst.Compiler, label: str) -> Any:
+    return json.loads(compiler.query(f"<{label}>", field="value", one=True))
+
+
+def _write_layout(folder: Path, layout: Layout) -> None:
+    write_bytes(folder / LAYOUT, json.dumps(layout._asdict()).encode())
