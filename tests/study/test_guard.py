@@ -74,3 +74,14 @@ def test_a_changed_setting_is_named(tmp_path: Path, setting: str, line: str) -> 
 
 def test_what_replaces_nothing_is_loaded(tmp_path: Path) -> None:
     load(tmp_path, "import torch, numpy, math, json, wave\nfrom torch import nn\ngelu = print\n")
+
+
+def test_what_is_taken_away_is_named_and_what_is_added_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(tmp_path, "import torch, paribus.errors\ntorch.Tensor.mine = torch.mine = print\n")
+    monkeypatch.delattr(torch, "mine")
+    monkeypatch.delattr(torch.Tensor, "mine")
+    monkeypatch.setattr(torch.Tensor, "norm", torch.Tensor.norm)  # puts it back afterwards
+    with pytest.raises(ParibusError, match=r"replaces torch.Tensor.norm\b"):
+        load(tmp_path, "import torch\ndel torch.Tensor.norm\n")

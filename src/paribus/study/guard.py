@@ -16,8 +16,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, is_
 from types import FunctionType, ModuleType
 
 from paribus.errors import ParibusError
@@ -61,30 +62,49 @@ BACKENDS = {
 METHODS = ("forward", "__init__", "__call__")  # of the classes of torch.nn
 
 
-class Value(str):
-    """A setting, as text: it is compared, where an object must be the same one."""
-
-    __slots__ = ()
+Names = dict[str, object]  # by name; objects are held, so that none takes another's id
 
 
-Watched = dict[str, object]  # by full name; the objects are held, so that none takes another's id
+@dataclass(frozen=True)
+class Watched:
+    """What a process held: the settings by their names, modules by theirs, and classes.
+
+    Of modules and classes all names are copied, at the speed of a dictionary; which of them are
+    watched is asked where two copies differ.
+    """
+
+    settings: Names
+    modules: dict[str, Names]
+    classes: dict[type, Names]
 
 
 def watched() -> Watched:
     """What is watched of the libraries that are loaded, and of paribus."""
-    return _settings() | dict(_watched())
+    modules = {
+        name: vars(module).copy()
+        for name in _modules()
+        if isinstance(module := sys.modules.get(name), ModuleType)
+    }
+    of = {
+        value
+        for name, names in modules.items()
+        if _is_ours(name) or name.startswith("torch")
+        for value in names.values()
+        if isinstance(value, type)
+    }
+    return Watched(_settings(), modules, {one: vars(one).copy() for one in of})
 
 
 def require_unchanged(before: Watched, where: str) -> None:
     """Raise ParibusError where something watched was replaced or taken away since `before`."""
     now = watched()
-    changed = [name for name, value in before.items() if not _same(value, now.get(name))]
-    if changed and isinstance(was := before[changed[0]], Value):
-        raise ParibusError(
-            f"{where} changes {changed[0]} from {was} to {now.get(changed[0])}, which all of a "
-            "trial is computed with and the arm does not declare; leave it as it is"
-        )
-    if changed:
+    for name, value in before.settings.items():
+        if now.settings.get(name) != value:
+            raise ParibusError(
+                f"{where} changes {name} from {value} to {now.settings.get(name)}, which all of a "
+                "trial is computed with and the arm does not declare; leave it as it is"
+            )
+    if changed := list(_replaced(before, now)):
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         raise ParibusError(
             f"{where} replaces {changed[0]}{more}, which parts of the model use that the arm does "
@@ -92,13 +112,56 @@ def require_unchanged(before: Watched, where: str) -> None:
         )
 
 
-def _same(before: object, now: object) -> bool:
-    return now is before or (isinstance(before, Value) and before == now)
+def _replaced(before: Watched, now: Watched) -> Iterator[str]:
+    """Full names of what is another object now, or is not there any more."""
+    changed = {
+        one: names
+        for one, names in before.classes.items()
+        if not _same(names, now.classes.get(one) or vars(one).copy())
+    }
+    for module, names in before.modules.items():
+        ours, after = _is_ours(module), now.modules.get(module, {})
+        if not changed and _same(names, after):
+            continue
+        for name, value in names.items():
+            if not callable(value) or name.startswith("__"):
+                continue
+            if after.get(name) is not value:
+                yield f"{module}.{name}"
+            if isinstance(value, type) and value in changed:
+                full, methods = f"{module}.{name}", vars(value)
+                yield from (
+                    f"{full}.{method}"
+                    for method, function in changed[value].items()
+                    if _is_watched(full, method, function, ours)
+                    and methods.get(method) is not function
+                )
 
 
-def _settings() -> Watched:
+def _same(before: Names, now: Names) -> bool:
+    """Whether these are the same objects by the same names in the same order."""
+    return list(before) == list(now) and all(map(is_, before.values(), now.values()))
+
+
+def _is_watched(of: str, name: str, value: object, ours: bool) -> bool:
+    """Whether the method `name` of the class `of` is."""
+    if ours or of in ("torch.Tensor", "torch.nn.Module"):
+        return isinstance(value, FunctionType)
+    return of.startswith("torch.nn.") and name in METHODS
+
+
+def _modules() -> list[str]:
+    """The names of the libraries, and of what is loaded of paribus."""
+    return [*LIBRARIES, *filter(_is_ours, list(sys.modules))]
+
+
+def _is_ours(module: str) -> bool:
+    return module == "paribus" or module.startswith("paribus.")
+
+
+def _settings() -> Names:
     """What all computations of the process follow, of the libraries that are loaded."""
-    found: dict[str, object] = {"os.getcwd()": os.getcwd()}
+    found: Names = {"os.getcwd()": os.getcwd()}
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and hasattr(torch, "backends"):
         found |= {f"torch.{name}()": _asked(getattr(torch, name)) for name in ASKED}
@@ -110,7 +173,7 @@ def _settings() -> Watched:
             }
     if numpy is not None and hasattr(numpy, "geterr"):
         found["numpy.geterr()"] = numpy.geterr()
-    return {name: Value(value) for name, value in found.items()}
+    return {name: str(value) for name, value in found.items()}
 
 
 def _asked(setting: Callable[[], object]) -> object:
@@ -118,28 +181,3 @@ def _asked(setting: Callable[[], object]) -> object:
         return setting()
     except RuntimeError as error:  # PyTorch has two ways to set a precision, and refuses both
         return str(error)
-
-
-def _watched() -> Iterator[tuple[str, object]]:
-    ours = [name for name in sys.modules if name == "paribus" or name.startswith("paribus.")]
-    for module_name in (*LIBRARIES, *ours):
-        module = sys.modules.get(module_name)
-        if not isinstance(module, ModuleType):
-            continue
-        for name, value in list(vars(module).items()):
-            if not callable(value) or name.startswith("__"):
-                continue
-            yield f"{module_name}.{name}", value
-            if isinstance(value, type):
-                yield from _methods(f"{module_name}.{name}", value, module_name in ours)
-
-
-def _methods(where: str, of: type, is_ours: bool) -> Iterator[tuple[str, object]]:
-    if is_ours or where in ("torch.Tensor", "torch.nn.Module"):
-        for name, value in list(vars(of).items()):
-            if isinstance(value, FunctionType):
-                yield f"{where}.{name}", value
-    elif where.startswith("torch.nn."):
-        for name in METHODS:
-            if name in vars(of):
-                yield f"{where}.{name}", vars(of)[name]
