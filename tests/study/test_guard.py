@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from paribus.errors import ParibusError
 from paribus.model.mlps.gelu import GELU
+from paribus.study.guard import require_unchanged, watched
 from paribus.study.importing import load_own
 
 
@@ -77,11 +78,12 @@ def test_what_replaces_nothing_is_loaded(tmp_path: Path) -> None:
 
 
 def test_what_is_taken_away_is_named_and_what_is_added_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    load(tmp_path, "import torch, paribus.errors\ntorch.Tensor.mine = torch.mine = print\n")
-    monkeypatch.delattr(torch, "mine")
-    monkeypatch.delattr(torch.Tensor, "mine")
-    monkeypatch.setattr(torch.Tensor, "norm", torch.Tensor.norm)  # puts it back afterwards
-    with pytest.raises(ParibusError, match=r"replaces torch.Tensor.norm\b"):
-        load(tmp_path, "import torch\ndel torch.Tensor.norm\n")
+    before = watched()
+    monkeypatch.setattr(torch, "mine", print, raising=False)
+    monkeypatch.setattr(torch.Tensor, "mine", print, raising=False)
+    require_unchanged(before, "nobody")
+    monkeypatch.delattr(torch.Tensor, "norm")
+    with pytest.raises(ParibusError, match=r"somebody replaces torch.Tensor.norm and \d+ more,"):
+        require_unchanged(before, "somebody")
