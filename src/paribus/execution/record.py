@@ -134,8 +134,8 @@ def has_diverged(study: Study, stack: Trainer, replica: int) -> bool:
     """Whether a replica of a trained stack diverged, by the rule of `study`: it learned nothing,
     so that a look ahead would have told it nothing."""
     state = stack.state(replica)
-    losses = state.measured[:, list(stack.columns).index("train_loss")]
-    return state.diverged_at is not None or events_in(losses, study).diverged
+    losses = state.measured[: state.t, list(stack.columns).index("train_loss")]
+    return state.diverged_at is not None or (state.t > 0 and events_in(losses, study).diverged)
 
 
 def _reads_the_past(

@@ -94,16 +94,7 @@ def require_causal_training(
     Returns the largest difference that was seen, in nats of log-probability: 0 is bit-equal.
     """
     setting, R = stack.setting, len(stack.seeds)
-    size, seq_len = setting.training.batch_size, setting.data.seq_len
-    order = dataset.windows
-    calls = count()
-
-    def rows(size: int) -> Tensor:
-        found = [
-            batch(dataset.train, seed, stack.t, size, seq_len, order, setting.iterations)
-            for seed in stack.seeds
-        ]
-        return torch.from_numpy(np.concatenate(found)[:, :-1].copy()).to(stack.device)
+    size, calls = setting.training.batch_size, count()
 
     def tap(
         tokens_BT: Tensor, paths: tuple[str, ...] = _sites(setting), *, mixed: bool
@@ -117,9 +108,10 @@ def require_causal_training(
     def read(tokens_BT: Tensor, *, mixed: bool) -> Tensor:
         return tap(tokens_BT, (), mixed=mixed)[LOGITS]
 
-    texts = [(rows(size), FEW_PLACES if brief else 2 * R * size)]
+    texts = [(_rows(stack, dataset, size), FEW_PLACES if brief else 2 * R * size)]
     if brief:
-        texts.append((rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT))
+        short = _rows(stack, dataset, SHORT_ROWS)[:, :SHORT]
+        texts.append((short.contiguous(), SHORT))
     spared = np.isin(np.arange(R), list(diverged))
     seen, key = 0.0, _digest(stack.parameters(0))
     for mixed in dict.fromkeys((False, setting.training.precision == "bfloat16")):
@@ -139,6 +131,16 @@ def require_causal_training(
                 _refuse(where, "in training", setting, leak, partial(tap, mixed=mixed), dtype)
             seen = max(seen, largest)
     return seen
+
+
+def _rows(stack: Trainer, dataset: Dataset, size: int) -> Tensor:
+    """[R size, T] tokens of the step that comes next, `size` of each replica."""
+    data, order, n_steps = stack.setting.data, dataset.windows, stack.setting.iterations
+    found = [
+        batch(dataset.train, seed, stack.t, size, data.seq_len, order, n_steps)
+        for seed in stack.seeds
+    ]
+    return torch.from_numpy(np.concatenate(found)[:, :-1].copy()).to(stack.device)
 
 
 def require_causal_reading(
