@@ -349,7 +349,7 @@ def test_studies_lists_what_ships(tmp_path: Path) -> None:
         (["run", "missing.toml"], "no study file"),
         (["bench", "--arm", "layrnorm"], "did you mean 'layernorm'"),
         (["bench", "--stack", "0"], "stack = 0 must be at least 1"),
-        (["bench", "--steps", "1000"], "steps = 1000 must be from 1 to 52"),
+        (["bench", "--steps", "1000"], "steps = 1000 must be from 1 to 97"),
         (["status", "."], "no results folder"),
         (["report", "nowhere"], "no results folder"),
     ],

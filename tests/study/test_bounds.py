@@ -27,7 +27,7 @@ from ..conftest import SMALL
         ("training.batch_size", 10**12, "must be less than or equal to 1048576"),
         ("data.seq_len", 10**12, "must be less than or equal to 1048576"),
         ("training.iterations", 10**12, "must be less than or equal to 10000000"),
-        ("training.tokens", 2048 * 10**8, "are 100,000,000 steps; 10,000,000 are the most"),
+        ("training.tokens", 2048 * 10**8, "are 200,000,000 steps; 10,000,000 are the most"),
         ("training.schedule.warmup", 10**12, "must be less than or equal to 10000000"),
         ("inference.resamples", 10**12, "must be less than or equal to 1000000"),
         ("stability.median_steps", 10**12, "must be less than or equal to 10000000"),

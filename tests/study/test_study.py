@@ -224,10 +224,10 @@ def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_token_budget_is_exact() -> None:
-    study = load_study("quickstart", {"training.tokens": 40 * 2048})
+    study = load_study("quickstart", {"training.tokens": 40 * 1024})
     assert study.iterations == 40
     assert study.training.iterations is None
-    with pytest.raises(ParibusError, match="8192 is"):
+    with pytest.raises(ParibusError, match="9216 is"):
         load_study("quickstart", {"training.tokens": 10_000})
 
 
