@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import resource
+import sys
+
+import pytest
 import torch
 
-from paribus.machine.memory import most_held
+from paribus.machine.memory import free_unused, keep_freed, most_held
 
 CPU, MIB = torch.device("cpu"), 2**20
 
@@ -37,3 +41,18 @@ def test_a_view_holds_nothing_of_its_own_and_a_backward_pass_its_gradients() -> 
     assert held is not None
     # The product is gone when its gradient comes; what the sum passes back is a view of one number.
     assert 2 * MIB <= held <= 2 * MIB + 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
+def test_memory_that_is_freed_is_taken_again_without_the_system() -> None:
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(4):
+            torch.zeros(24 * MIB, dtype=torch.uint8)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    keep_freed()
+    faults()
+    assert faults() < 100  # of 24,576 pages
+    free_unused(CPU)
+    assert faults() > 1000

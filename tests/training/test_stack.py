@@ -130,9 +130,9 @@ def poison_gradient(stack: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = torch.autograd.grad
 
     def poisoned(*args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
-        (grads,) = plain(*args, **kwargs)  # type: ignore[arg-type]
-        grads[1, 7] = float("inf")
-        return (grads,)
+        grads = plain(*args, **kwargs)  # type: ignore[arg-type]
+        grads[0][1, 0, 7] = float("inf")
+        return grads
 
     monkeypatch.setattr(torch.autograd, "grad", poisoned)
 

@@ -13,6 +13,7 @@ import torch
 from paribus.digests import package_digest
 from paribus.errors import ParibusError
 from paribus.kernels import identity
+from paribus.machine.memory import keep_freed
 from paribus.results import PACKAGES
 
 
@@ -58,6 +59,7 @@ def prepare(device: torch.device) -> None:
     # One thread: results do not depend on how many cores a machine has, and several workers with a
     # thread each beat one worker with several threads.
     torch.set_num_threads(1)
+    keep_freed()
     if device.type == "cuda":
         # Graphs, streams and events are made on the current device, wherever tensors are.
         torch.cuda.set_device(device)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,8 @@ from paribus.study.bounds import matrix_parameters
 Result = TypeVar("Result")
 PROCESS, SYSTEM = Path("/proc/self"), Path("/proc/meminfo")
 CONTAINER = Path("/sys/fs/cgroup")
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
 BYTES_PER_PARAMETER = 16  # float32 weight, gradient and two moments
 
@@ -58,10 +62,31 @@ def free_memory(device: torch.device) -> int | None:
     return min(limits, default=None)
 
 
+def keep_freed() -> None:
+    """Let this process keep memory that it frees, as the next step wants it again.
+
+    The C library gives large pieces back to the system at once, and every step would take them
+    anew, page by page. `free_unused` gives them back. Nothing where the library is not glibc.
+    """
+    mallopt = _c_function("mallopt")
+    if mallopt is not None:
+        for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+            any(mallopt(option, size) for size in (2**30, 2**25))  # the largest that it takes
+
+
 def free_unused(device: torch.device) -> None:
-    """Give a GPU back what PyTorch has reserved and does not use."""
+    """Give back what PyTorch has reserved on a GPU and does not use, or this process on a CPU."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
+    elif (trim := _c_function("malloc_trim")) is not None:
+        trim(0)
+
+
+def _c_function(name: str) -> Callable[..., int] | None:
+    """A function of glibc; None on a system that has another C library."""
+    if platform.libc_ver()[0] != "glibc":
+        return None
+    return getattr(ctypes.CDLL(None), name, None)
 
 
 def memory_in_use(device: torch.device) -> int | None:

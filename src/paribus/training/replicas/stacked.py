@@ -86,8 +86,11 @@ class StackedReplicas:
             {name: parameter.record for name, parameter in one.items()} for one in drawn
         ]
         values = [np.concatenate([one[n].value.ravel() for n in self._shapes]) for one in drawn]
-        self._flat = torch.from_numpy(np.stack(values)).to(device).requires_grad_()
-        self._rows = Rows(self._flat.detach(), self._shapes).like
+        self._flat = torch.from_numpy(np.stack(values)).to(device)
+        self._rows = Rows(self._flat, self._shapes).like
+        # What a pass differentiates by: views of the rows, each a leaf, so that no gradient of one
+        # parameter is padded to a whole row.
+        self._leaves = [one.detach().requires_grad_() for one in self.weights.values()]
         self._groups = groups
         self._optimizer = StackedOptimizer(groups, self.weights)
         self.slots = self._optimizer.slots
@@ -100,7 +103,7 @@ class StackedReplicas:
     @property
     def weights(self) -> Rows:
         """The rows as they are now, by parameter name; views, which `update` writes to."""
-        return self._rows(self._flat.detach())
+        return self._rows(self._flat)
 
     @property
     def _kinds(self) -> dict[str, Rows]:
@@ -123,7 +126,10 @@ class StackedReplicas:
             logits_RBTV, tapped_outputs = self.logits(inputs.dropout_keys, tokens_RBT, tapped)
             losses_R, objectives_R = self._losses(logits_RBTV, windows[..., 1:])
             on_phase(BACKWARD)
-            (more_RN,) = torch.autograd.grad(objectives_R.sum(), self._flat)
+            more = torch.autograd.grad(
+                objectives_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
+            )
+            more_RN = torch.cat([grad.flatten(1) for grad in more], dim=1)
             grads_RN = more_RN if grads_RN is None else grads_RN.add_(more_RN)
             losses.append(losses_R.detach())
             objectives.append(objectives_R.detach())
@@ -148,13 +154,7 @@ class StackedReplicas:
         mixed: bool = True,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The model mapped over the rows; a single replica is called as it is."""
-        sizes = [shape.numel() for shape in self._shapes.values()]
-        state = {
-            name: piece.view(self._R, *shape)
-            for (name, shape), piece in zip(
-                self._shapes.items(), self._flat.split(sizes, dim=1), strict=True
-            )
-        }
+        state = dict(zip(self._shapes, self._leaves, strict=True))
         keys = zip(self.dropouts, dropout_keys.unbind(), strict=True)
         state |= self._buffers | {f"{name}.key": key for name, key in keys}
         lower = self._lower if mixed else None
