@@ -43,9 +43,13 @@ VERBS = {
     "bench": "Time training here: against the machine's ceiling, and where the time goes.",
     "report": "Draw page and paper of a results folder again, from its records alone.",
     "verify": "Check a results folder: seals, registration, and all that can be computed again.",
+    "keep": "Keep a finished study without its weights, small enough for a repository.",
+    "unpack": "Make a results folder of a kept study.",
     "export": "Write a trained model as a Hugging Face folder.",
 }
-OF_A_FOLDER = frozenset({"extend", "watch", "status", "evaluate", "compare", "verify", "export"})
+OF_A_FOLDER = frozenset(
+    {"extend", "watch", "status", "evaluate", "compare", "verify", "keep", "unpack", "export"}
+)
 for _verb, _help in VERBS.items():
     _module = "folder_verbs" if _verb in OF_A_FOLDER else "commands"
     app.command(f"paribus.cli.{_module}:{_verb}", name=_verb, help=_help)

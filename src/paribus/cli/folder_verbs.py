@@ -128,6 +128,30 @@ def verify(
     return 3 if found.findings else 0
 
 
+def keep(
+    results: Folder,
+    out: Annotated[Path, Parameter(help="The folder to write; it must be new.")],
+) -> None:
+    """Keep a finished study without its weights: records, tables, page, verdict, root digest."""
+    from paribus.results import keep as keep_study
+    from paribus.verification import verify as verify_folder
+
+    written = keep_study(results, out)
+    size = sum(path.stat().st_size for path in written.rglob("*") if path.is_file())
+    console.print(f"kept: {written} ({size / 2**20:.1f} MiB)", soft_wrap=True)
+    console.print(f"root: {verify_folder(written).root}", soft_wrap=True)
+
+
+def unpack(
+    kept: Annotated[Path, Parameter(help="A kept study.")],
+    out: Annotated[Path, Parameter(help="The results folder to write; it must be new.")],
+) -> None:
+    """Make a results folder of a kept study, for whatever reads one; it has no weights."""
+    from paribus.results import unpack as unpack_study
+
+    console.print(f"unpacked: {unpack_study(kept, out)}", soft_wrap=True)
+
+
 def compare(
     *folders: Folder,
     output: Annotated[Path, Parameter(help="The page to write.")] = Path("compare.html"),

@@ -2,6 +2,7 @@
 
 from paribus.results.controls import Control, TrialRecord, check_controls
 from paribus.results.extension import extend, extended
+from paribus.results.keeping import is_kept, keep, readable, unpack
 from paribus.results.look_record import append_look, looks_left, needed_trials, read_looks
 from paribus.results.read import Results, load_results
 from paribus.results.registration import (
@@ -29,16 +30,20 @@ __all__ = [
     "check_controls",
     "extend",
     "extended",
+    "is_kept",
     "judged_text",
+    "keep",
     "load_results",
     "looks_left",
     "needed_trials",
     "read_looks",
     "read_registration",
+    "readable",
     "registered_rule",
     "registration",
     "settle",
     "task_names",
+    "unpack",
     "why_not_tested",
     "why_unregistered",
     "write_tables",

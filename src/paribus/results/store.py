@@ -65,6 +65,7 @@ TEST_PART = "test_part.json"
 TEST = "test.json"
 DATA = "data.json"
 LOOKS = "looks.json"
+KEPT = "kept.json"  # of a study that was kept without its weights (`paribus.results.keeping`)
 TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
 OF_THE_STUDY = (DATA, LOOKS, REPEATED, TEST, TEST_PART, THROUGHPUT, TUNING)
@@ -78,7 +79,13 @@ class ResultsFolder(Folder):
 
     def trial(self, arm: str, seed: int) -> TrialFolder:
         """Where the records of one trial are, or will be."""
-        return TrialFolder(self.path / "trials" / arm / f"seed-{seed}", arm, seed)
+        home = self.path / "trials" / arm / f"seed-{seed}"
+        return TrialFolder(home, arm, seed, has_weights=not self.is_kept)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it was unpacked from a kept study, so that there are no weights."""
+        return is_regular(self.path / KEPT)
 
     @property
     def exists(self) -> bool:
@@ -228,6 +235,11 @@ class ResultsFolder(Folder):
         """Raise ParibusError where the folder cannot hold `study`: it holds something else."""
         if self.path.exists() and not self.path.is_dir():
             raise ParibusError(f"{self.path} is a file; choose another folder with --results")
+        if self.is_kept:
+            raise ParibusError(
+                f"{self.path} was kept without its weights and is read only; choose another folder "
+                "with --results"
+            )
         if not self.exists:
             # Hidden files are a lock, or what an interrupted first write has left.
             if self.path.is_dir() and any(p.name[0] != "." for p in self.path.iterdir()):

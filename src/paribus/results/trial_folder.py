@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,11 @@ KEPT = re.compile(r"weights-([1-9][0-9]{0,11})\.safetensors")
 MANIFEST = "manifest.json"
 
 
+def is_weights(name: str) -> bool:
+    """Whether a record is the weights of a trial, the trained ones or earlier ones."""
+    return name == weights_file() or KEPT.fullmatch(name) is not None
+
+
 def weights_file(step: int | None = None) -> str:
     """Where a trial's weights are: the trained ones, or those after an earlier step."""
     return "weights.safetensors" if step is None else f"weights-{step}.safetensors"
@@ -47,6 +53,9 @@ class TrialFolder(Folder):
 
     arm: str
     seed: int
+    has_weights: bool = True
+    """False in a kept study (`paribus.results.keeping`): its manifest has the digests of weights, and
+    they are not there."""
 
     @property
     def label(self) -> str:
@@ -123,6 +132,14 @@ class TrialFolder(Folder):
         found = (KEPT.fullmatch(path.name) for path in self.path.glob("weights-*.safetensors"))
         return sorted(int(match[1]) for match in found if match)
 
+    def require_kept_weights(self) -> None:
+        """Raise ParibusError where this is a trial of a study that was kept without them."""
+        if not self.has_weights:
+            raise ParibusError(
+                f"the weights of trial {self.label} were not kept; train it again "
+                "(`studies/retrain.py` does, and compares)"
+            )
+
     def read_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the trained weights by parameter name, from the header of their file."""
         path = self.path / weights_file()
@@ -137,6 +154,7 @@ class TrialFolder(Folder):
 
     def _read_weights(self, step: int | None) -> dict[str, np.ndarray]:
         path = self.path / weights_file(step)
+        self.require_kept_weights()
         try:
             with regular_path(path, WEIGHTS_BYTES) as checked:
                 return safetensors.numpy.load_file(checked)
@@ -154,19 +172,22 @@ class TrialFolder(Folder):
     def verify(self) -> None:
         """Raise ParibusError where a record is missing or differs from what was sealed."""
         sealed = self.read_json("manifest.json")
-        kept = set(map(weights_file, self.kept_steps))
-        if not isinstance(sealed, dict) or sealed.keys() != set(CANONICAL) | kept:
+        expected = set(CANONICAL) | set(map(weights_file, self.kept_steps))
+        if not self.has_weights and isinstance(sealed, dict):
+            sealed = {name: value for name, value in sealed.items() if not is_weights(name)}
+            expected = set(filterfalse(is_weights, CANONICAL))
+        if not isinstance(sealed, dict) or sealed.keys() != expected:
             raise ParibusError(
                 f"trial {self.label}: manifest.json does not seal every record; "
                 f"delete {self.path} and run again"
             )
-        for name, expected in sealed.items():
+        for name, digest in sealed.items():
             path = self.path / name
             if not is_regular(path):
                 raise ParibusError(
                     f"trial {self.label}: {name} is missing; delete {self.path} and run again"
                 )
-            if file_digest(path) != expected:
+            if file_digest(path) != digest:
                 raise ParibusError(
                     f"trial {self.label}: {name} was changed after it was written; "
                     f"delete {self.path} and run again"

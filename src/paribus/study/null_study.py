@@ -9,6 +9,7 @@ from paribus.study.study import Study
 
 BASELINE, AGAIN = "baseline", "again"
 SALT = "model.init.salt"
+NULL = "-null"  # how its name ends
 
 
 def null_study(study: Study, replicates: int) -> Study:
@@ -36,7 +37,7 @@ def null_study(study: Study, replicates: int) -> Study:
             "set": baseline["set"] | {SALT: salt + i},
             "against": called[against] if against else None,
         }
-    table["name"] = shortened(study.name, "-null")
+    table["name"] = study.name if study.name.endswith(NULL) else shortened(study.name, NULL)
     table["title"] = f"A/A calibration of {study.name}"
     table["seeds"] = list(range(1, replicates * len(study.seeds) + 1))
     return parse_study(table, folder=study.folder, foreign=study.is_foreign)

@@ -21,10 +21,10 @@ from paribus.decision import decide
 from paribus.digests import canonical_json, changes
 from paribus.errors import ParibusError
 from paribus.foreign import is_regular
-from paribus.results import Results, ResultsFolder, load_results, why_not_tested
+from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
 from paribus.results.formats import read_json
 from paribus.results.root import root_digest
-from paribus.results.store import OF_THE_STUDY, TEST_PART
+from paribus.results.store import KEPT, OF_THE_STUDY, TEST_PART
 from paribus.results.trial_folder import CANONICAL, TrialFolder, weights_file
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
 from paribus.study.tuning_study import FOLDER
@@ -67,7 +67,7 @@ def verify(
     device: Device = "auto",
     backend: str | Backend = "local",
 ) -> Verification:
-    """Check the results folder at `path`; nothing is written.
+    """Check the results folder, or the kept study, at `path`; nothing is written.
 
     Args:
         trials: build every trial's model, evaluate its weights again, and draw its initial values
@@ -81,11 +81,27 @@ def verify(
     from paribus.execution.backends import find_backend
 
     at = find_backend(backend)
-    found = _verify(Path(path), trials, folder, trust, workers, device, at)
+    with readable(path) as there:
+        return _verify_all(there, trials, folder, trust, workers, device, at)
+
+
+def _verify_all(
+    path: Path,
+    trials: bool,
+    folder: str | os.PathLike[str] | None,
+    trust: bool,
+    workers: int | None,
+    device: Device,
+    backend: Backend,
+) -> Verification:
+    """The same of a results folder and of every round of tuning in it."""
+    found = _verify(path, trials, folder, trust, workers, device, backend)
     checked, findings = list(found.checked), list(found.findings)
-    rounds = sorted((Path(path) / FOLDER).glob("*/study.json"))
+    rounds = sorted((path / FOLDER).glob("*/study.json"))
     for number, file in enumerate(rounds, start=1):
-        of_round = _verify(file.parent, trials, folder, trust, workers, device, at, is_tuning=True)
+        of_round = _verify(
+            file.parent, trials, folder, trust, workers, device, backend, is_tuning=True
+        )
         findings += [f"{FOLDER}/{file.parent.name}: {one}" for one in of_round.findings]
         if number == len(rounds):
             checked.append(f"{number} rounds of tuning trials, and what was chosen by them")
@@ -108,6 +124,11 @@ def _verify(
     study = results_folder.read_study(trust=trust)
     if trials:
         require_trust(study)
+        if results_folder.is_kept:
+            raise ParibusError(
+                "a kept study has no weights to evaluate; verify it without --trials, or train a "
+                "trial again (`studies/retrain.py`)"
+            )
     root = root_digest(results_folder.path)
     folders = [results_folder.trial(arm, seed) for arm, seed in study.trials]
     finished = [trial for trial in folders if trial.is_finished]
@@ -129,6 +150,9 @@ def _verify(
     if not is_tuning:
         findings += _told("test part", lambda: _tested(results))
     findings += _told("parameters", lambda: _parameters(results))
+    if results_folder.is_kept:
+        checked.append(f"weights of {len(finished)} trials: none were kept, their digests are")
+        findings += _told("kept.json", lambda: _kept_root(results_folder, root))
     of_arms, looked_at = arm_findings(results, trust=trust)
     findings += of_arms
     checked.append(looked_at)
@@ -235,14 +259,21 @@ def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
         yield f"not repeated: repeated.json does not hold {_some(lacking)}, with custom code"
 
 
+def _kept_root(folder: ResultsFolder, root: str) -> Iterator[str]:
+    """The root digest that a kept study states; its rounds of tuning state none."""
+    stated = read_json(folder.path / KEPT).get("root", root)
+    if stated != root:
+        yield f"kept.json states the root {stated}, and the records give {root}"
+
+
 def _parameters(results: Results) -> Iterator[str]:
     """Names and shapes of the weights are those of the initial values, in every seed of an arm."""
     first: dict[str, tuple[TrialFolder, Any]] = {}
     for trial in results.finished:
         initial = trial.read_json("initial.json")
         drawn = {name: (about["shape"], about["rule"]) for name, about in initial.items()}
-        shapes = {name: list(shape) for name, shape in trial.read_shapes().items()}
-        if shapes != {name: about["shape"] for name, about in initial.items()}:
+        expected_shapes = {name: tuple(about["shape"]) for name, about in initial.items()}
+        if trial.has_weights and trial.read_shapes() != expected_shapes:
             yield f"trial {trial.label}: its weights are not the parameters of initial.json"
         other, expected = first.setdefault(trial.arm, (trial, drawn))
         if drawn != expected:

@@ -1,0 +1,161 @@
+"""A finished study without its weights: small enough to be kept beside the code.
+
+<kept>/
+  kept.json           the root digest, and what was left out
+  records.tar.xz      every sealed record of every trial but weights: trials/, tuning/, test/, and
+                      what they rest on: tasks/, sources/
+  study.json ...      the other files of the results folder, as they are
+  report.html         the page
+  tables/             the tables of the paper as CSV, and the scores
+
+Manifests stay as they are: they hold the digests of the weights too, so the root digest is that of
+the whole study, and weights that are trained again can be compared (`studies/retrain.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import lzma
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from paribus.errors import ParibusError
+from paribus.files import whole_folder, write_bytes
+from paribus.foreign import MIB, files_below, is_regular, open_regular, read_bytes
+from paribus.results.formats import write_json
+from paribus.results.read import load_results
+from paribus.results.root import root_digest
+from paribus.results.store import KEPT, TUNING_FOLDER, ResultsFolder
+from paribus.results.trial_folder import is_weights
+
+RECORDS = "records.tar.xz"
+TABLES = "tables"
+# Folders that go into the archive, and files that are kept as they are.
+PACKED = ("sources", "tasks", "test", "trials", TUNING_FOLDER)
+NEEDED = ("study.json", "registration.json", "analysis.json", "verdict.json", "report.html")
+PLAIN = (".json", ".parquet", ".html")
+LEFT_OUT = frozenset({"live.json", KEPT})
+MOST_BYTES = 4096 * MIB  # of an archive, and of all that is in it
+
+
+def is_kept(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a study that `keep` wrote."""
+    return is_regular(Path(path) / RECORDS)
+
+
+def keep(results: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
+    """Write the finished study in `results` to the new folder `out`, without its weights.
+
+    Raises ParibusError where a trial, the analysis or the page is missing, a record was changed, or
+    `out` is there already.
+    """
+    folder, target = Path(results), Path(out)
+    loaded = load_results(folder)
+    if loaded.unfinished:
+        raise ParibusError(
+            f"{folder} lacks {len(loaded.unfinished)} trials; only a finished study is kept: run it"
+        )
+    for name in NEEDED:
+        if not is_regular(folder / name):
+            raise ParibusError(f"{folder / name} is missing; `paribus report {folder}` writes it")
+    if os.path.lexists(target):
+        raise ParibusError(f"{target} is there already; remove it, or choose another folder")
+    with whole_folder(target) as new:
+        for file in sorted(folder.iterdir()):
+            if file.suffix in PLAIN and file.name[0] != "." and file.name not in LEFT_OUT:
+                write_bytes(new / file.name, read_bytes(file, MOST_BYTES))
+        for file in (folder / TABLES / "scores.csv", *folder.glob("paper/tables/*.csv")):
+            if is_regular(file):
+                write_bytes(new / TABLES / file.name, read_bytes(file, MOST_BYTES))
+        write_bytes(new / RECORDS, _packed(folder))
+        about = {"left_out": ["weights"], "root": root_digest(folder)}
+        write_json(new / KEPT, about)
+    return target
+
+
+def unpack(kept: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
+    """Make a results folder of a kept study, at `out`: all of it but the weights.
+
+    Raises ParibusError where `kept` is none, its archive is damaged, or `out` is there already.
+    """
+    source, target = Path(kept), Path(out)
+    if not is_kept(source):
+        raise ParibusError(f"{source} is no kept study: it has no {RECORDS}")
+    if os.path.lexists(target):
+        raise ParibusError(f"{target} is there already; remove it, or choose another folder")
+    with whole_folder(target) as new:
+        _unpack(source, new)
+    return target
+
+
+@contextlib.contextmanager
+def readable(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A results folder to read from: `path` itself, or a kept study unpacked for as long."""
+    if not is_kept(path):
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="paribus-kept-") as folder:
+        _unpack(Path(path), Path(folder))
+        yield Path(folder)
+
+
+def _packed(folder: Path) -> bytes:
+    """The archive: equal records give equal bytes."""
+    sink = io.BytesIO()
+    homes = [folder, *(one.path for one in ResultsFolder(folder).tuning_rounds)]
+    with tarfile.open(fileobj=sink, mode="w:xz", preset=9, format=tarfile.PAX_FORMAT) as archive:
+        for name in PACKED:
+            if not (folder / name).is_dir():
+                continue
+            for file in files_below(folder / name):
+                if not is_weights(file.name) and "__pycache__" not in file.parts:
+                    _add(archive, file.relative_to(folder), read_bytes(file, MOST_BYTES))
+        for home in homes[1:]:  # each is a results folder of its own
+            _add(archive, (home / KEPT).relative_to(folder), b'{"left_out":["weights"]}')
+    return sink.getvalue()
+
+
+def _add(archive: tarfile.TarFile, name: Path, content: bytes) -> None:
+    about = tarfile.TarInfo(name.as_posix())
+    about.size = len(content)
+    archive.addfile(about, io.BytesIO(content))
+
+
+def _unpack(kept: Path, folder: Path) -> None:
+    for file in sorted(kept.iterdir()):
+        if file.suffix in PLAIN and file.name[0] != ".":
+            (folder / file.name).write_bytes(read_bytes(file, MOST_BYTES))
+    archive, total = kept / RECORDS, 0
+    with open_regular(archive, MOST_BYTES) as handle:
+        try:
+            with tarfile.open(fileobj=handle, mode="r|xz") as members:
+                for member in members:
+                    total += max(member.size, 0)
+                    path = folder / _require_record(archive, member, total)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    content = members.extractfile(member)
+                    assert content is not None  # it is a regular file
+                    with content, path.open("xb") as target:
+                        shutil.copyfileobj(content, target)
+        except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
+            raise ParibusError(
+                f"{archive} is not the archive that was written ({error}); restore it"
+            ) from None
+
+
+def _require_record(archive: Path, member: tarfile.TarInfo, total: int) -> PurePosixPath:
+    """Where a member belongs, relative. Raises ParibusError for what `keep` never writes."""
+    path = PurePosixPath(member.name)
+    ours = len(path.parts) > 1 and path.parts[0] in PACKED and not path.is_absolute()
+    if not ours or not member.isreg() or any(part.startswith(".") for part in path.parts):
+        raise ParibusError(f"{archive} holds {member.name[:100]!r}, which is no record; restore it")
+    if total > MOST_BYTES:
+        raise ParibusError(
+            f"{archive} holds more than {MOST_BYTES:,} bytes of records; is it the right file?"
+        )
+    return path

@@ -1,0 +1,87 @@
+"""Keep a finished study here, and write its line in README.md.
+
+    python studies/keep.py RESULTS [RESULTS ...]     # each becomes studies/<name>
+    python studies/keep.py                           # the lines of README.md alone
+
+What was kept under the same name is replaced. A page, analysis or verdict by older code is made
+again with `paribus unpack studies/NAME DIR && paribus report DIR && python studies/keep.py DIR`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from paribus.errors import ParibusError
+from paribus.files import remove_folder, write_bytes
+from paribus.results import ResultsFolder, keep
+from paribus.results.formats import read_json
+
+HOME = Path(__file__).parent
+BEGIN, END = "<!-- answers: written by keep.py -->\n", "<!-- end of answers -->"
+NONE_YET = "No study is finished yet.\n"
+
+
+def keep_here(results: Path) -> Path:
+    """Keep the study in `results` under its name."""
+    home = HOME / ResultsFolder(results).read_study().name
+    new = keep(results, home.with_name(f"{home.name}-new"))
+    if home.exists():
+        remove_folder(home)
+    return new.rename(home)
+
+
+def answer(kept: Path) -> str:
+    """What came out, in a line: outcomes, the arms that have each, and the effect on them."""
+    if (kept / "null.json").is_file():
+        return _of_null(read_json(kept / "null.json"))
+    decided = {
+        (one["arm"], one["metric"]): one["decided"]
+        for one in read_json(kept / "analysis.json")["contrasts"]
+    }
+    groups: dict[str, list[str]] = {}
+    for verdict in read_json(kept / "verdict.json"):
+        arm, metric = verdict["arm"], verdict["metric"]
+        effect = decided.get((arm, metric))
+        what = f"{verdict['outcome']} on {verdict['label']} ({verdict['reason']})"
+        groups.setdefault(what, []).append(f"{arm} {effect['mean']:+.3f}" if effect else arm)
+    told = [f"{what}: {', '.join(arms)}" for what, arms in groups.items()]
+    return "; ".join(told) or "no contrast"
+
+
+def _of_null(null: dict[str, Any]) -> str:
+    rates = (f"{one['name']} {one['rate']:.1%}" for one in null["rates"])
+    return f"of {null['replicates']} replicates: {'; '.join(rates)}"
+
+
+def with_answers(readme: str, kept: Iterable[Path]) -> str:
+    """README.md with a row for each kept study between its marks."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    rows = [
+        f"| [`{one.name}`]({one.name}/report.html) | "
+        f"`{read_json(one / 'kept.json')['root'][:16]}` | {answer(one)} |\n"
+        for one in kept
+    ]
+    table = ["| study | root digest begins with | answer |\n", "| --- | --- | --- |\n", *rows]
+    return before + BEGIN + ("".join(table) if rows else NONE_YET) + END + after
+
+
+def main() -> int:
+    """Keep what is named, then write README.md."""
+    try:
+        for results in sys.argv[1:]:
+            print(f"kept: {keep_here(Path(results))}")
+        kept = sorted(file.parent for file in HOME.glob("*/kept.json"))
+        readme = HOME / "README.md"
+        write_bytes(readme, with_answers(readme.read_text(), kept).encode())
+    except ParibusError as error:
+        print(f"keep.py: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,72 @@
+"""Train one trial of a kept study again, and compare it with what was kept.
+
+    python studies/retrain.py studies/embedding-norm baseline/seed-1
+
+A trial is a pure function of (study, arm, seed): on the same kind of machine, with the same
+software, its weights and records are the same bytes. Their digests are in the kept manifest.
+Exit code 3 where the weights differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import paribus
+from paribus.errors import ParibusError
+from paribus.results import Results, ResultsFolder, load_results, readable
+from paribus.study import Study, parse_study
+
+# Sealed records that tell of the rest of the study, of the machine, or of the code that ran.
+OF_THE_WHOLE = {"environment.json", "trial.json"}
+
+
+def alone(study: Study, arm: str, seed: int) -> Study:
+    """A study of this trial alone, with the values that its tuning chose."""
+    if (arm, seed) not in study.trials:
+        raise ParibusError(f"{arm}/seed-{seed} is no trial of '{study.name}'")
+    table = study.model_dump(exclude={"tuning", "claims", "plan", "stages"})
+    chosen = study.tuning.chosen.get(arm, {}) if study.tuning else {}
+    set_ = study.arms[arm].set | chosen
+    return parse_study(
+        table | {"baseline": arm, "arms": {arm: {"set": set_}}, "seeds": [seed]},
+        folder=study.folder,
+        foreign=study.is_foreign,
+    )
+
+
+def compare(kept: Results, again: Path, arm: str, seed: int) -> dict[str, bool]:
+    """By sealed record, whether both have the same bytes."""
+    before = ResultsFolder(kept.path).trial(arm, seed).read_json("manifest.json")
+    after = ResultsFolder(again).trial(arm, seed).read_json("manifest.json")
+    return {name: before.get(name) == after[name] for name in after if name not in OF_THE_WHOLE}
+
+
+def retrain(path: Path, arm: str, seed: int) -> dict[str, bool]:
+    """Train the trial again in a folder of its own, and `compare`."""
+    with readable(path) as folder, tempfile.TemporaryDirectory() as scratch:
+        kept = load_results(folder)
+        again = Path(scratch) / "again"
+        paribus.run(alone(kept.study, arm, seed), again, workers=1)
+        return compare(kept, again, arm, seed)
+
+
+def main() -> int:
+    """Print what is equal; 3 where the weights are not."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("study", type=Path, help="a kept study, or a results folder")
+    parser.add_argument("trial", help="ARM/seed-N")
+    given = parser.parse_args()
+    arm, _, seed = given.trial.rpartition("/seed-")
+    try:
+        equal = retrain(given.study, arm, int(seed))
+    except (ParibusError, ValueError) as error:
+        parser.error(str(error))
+    for name, same in sorted(equal.items()):
+        print(f"{'equal' if same else 'DIFFERS'}  {name}")
+    return 0 if equal["weights.safetensors"] else 3
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,148 @@
+"""A kept study: all of it but the weights, verified, unpacked, and refused where it was touched."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.cli import main
+from paribus.errors import ParibusError
+from paribus.results import keep, load_results, unpack
+from paribus.results.keeping import RECORDS
+from paribus.results.root import root_digest
+
+
+@pytest.fixture
+def finished(copy: Path) -> Path:
+    """A copy with what `paribus run` writes at its end."""
+    main(["decide", str(copy)])
+    (copy / "report.html").write_text("<html>the page</html>")
+    return copy
+
+
+@pytest.fixture
+def kept(finished: Path, tmp_path: Path) -> Path:
+    return keep(finished, tmp_path / "kept")
+
+
+def archive_of(kept: Path) -> dict[str, bytes]:
+    with tarfile.open(kept / RECORDS) as archive:
+        return {m.name: archive.extractfile(m).read() for m in archive}  # type: ignore[union-attr]
+
+
+def pack(kept: Path, members: dict[str, bytes], **odd: bytes) -> None:
+    """Write the archive anew; a member named in `odd` has that type."""
+    with tarfile.open(kept / RECORDS, "w:xz") as archive:
+        for name, content in members.items():
+            about = tarfile.TarInfo(name)
+            about.size, about.type = len(content), odd.get("type", tarfile.REGTYPE)
+            about.linkname = "/etc/passwd"
+            archive.addfile(about, io.BytesIO(content))
+
+
+def test_all_is_kept_but_the_weights(finished: Path, kept: Path) -> None:
+    found = paribus.verify(kept)
+    assert found.findings == ()
+    assert found.root == root_digest(finished)
+    assert any("none were kept" in line for line in found.checked)
+    records = {
+        path.relative_to(finished).as_posix(): path.read_bytes()
+        for path in finished.glob("trials/*/*/*")
+        if path.name != "weights.safetensors"
+    }
+    inside = archive_of(kept)
+    assert records.items() <= inside.items()
+    assert not [name for name in inside if name.endswith(".safetensors")]
+    assert main(["verify", str(kept)]) == 0
+
+
+def test_equal_records_give_equal_bytes(finished: Path, kept: Path, tmp_path: Path) -> None:
+    again = keep(finished, tmp_path / "again")
+    assert (again / RECORDS).read_bytes() == (kept / RECORDS).read_bytes()
+    assert keep(unpack(kept, tmp_path / "r"), tmp_path / "third").is_dir()
+    assert archive_of(tmp_path / "third") == archive_of(kept)
+
+
+def test_what_is_unpacked_is_read_as_the_whole(finished: Path, kept: Path, tmp_path: Path) -> None:
+    results = load_results(unpack(kept, tmp_path / "results"))
+    whole = load_results(finished)
+    assert results.root == whole.root
+    for table in ("scores", "probes", "items"):
+        rows = (repr(getattr(one, table).to_pylist()) for one in (results, whole))  # NaN is NaN
+        assert next(rows) == next(rows)
+    verdicts = paribus.decide(paribus.analyse(results))
+    assert verdicts == paribus.decide(paribus.analyse(whole))
+
+
+def test_without_weights_nothing_is_run(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = load_results(unpack(kept, tmp_path / "results"))
+    with pytest.raises(ParibusError, match="were not kept"):
+        results.finished[0].read_weights()
+    with pytest.raises(ParibusError, match="no weights to evaluate"):
+        paribus.verify(kept, trials=True)
+    with pytest.raises(ParibusError, match="read only"):
+        paribus.run(results.study, results.path)
+    assert main(["export", str(results.path), str(tmp_path / "x"), "--trial", "baseline/seed-1"])
+    assert "were not kept" in capsys.readouterr().err
+
+
+def test_a_changed_record_is_found(kept: Path) -> None:
+    members = archive_of(kept)
+    name = "trials/baseline/seed-1/evaluation.json"
+    members[name] = members[name].replace(b"1", b"2", 1)
+    pack(kept, members)
+    (finding,) = paribus.verify(kept).findings[:1]
+    assert "evaluation.json was changed" in finding
+
+
+def test_another_root_is_found(kept: Path) -> None:
+    about = json.loads((kept / "kept.json").read_text())
+    (kept / "kept.json").write_text(json.dumps(about | {"root": "0" * 64}))
+    assert any("states the root" in line for line in paribus.verify(kept).findings)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../out", "/etc/x", "trials/../../out", "other/x", "trials/.hidden", "trials"],
+)
+def test_an_archive_writes_nowhere_else(name: str, kept: Path, tmp_path: Path) -> None:
+    pack(kept, archive_of(kept) | {name: b"x"})
+    with pytest.raises(ParibusError, match="which is no record"):
+        unpack(kept, tmp_path / "results")
+    assert not (tmp_path / "results").exists() and not (tmp_path / "out").exists()
+
+
+def test_links_and_damage_are_one_line(kept: Path, tmp_path: Path) -> None:
+    whole = (kept / RECORDS).read_bytes()
+    pack(kept, {"trials/link": b""}, type=tarfile.SYMTYPE)
+    with pytest.raises(ParibusError, match="which is no record"):
+        paribus.verify(kept)
+    for content in (whole[: len(whole) // 2], b"no archive", b""):
+        (kept / RECORDS).write_bytes(content)
+        with pytest.raises(ParibusError, match="is not the archive"):
+            unpack(kept, tmp_path / "results")
+
+
+def test_only_a_finished_study_is_kept(finished: Path, tmp_path: Path) -> None:
+    (finished / "report.html").unlink()
+    with pytest.raises(ParibusError, match=r"report\.html is missing"):
+        keep(finished, tmp_path / "kept")
+    shutil.rmtree(finished / "trials" / "baseline" / "seed-1")
+    with pytest.raises(ParibusError, match="lacks 1 trials"):
+        keep(finished, tmp_path / "kept")
+    with pytest.raises(ParibusError, match="is no kept study"):
+        unpack(finished, tmp_path / "results")
+
+
+def test_nothing_is_overwritten(finished: Path, kept: Path) -> None:
+    for act in (lambda: keep(finished, kept), lambda: unpack(kept, finished)):
+        with pytest.raises(ParibusError, match="is there already"):
+            act()

@@ -1,0 +1,49 @@
+"""Where an analysis and the second computation of its headline numbers do not agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from . import headline
+
+CLOSE = {"rel_tol": 1e-6, "abs_tol": 1e-9}
+P_CLOSE = {"rel_tol": 1e-4, "abs_tol": 1e-9}  # a small p is one minus what was integrated
+
+
+def disagreements(results: Path, analysis: dict[str, Any]) -> Iterator[str]:
+    """A line for each headline number of analysis.json that comes out otherwise."""
+    references = headline.arms_of(results)
+    for one in analysis["contrasts"]:
+        arm, reference, metric = one["arm"], one["reference"], one["metric"]
+        if references[arm] != reference:
+            yield f"{arm} is compared with {reference}"
+        if metric in ("validation_loss", "macro_accuracy") and one["paired"]:
+            yield from _contrast(results, one)
+    for one in analysis["stability"]:
+        both, before, after, neither = headline.event_counts(results, one["arm"], one["reference"])
+        told = one["any_event"]
+        if (both, before, after, neither) != (
+            *(told["both"], told["only_baseline"], told["only_treatment"], told["neither"]),
+        ):
+            yield f"events of {one['arm']}: {told}"
+        if not math.isclose(told["p_value"], headline.mcnemar(before, after), **CLOSE):
+            yield f"McNemar's p of {one['arm']}: {told['p_value']}"
+
+
+def _contrast(results: Path, one: dict[str, Any]) -> Iterator[str]:
+    values = headline.losses if one["metric"] == "validation_loss" else headline.accuracies
+    theirs, ours = (values(results, arm) for arm in (one["reference"], one["arm"]))
+    kept = set(one["seeds"])
+    now = headline.contrast(
+        *({seed: value for seed, value in arm.items() if seed in kept} for arm in (theirs, ours))
+    )
+    then = one["paired"]
+    told = {"n": then["n"], "mean": then["mean"], "sd": then["sd"], "p": then["t_p"]}
+    told |= {side: then["t_interval"][side] for side in ("low", "high")}
+    for name, value in told.items():
+        if not math.isclose(value, now[name], **(P_CLOSE if name == "p" else CLOSE)):
+            where = f"{one['metric']} of {one['arm']} against {one['reference']}"
+            yield f"{where}: {name} is {value}, and the records give {now[name]}"

@@ -1,0 +1,174 @@
+"""The headline numbers of a study, computed a second time: from its records, with plain numpy.
+
+Nothing of paribus is imported. A mistake in what computed them first is not made here again, unless
+it was made twice.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+STEPS = 200_000  # of the numerical integration of a t density
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def columns(path: Path) -> dict[str, np.ndarray]:
+    table = pq.read_table(path)
+    return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+
+
+def arms_of(results: Path) -> dict[str, str | None]:
+    """{arm: the arm it is compared with}."""
+    study = read(results / "study.json")
+    against = {arm: about["against"] or study["baseline"] for arm, about in study["arms"].items()}
+    return {arm: None if other == arm else other for arm, other in against.items()}
+
+
+def folders(results: Path, arm: str) -> dict[int, Path]:
+    """{seed: a finished trial}."""
+    found = results.glob(f"trials/{arm}/seed-*/manifest.json")
+    return {int(file.parent.name.removeprefix("seed-")): file.parent for file in found}
+
+
+def losses(results: Path, arm: str) -> dict[int, float]:
+    """Held-out loss in nats/token by seed: of the sealed test part where it was opened.
+
+    Trials that diverged are left out.
+    """
+    found = {}
+    for seed, trial in folders(results, arm).items():
+        if events(trial)[0]:
+            continue
+        tested = results / "test" / arm / f"seed-{seed}"
+        blocks = columns((tested if tested.is_dir() else trial) / "blocks.parquet")
+        found[seed] = float(blocks["loss_sum_nats"].sum() / blocks["predicted"].sum())
+    return found
+
+
+def accuracies(results: Path, arm: str) -> dict[int, float]:
+    """Macro accuracy by seed: the mean over tasks of the mean over numbers of shots."""
+    found = {}
+    for seed, trial in folders(results, arm).items():
+        items = columns(trial / "items.parquet")
+        if events(trial)[0] or not len(items["task"]):
+            continue
+        tasks = []
+        for task in np.unique(items["task"]):
+            of_task = items["task"] == task
+            shots = np.unique(items["shots"][of_task])
+            right = (items["correct"][of_task & (items["shots"] == n)] for n in shots)
+            tasks.append(np.mean([np.mean(answers.astype(float)) for answers in right]))
+        found[seed] = float(np.mean(tasks))
+    return found
+
+
+def events(trial: Path, rule: dict[str, Any] | None = None) -> tuple[bool, bool]:
+    """(diverged, spiked): as the study registered what counts."""
+    rule = rule or read(trial.parents[2] / "study.json")["stability"]
+    loss = columns(trial / "steps.parquet")["train_loss"].astype(float)
+    finite = np.isfinite(loss)
+    diverged = not finite.all() or loss[-rule["smoothing_steps"] :].mean() > loss[0]
+    until = len(loss) if finite.all() else int(np.argmin(finite))
+    window, in_a_row = rule["median_steps"], 0
+    for t in range(window, until):
+        before = np.sort(loss[t - window : t])
+        median = np.median(before)
+        mad = np.median(np.abs(before - median))
+        in_a_row = in_a_row + 1 if loss[t] > median + rule["mad_multiplier"] * mad else 0
+        if in_a_row == rule["spike_steps"]:
+            return bool(diverged), True
+    return bool(diverged), False
+
+
+def event_counts(results: Path, arm: str, reference: str) -> tuple[int, int, int, int]:
+    """Seeds with an event in both, in the reference alone, in the arm alone, in neither."""
+    ours, theirs = folders(results, arm), folders(results, reference)
+    pairs = [
+        (any(events(theirs[seed])), any(events(ours[seed]))) for seed in sorted({*ours} & {*theirs})
+    ]
+    kinds = [(True, True), (True, False), (False, True), (False, False)]
+    both, before, after, neither = (pairs.count(kind) for kind in kinds)
+    return both, before, after, neither
+
+
+def mcnemar(only_reference: int, only_arm: int) -> float:
+    """The exact two-sided p of discordant pairs."""
+    n, k = only_reference + only_arm, min(only_reference, only_arm)
+    tail = sum(math.comb(n, i) for i in range(k + 1)) / 2**n
+    return min(1.0, 2 * tail) if n else 1.0
+
+
+def contrast(theirs: dict[int, float], ours: dict[int, float]) -> dict[str, float]:
+    """Mean of the paired differences, its SD, n, t, two-sided p, and the 95% interval."""
+    seeds = sorted(theirs.keys() & ours.keys())
+    delta = np.array([ours[seed] - theirs[seed] for seed in seeds])
+    n, mean, sd = len(delta), float(delta.mean()), float(delta.std(ddof=1))
+    error = sd / math.sqrt(n)
+    half = t_quantile(0.975, n - 1) * error
+    t = mean / error
+    p = 2 * (1 - t_distribution(abs(t), n - 1))
+    return {"n": n, "mean": mean, "sd": sd, "t": t, "p": p, "low": mean - half, "high": mean + half}
+
+
+def t_distribution(t: float, df: int) -> float:
+    """P(T <= t) for t >= 0, by Simpson's rule over the angle whose tangent is t / sqrt(df)."""
+    angle = np.linspace(0, math.atan(t / math.sqrt(df)), STEPS + 1)
+    density = np.cos(angle) ** (df - 1)
+    weights = np.ones(STEPS + 1)
+    weights[1:-1:2], weights[2:-1:2] = 4, 2
+    area = float((density * weights).sum()) * (angle[1] - angle[0]) / 3
+    scale = math.gamma((df + 1) / 2) / (math.sqrt(math.pi) * math.gamma(df / 2))
+    return 0.5 + scale * area
+
+
+def t_quantile(q: float, df: int) -> float:
+    """The t below which the share `q` >= 0.5 lies, by bisection."""
+    low, high = 0.0, 1.0
+    while t_distribution(high, df) < q:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_distribution(middle, df) < q else (low, middle)
+    return (low + high) / 2
+
+
+def holm(p_values: list[float]) -> list[float]:
+    """Adjusted p by Holm's method, in the order given."""
+    order = np.argsort(p_values)
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def best_values(results: Path) -> dict[str, Any]:
+    """{arm: the candidate with the least mean validation loss over tuning seeds}, from the trials.
+
+    A candidate that diverged on a seed comes after those that diverged on fewer.
+    """
+    study = read(results / "study.json")
+    found: dict[str, list[tuple[int, float, Any]]] = {arm: [] for arm in study["arms"]}
+    for file in sorted(results.glob("tuning/*/study.json"), key=lambda f: int(f.parent.name)):
+        tuning, home = read(file), file.parent
+        for name, about in tuning["arms"].items():
+            arm = name.rpartition("-")[0]
+            scores, lost = [], 0
+            for trial in folders(home, name).values():
+                if events(trial)[0]:
+                    lost += 1
+                    continue
+                blocks = columns(trial / "blocks.parquet")
+                scores.append(blocks["loss_sum_nats"].sum() / blocks["predicted"].sum())
+            values = {key: about["set"][key] for key in study["tuning"]["grid"]}
+            found[arm].append((lost, float(np.mean(scores)) if scores else math.inf, values))
+    return {arm: min(tried, key=lambda one: one[:2])[2] for arm, tried in found.items()}

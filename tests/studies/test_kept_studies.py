@@ -1,0 +1,54 @@
+"""The studies that the project keeps: each agrees with itself, with what ships, and with numpy."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.results import ResultsFolder, readable
+from paribus.study import load_study
+from paribus.study.study import PRECISION, substance
+
+from . import headline
+from .agreeing import disagreements
+
+HOME = Path(__file__).parents[2] / "studies"
+KEPT = sorted(file.parent for file in HOME.glob("*/kept.json"))
+MOST_MIB = 4.0
+
+pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
+
+
+def test_the_readme_answers_for_each() -> None:
+    about = importlib.util.spec_from_file_location("keep_study", HOME / "keep.py")
+    assert about is not None and about.loader is not None
+    script = importlib.util.module_from_spec(about)
+    about.loader.exec_module(script)
+    readme = (HOME / "README.md").read_text()
+    assert script.with_answers(readme, KEPT) == readme
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
+def test_a_kept_study_agrees(kept: Path) -> None:
+    found = paribus.verify(kept)
+    assert found.findings == ()
+    assert found.root == json.loads((kept / "kept.json").read_text())["root"]
+    size = sum(file.stat().st_size for file in kept.rglob("*") if file.is_file())
+    assert size <= MOST_MIB * 2**20
+    with readable(kept) as results:
+        told = json.loads((kept / "analysis.json").read_text())
+        assert list(disagreements(results, told)) == []
+        study = ResultsFolder(results).read_study()
+        if study.tuning:
+            assert headline.best_values(results) == study.tuning.chosen
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
+def test_a_kept_study_is_the_one_that_ships(kept: Path) -> None:
+    ran = ResultsFolder(kept).read_study()
+    ships = load_study(kept.name, {PRECISION: ran.training.precision})
+    assert substance(ran.model_dump(mode="json")) == substance(ships.model_dump(mode="json"))
