@@ -54,7 +54,7 @@ def retrain(path: Path, arm: str, seed: int) -> dict[str, bool]:
 
 def main() -> int:
     """Print what is equal; 3 where the weights are not."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Train one trial of a kept study again")
     parser.add_argument("study", type=Path, help="a kept study, or a results folder")
     parser.add_argument("trial", help="ARM/seed-N")
     given = parser.parse_args()

@@ -54,8 +54,7 @@ class TrialFolder(Folder):
     arm: str
     seed: int
     has_weights: bool = True
-    """False in a kept study (`paribus.results.keeping`): its manifest has the digests of weights, and
-    they are not there."""
+    """False in a kept study (`paribus.results.keeping`): its manifest has their digests alone."""
 
     @property
     def label(self) -> str:
