@@ -108,3 +108,8 @@ def compact(value: float) -> str:
         return f"{value:.12g}"
     mantissa, exponent = f"{value:.11e}".split("e")
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def plural(n: int, word: str) -> str:
+    """`1 arm`, `2 arms`."""
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"

@@ -12,6 +12,8 @@ import paribus
 from paribus.errors import ParibusError
 from paribus.execution.budgets import settled_budgets
 from paribus.execution.endpoints import endpoint_metrics
+from paribus.report.along_told import along_table
+from paribus.report.figures.loss_curves import contrast_along
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 
@@ -113,6 +115,28 @@ def test_mean_curves_cross_where_they_do(
     (crossing,) = analysis.along[0].contrast.crossings
     assert crossing.at == pytest.approx(3.5 * 64) and crossing.resolved
     assert analysis.to_dict()["along"][0]["contrast"]["crossings"][0]["at"] == crossing.at
+
+
+def test_a_point_that_is_not_finite_is_left_out_by_name(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    study = small_study(WITH_CURVE, arms=ARMS, seeds=SEEDS)
+
+    def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
+        lost = (steps == 4) & (arm == "fast") & (seed == 2)
+        return np.where(lost, np.nan, falling({"baseline": 1, "fast": 2})(arm, seed, steps))
+
+    results = fabricate(study, lambda arm, seed: 2.0, heldout=heldout)
+    analysis = paribus.analyse(results)
+    by_tokens = analysis.along[0]
+    assert (by_tokens.left_out, by_tokens.seeds_without) == (1, (2,))
+    assert 4 * 64 not in by_tokens.spent and 5 * 64 in by_tokens.spent
+    assert by_tokens.speedup is not None and by_tokens.speedup.n == 5  # no pair is lost by it
+    table = along_table(analysis)
+    assert table is not None
+    assert "1 point of the contrast is left out, where the loss of seed 2 is" in table.caption
+    figure = contrast_along(analysis)
+    assert figure is not None and "of some seed is not finite are left out" in figure.caption
 
 
 def test_without_a_curve_nothing_is_said(

@@ -158,8 +158,15 @@ def test_rows_out_of_reach_are_told_before_a_run(small_study: Study_) -> None:
     assert "6 seeds can" in one.why
     assert out_of_reach(small_study(seeds=list(range(1, 8)))) == []
     # Over looks the last boundary is below the level: .0156 x 2 contrasts becomes .0344 x 2.
+    # Two stages, whose p are combined: five seeds could not show a cure, and ten of them can.
+    staged = small_study(seeds=[*SEEDS, *range(6, 11)], arms=TWO_ARMS, stages=[5, 5])
+    assert out_of_reach(staged) == []
+    (still,) = out_of_reach(small_study(seeds=[1, 2, 3, 4, 5, 6], arms=TWO_ARMS, stages=[4, 2]))
+    assert still.why.endswith("exact p of both stages is at least 0.118")
     (looked,) = out_of_reach(small_study(seeds={"looks": [6, 7], "spending": "pocock"}))
     assert "over all looks" in looked.why and "8 seeds can" in looked.why
+    (alone,) = out_of_reach(small_study(seeds=[1]))
+    assert alone.why.startswith("1 seed: fewer than 5")
     (few,) = out_of_reach(small_study(seeds=[1, 2, 3]))
     assert set(few.rows) == set(ROWS) - {"0", "1"}
 

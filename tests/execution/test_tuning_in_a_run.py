@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 import paribus
 from paribus.analysis import analyse, tuning_rounds
+from paribus.cli.study_tables import status
 from paribus.cli.tuning_tables import rounds
 from paribus.cli.watch import _View
 from paribus.data import load_dataset, open_test
@@ -272,6 +273,7 @@ def shown(parts: Iterable[Any]) -> str:
 def test_status_and_watch_show_the_rounds_of_tuning(tuned: Results, tmp_path: Path) -> None:
     folder = ResultsFolder(shutil.copytree(tuned.path, tmp_path / "copy"))
     whole = shown([_View(folder.path).picture()])
+    assert "test part" not in shown(status(load_results(folder.path)))
     assert "tuned: baseline learning_rate 0.01; layernorm learning_rate 0.01" in whole
     # As a run that was killed in its first round leaves it.
     folder.create(with_choice(folder.read_study(), {}))
@@ -284,6 +286,7 @@ def test_status_and_watch_show_the_rounds_of_tuning(tuned: Results, tmp_path: Pa
         shutil.rmtree(folder.path / trial)
     line = "tuning, round 1: 3 of 4 trials are finished the arms are not tuned yet"
     assert line in shown(rounds(folder))
+    assert "the sealed test part is not evaluated yet" in shown(status(load_results(folder.path)))
     view = _View(folder.path)
     seen = shown([view.picture()])
     assert line in seen and "tuning of small" in seen and "baseline-2 1/1" in seen

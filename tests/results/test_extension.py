@@ -169,3 +169,9 @@ def test_stages_that_share_items_are_not_combined_for_claims_about_new_ones(smal
         extend(results.path, 5)
     assert "\n" not in str(error.value)
     assert not (results.path / "registration-1.json").exists()
+
+
+def test_a_study_that_asks_nothing_makes_no_claim_about_new_questions(small_study, fabricate):
+    """Macro accuracy is an endpoint by default, and of no questions it is measured nowhere."""
+    results = fabricate(small_study(seeds=SEEDS, tasks={"names": []}), loss, "asks-nothing")
+    assert extend(results.path, 5).stages == (5, 5)

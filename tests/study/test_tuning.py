@@ -58,6 +58,19 @@ def plan(**tables: Any) -> dict[str, Any]:
         ({"chosen": {"baseline": {RATE: 1e-3, DECAY: 0.1}}}, "written when the tuning is done"),
         ({"iterations": 2}, "too few to judge stability"),
         ({"seads": [1]}, "unknown key 'tuning.seads'"),
+        (
+            {"grid": {"training": {"optimizer": {"learning_rate": [1e-3, 1e-2]}}}},
+            f'tuning.grid has the key {RATE} without quotes, which TOML reads as tables; write "',
+        ),
+        (
+            {
+                "method": "random",
+                "trials": 2,
+                "grid": {},
+                "ranges": {"training": {"optimizer": {"weight_decay": {"low": 0.1, "high": 1}}}},
+            },
+            f"tuning.ranges has the key {DECAY} without quotes",
+        ),
     ],
 )
 def test_an_unfair_plan_is_refused(changed: dict[str, Any], line: str, small_study: Maker) -> None:

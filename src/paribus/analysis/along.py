@@ -75,6 +75,9 @@ class Along:
         speedup: at the loss that both of a pair reach: how many times the budget the reference
             took. None where no pair has one.
         reached: the registered target; None without one.
+        left_out: how many points are not compared, as the loss of some trial is not finite there;
+            `seeds_without` are the seeds of these trials. Such a point is above any loss, so that
+            speed-ups and targets lose no pair by it.
     """
 
     arm: str
@@ -85,6 +88,8 @@ class Along:
     contrast: CurveContrast
     speedup: Ratio | None
     reached: Reached | None
+    left_out: int = 0
+    seeds_without: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
@@ -97,6 +102,8 @@ class Along:
             "contrast": self.contrast.to_dict(),
             "speedup": self.speedup.to_dict() if self.speedup else None,
             "reached": self.reached.to_dict() if self.reached else None,
+            "left_out": self.left_out,
+            "seeds_without": list(self.seeds_without),
         }
 
 
@@ -139,7 +146,8 @@ def _along(
     alpha, target = study.inference.alpha, study.evaluation.target
     spent = _points(known[1], min(float(one[-1]) for one in known))
     deltas = np.array([a.loss_at(spent, axis) - b.loss_at(spent, axis) for a, b in pairs])
-    kept = np.isfinite(deltas).all(axis=0)
+    finite = np.isfinite(deltas)
+    kept = finite.all(axis=0)
     if not kept.any():
         return None
     contrast = curve_contrast(spent[kept], deltas[:, kept], alpha=alpha)
@@ -152,6 +160,8 @@ def _along(
         contrast,
         _ratio(np.log([s for s in speedups if s > 0]), alpha),
         None if target is None else _reached(pairs, target, axis, alpha),
+        int((~kept).sum()),
+        tuple(seed for seed, there in zip(seeds, finite.all(axis=1), strict=True) if not there),
     )
 
 

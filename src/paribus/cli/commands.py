@@ -138,8 +138,12 @@ def run(
     trust: Trust = False,
 ) -> int:
     """Train, evaluate, compare and report a study; continues an earlier run."""
+    from paribus.execution import results_folder
+    from paribus.results import extended
+
     loaded = _load(study, set_, trust)
-    for part in decision_tables.design(loaded, {}, warnings=True):
+    staged = extended(loaded, results_folder(loaded, results))
+    for part in decision_tables.design(staged, {}, warnings=True):
         console.print(part)
     return _finish(_train(loaded, results, workers, where, stack, log or [], eager=eager))
 

@@ -67,8 +67,7 @@ def detectable(
 
 
 def _family(study: Study) -> str:
-    count = max(len(study.contrasts), 1)
-    contrasts = f"{count} contrast{'s' if count > 1 else ''}"
+    contrasts = numbers.plural(max(len(study.contrasts), 1), "contrast")
     several = len(study.judged) > 1
     return f"{contrasts} x {len(study.judged)} primary endpoints" if several else contrasts
 
@@ -157,7 +156,10 @@ def calibration(calibration: Calibration) -> Iterator[RenderableType]:
     """What was measured of the whole pipeline, and on how many trials' worth of replicates."""
     columns = ("nominal", "measured", "95% interval")
     c = calibration
-    title = f"A/A: {c.replicates} replicates of {c.contrasts} contrasts x {c.pairs} seed pairs"
+    title = (
+        f"A/A: {numbers.plural(c.replicates, 'replicate')} of "
+        f"{numbers.plural(c.contrasts, 'contrast')} x {numbers.plural(c.pairs, 'seed pair')}"
+    )
     table = table_of("how often", *columns, title=title, right=columns)
     for rate in c.rates:
         low, high = rate.interval.low, rate.interval.high
@@ -180,4 +182,5 @@ def calibration(calibration: Calibration) -> Iterator[RenderableType]:
     if c.pairs < DESCRIPTIVE_BELOW:
         yield "With so few pairs no verdict claims an effect; the tests are counted all the same."
     if c.skipped:
-        yield f"{c.skipped} replicates were left out: a trial is not finished."
+        were = "was" if c.skipped == 1 else "were"
+        yield f"{numbers.plural(c.skipped, 'replicate')} {were} left out: a trial is not finished."

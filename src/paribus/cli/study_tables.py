@@ -14,6 +14,7 @@ from paribus.digests import flatten
 from paribus.execution import Estimate
 from paribus.results import Results
 from paribus.results.checkpoints import begun_stacks
+from paribus.results.test_part import awaits_test
 from paribus.study import Study, is_open
 
 
@@ -134,3 +135,8 @@ def status(results: Results) -> Iterator[RenderableType]:
         table.add_row(escape(folder.label), *row)
     yield table
     yield f"{len(results.finished)} of {results.n_trials} trials are finished"
+    if awaits_test(results):
+        yield (
+            "the sealed test part is not evaluated yet: the run opens it once, when every trial is "
+            "finished"
+        )

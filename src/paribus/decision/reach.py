@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paribus import numbers
 from paribus.analysis import plan_of
 from paribus.decision.find import find_rule
-from paribus.statistics import DESCRIPTIVE_BELOW, OneLook, mcnemar
+from paribus.statistics import (
+    DESCRIPTIVE_BELOW,
+    OneLook,
+    combined_mcnemar,
+    mcnemar,
+    stage_weights,
+)
 from paribus.study import Study
 
 
@@ -28,19 +35,26 @@ def out_of_reach(study: Study) -> list[OutOfReach]:
     if n < DESCRIPTIVE_BELOW:
         rows = tuple(row.id for row in rule.rows)
         why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
-        return [OutOfReach(rows, f"{n} seeds: {why}")]
+        return [OutOfReach(rows, f"{numbers.plural(n, 'seed')}: {why}")]
     least = mcnemar(0, n)
+    if study.stages:  # which no further seeds follow
+        least = combined_mcnemar(
+            [(0, stage) for stage in study.stages],
+            stage_weights(study.inference.first_stage_weight),
+        )
     if plan is not None:
         least = OneLook(plan, len(plan.pairs) - 1).of_other(least)
     if least * contrasts <= alpha:
         return []
     needed = next(k for k in range(n, 1000) if mcnemar(0, k) * contrasts <= alpha)
     needed = max(needed, n + 1)
+    way_out = "" if study.stages else f"; {needed} seeds can"
+    combined = " of both stages" if study.stages else ""
     family = "" if contrasts == 1 else f", {least * contrasts:.3g} over {contrasts} contrasts"
     looked = " over all looks" if plan else ""
     why = (
-        f"{n} seeds cannot show that an arm cures or causes instability: McNemar's exact p is at "
-        f"least {least:.3g}{looked}{family}; {needed} seeds can"
+        f"{n} seeds cannot show that an arm cures or causes instability: McNemar's exact p"
+        f"{combined} is at least {least:.3g}{looked}{family}{way_out}"
     )
     without = {row.id for state, row in rule.table.items() if state.fix == "unshown"}
     rows = tuple(row.id for row in rule.rows if row.id not in without)

@@ -57,8 +57,25 @@ def along_table(analysis: Analysis) -> Table | None:
             "ratio of what they needed, where a trial that did not counts with that budget; and "
             "an exact sign test of who came first, in which such a trial is behind one that did."
         )
+    caption += " ".join(["", *not_compared(analysis)])
     text = frozenset({"arm", "against", "budget"})
     return Table("along", caption, head, tuple(rows), text, wide=True)
+
+
+def not_compared(analysis: Analysis) -> list[str]:
+    """A sentence for each contrast of which some points are left out, along any budget."""
+    called, found = names(analysis.study), {}
+    for one in analysis.along:
+        if one.left_out:
+            points, many = numbers.plural(one.left_out, "point"), len(one.seeds_without) > 1
+            seeds = ", ".join(map(str, one.seeds_without))
+            found[one.arm, one.reference] = (
+                f"{called[one.arm]} against {called[one.reference]}: {points} of the contrast "
+                f"{'are' if one.left_out > 1 else 'is'} left out, where the loss of seed"
+                f"{'s' if many else ''} {seeds} is not finite; speed-ups count it as above any "
+                "loss."
+            )
+    return list(found.values())
 
 
 def told_along(analysis: Analysis, most: int) -> list[str]:

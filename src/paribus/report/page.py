@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 import vl_convert
 
+from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.decision import OUTCOMES, Verdict
 from paribus.digests import flatten
@@ -24,7 +25,7 @@ from paribus.report.looks_and_stages import looks_table, sampling_method, sampli
 from paribus.report.tables import Table
 from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.report.tuning_told import tuning_in_words, tuning_tables
-from paribus.report.words import headlines, missing_in_words, plural
+from paribus.report.words import headlines, missing_in_words
 from paribus.results import Results
 from paribus.results.layout import secure
 
@@ -78,7 +79,7 @@ def render(
         verdicts=verdicts,
         headlines=headlines(analysis, verdicts),
         missing=missing_in_words(analysis),
-        plural=plural,
+        plural=numbers.plural,
         names=called,
         colours={called[arm]: palette[arm] for arm in study.arms},
         lead=next((figure for figure in drawn if figure.name == "forest"), None),

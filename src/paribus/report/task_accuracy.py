@@ -8,11 +8,11 @@ import numpy as np
 
 from paribus import numbers
 from paribus.analysis import Analysis
+from paribus.numbers import plural
 from paribus.report.figures import names
 from paribus.report.figures.figure_rows import task_accuracy
 from paribus.report.tables import Table
 from paribus.report.vocabulary import listed
-from paribus.report.words import plural
 from paribus.results import Results
 
 DIGITS = 3

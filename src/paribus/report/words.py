@@ -76,7 +76,7 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
         "arm": names(study)[verdict.arm],
         "base": reference_name(study, verdict.reference),
         "invalid": verdict.evidence.invalid,
-        "pairs": plural(verdict.evidence.n, "seed pair"),
+        "pairs": numbers.plural(verdict.evidence.n, "seed pair"),
         "effect": changed(contrast),
         "shown": raised(contrast),
         "events": events_in_words(analysis, verdict),
@@ -195,11 +195,6 @@ def missing_in_words(analysis: Analysis) -> str:
         return ""
     some = ", ".join(analysis.missing[:3]) + (" and others" if missing > 3 else "")
     return f"{total - missing} of {total} trials are finished; missing: {some}."
-
-
-def plural(n: int, word: str) -> str:
-    """`1 arm`, `2 arms`."""
-    return f"{n} {word}" if n == 1 else f"{n} {word}s"
 
 
 def _way_out(verdict: Verdict, open_: str) -> str:

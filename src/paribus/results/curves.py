@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from paribus.errors import ParibusError
 from paribus.results.trial_folder import TrialFolder
+from paribus.study import Study, curve_steps
 
 FILE = "curve.parquet"
 IN_TURN = "training/tokens per second"  # what arms took turns for, and seconds follow from
@@ -86,15 +87,19 @@ class LossCurve:
 
 
 def read_curve(
-    folder: TrialFolder, record: Mapping[str, Any], timing: Mapping[str, Any]
+    folder: TrialFolder,
+    record: Mapping[str, Any],
+    timing: Mapping[str, Any],
+    steps: Sequence[int],
 ) -> LossCurve | None:
     """The curve of a finished trial; None where it measured none.
 
-    `record` is its trial.json, `timing` its timing.json. Raises ParibusError where steps or
-    seconds do not ascend from 0, or points are of different text.
+    `record` is its trial.json, `timing` its timing.json, and `steps` are those of its study. Raises
+    ParibusError where its steps are others, seconds do not ascend from 0, or points are of
+    different text.
     """
     table = folder.read_columns(FILE)
-    if not len(table):
+    if not len(table) and not steps:
         return None
     step, predicted = (table[name].to_numpy() for name in ("step", "predicted"))
     seconds = np.asarray(timing.get("curve_seconds", ()), np.float64)
@@ -103,10 +108,10 @@ def read_curve(
             f"trial {folder.label}: curve_seconds of its timing.json do not ascend from 0 onwards; "
             "restore it, or delete the trial and run again"
         )
-    if step[0] != 0 or (np.diff(step) <= 0).any() or (predicted != predicted[0]).any():
+    if step.tolist() != list(steps) or (predicted != predicted[0]).any():
         raise ParibusError(
-            f"trial {folder.label}: {FILE} does not go from step 0 onwards on one text; restore "
-            "it, or delete the trial and run again"
+            f"trial {folder.label}: {FILE} has not the {len(steps)} points on one text that "
+            "evaluation.every gives; restore it, or delete the trial and run again"
         )
     tokens = step * (record["tokens"] / max(record["iterations"], 1))
     per_token = record.get("flops", {}).get("per_token")
@@ -121,6 +126,7 @@ def read_curve(
 
 
 def read_curves(
+    study: Study,
     finished: Iterable[TrialFolder],
     records: Mapping[Trial, Mapping[str, Any]],
     timing: Mapping[Trial, Mapping[str, Any]],
@@ -132,9 +138,10 @@ def read_curves(
     Before that they are by the clock of each trial, whatever else the machine did.
     """
     found, in_turn = {}, timed_in_turn(records, turns)
+    steps = {arm: curve_steps(study, arm) for arm in study.arms}
     for folder in finished:
         trial = folder.arm, folder.seed
-        curve = read_curve(folder, records[trial], timing[trial])
+        curve = read_curve(folder, records[trial], timing[trial], steps[folder.arm])
         if curve is not None:
             found[trial] = curve.at_speed(turns[trial][IN_TURN] or 1.0) if in_turn else curve
     return found

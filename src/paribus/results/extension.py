@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError
-from paribus.metric import from_records
+from paribus.metric import QUESTIONS, from_records
 from paribus.results.formats import read_json, write_json
 from paribus.results.look_record import OPEN, looks_left, needed_trials, read_looks
 from paribus.results.registration import FILE, from_study, supersede
@@ -84,10 +84,13 @@ def _require_fixed_items(folder: ResultsFolder, study: Study, registered: dict[s
     independent ones.
     """
     metrics = from_records(registered["metrics"], "the registration")
+    asked = bool(registered["tasks"])  # without, accuracy on questions is an endpoint of nothing
     shared = [
         e.metric
         for e in study.endpoints
-        if metrics[e.metric].items and study.inference.of_new_items(metrics[e.metric])
+        if metrics[e.metric].items
+        and (asked or metrics[e.metric].items != QUESTIONS)
+        and study.inference.of_new_items(metrics[e.metric])
     ]
     if shared:
         raise ParibusError(

@@ -175,7 +175,7 @@ class Results:
     @cached_property
     def trial_curves(self) -> dict[tuple[str, int], LossCurve]:
         """Held-out loss along training, by (arm, seed); of trials that measured it."""
-        return read_curves(self.finished, self.trials, self.timing, self._turns)
+        return read_curves(self.study, self.finished, self.trials, self.timing, self._turns)
 
     @property
     def curves_in_turn(self) -> bool:

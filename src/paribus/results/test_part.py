@@ -113,6 +113,13 @@ def on_the_test(metrics: Mapping[str, Metric], measured: set[str]) -> dict[str, 
     return {name: renamed(metric) for name, metric in metrics.items()}
 
 
+def awaits_test(results: Results) -> bool:
+    """Whether a test part is sealed, and the verdict's trials are not evaluated on it yet."""
+    data = results.study.data
+    sealed = data.test_fraction or data.test_path or _seals_one(results)
+    return bool(sealed) and results.judged is results
+
+
 def judged_text(results: Results) -> str:
     """Of which text the held-out scores of the verdict are, in a sentence; empty where no test part
     is sealed, and no tuning has met the validation text."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from paribus.errors import ParibusError
 from paribus.metric import LONGEST
@@ -53,8 +53,19 @@ class Range(Spec):
     scale: Literal["log", "linear"] = "log"
 
 
+RANGE_KEYS = frozenset(Range.model_fields)
+
+
 class Tuning(Spec):
     """A search over values of any keys of `training` and `model`, the same for every arm."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_are_quoted(cls, table: Any) -> Any:
+        if isinstance(table, dict):
+            for name in ("grid", "ranges"):
+                _require_quoted(name, table.get(name))
+        return table
 
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)]
     """Of the tuning trials; the verdict's are others."""
@@ -119,6 +130,23 @@ class Tuning(Spec):
             drawn |= {key: _drawn(one, float(rng.random())) for key, one in self.ranges.items()}
             found.append(drawn)
         return found
+
+
+def _require_quoted(name: str, table: Any) -> None:
+    """Raise ParibusError where a dotted key was taken for tables within tables."""
+    if not isinstance(table, dict):
+        return
+    for first, inner in table.items():
+        path, value = [str(first)], inner
+        while isinstance(value, dict) and value and not RANGE_KEYS.issuperset(value):
+            key, value = next(iter(value.items()))
+            path.append(str(key))
+        if len(path) > 1:
+            key = ".".join(path)
+            raise ParibusError(
+                f"tuning.{name} has the key {key} without quotes, which TOML reads as tables; "
+                f'write "{key}" = ...'
+            )
 
 
 def _drawn(between: Range, u: float) -> float:

@@ -79,8 +79,9 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     label, left = declared.label, len(study.contrasts) - len(pairs)
     caption = f"{label[0].upper()}{label[1:]}: every seed is a line from its baseline to its arm."
     if left:
-        caption += f" {left} contrasts without a pair, or beyond {MOST_PANELS} panels, are not here"
-        caption += ", but in the tables."
+        several = numbers.plural(left, "contrast")
+        caption += f" {several} without a pair, or beyond {MOST_PANELS} panels, "
+        caption += f"{'is' if left == 1 else 'are'} not here, but in the tables."
     title, wide = f"Every seed: {label}", len(pairs) > 2
     return Figure(name, "endpoints", title, caption, panels, rows, panel=PANEL, wide=wide)
 

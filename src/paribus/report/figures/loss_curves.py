@@ -82,7 +82,9 @@ def contrast_along(analysis: Analysis) -> Figure | None:
     ]
     if not rows:
         return None
-    name, title = "contrast-along-training", "change of held-out loss (nats/token)"
+    level = numbers.level(study.inference.alpha)
+    name = "contrast-along-training"
+    title = f"change of held-out loss (nats/token), {level} pointwise"
     base, color = _base("mean", title, zero=True), arm_colour(study)
     zero = alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None).encode(y=alt.datum(0))
     band = base.mark_area(opacity=0.15, tooltip=None).encode(
@@ -92,12 +94,13 @@ def contrast_along(analysis: Analysis) -> Figure | None:
     lines = base.mark_line(strokeWidth=2.2).encode(
         color=color, strokeDash=arm_dash(study), tooltip=hover("arm:N", "against:N", _spent(), mean)
     )
-    level = numbers.level(study.inference.alpha)
     caption = (
         "Arm minus reference at the same seed and the same budget spent, in straight lines between "
         f"points. Bands are {level} intervals of the paired t, pointwise: at each point by itself, "
         "not of a whole curve at once. The end of the schedule is what the verdict rests on."
     )
+    if any(one.left_out for one in analysis.along):
+        caption += " Points where the loss of some seed is not finite are left out."
     return _faceted(
         name, "The contrast along training", caption, alt.layer(zero, band, lines), rows
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paribus.decision import rule_of
+from paribus.numbers import plural
 from paribus.report import tables
 from paribus.report.figures import names
 from paribus.report.looks_and_stages import sampling_method
@@ -10,7 +11,7 @@ from paribus.report.paper.document import Block, Cite, Grid, Paragraph, Part, Re
 from paribus.report.paper.material import Material
 from paribus.report.task_accuracy import tasks_in_words
 from paribus.report.vocabulary import listed
-from paribus.report.words import margin_in_words, plural
+from paribus.report.words import margin_in_words
 
 # How p-values come about, by the registered `inference.test`.
 MOST_SEEDS = 12  # are named one by one

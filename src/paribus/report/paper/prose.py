@@ -5,6 +5,7 @@ from __future__ import annotations
 from paribus import numbers
 from paribus.decision import HYPOTHESES, Row, Verdict, rule_of
 from paribus.digests import flatten
+from paribus.numbers import plural
 from paribus.report import contrast_tables, tables
 from paribus.report.data_tables import data_tables
 from paribus.report.looks_and_stages import looks_table, sampling_table
@@ -31,7 +32,6 @@ from paribus.report.words import (
     clause,
     headline,
     missing_in_words,
-    plural,
     ratio_in_words,
     reference_name,
 )
