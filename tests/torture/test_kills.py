@@ -37,8 +37,9 @@ def survive(reference: Undisturbed, at: Path, verb: str, kills: int, counts: Cou
 
 
 def test_a_few_kills(tmp_path: Path) -> None:
-    """Two replicas side by side, killed twice; a kill of an export."""
-    reference = undisturbed(tmp_path / "whole", ("train", "export"))
+    """Two replicas side by side, killed twice; a kill of an export. Commands are forks, as below;
+    one in a fresh process is killed in `execution/test_run.py`."""
+    reference = undisturbed(tmp_path / "whole", ("train", "export"), fork=True)
     for at, (verb, kills) in enumerate((("train", 2), ("export", 1))):
         survive(reference, tmp_path / f"{at}", verb, kills, Counts())
 

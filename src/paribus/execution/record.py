@@ -269,10 +269,13 @@ def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
 
 def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
     """tasks.parquet, a row per task and shots, and items.parquet, one per question."""
-    items = outcome.items if outcome else ITEMS.empty_table()
+    if outcome:
+        items = outcome.items
+        cells = pa.Table.from_pylist([plain(cell) for cell in outcome.cells], schema=CELLS)
+    else:  # `empty_table` would import pandas, see `results.formats.column`
+        items, cells = (pa.Table.from_batches([], schema=schema) for schema in (ITEMS, CELLS))
     write_table(folder.path / "items.parquet", items)
-    cells = [plain(cell) for cell in outcome.cells] if outcome else []
-    write_table(folder.path / "tasks.parquet", pa.Table.from_pylist(cells, schema=CELLS))
+    write_table(folder.path / "tasks.parquet", cells)
 
 
 def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -32,6 +34,17 @@ MESSAGE_BYTES = 8192
 STANDARD = (0, 1, 2)
 # Threads that libraries start when they are imported, and bring safely over a fork.
 SAFE_THREADS = {"jemalloc_bg_thd"}  # pyarrow's allocator
+# Folders whose files declare what a study may name.
+DECLARING = (
+    "paribus.data.corpora",
+    "paribus.evaluation.measures",
+    "paribus.model.mlps",
+    "paribus.model.norms",
+    "paribus.model.positions",
+    "paribus.probes",
+    "paribus.training.losses",
+    "paribus.training.optimizers",
+)
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # who started us decides
 
 
@@ -51,6 +64,11 @@ def _warm_up() -> bool:
     """Import what a worker needs; False where that fails, which a worker can tell better."""
     try:
         import paribus.execution.worker  # noqa: F401
+
+        for package in DECLARING:  # or every worker would import them, one after the other
+            folder = importlib.import_module(package)
+            for info in pkgutil.iter_modules(folder.__path__):
+                importlib.import_module(f"{package}.{info.name}")
     except Exception:
         return False
     gc.collect()

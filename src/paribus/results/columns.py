@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from paribus.errors import ParibusError
 from paribus.foreign import TABLE_BYTES, TABLE_COLUMNS, TABLE_MEMORY, TABLE_ROWS, open_regular
 from paribus.results.expected import require_columns, require_values
-from paribus.results.formats import write_table
+from paribus.results.formats import column, write_table
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Folder:
         fields, arrays = [], []
         for key, values in columns.items():
             about = {"unit": units[key], **((labels or {}).get(key, {}))}
-            arrays.append(pa.array(values, mask=values != values))
+            arrays.append(column(values))
             fields.append(pa.field(key, arrays[-1].type, metadata=about))
         write_table(self.path / name, pa.table(arrays, schema=pa.schema(fields)))
 

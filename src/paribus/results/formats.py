@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -29,6 +30,29 @@ def write_table(path: Path, table: pa.Table) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def column(values: np.ndarray) -> pa.Array:
+    """[n] numbers, of which NaN is absent (null), or words as a column.
+
+    Made of buffers: `pyarrow.array` imports pandas wherever that is installed, which takes every
+    worker half a second and its memory.
+    """
+    if values.dtype.kind == "U":
+        encoded = [word.encode() for word in values.tolist()]
+        ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+        return pa.StringArray.from_buffers(
+            len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))
+        )
+    there = values == values
+    if values.dtype.kind not in "iuf":
+        return pa.array(values, mask=~there)
+    absent = len(values) - int(there.sum())
+    valid = pa.py_buffer(np.packbits(there, bitorder="little")) if absent else None
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), len(values), [valid, data], absent
+    )
 
 
 def csv_cell(value: Any) -> Any:
