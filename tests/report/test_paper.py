@@ -98,6 +98,10 @@ def known_numbers(material: Material) -> set[float]:
         if contrast.paired and contrast.declared.unit == "nats/token":
             interval = contrast.decided.interval
             found |= {math.exp(x) for x in (contrast.paired.mean, interval.low, interval.high)}
+        if contrast.primary and contrast.test and contrast.margin:
+            level, power = study.inference.alpha / study.family, study.inference.power
+            pairs = contrast.test.pairs_needed(contrast.margin, power=power, alpha=level)
+            found |= {float(pairs or 0), 100 * power}
     alpha = study.inference.alpha
     found |= {100 * (1 - alpha), 1 - 2 * alpha, study.setting(study.baseline).tokens}
     states = [control.state for control in analysis.controls]

@@ -40,6 +40,7 @@ VERBS = {
     "evaluate": "Let finished trials answer more zero- and few-shot tasks.",
     "null": "Measure the error rates of a study's tests on A/A replicates of its baseline.",
     "compare": "Put several studies of the same arms on one page.",
+    "paper": "Set one paper on several finished studies, in the order given.",
     "bench": "Time training here: against the machine's ceiling, and where the time goes.",
     "report": "Draw page and paper of a results folder again, from its records alone.",
     "verify": "Check a results folder: seals, registration, and all that can be computed again.",
@@ -48,7 +49,10 @@ VERBS = {
     "export": "Write a trained model as a Hugging Face folder.",
 }
 OF_A_FOLDER = frozenset(
-    {"extend", "watch", "status", "evaluate", "compare", "verify", "keep", "unpack", "export"}
+    {
+        *("extend", "watch", "status", "evaluate", "compare", "paper", "verify"),
+        *("keep", "unpack", "export"),
+    }
 )
 for _verb, _help in VERBS.items():
     _module = "folder_verbs" if _verb in OF_A_FOLDER else "commands"

@@ -164,6 +164,27 @@ def compare(
     console.print(f"comparison: {path}", soft_wrap=True)
 
 
+def paper(
+    *folders: Folder,
+    output: Annotated[
+        Path, Parameter(name=["--output", "-o"], help="The file to write; it ends in .pdf.")
+    ] = Path("paper.pdf"),
+    text: Annotated[
+        Path | None,
+        Parameter(help="Authors and own paragraphs; by default paper.md beside the studies."),
+    ] = None,
+    parts: Annotated[
+        Path | None, Parameter(help="A folder for the text as data and for the figures.")
+    ] = None,
+) -> int:
+    """Set one paper on one or several finished studies; 3 where an arm cannot be judged."""
+    from paribus.report import write_papers
+
+    made, verdicts = write_papers(folders, output, text, parts)
+    console.print(f"paper: {output}, {made.text_pages} pages before its references", soft_wrap=True)
+    return 3 if any(verdict.outcome == "INVALID" for verdict in verdicts) else 0
+
+
 def export(
     results: Folder,
     out: Annotated[Path, Parameter(help="The folder to write; it must be new or empty.")],

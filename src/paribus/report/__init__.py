@@ -3,6 +3,14 @@
 from paribus.report.compare import write_comparison
 from paribus.report.figures import draw
 from paribus.report.page import prepare, render, write_report
-from paribus.report.paper import write_paper
+from paribus.report.paper import write_paper, write_papers
 
-__all__ = ["draw", "prepare", "render", "write_comparison", "write_paper", "write_report"]
+__all__ = [
+    "draw",
+    "prepare",
+    "render",
+    "write_comparison",
+    "write_paper",
+    "write_papers",
+    "write_report",
+]

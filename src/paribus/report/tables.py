@@ -186,6 +186,28 @@ def claims(analysis: Analysis) -> Table | None:
     return Table("claims", caption, head, tuple(rows), frozenset({"metric", "arm"}))
 
 
+def claims_by_arm(analysis: Analysis) -> Table | None:
+    """The same with a row for every arm: what was claimed → what was measured."""
+    study, called = analysis.study, names(analysis.study)
+    if study.claims is None:
+        return None
+    metrics = list(dict.fromkeys(claim.metric for claim in study.claims.values))
+    rows = []
+    for arm in study.arms:
+        cells = []
+        for metric in metrics:
+            about, summary = analysis.metrics[metric], analysis.summary(arm, metric)
+            mine = [c for c in study.claims.values if c.metric == metric and arm in c.arms]
+            measured = numbers.mean_sd(summary.mean, summary.sd, about.digits)
+            claimed = [numbers.mean_sd(c.mean, c.sd, about.digits) for c in mine]
+            cells.append(f"{claimed[0]} → {measured}" if claimed else "")
+        if any(cells):
+            rows.append((called[arm], *cells))
+    head = ("arm", *(analysis.metrics[metric].label for metric in metrics))
+    caption = f"Claimed by {study.claims.source} → measured here: mean (SD) over seeds."
+    return Table("claims-by-arm", caption, head, tuple(rows), wide=True) if rows else None
+
+
 def controls(analysis: Analysis) -> Table:
     """All else equal: every control with its evidence."""
     called = names(analysis.study)

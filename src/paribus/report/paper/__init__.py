@@ -2,6 +2,6 @@
 
 from paribus.report.paper.material import Material
 from paribus.report.paper.prose import compose
-from paribus.report.paper.write import write_paper
+from paribus.report.paper.write import write_paper, write_papers
 
-__all__ = ["Material", "compose", "write_paper"]
+__all__ = ["Material", "compose", "write_paper", "write_papers"]

@@ -68,9 +68,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table. In a paper of two columns a wide one takes both."""
+    """A table. In a paper of two columns a wide one takes both.
+
+    With `groups`, a row that has a first cell alone is the heading of those below.
+    """
 
     table: Table
+    groups: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As the typst template reads it."""
@@ -81,9 +85,10 @@ class Grid:
             "caption": typeset(table.caption),
             "head": [typeset(name) for name in table.head],
             "left": [name in table.text for name in table.head],
-            "widths": _widths(table),
+            "widths": _widths(table, groups=self.groups),
             "rows": [[typeset(cell) for cell in row] for row in table.rows],
             "wide": table.wide,
+            "groups": self.groups,
         }
 
 
@@ -138,10 +143,10 @@ class Document:
     authors: tuple[str, ...] = ()
 
     @property
-    def pictures(self) -> list[str]:
-        """The names of all figures."""
+    def pictures(self) -> list[Picture]:
+        """All figures."""
         blocks = [block for part in (*self.parts, *self.appendix) for block in part.blocks]
-        return [block.name for block in blocks if isinstance(block, Picture)]
+        return [block for block in blocks if isinstance(block, Picture)]
 
     @property
     def paragraphs(self) -> list[Paragraph]:
@@ -197,18 +202,18 @@ def _named(block: Block, prefix: str) -> Block:
     if isinstance(block, Picture):
         return replace(block, name=prefix + block.name)
     if isinstance(block, Grid):
-        return Grid(replace(block.table, name=prefix + block.table.name))
+        return replace(block, table=replace(block.table, name=prefix + block.table.name))
     if isinstance(block, Paragraph):
         runs = (Ref(prefix + run.name) if isinstance(run, Ref) else run for run in block.runs)
         return Paragraph(tuple(runs))
     return block
 
 
-def _widths(table: Table) -> list[int]:
+def _widths(table: Table, *, groups: bool) -> list[int]:
     """Relative widths of columns: of words what they can do with, of numbers all that they need."""
     widths = []
     for i, name in enumerate(table.head):
-        cells = [row[i] for row in table.rows]
+        cells = [row[i] for row in table.rows if not groups or any(row[1:])]
         word = len(name) if len(name) <= SHORT_HEAD else max(map(len, name.split()))
         longest = max(map(len, cells), default=0)
         if name in table.text:

@@ -15,12 +15,22 @@ from paribus.study import Study
 
 @dataclass(frozen=True)
 class Material:
-    """The records, what was inferred and decided, and the figures that they gave."""
+    """The records, what was inferred and decided, and the figures that they gave.
+
+    Attributes:
+        label: what the study is called among others of its name; its name where it is empty.
+    """
 
     results: Results
     analysis: Analysis
     verdicts: list[Verdict]
     figures: list[Figure]
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the study is called in this paper."""
+        return self.label or self.study.name
 
     @property
     def study(self) -> Study:
@@ -36,6 +46,17 @@ class Material:
     def called(self) -> dict[str, str]:
         """What every arm is called."""
         return names(self.study)
+
+    @cached_property
+    def parameters_of(self) -> dict[str, int]:
+        """Parameters by arm, as the trials recorded them."""
+        trials = self.results.trials.items()
+        return {arm: trial["parameters"] for (arm, _), trial in trials if "parameters" in trial}
+
+    @property
+    def parameters(self) -> list[int]:
+        """Of every arm that has a finished trial."""
+        return list(self.parameters_of.values())
 
     @cached_property
     def drawn(self) -> dict[str, Figure]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paribus.decision import rule_of
 from paribus.numbers import plural
 from paribus.report import tables
 from paribus.report.figures import names
 from paribus.report.looks_and_stages import sampling_method
-from paribus.report.paper.document import Block, Cite, Grid, Paragraph, Part, Ref, Run, say
+from paribus.report.paper.designs import designs
+from paribus.report.paper.document import Cite, Grid, Paragraph, Part, Ref, Run, say
 from paribus.report.paper.material import Material
+from paribus.report.paper.said_once import said_once
 from paribus.report.task_accuracy import tasks_in_words
 from paribus.report.vocabulary import listed
 from paribus.report.words import margin_in_words
@@ -17,19 +21,37 @@ from paribus.report.words import margin_in_words
 MOST_SEEDS = 12  # are named one by one
 
 
-def method(material: Material) -> Part:
-    """Every paragraph is built from the study and the records of its trials."""
-    blocks: list[Block] = [
+def method(studies: Sequence[Material]) -> tuple[Part, dict[str, Paragraph]]:
+    """(the section, by study what is its own and stands in the appendix).
+
+    Every paragraph is built from a study and the records of its trials.
+    """
+    once = said_once({one.name: _topics(one) for one in studies})
+    if len(studies) == 1:
+        opening = say("The arms are differences from one shared setting: ", Ref("arms"), ".")
+        table = tables.arms(studies[0].study)
+    else:
+        opening = say(
+            "What the studies share is said once; what sets them apart is in ",
+            Ref("designs"),
+            ", and in words in the appendix of each. Within a study the arms are differences from "
+            "one shared setting.",
+        )
+        table = designs(studies)
+    first, *rest = once.common
+    return Part("Method", [first, opening, Grid(table), *rest]), once.own
+
+
+def _topics(material: Material) -> list[Paragraph]:
+    """Model, protocol, tasks, controls, registration and inference."""
+    return [
         _architecture(material),
-        say("The arms are differences from one shared setting: ", Ref("arms"), "."),
-        Grid(tables.arms(material.study)),
         _protocol(material),
-        *([say(asked)] if (asked := tasks_in_words(material.results)) else []),
+        say(tasks_in_words(material.results)),
         _controls(material),
         _registration(material),
         _inference(material),
     ]
-    return Part("Method", blocks)
 
 
 def _architecture(material: Material) -> Paragraph:

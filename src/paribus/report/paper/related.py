@@ -5,6 +5,8 @@ A paragraph stands in the paper only where the study is about it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paribus.report.paper.document import Block, Cite, Part, say
 from paribus.report.paper.material import Material
 from paribus.study import LEARNING_RATE
@@ -69,12 +71,12 @@ SEEDS = say(
 )
 
 
-def related(material: Material) -> Part:
-    """The section, with the paragraphs that the study is about."""
+def related(studies: Sequence[Material]) -> Part:
+    """The section, with the paragraphs that the studies are about."""
     blocks: list[Block] = []
-    if material.normalises_embeddings:
+    if any(one.normalises_embeddings for one in studies):
         blocks += NORMALISED_EMBEDDINGS
     blocks.append(MODIFICATIONS)
-    if material.study.tuning and LEARNING_RATE in material.study.tuning.keys:
+    if any(one.study.tuning and LEARNING_RATE in one.study.tuning.keys for one in studies):
         blocks.append(LEARNING_RATES)
     return Part("Related work", [*blocks, SEEDS])

@@ -19,7 +19,7 @@ LAYOUT = "layout.json"
 # of the references, in points.
 LEADINGS = (0.52, 0.5, 0.54, 0.48, 0.56)
 REFERENCES = (8.5, 8.0, 7.5, 9.0)
-FULL_ENOUGH = 0.55  # of the last page that has references
+FULL_ENOUGH = 0.7  # of the last page that has references
 
 
 class Layout(NamedTuple):
@@ -50,21 +50,23 @@ def typeset_paper(folder: Path, *, system: bool) -> Typeset:
     Pages of the appendix have one column and begin anew after the references. So that these do not
     leave an empty page behind, the first layout is taken with which they fill their last one.
     """
-    for name in BESIDE:
-        source = files("paribus.report.paper").joinpath(name).read_bytes()
-        write_bytes(folder / name, source)
     tried = []
     for leading, references in itertools.product(LEADINGS, REFERENCES):
         layout = Layout(leading, references)
-        text_pages, filled = _ends(folder, layout, system=system)
-        tried.append((filled, text_pages, layout))
+        pages, filled = _ends(folder, layout, system=system)
+        tried.append((filled, pages, layout))
         if filled >= FULL_ENOUGH:
             break
-    filled, text_pages, layout = max(tried, key=lambda one: one[0])
+    filled, pages, layout = max(tried, key=lambda one: one[0])
     _write_layout(folder, layout)
     pdf = _compiler(folder, system=system).compile(format="pdf", timestamp=0)
     assert isinstance(pdf, bytes)  # other formats, which are not asked for, are a list of pages
-    return Typeset(pdf, text_pages, filled)
+    return Typeset(pdf, pages, filled)
+
+
+def text_pages(folder: Path, *, system: bool) -> int:
+    """On how many pages `document.json` stands before its references, as it is tried first."""
+    return _ends(folder, Layout(LEADINGS[0], REFERENCES[0]), system=system)[0]
 
 
 def _ends(folder: Path, layout: Layout, *, system: bool) -> tuple[int, float]:
@@ -85,4 +87,7 @@ def _asked(compiler: typst.Compiler, label: str) -> Any:
 
 
 def _write_layout(folder: Path, layout: Layout) -> None:
+    for name in BESIDE:
+        source = files("paribus.report.paper").joinpath(name).read_bytes()
+        write_bytes(folder / name, source)
     write_bytes(folder / LAYOUT, json.dumps(layout._asdict()).encode())

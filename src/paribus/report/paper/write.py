@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import re
+import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,16 +17,23 @@ import vl_convert
 from paribus.analysis import Analysis
 from paribus.decision import Verdict
 from paribus.digests import canonical_json
+from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.report import contrast_tables, tables
 from paribus.report.along_told import along_table
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, draw
 from paribus.report.looks_and_stages import looks_table, sampling_table
+from paribus.report.paper.document import Document, Picture
 from paribus.report.paper.glyphs import lacking, spelled
 from paribus.report.paper.material import Material
-from paribus.report.paper.prose import compose
-from paribus.report.paper.typesetting import typeset_paper
+from paribus.report.paper.mechanism import prefix_of
+from paribus.report.paper.overview import OVERVIEW, overview
+from paribus.report.paper.own_words import OwnWords, beside, read_own_words
+from paribus.report.paper.prose import SECTIONS, compose
+from paribus.report.paper.several import material_of
+from paribus.report.paper.study_section import DETAILS
+from paribus.report.paper.typesetting import Typeset, text_pages, typeset_paper
 from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.report.tuning_told import tuning_tables
 from paribus.results import Results
@@ -32,6 +41,7 @@ from paribus.results.formats import csv_cell
 from paribus.results.layout import secure
 from paribus.study.allowed_text import drawable
 
+MOST_PAGES = 9  # of the text, before references and appendix, of a paper of several studies
 COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 MOST_HEIGHT = 930  # pixels: a page without the caption; what is taller would be cut off
 PLAIN = set(map(chr, range(0x250))) | set("–—‘’“”…−×±→≤≥βεΔ²·✓✗\u200b")  # noqa: RUF001
@@ -56,34 +66,89 @@ def write_paper(
     """
     secure(results.path)
     drawn = draw(results, analysis) if drawn is None else drawn
-    material = Material(results, analysis, verdicts, drawn)
-    folder = results.path / "paper"
-    document = compose(material).to_dict()
-    strange = set(canonical_json(document)) - PLAIN
-    missing = lacking(strange, system=False)
-    system, nowhere = bool(missing), lacking(missing, system=True)
-    with ThreadPoolExecutor() as pool:
-        shares = pool.map(lambda figure: _write_figure(folder, figure, nowhere, system), drawn)
-        document["shares"] = dict(zip((figure.name for figure in drawn), shares, strict=True))
-    text = spelled(json.dumps(document, ensure_ascii=False, indent=1), nowhere)
-    write_bytes(folder / "document.json", text.encode())
+    folder, path = results.path / "paper", results.path / "paper.pdf"
+    made = _made(folder, [Material(results, analysis, verdicts, drawn)], OwnWords())
     _write_tables(folder, results, analysis)
-    path = results.path / "paper.pdf"
-    write_bytes(path, typeset_paper(folder, system=system).pdf)
+    write_bytes(path, made.pdf)
     return path
 
 
-def _write_figure(folder: Path, figure: Figure, nowhere: set[str], system: bool) -> float:
+def write_papers(
+    folders: Sequence[Path], path: Path, text: Path | None = None, parts: Path | None = None
+) -> tuple[Typeset, list[Verdict]]:
+    """Write one paper on the studies in these results folders to `path`, which ends in .pdf.
+
+    Args: text: authors and own paragraphs (`own_words`), by default the file paper.md in the folder
+        that all results folders lie in. parts: a folder for the text as data and for the figures.
+
+    Returns what was set, and all verdicts. Nothing is written to the results folders. Raises
+    ParibusError as `material_of` and `read_own_words` do.
+    """
+    if path.suffix != ".pdf" or path.is_dir():
+        raise ParibusError(f"{path} must be the name of a file that ends in .pdf; choose another")
+    text = text or beside(folders)
+    studies = material_of(folders)
+    # Words at an unknown place are told before anything is drawn.
+    places = [*SECTIONS, *(one.name for one in studies)]
+    own = read_own_words(text, places) if text else OwnWords()
+    with tempfile.TemporaryDirectory() as scratch:
+        made = _made(parts or Path(scratch), studies, own)
+    write_bytes(path, made.pdf)
+    return made, [verdict for one in studies for verdict in one.verdicts]
+
+
+def _made(folder: Path, studies: Sequence[Material], own: OwnWords) -> Typeset:
+    """Set a paper in `folder`: with as much of several studies as the text has pages for."""
+    figures = {
+        prefix_of(i, len(studies)) + figure.name: figure
+        for i, one in enumerate(studies)
+        for figure in one.figures
+    }
+    if len(studies) > 1 and (side_by_side := overview(studies)):
+        figures[OVERVIEW] = side_by_side
+    shares: dict[str, float] = {}
+    for detail in DETAILS[: 1 if len(studies) == 1 else None]:
+        document = compose(*studies, own=own, detail=detail)
+        system = _write_document(folder, document, figures, shares)
+        if text_pages(folder, system=system) <= MOST_PAGES:
+            break
+    return typeset_paper(folder, system=system)
+
+
+def _write_document(
+    folder: Path, document: Document, figures: dict[str, Figure], shares: dict[str, float]
+) -> bool:
+    """Write `document.json` and the figures that it shows, but those in `shares`, which are there;
+    returns whether fonts of this machine are needed."""
+    data = document.to_dict()
+    strange = set(canonical_json(data)) - PLAIN
+    missing = lacking(strange, system=False)
+    system, nowhere = bool(missing), lacking(missing, system=True)
+    with ThreadPoolExecutor() as pool:
+        new = [one for one in document.pictures if one.name not in shares]
+        drawn = pool.map(
+            lambda one: _write_figure(folder, figures[one.name], nowhere, one, system=system), new
+        )
+        shares |= zip((one.name for one in new), drawn, strict=True)
+    data["shares"] = shares
+    text = spelled(json.dumps(data, ensure_ascii=False, indent=1), nowhere)
+    write_bytes(folder / "document.json", text.encode())
+    return system
+
+
+def _write_figure(
+    folder: Path, figure: Figure, nowhere: set[str], picture: Picture, *, system: bool
+) -> float:
     """Write a figure as SVG and PDF; returns the share of the width it was given that it takes.
 
     One that would be taller than a page takes as much less of the width.
     """
-    width = PAGE_PIXELS if figure.wide else COLUMN_PIXELS
+    width = PAGE_PIXELS if picture.wide else COLUMN_PIXELS
     # The renderer ends the process at a character that XML forbids. Studies with one are refused,
     # but what a probe or a task calls its parts is drawn too.
     definition = json.dumps(drawable(figure.printed(width)), ensure_ascii=False)
     svg = vl_convert.vegalite_to_svg(spelled(definition, nowhere))
-    path = folder / "figures" / f"{figure.name}.svg"
+    path = folder / "figures" / f"{picture.name}.svg"
     write_bytes(path, svg.encode())
     page = typst.Compiler(
         FIGURE_PAGE,
@@ -91,18 +156,14 @@ def _write_figure(folder: Path, figure: Figure, nowhere: set[str], system: bool)
         sys_inputs={"file": path.name},
         ignore_system_fonts=not system,
     )
-    write_bytes(path.with_suffix(".pdf"), _bytes(page.compile(format="pdf", timestamp=0)))
+    pdf = page.compile(format="pdf", timestamp=0)
+    assert isinstance(pdf, bytes)  # other formats, which are not asked for, are a list of pages
+    write_bytes(path.with_suffix(".pdf"), pdf)
     taken = re.search(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', svg)
     if taken is None:
         return 1.0
     across, down = float(taken[1]), float(taken[2])
     return min(1.0, across / width, MOST_HEIGHT * across / (down * width))
-
-
-def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
-    """A PDF is one file; other formats, which are not asked for, are a list of pages."""
-    assert isinstance(compiled, bytes)
-    return compiled
 
 
 def _write_tables(folder: Path, results: Results, analysis: Analysis) -> None:

@@ -1,0 +1,167 @@
+"""From the set of all verdicts on a treatment to advice: rules that are total over what can come
+out, first match wins.
+
+What they read is a `Record`: in which studies a treatment was worse, better, not different by more
+than the margin, or unresolved, endpoint by endpoint; and what it did to stability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from paribus.report.paper.judged import RESOLVED, Judged, Stability, State
+
+Kind = Literal["leave out", "use", "depends", "undecided"]
+KINDS: dict[Kind, str] = {
+    "leave out": "When to leave it out.",
+    "use": "When to use it.",
+    "depends": "What depends on the setting.",
+    "undecided": "What is not decided.",
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """What all studies found of one treatment, and nothing of what could not be judged.
+
+    Attributes:
+        quality: the states that it had on any judged endpoint.
+        stability: what it did to training.
+    """
+
+    quality: frozenset[State]
+    stability: frozenset[Stability]
+
+    @classmethod
+    def of(cls, found: list[Judged]) -> Record:
+        """Of these verdicts."""
+        valid = [one for one in found if one.state not in ("invalid", "described")]
+        return cls(frozenset(one.state for one in valid), frozenset(one.stability for one in valid))
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A rule: where it holds, what kind of advice it is, and the sentence that says it."""
+
+    kind: Kind
+    holds: Callable[[Record], bool]
+    says: str
+
+
+def _has(record: Record, *states: State) -> bool:
+    return bool(record.quality & set(states))
+
+
+RULES: tuple[Advice, ...] = (
+    Advice(
+        "undecided",
+        lambda r: not r.quality,
+        "No study here could judge it: what is reported of it is a description.",
+    ),
+    Advice(
+        "depends",
+        lambda r: {"cured", "destabilised"} <= r.stability,
+        "It cures instability in one setting and causes it in another: use it in neither before "
+        "the setting that is meant was tested.",
+    ),
+    Advice(
+        "leave out",
+        lambda r: "destabilised" in r.stability,
+        "It destabilises training: do not use it in such settings.",
+    ),
+    Advice(
+        "depends",
+        lambda r: "cured" in r.stability and _has(r, "harm"),
+        "It cures instability at a cost in quality: use it only where training fails without it, "
+        "and look for a cure that costs less.",
+    ),
+    Advice(
+        "use",
+        lambda r: "cured" in r.stability and r.quality <= {"gain", "none"},
+        "It cures instability, and no cost in quality was found: use it where training is "
+        "unstable without it.",
+    ),
+    Advice(
+        "depends",
+        lambda r: "cured" in r.stability,
+        "It cures instability, and what that costs is not resolved: use it only where training "
+        "fails without it.",
+    ),
+    Advice(
+        "depends",
+        lambda r: _has(r, "harm") and _has(r, "gain"),
+        "Its sign depends on the setting or the endpoint: do not use it by default; test it in the "
+        "setting that is meant, with each arm at its best learning rate.",
+    ),
+    Advice(
+        "leave out",
+        lambda r: _has(r, "harm"),
+        "It costs quality where this was resolved, and cures nothing here: leave it out.",
+    ),
+    Advice(
+        "use",
+        lambda r: _has(r, "gain") and not _has(r, "open"),
+        "It improves quality, or changes nothing worth having, wherever it was judged: it is worth "
+        "using in settings like these, and a study of its own elsewhere.",
+    ),
+    Advice(
+        "depends",
+        lambda r: _has(r, "gain"),
+        "It improves quality in some of these settings and is unresolved in others: use it in "
+        "settings like the former, and test it elsewhere.",
+    ),
+    Advice(
+        "leave out",
+        lambda r: r.quality == {"none"},
+        "It makes no difference worth having: keep the simpler model.",
+    ),
+    Advice(
+        "undecided",
+        lambda r: _has(r, "none"),
+        "It makes no difference worth having where this was resolved, and is open elsewhere: "
+        "keep the simpler model until it is resolved.",
+    ),
+    Advice(
+        "undecided",
+        lambda r: True,
+        "No effect was shown and none was excluded: prefer neither on this evidence.",
+    ),
+)
+
+
+def advice_on(record: Record) -> Advice:
+    """The first rule that holds; the last one always does."""
+    return next(rule for rule in RULES if rule.holds(record))
+
+
+def where_found(found: list[Judged]) -> str:
+    """`validation loss is worse in A and B, and open in C; ...`: in which studies which state."""
+    words = {
+        "harm": "worse in {}",
+        "gain": "better in {}",
+        "none": "within the margin in {}",
+        "open": "open in {}",
+        "described": "described only in {}",
+        "invalid": "not judged in {}",
+    }
+    told = []
+    for metric in dict.fromkeys(one.metric for one in found):
+        mine = [one for one in found if one.metric == metric]
+        parts = []
+        for state, text in words.items():
+            studies = dict.fromkeys(one.study for one in mine if one.state == state)
+            if studies:
+                parts.append(text.format(_and(list(studies))))
+        told.append(f"{mine[0].contrast.declared.label} is {', '.join(parts)}")
+    return "; ".join(told)
+
+
+def _and(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def is_resolved(state: State) -> bool:
+    """Whether a state says what the effect is."""
+    return state in RESOLVED

@@ -1,0 +1,175 @@
+"""The paper's appendix: of one study all tables and figures, of several the tables of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paribus.decision import rule_of
+from paribus.digests import flatten
+from paribus.report import contrast_tables, tables
+from paribus.report.along_told import along_table
+from paribus.report.data_tables import data_tables
+from paribus.report.figures.contrasts import pairs_name
+from paribus.report.looks_and_stages import looks_table, sampling_table
+from paribus.report.paper.document import Block, Grid, Listing, Paragraph, Part, Picture, say
+from paribus.report.paper.findings import in_the_text
+from paribus.report.paper.material import Material
+from paribus.report.paper.mechanism import prefix_of
+from paribus.report.paper.tuning_part import in_the_tuning
+from paribus.report.tables import Table
+from paribus.report.task_accuracy import task_contrast_table, task_table
+from paribus.report.tuning_told import sensitivity_table, shared_table, tuning_table
+from paribus.study import Study
+
+PROVEN = ("held", "declared")  # controls that need no more than to be counted
+
+
+def of_one(material: Material) -> list[Part]:
+    """Everything that the text has no room for."""
+    analysis = material.analysis
+    shown = in_the_text(material) | in_the_tuning(material)
+    others: list[Block] = [
+        Picture(figure.name, figure.caption, figure.wide)
+        for figure in material.figures
+        if figure.name not in shown
+    ]
+    estimates, tests = contrast_tables.estimates(analysis), contrast_tables.tests(analysis)
+    return _whole(
+        Part("The decision rule", [Grid(tables.decision(analysis, material.verdicts))]),
+        Part("Tuning", _grids(shared_table(analysis))),
+        Part("Every endpoint", [Grid(tables.endpoints(analysis))]),
+        Part("Every contrast", [Grid(estimates), Grid(tests)]),
+        Part("Tasks", _grids(task_contrast_table(analysis), task_table(material.results))),
+        Part("Looks and stages", _grids(sampling_table(analysis), looks_table(analysis))),
+        Part("Every seed", [Grid(tables.trials(material.results, analysis))]),
+        Part("Controls", [Grid(tables.controls(analysis))]),
+        Part("Data", [Grid(table) for table in data_tables(material.results)]),
+        Part("Further figures", others),
+        Part("The study as run", as_run(material.study)),
+    )
+
+
+def of_several(
+    studies: Sequence[Material], titles: Mapping[str, str], own: Mapping[str, Paragraph]
+) -> list[Part]:
+    """A section for each study: what is its own of the method, its tables and the seeds' figures.
+
+    All trials, tasks and diagnostics are on the study's own page, and would fill a book here.
+    """
+    found = []
+    for i, material in enumerate(studies):
+        parts = _of_study(material, titles[material.name], own[material.name])
+        found += [part.named(prefix_of(i, len(studies))) for part in parts]
+    return found
+
+
+def _of_study(material: Material, title: str, own: Paragraph) -> list[Part]:
+    analysis = material.analysis
+    pairs = [pairs_name(endpoint.metric) for endpoint in material.study.judged]
+    drawn = [material.drawn[name] for name in (*pairs, "train_loss") if name in material.drawn]
+    figures = [Picture(one.name, one.caption, one.wide) for one in drawn]
+    own_method: list[Block] = [own] if own.runs else []
+    caveats = dict.fromkeys(line for verdict in material.verdicts for line in verdict.caveats)
+    first = Part(f"{material.name}: {title}", [*own_method, Grid(tables.arms(material.study))])
+    return [
+        first,
+        *_whole(
+            Part("Verdicts", [Grid(verdict_table(material)), *_lines(list(caveats))]),
+            Part(
+                "Tuning",
+                _grids(tuning_table(analysis), shared_table(analysis), sensitivity_table(analysis)),
+            ),
+            Part(
+                "Endpoints and contrasts",
+                [
+                    Grid(tables.endpoints(analysis)),
+                    Grid(contrast_tables.estimates(analysis)),
+                    Grid(contrast_tables.tests(analysis)),
+                ],
+            ),
+            Part("Claims", _grids(tables.claims(analysis))),
+            Part("Looks and stages", _grids(sampling_table(analysis))),
+            Part(
+                "Stability, cost and controls",
+                [
+                    *_grids(tables.stability(analysis), tables.costs(analysis)),
+                    *_grids(along_table(analysis)),
+                    *_controls(material),
+                ],
+            ),
+            Part("Seeds and training", list(figures)),
+            Part("As run", as_run(material.study)),
+            level=2,
+        ),
+    ]
+
+
+def verdict_table(material: Material) -> Table:
+    """The row that fired for every contrast and endpoint."""
+    rule = rule_of(material.analysis)
+    rows = tuple(
+        (
+            material.called[one.arm],
+            material.called[one.reference],
+            one.label,
+            one.outcome,
+            one.row,
+            f"{one.reason}. {rule.all_rows[one.row].advice}",
+        )
+        for one in material.verdicts
+    )
+    head = ("arm", "against", "endpoint", "verdict", "row", "why, and what follows")
+    return Table(
+        "verdicts",
+        f"The verdicts by the registered rule, {rule.title}, with the row that fired.",
+        head,
+        rows,
+        frozenset(head),
+        wide=True,
+    )
+
+
+def _controls(material: Material) -> list[Block]:
+    """How many controls held, and those of which that is not so."""
+    controls = material.analysis.controls
+    counts = {state: sum(one.state == state for one in controls) for state in PROVEN}
+    left = [one for one in controls if one.state not in PROVEN]
+    text = (
+        f"Of {len(controls)} controls {counts['held']} held in every seed, and "
+        f"{counts['declared']} differ because the arm declares it."
+    )
+    if not left:
+        return [say(text)]
+    called = material.called
+    rows = tuple(
+        (one.name, called[one.arm], called[one.reference], one.state, one.detail) for one in left
+    )
+    head = ("control", "arm", "against", "state", "evidence")
+    caption = "Controls that are not proven to have held, or are broken."
+    return [say(text), Grid(Table("controls", caption, head, rows, frozenset(head), wide=True))]
+
+
+def as_run(study: Study) -> list[Block]:
+    """Every key that somebody set: the others say nothing that the digest does not."""
+    stated = flatten(study.model_dump(mode="json", exclude_defaults=True))
+    told = ((key, str(value)) for key, value in stated.items() if value not in (None, {}, []))
+    note = "Keys that are not at their default; study.json has all of them."
+    return [say(note), Listing(tuple(told))]
+
+
+def _lines(lines: list[str]) -> list[Block]:
+    return [say(" ".join(lines))] if lines else []
+
+
+def _grids(*found: Table | None) -> list[Block]:
+    return [Grid(table) for table in found if table is not None]
+
+
+def _whole(*parts: Part, level: int = 1) -> list[Part]:
+    """Without tables that have no rows, and without sections that then have nothing."""
+    kept = []
+    for part in parts:
+        blocks = [b for b in part.blocks if not isinstance(b, Grid) or b.table.rows]
+        if blocks:
+            kept.append(Part(part.title, blocks, level))
+    return kept

@@ -1,0 +1,179 @@
+"""The paper's title, abstract and introduction: the questions, and the answers in a few lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from paribus.decision import HYPOTHESES, rule_of
+from paribus.numbers import plural
+from paribus.report.paper.designs import spanned
+from paribus.report.paper.document import Block, Paragraph, Part, Ref, say
+from paribus.report.paper.judged import answer, judged
+from paribus.report.paper.material import Material
+from paribus.report.paper.said_once import said_once
+from paribus.report.vocabulary import listed
+from paribus.report.words import headline, missing_in_words, ratio_in_words
+
+HELD = {"initial values": "from the same initial values", "batches": "on the same batches"}
+
+
+def title_of(studies: Sequence[Material]) -> str:
+    """The study's; of several, what their titles begin with, or how many there are."""
+    if len(studies) == 1:
+        return studies[0].study.title or studies[0].study.name
+    common = _common(studies)
+    return f"{common}: {len(studies)} registered studies" if common else f"{len(studies)} studies"
+
+
+def titles_of(studies: Sequence[Material]) -> dict[str, str]:
+    """The title of every study by its name, without what all of them begin with."""
+    common, found = _common(studies) if len(studies) > 1 else "", {}
+    for one in studies:
+        title = one.study.title or one.name
+        rest = re.sub(r"^[\W_]+", "", title[len(common) :]) if common else title
+        found[one.name] = rest[:1].upper() + rest[1:] if rest else title
+    return found
+
+
+def _common(studies: Sequence[Material]) -> str:
+    """What all titles begin with, up to a colon, comma or dash; empty where that is nothing."""
+    starts = [re.match(r"(.+?)(?=[:,–—]|$)", one.study.title) for one in studies]  # noqa: RUF001
+    found = {start[0].strip() if start else "" for start in starts}
+    return found.pop() if len(found) == 1 else ""
+
+
+def abstract(studies: Sequence[Material], titles: Mapping[str, str]) -> Paragraph:
+    """What was asked, what was done and what came out."""
+    if len(studies) == 1:
+        return _abstract(studies[0])
+    parameters = spanned(n for one in studies for n in one.parameters)
+    size = f" of {parameters} parameters" if parameters else ""
+    n = sum(one.analysis.n_trials for one in studies)
+    unregistered = [one.name for one in studies if one.analysis.unregistered]
+    text = (
+        f"We report {len(studies)} studies of decoder-only Transformers{size}, {n:,} trials in "
+        "all, in which arms differ from a shared setting in a stated way alone and are compared "
+        "seed by seed. "
+    )
+    if unregistered:
+        text += f"The registration of {listed(unregistered)} does not hold. "
+    else:
+        text += (
+            "Endpoints, margins and the rule of each verdict were registered before its first run. "
+        )
+    found = [(one, answer(judged(one))) for one in studies]
+    text += " ".join(f"{titles[one.name]}: {said}." for one, said in found if said)
+    return say(text)
+
+
+def _abstract(material: Material) -> Paragraph:
+    study, facts = material.study, material.facts
+    size = f" of {facts.parameters:,} parameters" if facts.parameters else ""
+    text = f"{study.question} " if study.question else ""
+    text += (
+        f"We train {plural(len(study.arms), 'arm')} of a decoder-only Transformer{size} on "
+        f"{facts.tokens:,} tokens each with {plural(len(study.seeds), 'paired seed')}"
+        f"{_held(material)}"
+        + (
+            "."
+            if material.analysis.unregistered
+            else ", under endpoints, margins and thresholds that were registered before the first "
+            "run."
+        )
+        + " "
+    )
+    text += headline(material.analysis, material.verdicts)
+    ratios = [
+        f"{ratio} with {material.called[verdict.arm]}"
+        for verdict in material.verdicts[:3]
+        if verdict.outcome != "INVALID"
+        and (ratio := ratio_in_words(material.analysis.contrast(verdict.arm, verdict.metric)))
+    ]
+    if ratios:
+        text += f" That is {' and '.join(ratios)}."
+    missing = missing_in_words(material.analysis)
+    if missing:
+        text += f" The study is in progress: {missing}"
+    return say(text)
+
+
+def _held(material: Material) -> str:
+    """`, from the same initial values and on the same batches`: those that held everywhere."""
+    states = material.control_states
+    same = [words for name, words in HELD.items() if states.get(name) == {"held"}]
+    return f", {' and '.join(same)}" if same else ""
+
+
+def introduction(studies: Sequence[Material], titles: Mapping[str, str]) -> Part:
+    """The questions, why they take more than two runs, and the hypotheses that rules speak to."""
+    several = len(studies) > 1
+    blocks: list[Block] = [
+        say(
+            f"{_asked(studies, titles)} An answer needs more than two training runs: whatever else "
+            "differs between them, the seed to begin with, can make a difference as large as the "
+            "one in question. Here each arm is a stated difference from one shared setting, and "
+            "whether all else was equal is part of the record and not an assumption."
+        ),
+    ]
+    told = {
+        one.name: [say(_hypotheses(one)) if one.normalises_embeddings else say()] for one in studies
+    }
+    once = said_once(told)
+    blocks += once.common
+    blocks += [say(f"Of {name}: ", *own.runs) for name, own in once.own.items() if own.runs]
+    blocks.append(
+        say(
+            "What is reported here was computed from the records of the "
+            f"{'studies' if several else 'study'} alone: the registered comparison"
+            f"{'s' if several else ''} (",
+            Ref("answers" if several else "primary"),
+            "), what happened while training, what the trained models look like, and a verdict by "
+            "rules that were fixed before there was anything to judge. Results that settle nothing "
+            "are reported as such.",
+        )
+    )
+    return Part("Introduction", blocks)
+
+
+def _asked(studies: Sequence[Material], titles: Mapping[str, str]) -> str:
+    if len(studies) == 1:
+        primary = studies[0].analysis.primary.label
+        asked = studies[0].study.question
+        return asked or f"What do the arms of this study change in {primary}?"
+    told = [
+        f"({i}) {one.study.question or titles[one.name] + '?'}" for i, one in enumerate(studies, 1)
+    ]
+    return f"The studies of this paper ask: {' '.join(told)}"
+
+
+def _hypotheses(material: Material) -> str:
+    """The hypotheses that the rule's rows speak to, and where they are judged; or empty."""
+    rows = rule_of(material.analysis).rows
+    spoken = [name for name in HYPOTHESES if any(row.hypothesis == name for row in rows)]
+    if not spoken:
+        return ""
+    text = "The decision table, which was fixed beforehand, speaks to these hypotheses. "
+    text += " ".join(f"{name}: {HYPOTHESES[name].words}." for name in spoken)
+    for metric in dict.fromkeys(HYPOTHESES[name].metric for name in spoken):
+        if metric is not None:
+            about = [name for name in spoken if HYPOTHESES[name].metric == metric]
+            text += f" {_judged_on(material, listed(about), metric, HYPOTHESES[about[0]].of)}"
+    return text
+
+
+def _judged_on(material: Material, hypotheses: str, metric: str, of: str) -> str:
+    """Where the hypotheses are judged that are stated `of` a metric, and what others speak of."""
+    on = {
+        endpoint.metric: material.analysis.metrics[endpoint.metric].label
+        for endpoint in material.study.judged
+    }
+    if metric not in on:
+        return (
+            f"{hypotheses} are stated of {of}, which is not judged here: a verdict on "
+            f"{listed(list(on.values()))} speaks of that alone, and to neither of them."
+        )
+    own = on.pop(metric)
+    others = listed(list(on.values()))
+    also = f"; the verdict on {others} speaks of that alone" if on else ""
+    return f"{hypotheses} are stated of {of}, and judged on {own}{also}."

@@ -1,0 +1,181 @@
+"""What every study found of every arm, in a few states that sentences are total over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from paribus import numbers
+from paribus.analysis import Contrast
+from paribus.decision import Verdict
+from paribus.report.paper.material import Material
+from paribus.report.tables import change_of
+from paribus.report.vocabulary import listed
+from paribus.report.words import margin_in_words, raised
+
+State = Literal["harm", "gain", "none", "open", "described", "invalid"]
+Stability = Literal["stable", "cured", "destabilised", "not cured"]
+STATES: tuple[State, ...] = ("harm", "gain", "none", "open", "described", "invalid")
+RESOLVED: tuple[State, ...] = ("harm", "gain", "none")
+# In a column of a table.
+SHORT = {
+    "harm": "worse",
+    "gain": "better",
+    "none": "within margin",
+    "open": "open",
+    "described": "described",
+    "invalid": "not judged",
+}
+_QUALITY: dict[str, State] = {"Q-": "harm", "Q+": "gain", "Q0": "none", "Q?": "open"}
+# What arms are given by hand or by tuning, and what is no treatment.
+APART = ("model.init.salt", "training.optimizer.learning_rate")
+MOST_NAMED = 2  # changes that are told one by one
+MOST_ARMS = 4  # arms that are named one by one
+
+Treatment = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One verdict, with what it is of.
+
+    Attributes:
+        study: the name of the study in this paper.
+        treatment: what sets the arm apart from its reference: (key, its own value) of each.
+        called: the arm in words.
+    """
+
+    study: str
+    treatment: Treatment
+    called: str
+    verdict: Verdict
+    contrast: Contrast
+    margin: str
+
+    @property
+    def state(self) -> State:
+        """Of quality on the endpoint."""
+        evidence = self.verdict.evidence
+        if self.verdict.outcome == "INVALID":
+            return "invalid"
+        if self.verdict.outcome == "DESCRIPTIVE ONLY":
+            return "described"
+        return _QUALITY[evidence.quality]
+
+    @property
+    def stability(self) -> Stability:
+        """Of training, with the arm and without."""
+        evidence = self.verdict.evidence
+        if evidence.fix == "harm" or evidence.collapse:
+            return "destabilised"
+        if evidence.fix == "fix":
+            return "cured"
+        return "stable" if evidence.baseline_stable else "not cured"
+
+    @property
+    def metric(self) -> str:
+        """The endpoint's name."""
+        return self.verdict.metric
+
+
+def judged(material: Material) -> list[Judged]:
+    """Every verdict of a study, in its order."""
+    found = []
+    for verdict in material.verdicts:
+        contrast = material.analysis.contrast(verdict.arm, verdict.metric)
+        found.append(
+            Judged(
+                material.name,
+                treatment_of(material, verdict.arm),
+                material.called[verdict.arm],
+                verdict,
+                contrast,
+                margin_in_words(material.study, contrast),
+            )
+        )
+    return found
+
+
+def treatment_of(material: Material, arm: str) -> Treatment:
+    """What sets an arm apart from its reference, whatever was chosen for both by tuning."""
+    tuning = material.study.tuning
+    apart = {*APART, *(tuning.keys if tuning else ())}
+    differences = material.study.differences(arm)
+    kept = ((key, str(own)) for key, (_, own) in differences.items() if key not in apart)
+    return tuple(sorted(kept))
+
+
+def by_state(found: Iterable[Judged]) -> dict[State, list[Judged]]:
+    """The verdicts of each state, in the order of STATES; without those that have none."""
+    groups: dict[State, list[Judged]] = {state: [] for state in STATES}
+    for one in found:
+        groups[one.state].append(one)
+    return {state: group for state, group in groups.items() if group}
+
+
+def answer(found: Sequence[Judged], *, brief: bool = False) -> str:
+    """What a study found, a clause for each endpoint and state, without a full stop.
+
+    `brief` leaves out the intervals, which a table has.
+    """
+    clauses = []
+    for metric in dict.fromkeys(one.metric for one in found):
+        mine = [one for one in found if one.metric == metric]
+        for state, group in by_state(mine).items():
+            clauses.append(_clause(state, group, arms_in_words(group, len(mine)), brief=brief))
+    for stability, does in (("cured", "instability is cured"), ("destabilised", "is destabilised")):
+        mine = [one for one in found if one.metric == found[0].metric]
+        group = [one for one in mine if one.stability == stability]
+        if group:
+            clauses.append(f"training {does} with {arms_in_words(group, len(mine))}")
+    return "; ".join(clauses).replace("training instability", "instability")
+
+
+def arms_in_words(group: Sequence[Judged], of: int) -> str:
+    """The arms by name, or how many of all contrasts they are."""
+    names = [one.called for one in group]
+    if len(names) <= MOST_ARMS:
+        return listed(names)
+    return f"every arm ({of})" if len(names) == of else f"{len(names)} of {of} arms"
+
+
+def _clause(state: State, group: Sequence[Judged], arms: str, *, brief: bool) -> str:
+    """What is so of several verdicts of one state on one endpoint."""
+    label, how = group[0].contrast.declared.label, changes(group, brief=brief)
+    if state == "invalid":
+        return f"{label} cannot be judged with {arms}"
+    if state in ("harm", "gain") and len(group) == 1 and not brief:
+        return f"{arms} {raised(group[0].contrast)}"
+    said = {
+        "harm": "is worse with {}",
+        "gain": "is better with {}",
+        "none": f"is within the margin of {_margins(group)} with {{}}",
+        "described": "is described, not tested, with {}",
+        "open": "is not resolved with {}",
+    }
+    return f"{label} {said[state].format(arms)} ({how})"
+
+
+def changes(group: Sequence[Judged], *, brief: bool = False) -> str:
+    """The changes, one by one or from the least to the largest, with their unit."""
+    known = [one for one in group if one.contrast.decided is not None]
+    if not known:
+        return "no change could be compared"
+    metric = known[0].contrast.declared
+    unit = f" {metric.change_unit}" if metric.change_unit else ""
+    if len(known) <= MOST_NAMED:
+        told = (_mean(one) if brief else change_of(one.contrast) for one in known)
+        return f"{' and '.join(told)}{unit}"
+    ends = sorted(known, key=lambda one: one.contrast.decided.mean if one.contrast.decided else 0)
+    low, high = ends[0], ends[-1]
+    return f"{_mean(low)} ({low.called}) to {_mean(high)} ({high.called}){unit}"
+
+
+def _mean(one: Judged) -> str:
+    says = one.contrast.decided
+    return numbers.signed(says.mean if says else None, one.contrast.declared.change_digits)
+
+
+def _margins(group: Sequence[Judged]) -> str:
+    return listed(list(dict.fromkeys(one.margin for one in group)))

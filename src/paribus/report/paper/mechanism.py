@@ -1,0 +1,156 @@
+"""Which part of normalising embeddings does what: read from what sets the arms apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paribus import numbers
+from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
+from paribus.report.paper.judged import SHORT, Judged, judged
+from paribus.report.paper.material import Material
+from paribus.report.tables import Table, change_of
+from paribus.report.vocabulary import listed
+
+NORM, PLACE, TOKENS = (
+    "model.embedding.norm",
+    "model.embedding.norm_at",
+    "model.init.token_std",
+)
+# What an arm isolates, by what sets it apart from its reference.
+PARTS = {
+    "layernorm": "scale, centring and gain (LayerNorm)",
+    "rmsnorm": "scale and gain (RMSNorm)",
+    "rms_free": "scale alone, of each vector",
+    "fixed_scale": "scale alone, one constant",
+    "center": "centring alone",
+}
+OF_TOKENS = "LayerNorm before positions are added"
+AT_START = "scale at the start alone (initialization)"
+WHILE_TRAINING = ("steps", "probes")
+FIGURES = ("embedding_norm-all-mean", "residual-norm-depth")
+LEAST_PARTS = 3  # of a study that takes normalization apart
+
+
+def isolates(one: Judged) -> str:
+    """Which part of normalising an arm has; empty where it has another difference."""
+    stated = dict(one.treatment)
+    norm, place = stated.pop(NORM, ""), stated.pop(PLACE, "sum")
+    starts = {key for key in stated if key.startswith("model.init.")}
+    if norm and not stated:
+        if place == "tokens":
+            return OF_TOKENS if norm == "layernorm" else ""
+        return PARTS.get(norm, "")
+    return AT_START if not norm and TOKENS in stated and starts == set(stated) else ""
+
+
+def mechanism(studies: Sequence[Material], figures: int) -> Part | None:
+    """The section; None where no study takes normalization apart and none has diagnostics."""
+    blocks = _parts_of(studies)
+    blocks += _diagnostics(studies)
+    shown = _study(studies)
+    if shown is not None:
+        prefix, material = shown
+        drawn = [material.drawn[name] for name in FIGURES if name in material.drawn]
+        blocks += [Picture(prefix + one.name, one.caption) for one in drawn[:figures]]
+    return Part("Mechanism", blocks) if blocks else None
+
+
+def _study(studies: Sequence[Material]) -> tuple[str, Material] | None:
+    """(prefix of its figures, the study) that has the most parts of normalization."""
+    known = [(len(_isolated(one)), -i, one) for i, one in enumerate(studies)]
+    n, place, material = max(known, key=lambda one: one[:2])
+    return (prefix_of(-place, len(studies)), material) if n else None
+
+
+def prefix_of(place: int, n_studies: int) -> str:
+    """What the names of a study's figures and tables begin with; nothing of a single study."""
+    return f"s{place + 1}-" if n_studies > 1 else ""
+
+
+def _isolated(material: Material) -> dict[str, list[Judged]]:
+    found: dict[str, list[Judged]] = {}
+    for one in judged(material):
+        if part := isolates(one):
+            found.setdefault(part, []).append(one)
+    return found
+
+
+def _parts_of(studies: Sequence[Material]) -> list[Block]:
+    """The table of the study that takes normalization apart the most, and what it says."""
+    shown = _study(studies)
+    if shown is None:
+        return []
+    _, material = shown
+    found = _isolated(material)
+    if len(found) < LEAST_PARTS:
+        return []
+    metric = material.study.primary.metric
+    rows, told = [], []
+    for part, arms in found.items():
+        for one in arms:
+            if one.metric == metric and one.contrast.reference == material.study.baseline:
+                change = change_of(one.contrast) if one.contrast.decided else one.contrast.why_not
+                rows.append((part, change, SHORT[one.state]))
+                told.append((part, one))
+    label = material.analysis.metrics[metric].label
+    table = Table(
+        "parts",
+        f"Parts of normalization in {material.name}: the change of {label} that an arm with this "
+        "part alone makes, against the same reference.",
+        ("what the arm has", "change", "finding"),
+        tuple(rows),
+        frozenset({"what the arm has", "finding"}),
+    )
+    opening = f"Arms of {material.name} have parts of normalization alone ("
+    return [say(opening, Ref("parts"), f"). {_compared(label, told)}"), Grid(table)]
+
+
+def _compared(label: str, told: list[tuple[str, Judged]]) -> str:
+    """Which parts come out as the whole does, and which do not."""
+    whole = next((one for part, one in told if part == PARTS["layernorm"]), None)
+    if whole is None:
+        return ""
+    alike = [part for part, one in told if one is not whole and one.state == whole.state]
+    other = [(part, one) for part, one in told if one.state != whole.state]
+    text = f"On {label}, LayerNorm is {SHORT[whole.state]}"
+    if alike:
+        text += f"; so {'are' if len(alike) > 1 else 'is'} {listed(alike)}"
+    if other:
+        text += f"; {listed([f'{part} is {SHORT[one.state]}' for part, one in other])}"
+    return (
+        f"{text}. Arms are compared with their reference and not with each other: that two have "
+        "the same finding does not show that they are equal."
+    )
+
+
+def _diagnostics(studies: Sequence[Material]) -> list[Block]:
+    """What was measured while training, study by study where it is an endpoint."""
+    told: list[str] = []
+    shown = _study(studies)
+    chosen = [shown[1]] if shown else list(studies[:1])
+    for material in chosen:
+        for endpoint in material.study.endpoints:
+            metric = material.analysis.metrics[endpoint.metric]
+            if endpoint.primary or metric.record not in WHILE_TRAINING:
+                continue
+            summaries = [material.analysis.summary(arm, metric.name) for arm in material.study.arms]
+            known = sorted((s for s in summaries if s.n), key=lambda s: s.mean)
+            if not known:
+                continue
+            unit = f" {metric.unit}" if metric.unit else ""
+            low, high = known[0], known[-1]
+            told.append(
+                f"At the last step of {material.name}, {metric.label} lay between "
+                f"{numbers.mean_sd(low.mean, low.sd, metric.digits)}{unit} in "
+                f"{material.called[low.arm]} and "
+                f"{numbers.mean_sd(high.mean, high.sd, metric.digits)}{unit} in "
+                f"{material.called[high.arm]}."
+            )
+    if not told:
+        return []
+    return [
+        say(
+            f"{' '.join(told)} Such diagnostics describe what went with a change; they do not show "
+            "by themselves what it is due to."
+        )
+    ]

@@ -1,0 +1,123 @@
+"""The figure that a paper of several studies turns on: every contrast, study by study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from paribus.report.figures import Figure
+from paribus.report.figures.style import TEXT, rounded
+from paribus.report.paper.judged import SHORT, Judged, judged
+from paribus.report.paper.material import Material
+
+OVERVIEW = "overview"
+ROW_PIXELS, LABELS = 13, 180
+# Okabe & Ito 2008, and a shape for prints without colour; the order is that of the legend.
+LOOKS = {
+    "worse": ("#D55E00", "triangle-up"),
+    "better": ("#0072B2", "triangle-down"),
+    "within margin": ("#009E73", "square"),
+    "open": ("#7a7a7a", "circle"),
+    "described": ("#7a7a7a", "cross"),
+    "not judged": ("#7a7a7a", "stroke"),
+}
+
+
+def overview(studies: Sequence[Material]) -> Figure | None:
+    """Every contrast on the first endpoint that all studies judge; None where there is none."""
+    first, *others = ([e.metric for e in one.study.judged] for one in studies)
+    shared = [metric for metric in first if all(metric in other for other in others)]
+    if not shared:
+        return None
+    rows = [row for one in studies for row in _rows(one, shared[0])]
+    if not rows:
+        return None
+    declared = studies[0].analysis.metrics[shared[0]]
+    unit = f" ({declared.change_unit})" if declared.change_unit else ""
+    panels = list(dict.fromkeys(row["study"] for row in rows))
+    chart = _chart(rows, panels, f"change of {declared.label}{unit}")
+    caption = (
+        f"Change of {declared.label} in every study, arm minus reference at the same seed, with "
+        "the intervals that decide. Bands are the registered margins; shapes and colours say what "
+        "was found, each study by its own registration and with its own error rate."
+    )
+    return Figure(
+        OVERVIEW, "endpoints", "Every study", caption, chart, rows, panel=180, room=LABELS + 20
+    )
+
+
+def _rows(material: Material, metric: str) -> list[dict[str, Any]]:
+    rows = []
+    for place, one in enumerate(judged(material)):
+        says = one.contrast.decided
+        if one.metric != metric or says is None:
+            continue
+        low, high = says.interval.low, says.interval.high
+        bounded = math.isfinite(low) and math.isfinite(high)
+        rows.append(
+            {
+                "study": _panel(material, one),
+                "arm": one.called,
+                "place": place,
+                "mean": rounded(says.mean),
+                "low": rounded(low if bounded else says.mean),
+                "high": rounded(high if bounded else says.mean),
+                "from": -(one.contrast.margin or 0),
+                "to": one.contrast.margin or 0,
+                "finding": SHORT[one.state],
+            }
+        )
+    return rows
+
+
+def _panel(material: Material, one: Judged) -> str:
+    reference = one.contrast.reference
+    if reference == material.study.baseline:
+        return material.name
+    return f"{material.name}, against {material.called[reference]}"
+
+
+def _chart(rows: list[dict[str, Any]], panels: list[str], title: str) -> Any:
+    there = [finding for finding in LOOKS if any(row["finding"] == finding for row in rows)]
+    legend = alt.Legend(values=there, symbolOpacity=1, orient="top", title=None)
+    domain = list(LOOKS)
+    colour = alt.Color(
+        "finding:N",
+        scale=alt.Scale(domain=domain, range=[colour for colour, _ in LOOKS.values()]),
+        legend=legend,
+    )
+    shape = alt.Shape(
+        "finding:N",
+        scale=alt.Scale(domain=domain, range=[shape for _, shape in LOOKS.values()]),
+        legend=legend,
+    )
+    axis = alt.Axis(labelLimit=LABELS, labelFontSize=9, ticks=False, domain=False)
+    base = alt.Chart().encode(
+        y=alt.Y("arm:N", title=None, sort=alt.EncodingSortField("place"), axis=axis)
+    )
+    ticks = alt.Axis(tickCount=5, labelOverlap="greedy")
+    band = base.mark_bar(color=TEXT, opacity=0.1, height={"band": 1}).encode(
+        x=alt.X("from:Q", title=title, axis=ticks), x2=alt.X2("to:Q")
+    )
+    zero = alt.Chart().mark_rule(color=TEXT, opacity=0.5).encode(x=alt.datum(0))
+    lines = base.mark_rule(strokeWidth=1.6).encode(
+        x=alt.X("low:Q", title=title, axis=ticks), x2=alt.X2("high:Q"), color=colour
+    )
+    means = base.mark_point(filled=True, size=42, opacity=1).encode(
+        x=alt.X("mean:Q", title=title, axis=ticks), color=colour, shape=shape
+    )
+    header = alt.Header(labelOrient="top", labelAnchor="start", labelFontSize=10, labelLimit=360)
+    return (
+        alt.layer(band, zero, lines, means)
+        .properties(height={"step": ROW_PIXELS})
+        .facet(
+            facet=alt.Facet("study:N", title=None, sort=panels, header=header),
+            columns=1,
+            data=alt.NamedData(OVERVIEW),
+            spacing=6,
+        )
+        .resolve_scale(y="independent")
+    )

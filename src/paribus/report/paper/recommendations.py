@@ -1,0 +1,178 @@
+"""The paper's recommendations: what follows from the verdicts of all studies together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paribus import numbers
+from paribus.decision import Row, Verdict, rule_of
+from paribus.report.paper.advice_rules import KINDS, Record, advice_on, is_resolved, where_found
+from paribus.report.paper.document import Block, Part, say
+from paribus.report.paper.findings import MOST_TOLD
+from paribus.report.paper.judged import Judged, Treatment, judged
+from paribus.report.paper.material import Material
+from paribus.report.vocabulary import listed
+from paribus.report.words import clause, reference_name
+from paribus.study import LEARNING_RATE, in_words
+
+NORM = "model.embedding.norm"
+UNDECIDED = ("DESCRIPTIVE ONLY", "INCONCLUSIVE")
+
+
+def recommendation(studies: Sequence[Material]) -> Part:
+    """Of one study what its verdicts advise; of several what holds over all of them."""
+    if not any(one.verdicts for one in studies):
+        return Part("Recommendation", [say("One arm alone: nothing is compared or recommended.")])
+    if len(studies) == 1:
+        return Part("Recommendation", of_one(studies[0]))
+    found = [one for material in studies for one in judged(material)]
+    blocks: list[Block] = [
+        say(
+            "What follows is advice for settings like these, by rules that were written before the "
+            "verdicts they read, one for every set of verdicts that can come out."
+        )
+    ]
+    advised = _by_treatment(found)
+    for kind, title in KINDS.items():
+        told = [text for of, text in advised if of == kind]
+        if told:
+            blocks.append(say(f"{title} {' '.join(told)}"))
+    blocks.append(say(f"What to do instead. {' '.join(_instead(studies, found))}"))
+    return Part("Recommendations", blocks)
+
+
+def by_treatment(found: Sequence[Judged]) -> dict[Treatment, list[Judged]]:
+    """The verdicts of every treatment, over all studies."""
+    groups: dict[Treatment, list[Judged]] = {}
+    for one in found:
+        groups.setdefault(one.treatment, []).append(one)
+    return groups
+
+
+def called(found: Sequence[Judged]) -> str:
+    """What a treatment is called: the shortest of the names that its arms have."""
+    return min((one.called for one in found), key=len)
+
+
+def _by_treatment(found: Sequence[Judged]) -> list[tuple[str, str]]:
+    """(kind of advice, text) of treatments; those of which the same is said stand together."""
+    same: dict[tuple[str, str, str], list[str]] = {}
+    for mine in by_treatment(found).values():
+        advice = advice_on(Record.of(mine))
+        same.setdefault((advice.kind, where_found(mine), advice.says), []).append(called(mine))
+    return [
+        (kind, f"{listed(names)}: {where}. {says}") for (kind, where, says), names in same.items()
+    ]
+
+
+def _instead(studies: Sequence[Material], found: Sequence[Judged]) -> list[str]:
+    told = [*_of_tuning(studies, found), *_alternatives(found)]
+    return told or ["No study here tried anything else."]
+
+
+def _of_tuning(studies: Sequence[Material], found: Sequence[Judged]) -> list[str]:
+    """What tuning did to an effect that a fixed learning rate had."""
+    tuned = {
+        one.name for one in studies if one.study.tuning and LEARNING_RATE in one.study.tuning.keys
+    }
+    told = []
+    for mine in by_treatment(found).values():
+        for metric in dict.fromkeys(one.metric for one in mine):
+            here = [one for one in mine if one.metric == metric and is_resolved(one.state)]
+            fixed = {one.state for one in here if one.study not in tuned}
+            best = {one.state for one in here if one.study in tuned}
+            if not fixed or not best:
+                continue
+            label = here[0].contrast.declared.label
+            if fixed == best:
+                said = "is the same with each arm at its best learning rate as at a fixed one"
+            elif not fixed & best:
+                said = (
+                    "is another with each arm at its best learning rate than at a fixed one: "
+                    "tune the learning rate of both before they are compared"
+                )
+            else:
+                said = "depends on the study, with tuned learning rates and with fixed ones"
+            told.append(f"The finding of {called(mine)} on {label} {said}.")
+    told += [line for one in studies for line in _signs(one)]
+    return told
+
+
+def _signs(material: Material) -> list[str]:
+    """That the sign of a change depends on the learning rate that both arms share."""
+    tuned, lines = material.analysis.tuned, []
+    for arm, _ in material.study.contrasts if tuned else ():
+        ends = tuned.extremes(arm) if tuned else None
+        if tuned is None or ends is None or not ends[0].mean < 0 < ends[1].mean:
+            continue
+        low, high = (
+            f"{numbers.signed(one.mean, tuned.metric.change_digits)} at "
+            f"{in_words(tuned.candidates[one.candidate - 1])}"
+            for one in ends
+        )
+        lines.append(
+            f"In {material.name} the sign of the change of {tuned.metric.label} with "
+            f"{material.called[arm]} depends on the value that both arms share ({low}, {high}): "
+            "a comparison at one rate says little."
+        )
+    return lines
+
+
+def _alternatives(found: Sequence[Judged]) -> list[str]:
+    """What did without a norm, where others normalise embeddings."""
+    normalise = [one for one in found if _norm(one) not in ("", "fixed_scale")]
+    others = by_treatment([one for one in found if _norm(one) in ("", "fixed_scale")])
+    if not normalise:
+        return []
+    if not others:
+        return ["No alternative to a norm was tried."]
+    gains, rest = [], []
+    for mine in others.values():
+        advice = advice_on(Record.of(mine))
+        (gains if advice.kind == "use" else rest).append(called(mine))
+    told = []
+    if gains:
+        told.append(f"Without a norm, {listed(gains)} can be used: see above.")
+    if rest:
+        told.append(f"Of what does without a norm, {listed(rest)} cannot be advised either.")
+    return told
+
+
+def _norm(one: Judged) -> str:
+    return dict(one.treatment).get(NORM, "")
+
+
+def of_one(material: Material) -> list[Block]:
+    """What the rows advise that fired for a study's verdicts."""
+    groups: dict[tuple[str, str, str], list[Verdict]] = {}
+    for verdict in material.verdicts[:MOST_TOLD]:
+        lead = clause(material.analysis, verdict).lead
+        groups.setdefault((verdict.metric, lead, verdict.row), []).append(verdict)
+    table = rule_of(material.analysis).all_rows
+    blocks: list[Block] = [
+        say(_advice(material, lead, table[row], members))
+        for (_, lead, row), members in groups.items()
+    ]
+    rest = material.verdicts[MOST_TOLD:]
+    if rest:
+        fired = {verdict.row for verdict in rest}
+        rows = [row for row in table if row in fired]
+        blocks.append(
+            say(
+                f"For the other {len(rest)} verdicts rows {', '.join(rows)} of the "
+                "decision table fired; verdict.json has each in words."
+            )
+        )
+    return blocks
+
+
+def _advice(material: Material, lead: str, row: Row, members: list[Verdict]) -> str:
+    """What the row that fired advises on the arms that it fired for."""
+    whys = "; ".join(clause(material.analysis, verdict).why for verdict in members)
+    text = f"{lead}: {whys}. {row.advice}"
+    if len(material.study.judged) > 1:
+        text = f"On {members[0].label}: {text}"
+    if row.outcome in UNDECIDED:
+        bases = {reference_name(material.study, verdict.reference) for verdict in members}
+        text += f" Until then {' and '.join(sorted(bases))} stays."
+    return text

@@ -1,0 +1,181 @@
+"""A study's own section in a paper of several: its question, design, figure, table and verdict."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from paribus import numbers
+from paribus.decision import rule_of
+from paribus.report import tables
+from paribus.report.figures import Figure
+from paribus.report.figures.contrasts import forest_name
+from paribus.report.figures.tuning_curves import SHARED, curve_name
+from paribus.report.paper.designs import design_in_words
+from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
+from paribus.report.paper.judged import SHORT, Judged, answer, arms_in_words, judged
+from paribus.report.paper.material import Material
+from paribus.report.tables import Table, change_of
+from paribus.report.tuning_told import tuning_in_words
+from paribus.report.words import p_in_words
+
+MOST_CAVEATS = 2  # that are told; the appendix has all
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much of each study a paper of several shows, so that it keeps to its pages.
+
+    Attributes:
+        figures: of each study.
+        depends: contrasts of a tuned study of which it is told what they depend on.
+        tables: whether a study's table of contrasts stands in its section, or in the appendix.
+    """
+
+    figures: int
+    depends: int
+    tables: bool = True
+
+
+# From the most to the least; the first with which the text keeps to its pages is taken.
+DETAILS = (
+    Detail(2, 3),
+    Detail(1, 3),
+    Detail(1, 1),
+    Detail(1, 0),
+    Detail(0, 0),
+    Detail(0, 0, tables=False),
+)
+
+
+def study_section(material: Material, title: str, detail: Detail) -> Part:
+    """The section; names of figures and tables are the study's own."""
+    found = judged(material)
+    table = short_contrasts(material, found)
+    question = f"{material.study.question} " if material.study.question else ""
+    where = ("Changes are in ", Ref(table.name), ".") if detail.tables else ()
+    blocks: list[Block] = [say(f"{question}{design_in_words(material)} ", *where)]
+    blocks += [
+        Picture(figure.name, f"{material.name}: {_lowered(_first(figure.caption))}")
+        for figure in main_figures(material)[: detail.figures]
+    ]
+    if detail.tables:
+        blocks.append(Grid(table, groups=True))
+    told = (f"{_capital(answer(found))}.", _stability(material), _rows(material, found))
+    blocks.append(say(" ".join(told)))
+    depends = _depends(material, detail.depends)
+    if depends:
+        blocks.append(say(depends))
+    claims = tables.claims_by_arm(material.analysis)
+    if claims is not None and detail.tables:
+        opening = f"What {material.study.claims.source} claims" if material.study.claims else ""
+        blocks.append(say(f"{opening} stands beside what was measured in ", Ref(claims.name), "."))
+        blocks.append(Grid(claims))
+    return Part(title, blocks, level=2)
+
+
+def main_figures(material: Material) -> list[Figure]:
+    """The figures that show what a study found, the most telling one first; all contrasts of all
+    studies stand in one figure already."""
+    study = material.study
+    wanted = [*map(curve_name, study.tuning.keys), SHARED] if study.tuning else []
+    wanted += ["train_loss", *(forest_name(study, endpoint) for endpoint in study.judged[1:])]
+    wanted.append(forest_name(study, study.primary))
+    return [material.drawn[name] for name in wanted if name in material.drawn]
+
+
+def short_contrasts(material: Material, found: list[Judged]) -> Table:
+    """Every contrast on the endpoints that are judged, as a column of the paper has room for."""
+    study, rows = material.study, []
+    level = numbers.level(study.inference.alpha)
+    several = len({one.contrast.reference for one in found}) > 1
+    for metric, reference in dict.fromkeys((one.metric, one.contrast.reference) for one in found):
+        mine = [o for o in found if (o.metric, o.contrast.reference) == (metric, reference)]
+        declared = mine[0].contrast.declared
+        unit = f" ({declared.change_unit})" if declared.change_unit else ""
+        against = f", against {material.called[reference]}" if several else ""
+        rows.append((f"{declared.label}{unit}{against}", "", "", ""))
+        rows += [_contrast(one) for one in mine]
+    return Table(
+        "short-contrasts",
+        f"{material.name}: changes at the same seed with their {level} intervals by the test that "
+        "decides, p by Holm's method, and what was found.",
+        ("arm", f"change [{level}]", "Holm\N{NO-BREAK SPACE}p", "finding"),
+        tuple(rows),
+        frozenset({"arm", "finding"}),
+    )
+
+
+def _contrast(one: Judged) -> tuple[str, ...]:
+    contrast = one.contrast
+    change = change_of(contrast) if contrast.decided else contrast.why_not
+    arm = f"\N{EN SPACE}{one.called}"
+    return arm, change, numbers.p_or_blank(contrast.tested_p), SHORT[one.state]
+
+
+def _stability(material: Material) -> str:
+    """What happened to training, in a sentence."""
+    told = []
+    for stability in material.analysis.stabilities:
+        rates = stability.any_event
+        base, own = rates.both + rates.only_baseline, rates.both + rates.only_treatment
+        if base or own:
+            told.append(
+                f"{own} of {rates.n} in {material.called[stability.arm]} against {base} in "
+                f"{material.called[stability.reference]} (Holm p {p_in_words(stability.holm_p)})"
+            )
+    if not material.analysis.stabilities:
+        return "Stability is open."
+    if not told:
+        return "No trial of a pair diverged or had a spike."
+    return f"Trials diverged or had a spike: {'; '.join(told)}."
+
+
+def _rows(material: Material, found: list[Judged]) -> str:
+    """The rows that fired, what they stand for and what they advise; and what qualifies them."""
+    table, told = rule_of(material.analysis).all_rows, []
+    for metric in dict.fromkeys(one.metric for one in found):
+        mine = [one for one in found if one.metric == metric]
+        for row in dict.fromkeys(one.verdict.row for one in mine):
+            fired = [one for one in mine if one.verdict.row == row]
+            needed = [n for one in fired if (n := one.verdict.pairs_needed) is not None]
+            more = f" (about {max(needed):,} seed pairs would tell)" if needed else ""
+            told.append(
+                f"for {arms_in_words(fired, len(mine))} on {mine[0].verdict.label} row {row}, "
+                f"{table[row].outcome}: {table[row].reason}{more}"
+            )
+    if not told:
+        return "Nothing is compared."
+    caveats = _caveats(found)
+    text = f"By the registered rule fired {'; '.join(told)}."
+    text += "".join(f" {line}" for line in caveats[:MOST_CAVEATS])
+    if len(caveats) > MOST_CAVEATS:
+        text += f" {len(caveats) - MOST_CAVEATS} further caveats are in the appendix."
+    return text
+
+
+def _caveats(found: list[Judged]) -> list[str]:
+    """What qualifies the verdicts; of lines that differ in their numbers alone the first."""
+    told: dict[str, str] = {}
+    for line in (line for one in found for line in one.verdict.caveats):
+        told.setdefault(re.sub(r"[\d.]+", "", line), line)
+    return list(told.values())
+
+
+def _depends(material: Material, most: int) -> str:
+    """What a tuned study's contrasts depend on; empty of one that is not."""
+    how, *found = tuning_in_words(material.analysis) or [""]
+    return " ".join([how, *found[:most]]).strip() if most else ""
+
+
+def _first(caption: str) -> str:
+    """Its first sentence: the same kind of figure stands in several sections."""
+    return re.split(r"(?<=\.) (?=[A-Z])", caption)[0]
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
