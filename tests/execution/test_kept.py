@@ -17,6 +17,8 @@ from paribus.results import keep, load_results, unpack
 from paribus.results.keeping import RECORDS
 from paribus.results.root import root_digest
 
+from ..studies.scripts import HOME, script
+
 
 @pytest.fixture
 def finished(copy: Path) -> Path:
@@ -146,3 +148,19 @@ def test_nothing_is_overwritten(finished: Path, kept: Path) -> None:
     for act in (lambda: keep(finished, kept), lambda: unpack(kept, finished)):
         with pytest.raises(ParibusError, match="is there already"):
             act()
+
+
+@pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
+def test_a_trial_is_trained_again_to_the_same_bytes(
+    finished: Path, kept: Path, tmp_path: Path
+) -> None:
+    retrain = script("retrain")
+    equal = retrain.retrain(kept, "layernorm", 2)
+    assert equal["weights.safetensors"] and equal["steps.parquet"] and equal["blocks.parquet"]
+    assert all(equal.values()), equal
+    results = load_results(unpack(kept, tmp_path / "results"))
+    manifest = finished / "trials/layernorm/seed-2/manifest.json"
+    sealed = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(sealed | {"weights.safetensors": "0" * 64}))
+    equal = retrain.compare(results, finished, "layernorm", 2)
+    assert not equal["weights.safetensors"] and equal["steps.parquet"]

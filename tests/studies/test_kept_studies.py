@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from paribus.study.study import PRECISION, substance
 
 from . import headline
 from .agreeing import disagreements
+from .scripts import HOME, script
 
-HOME = Path(__file__).parents[2] / "studies"
 KEPT = sorted(file.parent for file in HOME.glob("*/kept.json"))
 MOST_MIB = 4.0
 
@@ -24,12 +23,8 @@ pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 
 
 def test_the_readme_answers_for_each() -> None:
-    about = importlib.util.spec_from_file_location("keep_study", HOME / "keep.py")
-    assert about is not None and about.loader is not None
-    script = importlib.util.module_from_spec(about)
-    about.loader.exec_module(script)
     readme = (HOME / "README.md").read_text()
-    assert script.with_answers(readme, KEPT) == readme
+    assert script("keep").with_answers(readme, KEPT) == readme
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
