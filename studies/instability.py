@@ -27,9 +27,9 @@ name = "embedding-norm-instability"
 title = "Embedding normalization where the baseline is unstable"
 question = "Where the baseline is unstable, does normalising the embeddings cure it, at what cost?"
 # Some 15 minutes of two cores, estimated. Written by `studies/instability.py`: the settings are
-# those that `embedding-norm-instability-pilot` chose by its registered rule, on other seeds and from
-# the baseline alone. By exact McNemar, with Holm's method over 8 contrasts, a first cure is shown where
-# nine of the 16 seeds are cured and none is harmed.
+# those that `embedding-norm-instability-pilot` chose by its registered rule, on other seeds and
+# from the baseline alone. By exact McNemar, with Holm's method over 8 contrasts, a first cure is
+# shown where nine of the 16 seeds are cured and none is harmed.
 # The literature's instabilities were those of float16, which paribus does not train in; here they
 # are those of the learning rate (Wortsman et al. 2023).
 seeds = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
