@@ -12,13 +12,13 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from unittest import mock
 
 import torch
 import torch.nn.functional as F
 
 from paribus.data import load_dataset
 from paribus.kernels import identity
+from paribus.kernels.calling import without_kernels
 from paribus.kernels.causal_attention import causal_attention
 from paribus.machine.assembly import build_stack
 from paribus.study import load_study
@@ -63,7 +63,7 @@ def whole_step(precision: str) -> dict[str, Callable[[], object]]:
     )
 
     def without() -> None:
-        with mock.patch("paribus.model.attention.is_for", return_value=False):
+        with without_kernels():
             theirs.step()
 
     return {"PyTorch": without, "compiled": ours.step}

@@ -283,7 +283,7 @@ def write_results(
             },
         )
         environment = {"packages": {"torch": "2"}, "device": "cpu", "threads": 1, "stack": 1}
-        environment["attention"] = "torch"
+        environment["kernels"] = "torch"
         trial.write_json("environment.json", environment)
         seconds = (2.0 * points / steps).tolist()
         timing = {"training_seconds": 2.0, "evaluation_seconds": 0.5, "curve_seconds": seconds}

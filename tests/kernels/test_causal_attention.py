@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paribus.errors import ParibusError
-from paribus.kernels import causal_attention as ours
-from paribus.kernels import compiling, identity, resolve
-from paribus.kernels.causal_attention import causal_attention, is_for
+from paribus.kernels import calling, compiling, identity, resolve
+from paribus.kernels.causal_attention import (
+    causal_attention,
+    is_for,
+    is_for_all,
+    self_attention,
+)
 from paribus.model import ModelConfig
 from paribus.model.attention import Attention
 
@@ -120,6 +125,24 @@ def test_mapped_over_replicas_it_is_bit_equal_to_each_alone() -> None:
 
 
 @compiled
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_of_one_projection_it_gives_the_same_bits(dtype: torch.dtype) -> None:
+    B, H, T, K = 2, 3, 41, 16
+    qkv = torch.randn(B, T, 3 * H, K, generator=torch.Generator().manual_seed(5)).to(dtype)
+    qkv.requires_grad_()
+    assert is_for_all(qkv, H)
+    assert not is_for_all(qkv, H - 1)  # fewer heads of keys and values
+    assert not is_for_all(qkv.transpose(0, 1), H)
+    whole = self_attention(qkv)
+    q, k, v = qkv.transpose(1, 2).split((H, H, H), dim=1)
+    parts = causal_attention(q, k, v).transpose(1, 2).reshape(B, T, H * K)
+    assert torch.equal(whole, parts)
+    dy = torch.randn(B, T, H * K).to(dtype)
+    found, known = (torch.autograd.grad(y, qkv, dy)[0] for y in (whole, parts))
+    assert torch.equal(found, known)
+
+
+@compiled
 def test_it_is_asked_only_for_what_it_can_do() -> None:
     q = torch.zeros(1, 1, 4, 8)
     assert is_for(q, q, q)
@@ -170,7 +193,7 @@ def test_gradients_transform_and_a_second_derivative_is_refused() -> None:
 @pytest.fixture
 def afresh(monkeypatch: pytest.MonkeyPatch):
     """What was compiled is forgotten, before and after."""
-    kept = (compiling.library, ours._kernel)
+    kept = (compiling.library, calling._checked)
     for one in kept:
         one.cache_clear()
     yield
@@ -242,15 +265,16 @@ def test_cxx_may_have_arguments_or_spaces_and_must_be_there(
 def test_wrong_numbers_are_refused(
     afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = tmp_path / "attention.cpp"
-    source.write_text(compiling.SOURCE.read_text().replace("5.0000001201e-1f", "5.1e-1f"))
-    monkeypatch.setattr(compiling, "SOURCE", source)
+    sources = shutil.copytree(compiling.SOURCES, tmp_path / "sources")
+    shared = sources / "vectors.h"
+    shared.write_text(shared.read_text().replace("5.0000001201e-1f", "5.1e-1f"))
+    monkeypatch.setattr(compiling, "SOURCES", sources)
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
     q = torch.zeros(1, 1, 4, 8)
     with pytest.raises(ParibusError, match=r"wrong numbers.*PARIBUS_COMPILE=off"):
         is_for(q, q, q)
     # And what others could have written is not loaded at all, but made again.
-    (made,) = (tmp_path / "cache" / "kernels").iterdir()
+    (made,) = (tmp_path / "cache" / "kernels").glob("*.so")
     made.chmod(0o666)
     compiling.library.cache_clear()
     again = compiling.library()
@@ -268,14 +292,16 @@ def test_a_damaged_library_is_made_again(
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     made, sizes = Path(), []
-    for damage in (None, b"", b"text"):
+    for damage in (None, b"", b"text", "cut"):
         # In a folder of its own: what a process has loaded once it does not read again.
         monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / str(damage)))
         compiling.library.cache_clear()
         if damage is not None:
             kept = tmp_path / str(damage) / "kernels" / made.name
             kept.parent.mkdir(parents=True)
-            kept.write_bytes(damage)
+            whole = made.read_bytes()
+            kept.write_bytes(whole[:-5000] if damage == "cut" else damage)
+            kept.with_suffix(".sha256").write_bytes(made.with_suffix(".sha256").read_bytes())
         made = compiling.library()
         assert made is not None
         sizes.append(made.stat().st_size)

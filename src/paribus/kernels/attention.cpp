@@ -5,81 +5,11 @@
 // what is read and written is float32 or bfloat16.
 // Axes: B sequences, H heads, T positions, K channels.
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
+#include "vectors.h"
 
 namespace {
 
-constexpr int LANES = 16;
 constexpr int ROWS = 8;  // queries that are computed together
-
-typedef float Vec __attribute__((vector_size(4 * LANES)));
-typedef float Vec8 __attribute__((vector_size(32)));
-typedef float Vec4 __attribute__((vector_size(16)));
-typedef int32_t Int __attribute__((vector_size(4 * LANES)));
-
-inline Vec all(float x) { return x - Vec{}; }
-inline Vec load(const float* p) { Vec v; std::memcpy(&v, p, sizeof v); return v; }
-inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
-
-// exp of x <= 0, to 2 units in the last place; 0 below -87, NaN of NaN. Cephes' polynomial.
-inline Vec exponential(Vec x) {
-  const Vec shift = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const Vec z = x * 1.44269504088896341f + shift;
-  const Vec n = z - shift;
-  Vec r = x - n * 0.693359375f;
-  r = r - n * -2.12194440e-4f;
-  Vec p = all(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  Int bits;
-  std::memcpy(&bits, &z, sizeof z);
-  bits = bits << 23;  // the low bits of z are n
-  Int value;
-  std::memcpy(&value, &p, sizeof p);
-  value = value + bits;
-  Vec scaled;
-  std::memcpy(&scaled, &value, sizeof value);
-  scaled = (p == p) ? scaled : p;
-  return (x < all(-87.0f)) ? Vec{} : scaled;
-}
-
-template <typename Half, typename Whole, typename Op>
-inline Half folded(Whole v, Op op) {
-  Half low, high;
-  std::memcpy(&low, &v, sizeof low);
-  std::memcpy(&high, reinterpret_cast<const char*>(&v) + sizeof low, sizeof high);
-  return op(low, high);
-}
-
-template <typename Op>
-inline float reduced(Vec v, Op op) {
-  const Vec4 four = folded<Vec4>(folded<Vec8>(v, op), op);
-  return op(op(four[0], four[2]), op(four[1], four[3]));
-}
-
-inline float sum(Vec v) {
-  return reduced(v, [](auto a, auto b) { return a + b; });
-}
-
-inline float largest(Vec v) {
-  return reduced(v, [](auto a, auto b) { return a > b ? a : b; });
-}
-
-struct Free { void operator()(float* p) const { std::free(p); } };
-using Buffer = std::unique_ptr<float[], Free>;
-
-Buffer buffer(int64_t n) {
-  return Buffer(static_cast<float*>(std::aligned_alloc(64, ((n * 4 + 63) / 64) * 64)));
-}
 
 // A head's [T, K] values; `row` is the distance of two positions, channels lie side by side.
 template <typename E>
@@ -88,31 +18,15 @@ struct Rows {
   int64_t row;
 };
 
-struct Bfloat16 { uint16_t bits; };
-
-inline float read(float x) { return x; }
-inline float read(Bfloat16 x) {
-  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof bits);
-  return value;
-}
-
-inline void write(float x, float* to) { *to = x; }
-inline void write(float x, Bfloat16* to) {  // to the nearest, ties to even; NaN stays NaN
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  to->bits = static_cast<uint16_t>(x == x ? rounded : 0x7fc0u);
-}
-
 // To [rows, C * LANES] times `factor`, with zeros beside and below.
 template <int C, typename E>
 void pack(Rows<const E> x, int64_t T, int64_t K, int64_t rows, float factor, float* out) {
   constexpr int64_t W = C * LANES;
-  std::memset(out, 0, rows * W * sizeof(float));
+  if (K < W || T < rows) std::memset(out, 0, rows * W * sizeof(float));
   for (int64_t t = 0; t < T; ++t)
-    for (int64_t k = 0; k < K; ++k) out[t * W + k] = read(x.data[t * x.row + k]) * factor;
+    for_lanes(K, [&](int64_t k, int64_t n) {
+      store(out + t * W + k, get(x.data + t * x.row + k, n) * factor);
+    });
 }
 
 // From [rows, C * LANES] to [K, rows].
@@ -165,17 +79,18 @@ inline void mixture(const float* a, int64_t a_row, const float* b, int64_t n, Ve
 template <int C, typename E>
 inline void unpack(const Vec (&acc)[ROWS][C], int64_t rows, int64_t K, const float* factors,
                    Rows<E> out, int64_t at) {
-  for (int64_t r = 0; r < rows; ++r) {
-    float line[C * LANES];
-    for (int c = 0; c < C; ++c) store(line + c * LANES, acc[r][c] * factors[r]);
-    for (int64_t k = 0; k < K; ++k) write(line[k], out.data + (at + r) * out.row + k);
-  }
+  for (int64_t r = 0; r < rows; ++r)
+    for (int c = 0; c * LANES < K; ++c)
+      put(out.data + (at + r) * out.row + c * LANES, acc[r][c] * factors[r],
+          std::min<int64_t>(LANES, K - c * LANES));
 }
 
 template <int C, typename E>
 inline void unpack(const float* x, int64_t T, int64_t K, Rows<E> out) {
   for (int64_t t = 0; t < T; ++t)
-    for (int64_t k = 0; k < K; ++k) write(x[t * C * LANES + k], out.data + t * out.row + k);
+    for_lanes(K, [&](int64_t k, int64_t n) {
+      put(out.data + t * out.row + k, load(x + t * C * LANES + k), n);
+    });
 }
 
 inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

@@ -8,18 +8,15 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.errors import ParibusError
-from paribus.kernels.compiling import SWITCH, library
+from paribus.kernels.calling import TOLERANCE, are_plain, kernels, refuse_second_derivative
 
 MOST_CHANNELS = 128
-TOLERANCE = 1e-5
 
 
 class _Array(ctypes.Structure):
@@ -55,6 +52,62 @@ def causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
     in (float32 or bfloat16, which goes out again). Can be differentiated once, and mapped.
     """
     return _CausalAttention.apply(q_BHTK, k_BHTK, v_BHTK)[0]
+
+
+def is_for_all(qkv_BTPK: Tensor, n_head: int) -> bool:
+    """Whether `self_attention` can be asked: the same, of one projection, mapped over nothing."""
+    return (
+        are_plain(qkv_BTPK)
+        and qkv_BTPK.shape[2] == 3 * n_head
+        and qkv_BTPK.shape[-1] <= MOST_CHANNELS
+        and qkv_BTPK.is_contiguous()
+        and _kernel() is not None
+    )
+
+
+def self_attention(qkv_BTPK: Tensor) -> Tensor:
+    """`causal_attention` of what a projection gives, [B, T, 3 H, K]: queries, keys and values.
+
+    [B, T, H K], as the next one reads it; its gradient is one tensor too, and nothing is copied.
+    """
+    return _SelfAttention.apply(qkv_BTPK)  # type: ignore[no-any-return]
+
+
+class _SelfAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor) -> Tensor:
+        B, T, P, K = qkv.shape
+        H = P // 3
+        y, logsumexp_BHT = qkv.new_empty(B, T, H, K), torch.empty(B, H, T)
+        arrays = [*_three(qkv), _of(y)]
+        _ask_here("forward", arrays, logsumexp_BHT, (B, H, T, K), qkv.dtype)
+        ctx.save_for_backward(qkv, y, logsumexp_BHT)
+        return y.view(B, T, H * K)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            refuse_second_derivative("attention")
+        qkv, y, logsumexp_BHT = ctx.saved_tensors
+        B, T, H, K = y.shape
+        dy = grad_outputs[0].to(qkv.dtype).contiguous().view(y.shape)
+        dqkv = torch.empty_like(qkv)
+        arrays = [_of(dy), *_three(qkv), _of(y), *_three(dqkv)]
+        _ask_here("backward", arrays, logsumexp_BHT, (B, H, T, K), qkv.dtype)
+        return dqkv
+
+
+def _of(x_BTHK: Tensor) -> _Array:
+    sequence, position, head, _ = x_BTHK.stride()
+    return _Array(x_BTHK.data_ptr(), sequence, head, position)
+
+
+def _three(qkv_BTPK: Tensor) -> list[_Array]:
+    """Queries, keys and values of one tensor."""
+    sequence, position, head, _ = qkv_BTPK.stride()
+    third = qkv_BTPK.shape[2] // 3 * head * qkv_BTPK.element_size()
+    start = qkv_BTPK.data_ptr()
+    return [_Array(start + i * third, sequence, head, position) for i in range(3)]
 
 
 class _CausalAttention(torch.autograd.Function):
@@ -103,10 +156,7 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, ...]:
-        raise ParibusError(
-            f"compiled attention can be differentiated once, not twice; set {SWITCH}=off, which "
-            "takes PyTorch's"
-        )
+        refuse_second_derivative("attention")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Any]:
@@ -135,11 +185,20 @@ def _like(q_BHTK: Tensor) -> Tensor:
 
 
 def _call(name: str, tensors: tuple[Tensor, ...], logsumexp_BHT: Tensor) -> None:
+    arrays = [_Array(x.data_ptr(), *x.stride()[:3]) for x in tensors]
+    _ask_here(name, arrays, logsumexp_BHT, tensors[0].shape, tensors[0].dtype)
+
+
+def _ask_here(
+    name: str,
+    arrays: Sequence[_Array],
+    logsumexp_BHT: Tensor,
+    shape: Sequence[int],
+    dtype: torch.dtype,
+) -> None:
     found = _kernel()
     assert found is not None
-    arrays = [_Array(x.data_ptr(), *x.stride()[:3]) for x in tensors]
-    lower = tensors[0].dtype == torch.bfloat16
-    _ask(found, name, arrays, logsumexp_BHT.data_ptr(), tensors[0].shape, lower)
+    _ask(found, name, arrays, logsumexp_BHT.data_ptr(), shape, dtype == torch.bfloat16)
 
 
 def _ask(
@@ -156,22 +215,9 @@ def _ask(
     function((_Array * len(arrays))(*arrays), logsumexp, ctypes.byref(_Sizes(*shape)), lower)
 
 
-@cache
 def _kernel() -> ctypes.CDLL | None:
-    """The loaded library; None where there is none.
-
-    Raises ParibusError where it computes something else than it should: a compiler can be wrong.
-    """
-    path = library()
-    if path is None:
-        return None
-    found = ctypes.CDLL(str(path))
-    if not _is_right(found):
-        raise ParibusError(
-            f"attention compiled on this machine gives wrong numbers ({path}); "
-            f"set {SWITCH}=off, which takes PyTorch's"
-        )
-    return found
+    """The loaded library; None where there is none."""
+    return kernels(_is_right, "attention")
 
 
 def _is_right(kernel: ctypes.CDLL) -> bool:

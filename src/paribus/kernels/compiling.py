@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import hashlib
 import os
 import platform
 import shutil
@@ -23,9 +24,15 @@ from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
 
 SWITCH = "PARIBUS_COMPILE"
-SOURCE = Path(__file__).with_name("attention.cpp")
+SOURCES = Path(__file__).parent  # *.cpp, and the *.h that they share
 COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-march=native")
+# Without math-errno a root is one instruction; no number changes.
+FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-march=native", "-fno-math-errno")
+FUNCTIONS = (
+    *("attention_forward", "attention_backward", "norm_forward", "norm_backward"),
+    *("activation_forward", "activation_backward", "gated_forward", "gated_backward"),
+    *("sums_columns", "sums_residual", "adamw_step"),
+)
 WIDE = {"x86_64": ("-mprefer-vector-width=512",)}
 LIMIT_SECONDS = 120
 
@@ -67,23 +74,35 @@ class _NoCompilerError(Exception):
 def _compiled() -> Path:
     compiler = _compiler()
     flags = [*FLAGS, *WIDE.get(platform.machine(), ())]
-    about = [SOURCE.read_text(), flags, _said(*compiler, "--version"), platform.machine(), _cpu()]
+    sources = sorted(SOURCES.glob("*.cpp"))
+    texts = {path.name: path.read_text() for path in [*sources, *sorted(SOURCES.glob("*.h"))]}
+    about = [texts, flags, _said(*compiler, "--version"), platform.machine(), _cpu()]
     path = cache_folder() / "kernels" / f"{digest(about)[:16]}.so"
-    if _is_ours(path) and _loads(path):
+    if _is_whole(path) and _loads(path):
         return path
     with tempfile.TemporaryDirectory(prefix="paribus-") as folder:
         made = Path(folder) / path.name
-        _said(*compiler, *flags, str(SOURCE), "-o", str(made))
+        _said(*compiler, *flags, *map(str, sources), "-o", str(made))
         if not _loads(made):
             raise _NoCompilerError(f"what {compiler[0]} makes is no library that can be loaded")
+        content = made.read_bytes()
         with contextlib.suppress(ParibusError):
-            write_bytes(path, made.read_bytes())
-            if _is_ours(path):
+            write_bytes(path, content)
+            write_bytes(_told(path), _sum(content))
+            if _is_whole(path):
                 return path
         # A cache that cannot be written, or that others can: of this process alone.
         own = Path(tempfile.mkdtemp(prefix="paribus-"))
         atexit.register(_remove, own, os.getpid())
         return Path(shutil.copyfile(made, own / path.name))
+
+
+def _told(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _sum(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 def _compiler() -> list[str]:
@@ -104,7 +123,7 @@ def _loads(path: Path) -> bool:
         found = ctypes.CDLL(str(path))
     except OSError:
         return False
-    return all(hasattr(found, f"attention_{name}") for name in ("forward", "backward"))
+    return all(hasattr(found, name) for name in FUNCTIONS)
 
 
 def _remove(folder: Path, process: int) -> None:
@@ -137,6 +156,18 @@ def _cpu() -> str:
             if line.startswith(("flags", "Features")):
                 return line
     return platform.processor()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the file is there, ours alone, and has the bytes that were written.
+
+    What is cut short is not loaded: reading a page that a file no longer has ends the process.
+    """
+    try:
+        told = _told(path).read_bytes()
+        return _is_ours(path) and _is_ours(_told(path)) and _sum(path.read_bytes()) == told
+    except OSError:
+        return False
 
 
 def _is_ours(path: Path) -> bool:

@@ -27,7 +27,7 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
         "processor": _processor(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
-        "attention": identity() if device.type == "cpu" else "torch",
+        "kernels": identity() if device.type == "cpu" else "torch",
         "stack": stack,
     }
 

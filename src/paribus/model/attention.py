@@ -12,11 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from paribus.kernels.causal_attention import causal_attention, is_for
+from paribus.kernels.causal_attention import causal_attention, is_for, is_for_all, self_attention
 from paribus.model.config import ModelConfig
 from paribus.model.dropout import Dropout
 from paribus.model.head import capped
 from paribus.model.key_value_cache import KeyValueCache
+from paribus.model.linear import Linear
 from paribus.model.parts import find_part
 
 
@@ -36,8 +37,8 @@ class Attention(nn.Module):
         self.n_head, self.n_kv_head = model.n_head, model.n_kv_head
         self.softcap, self.window = model.attention.softcap, model.attention.window
         width = (self.n_head + 2 * self.n_kv_head) * model.head_width
-        self.qkv = nn.Linear(model.d_model, width, bias=model.bias)
-        self.out = nn.Linear(model.d_model, model.d_model, bias=model.bias)
+        self.qkv = Linear(model.d_model, width, bias=model.bias)
+        self.out = Linear(model.d_model, model.d_model, bias=model.bias)
         self.is_normed = model.attention.qk_norm != "none"
         norm = find_part("norms", model.attention.qk_norm, "model.attention.qk_norm").module
         self.q_norm, self.k_norm = (
@@ -53,8 +54,8 @@ class Attention(nn.Module):
         B, T, D = x_BTD.shape
         H, G = self.n_head, self.n_kv_head
         start = 0 if cache is None else cache.length
-        qkv = self.qkv(x_BTD).view(B, T, H + 2 * G, D // H).transpose(1, 2)
-        q_BHTK, k_BGTK, v_BGTK = qkv.split((H, G, G), dim=1)
+        qkv_BTPK = self.qkv(x_BTD).view(B, T, H + 2 * G, D // H)
+        q_BHTK, k_BGTK, v_BGTK = qkv_BTPK.transpose(1, 2).split((H, G, G), dim=1)
         if self.is_normed:  # in float32, whatever products come in
             q_BHTK = self.q_norm(q_BHTK.float()).to(v_BGTK.dtype)
             k_BGTK = self.k_norm(k_BGTK.float()).to(v_BGTK.dtype)
@@ -64,20 +65,29 @@ class Attention(nn.Module):
             q_BHTK, k_BGTK = (x.to(v_BGTK.dtype) for x in turned)
         if self.query_key._forward_hooks:  # a copy for those who look, and else none
             self.query_key(torch.cat([q_BHTK, k_BGTK], dim=1))
+        untouched = self.turn is None and not self.is_normed and cache is None
+        if untouched and not self._is_written_out(T) and is_for_all(qkv_BTPK, H):
+            return self.out(self_attention(qkv_BTPK))
         if cache is not None:
             k_BGTK, v_BGTK = cache.append(self.layer, k_BGTK, v_BGTK)
         k_BHSK, v_BHSK = (_for_each_query(x, H // G) for x in (k_BGTK, v_BGTK))
         y_BHTK = self._mixed(q_BHTK, k_BHSK, v_BHSK, start)
         return self.out(y_BHTK.transpose(1, 2).reshape(B, T, D))
 
+    def _is_written_out(self, S: int) -> bool:
+        """Whether something is asked, over S positions, that no fused kernel does.
+
+        They have no cap, replicas of a stack share no mask in them, and their dropout is drawn from
+        the global generator.
+        """
+        narrow = self.window is not None and self.window < S
+        drops = self.training and self.dropout.p > 0
+        return narrow or drops or self.softcap is not None
+
     def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, start: int) -> Tensor:
         """[B, H, T, K] values, weighted by how well queries and keys agree."""
         T, S = q_BHTK.shape[-2], k_BHSK.shape[-2]
-        narrow = self.window is not None and self.window < S
-        drops = self.training and self.dropout.p > 0
-        if narrow or drops or self.softcap is not None:
-            # Written out: the fused kernel has no cap, replicas of a stack share no mask in it, and
-            # it draws its dropout from the global generator.
+        if self._is_written_out(S):
             products_BHTS = q_BHTK @ k_BHSK.transpose(-1, -2)
             scores_BHTS = products_BHTS.float() / math.sqrt(q_BHTK.shape[-1])
             if self.softcap is not None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus.errors import ParibusError
+from paribus.kernels.linear_maps import residual
 from paribus.model.attention import Attention
 from paribus.model.config import ModelConfig
 from paribus.model.custom_modules import module_class
@@ -47,17 +48,21 @@ class Block(nn.Module):
         mlp = find_part("mlps", model.mlp.kind, "model.mlp.kind").module
         self.mlp: Any = own_part(model, "mlp", folder) or mlp(model)
         self.mlp_dropout = Dropout(model.dropout)
+        # What our own parts read they multiply first; another may want all of float32.
+        if self.is_pre and model.modules.block_norm is None:
+            self.attention_norm.lowers = attention is None
+            self.mlp_norm.lowers = model.modules.mlp is None
 
     def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """x_BTD -> [B, T, D]; with a cache, T new tokens after those that it holds."""
         reads = () if cache is None else (cache,)
         if self.is_pre:
             y_BTD = self.attention(self.attention_norm(x_BTD), *reads)
-            x_BTD = x_BTD + self.attention_dropout(y_BTD)
-            return x_BTD + self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD)))
+            x_BTD = residual(x_BTD, self.attention_dropout(y_BTD))
+            return residual(x_BTD, self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD))))
         y_BTD = self.attention(x_BTD, *reads)
-        x_BTD = self.attention_norm(x_BTD + self.attention_dropout(y_BTD))
-        return self.mlp_norm(x_BTD + self.mlp_dropout(self.mlp(x_BTD)))
+        x_BTD = self.attention_norm(residual(x_BTD, self.attention_dropout(y_BTD)))
+        return self.mlp_norm(residual(x_BTD, self.mlp_dropout(self.mlp(x_BTD))))
 
 
 class GPT(nn.Module):
@@ -86,8 +91,10 @@ class GPT(nn.Module):
             Block(model.in_block(layer), folder) for layer in range(model.n_layer)
         )
         is_pre = model.norm.placement == "pre"
-        self.final_norm = _norm(model, "final_norm", folder) if is_pre else nn.Identity()
+        self.final_norm: Any = _norm(model, "final_norm", folder) if is_pre else nn.Identity()
         self.head: Any = own_part(model, "head", folder) or Head(model)
+        if is_pre and model.modules.final_norm is None:
+            self.final_norm.lowers = model.modules.head is None
         tokens_VD = self.embedding.tokens.weight
         shape = (model.vocab_size, model.d_model)
         if isinstance(self.head, Head) and model.head.tied and tokens_VD.shape != shape:

@@ -6,9 +6,9 @@ Axes: D d_model, V vocabulary.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from paribus.kernels.linear_maps import linear
 from paribus.model.config import ModelConfig
 
 
@@ -26,7 +26,7 @@ class Head(nn.Module):
     def forward(self, x: Tensor, tokens_VD: Tensor) -> Tensor:
         """x [..., D] and the token matrix -> logits [..., V]; one of its own goes before the
         latter."""
-        logits = F.linear(x, tokens_VD if self.weight is None else self.weight)
+        logits = linear(x, tokens_VD if self.weight is None else self.weight)
         return logits if self.softcap is None else capped(logits, self.softcap)
 
 

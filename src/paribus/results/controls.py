@@ -201,7 +201,7 @@ def _other_held_out(own: TrialRecord, other: TrialRecord) -> list[str]:
 
 
 def _other_software(own: TrialRecord, other: TrialRecord, *more: str) -> list[str]:
-    keys = ("code", "packages", "python", "device", "threads", "attention", *more)
+    keys = ("code", "packages", "python", "device", "threads", "kernels", *more)
     return [key for key in keys if own.environment.get(key) != other.environment.get(key)]
 
 
@@ -340,8 +340,8 @@ def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
     if differing:
         return "broken", f"{', '.join(differing)} differ"
     packages = own.environment["packages"]
-    attention = own.environment.get("attention", "torch")
-    with_ours = "" if attention == "torch" else f", attention {attention}"
+    kernels = own.environment.get("kernels", "torch")
+    with_ours = "" if kernels == "torch" else f", kernels {kernels}"
     return "held", f"torch {packages['torch']} on {own.environment['device']}{with_ours}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from paribus.model.config import ModelConfig
+from paribus.model.linear import Linear
 
 
 class Ungated(nn.Module):
@@ -15,8 +16,8 @@ class Ungated(nn.Module):
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
         width = model.mlp.ratio * model.d_model
-        self.up = nn.Linear(model.d_model, width, bias=model.bias)
-        self.down = nn.Linear(width, model.d_model, bias=model.bias)
+        self.up = Linear(model.d_model, width, bias=model.bias)
+        self.down = Linear(width, model.d_model, bias=model.bias)
 
     def activation(self, x: Tensor) -> Tensor:
         """What is applied to every inner channel, of whatever shape."""

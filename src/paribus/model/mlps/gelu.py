@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from paribus.kernels.activations import activation, is_for
 from paribus.model.mlps import Ungated
 from paribus.model.parts import part
 
@@ -20,4 +21,4 @@ class GELU(Ungated):
 
     def activation(self, x: Tensor) -> Tensor:
         """The unit, channel by channel."""
-        return F.gelu(x)
+        return activation("gelu", x) if is_for(x) else F.gelu(x)

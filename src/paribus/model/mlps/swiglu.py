@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from paribus.kernels.activations import gated, is_for
 from paribus.model.config import ModelConfig
+from paribus.model.linear import Linear
 from paribus.model.parts import part
 
 
@@ -36,10 +38,11 @@ class SwiGLU(nn.Module):
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
         width = inner_width(model)
-        self.gate = nn.Linear(model.d_model, width, bias=model.bias)
-        self.up = nn.Linear(model.d_model, width, bias=model.bias)
-        self.down = nn.Linear(width, model.d_model, bias=model.bias)
+        self.gate = Linear(model.d_model, width, bias=model.bias)
+        self.up = Linear(model.d_model, width, bias=model.bias)
+        self.down = Linear(width, model.d_model, bias=model.bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """x_BTD -> [B, T, D]."""
-        return self.down(F.silu(self.gate(x_BTD)) * self.up(x_BTD))
+        gate, up = self.gate(x_BTD), self.up(x_BTD)
+        return self.down(gated(gate, up) if is_for(gate, up) else F.silu(gate) * up)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
+from paribus.kernels.normalization import is_for, norm
 from paribus.model.config import ModelConfig
 from paribus.model.parts import part
 
@@ -17,7 +18,18 @@ EPS = 1e-5
     source="Ba et al. 2016",
 )
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / sqrt(var + eps) * gain + bias."""
+    """(x - mean) / sqrt(var + eps) * gain + bias.
+
+    `lowers`: whether what reads it multiplies, so that it may come in what autocast multiplies in.
+    """
+
+    lowers = False
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__(width, eps=eps or EPS, bias=bias)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """[..., D] -> the same shape."""
+        if is_for(input, self.weight, self.bias):
+            return norm(input, self.weight, self.bias, self.eps, centred=True, lowers=self.lowers)
+        return super().forward(input)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from paribus.kernels.normalization import is_for, norm
 from paribus.model.config import ModelConfig
 from paribus.model.norms.rmsnorm import EPS
 from paribus.model.parts import part
@@ -17,7 +18,9 @@ from paribus.model.parts import part
     source="Zhang & Sennrich 2019",
 )
 class ParameterFreeRMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps): the scale without a gain to learn."""
+    """x / sqrt(mean(x^2) + eps): the scale without a gain to learn. `lowers`: see `LayerNorm`."""
+
+    lowers = False
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__()
@@ -25,4 +28,6 @@ class ParameterFreeRMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., D] -> the same shape, of root mean square 1 over D."""
+        if is_for(x, None, None):
+            return norm(x, None, None, self.eps, centred=False, lowers=self.lowers)
         return F.rms_norm(x, (self.width,), eps=self.eps)

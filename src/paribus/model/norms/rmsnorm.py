@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
+from paribus.kernels.normalization import is_for, norm
 from paribus.model.config import ModelConfig
 from paribus.model.parts import part
 
@@ -17,7 +18,16 @@ EPS = 1e-6
     source="Zhang & Sennrich 2019",
 )
 class RMSNorm(nn.RMSNorm):
-    """x / sqrt(mean(x^2) + eps) * gain, never with a bias."""
+    """x / sqrt(mean(x^2) + eps) * gain, never with a bias. `lowers`: see `LayerNorm`."""
+
+    lowers = False
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__(width, eps=eps or EPS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> the same shape."""
+        if is_for(x, self.weight, None):
+            assert self.eps is not None
+            return norm(x, self.weight, None, self.eps, centred=False, lowers=self.lowers)
+        return super().forward(x)

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from paribus.kernels.adamw_step import adamw_step, is_for
 from paribus.study.choices import Options
 from paribus.training.optimizers.declare_optimizer import Update, optimizer
 
@@ -39,6 +40,10 @@ def adamw(update: Update) -> None:
     """weights -= rate (m / c1) / (sqrt(v / c2) + eps)."""
     (beta1, beta2), eps = update.options.betas, update.options.eps
     mean, square = update.slots["exp_avg"], update.slots["exp_avg_sq"]
+    rows = (update.weights, update.gradients, mean, square)
+    if is_for(*rows):
+        adamw_step(rows, update.rates, update.t, (beta1, beta2), eps)
+        return
     mean.lerp_(update.gradients, 1 - beta1)
     square.mul_(beta2).addcmul_(update.gradients, update.gradients, value=1 - beta2)
     denominator = (square / _correction(beta2, update.t)).sqrt_().add_(eps)

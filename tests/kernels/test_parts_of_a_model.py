@@ -1,0 +1,150 @@
+"""Norms, activations, linear maps and residual sums by our own kernels: PyTorch's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paribus.errors import ParibusError
+from paribus.kernels import activations, library
+from paribus.kernels import normalization as norms
+from paribus.kernels.linear_maps import linear, residual
+
+pytestmark = pytest.mark.skipif(
+    library() is None, reason="no C++ compiler here: PyTorch's kernels are used"
+)
+WIDTHS = (128, 37, 1, 400)
+
+
+def drawn(*shapes: tuple[int, ...], seed: int = 1) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=draw) for shape in shapes]
+
+
+def answers(call: Callable[..., Tensor], given: list[Tensor]) -> list[Tensor]:
+    """What `call` gives, and its gradients by all that it is given."""
+    leaves = [x.detach().clone().requires_grad_() for x in given]
+    y = call(*leaves)
+    (weights,) = drawn(tuple(y.shape), seed=2)
+    return [y.detach(), *torch.autograd.grad(y, leaves, weights.to(y.dtype))]
+
+
+def require_alike(ours: Callable[..., Tensor], known: Callable[..., Tensor], given: list[Tensor]):
+    """In float32, what `known` gives in float64."""
+    found = answers(ours, given)
+    wanted = answers(known, [x.double() for x in given])
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one.double(), other, atol=3e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("D", WIDTHS)
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_layer_norm(D: int, has_bias: bool) -> None:
+    given = drawn((3, 5, D), (D,), *[(D,)] * has_bias)
+
+    def ours(x: Tensor, gain: Tensor, bias: Tensor | None = None) -> Tensor:
+        assert norms.is_for(x, gain, bias)
+        return norms.norm(x, gain, bias, 1e-5, centred=True)
+
+    require_alike(ours, lambda x, *rest: F.layer_norm(x, (D,), *rest, eps=1e-5), given)
+
+
+@pytest.mark.parametrize("D", WIDTHS)
+def test_rms_norm_with_and_without_a_gain(D: int) -> None:
+    x, gain = drawn((3, 5, D), (D,))
+
+    def ours(x: Tensor, gain: Tensor | None = None) -> Tensor:
+        return norms.norm(x, gain, None, 1e-6, centred=False)
+
+    require_alike(ours, lambda *given: F.rms_norm(given[0], (D,), *given[1:], eps=1e-6), [x, gain])
+    require_alike(ours, lambda x: F.rms_norm(x, (D,), eps=1e-6), [x])
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [
+        ("gelu", F.gelu),
+        ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh")),
+        ("relu2", lambda x: F.relu(x).square()),
+    ],
+)
+def test_activations(kind: str, known: Callable[[Tensor], Tensor]) -> None:
+    (x,) = drawn((7, 43))
+    x = x * 4
+    x[0, :4] = torch.tensor([0.0, -30.0, 30.0, -1e-4])
+    require_alike(lambda x: activations.activation(kind, x), known, [x])
+    lower = x.bfloat16()
+    found = answers(lambda x: activations.activation(kind, x), [lower])
+    wanted = answers(known, [lower])
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=2**-12, rtol=2**-7)
+    broken = torch.full((20,), float("nan"))
+    assert activations.activation(kind, broken).isnan().all()
+
+
+def test_gated_activation() -> None:
+    gate, up = drawn((4, 31), (4, 31))
+    require_alike(activations.gated, lambda gate, up: F.silu(gate) * up, [gate * 5, up])
+    assert not activations.is_for(gate, up.bfloat16())
+    assert not activations.is_for(gate, up[:1])
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_linear_maps(has_bias: bool) -> None:
+    given = drawn((2, 9, 24), (149, 24), *[(149,)] * has_bias)
+    require_alike(linear, F.linear, given)
+
+
+def test_autocast_rounds_where_pytorch_s_does() -> None:
+    """What two layers, a norm before and a residual sum give, and their gradients."""
+    given = drawn((4, 16, 64), (64,), (64,), (96, 64), (96,), (64, 96))
+
+    def ours(x, gain, bias, up, up_bias, down):
+        h = norms.norm(x, gain, bias, 1e-5, centred=True, lowers=True)
+        assert h.dtype == torch.bfloat16
+        return residual(x, linear(activations.activation("gelu", linear(h, up, up_bias)), down))
+
+    def known(x, gain, bias, up, up_bias, down):
+        h = F.layer_norm(x, (64,), gain, bias)
+        return x + F.linear(F.gelu(F.linear(h, up, up_bias)), down)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, wanted = answers(ours, given), answers(known, given)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == other.dtype == torch.float32
+        error = (one - other).norm() / other.norm()
+        assert error < 5e-3  # a last bit of bfloat16 here and there
+
+
+def test_a_row_does_not_depend_on_those_beside_it() -> None:
+    x, gain, bias = drawn((6, 37), (37,), (37,))
+    whole = norms.norm(x, gain, bias, 1e-5, centred=True)
+    assert torch.equal(norms.norm(x[2:3], gain, bias, 1e-5, centred=True), whole[2:3])
+    assert torch.equal(activations.activation("gelu", x[2]), activations.activation("gelu", x)[2])
+
+
+def test_what_no_kernel_can_read_goes_pytorch_s_way() -> None:
+    x, gain, weight = drawn((3, 4, 8), (8,), (5, 8))
+    assert not norms.is_for(x.double(), gain, None)
+    assert not norms.is_for(x[:0], gain, None)
+    assert not activations.is_for(x.to("meta"))
+    assert linear(x.double(), weight.double()).dtype == torch.float64
+    mapped = torch.func.vmap(lambda x: linear(x, weight))(x)  # no address of one of them
+    torch.testing.assert_close(mapped, F.linear(x, weight))
+
+
+def test_a_second_derivative_is_refused() -> None:
+    x, gain, weight = (one.requires_grad_() for one in drawn((3, 8), (8,), (5, 8)))
+    for what, y in (
+        ("normalization", norms.norm(x, gain, None, 1e-5, centred=True)),
+        ("activations", activations.activation("gelu", x)),
+        ("activations", activations.gated(x, x)),
+        ("linear maps", linear(x, weight)),
+    ):
+        with pytest.raises(ParibusError, match=f"compiled {what} can be differentiated once"):
+            torch.autograd.grad(y.square().sum(), x, create_graph=True)
