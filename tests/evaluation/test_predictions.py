@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from paribus.errors import ParibusError
 from paribus.evaluation import TEMPERATURES, all_measures, predict, predictions
@@ -84,9 +86,10 @@ def test_windows_do_not_overlap_and_cover_everything(bigram: Callable, seq_len: 
     knows = {"token_classes": np.zeros(100), "characters": np.ones(100)}
     list(predict(model, np.arange(100, dtype=np.uint16), seq_len, **knows))
     assert max(tokens.shape[1] for tokens in model.shown) == min(seq_len, 99)
-    shown = torch.cat([tokens.flatten() for tokens in model.shown[:-1]])
-    assert torch.equal(shown, torch.arange(99))
-    assert torch.equal(model.shown[-1], model.shown[0])  # is anything kept between calls?
+    before, *whole, after = model.shown
+    assert torch.equal(torch.cat([tokens.flatten() for tokens in whole]), torch.arange(99))
+    # Is anything kept between calls? A window is enough to see it.
+    assert torch.equal(before, after) and before.numel() == min(seq_len, 99)
 
 
 def test_a_model_that_keeps_something_between_calls_is_refused(bigram: Callable) -> None:
@@ -96,7 +99,7 @@ def test_a_model_that_keeps_something_between_calls_is_refused(bigram: Callable)
     knows = {"token_classes": np.zeros(4), "characters": np.ones(4)}
     tokens = np.arange(12, dtype=np.uint16) % 4
     list(predict(honest, tokens, 8, **knows))
-    with pytest.raises(ParibusError, match="read again after the others, have other losses"):
+    with pytest.raises(ParibusError, match="read again after the others, has other losses"):
         list(predict(model, tokens, 8, **knows))
 
 
@@ -218,6 +221,61 @@ def test_chunks_are_the_text(bigram: Callable, monkeypatch: pytest.MonkeyPatch) 
     for column in (*COLUMNS, "position", "window"):
         parts = np.concatenate([getattr(chunk, column) for chunk in chunks], axis=-1)
         assert parts.tobytes() == getattr(whole, column).tobytes()
+
+
+class Weighed(nn.Module):
+    """A bigram whose logits are a matrix product; its weights are those of a table."""
+
+    def __init__(self, table: np.ndarray) -> None:
+        super().__init__()
+        self.rows = nn.Linear(len(table), len(table), bias=False)
+        self.rows.weight = nn.Parameter(torch.tensor(table.T, dtype=torch.float32))
+
+    def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
+        return self.rows(torch.nn.functional.one_hot(tokens_BT, self.rows.in_features).float())
+
+
+class Casts(TorchDispatchMode):
+    """Counts how often a tensor of a shape is rounded to bfloat16."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape, self.n = shape, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rounds = (kwargs or {}).get("dtype") == torch.bfloat16
+        self.n += rounds and tuple(args[0].shape) == self.shape
+        return func(*args, **(kwargs or {}))
+
+
+def test_in_bfloat16_products_are_rounded_and_sums_of_probabilities_are_not(
+    bigram: Callable,
+) -> None:
+    table, tokens = random_case(9, 3000)
+    knows = {"token_classes": np.zeros(9), "characters": np.ones(9)}
+    rounded = torch.tensor(table).bfloat16().float().numpy()
+    (exact,) = predict(bigram(rounded), tokens, 8, **knows)
+    (lower,) = predict(Weighed(table), tokens, 8, **knows, precision="bfloat16")
+    for column in COLUMNS:
+        assert getattr(lower, column).tobytes() == getattr(exact, column).tobytes()
+
+
+def test_in_bfloat16_weights_are_rounded_once_for_many_batches() -> None:
+    table, tokens = random_case(9, 9000)
+    assert len(tokens) > 8 * predictions.CPU_BATCH_TOKENS
+    knows = {"token_classes": np.zeros(9), "characters": np.ones(9)}
+    with Casts((9, 9)) as casts:
+        list(predict(Weighed(table), tokens, 8, **knows, precision="bfloat16"))
+    assert casts.n == 3  # for the text, and for its first window before and after it
+
+
+def test_what_a_measure_does_between_chunks_is_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, tokens = random_case(9, 9000)
+    knows = {"token_classes": np.zeros(9), "characters": np.ones(9)}
+    monkeypatch.setattr(predictions, "CHUNK_TOKENS", 2000)
+    chunks = predict(Weighed(table), tokens, 8, **knows, precision="bfloat16")
+    one = torch.ones(2, 2)
+    assert {(one @ one).dtype for _ in chunks} == {torch.float32}
 
 
 def test_no_column_can_be_written(predicted: Maker) -> None:

@@ -24,6 +24,7 @@ from paribus.cli.watch import _View
 from paribus.data import load_dataset, open_test
 from paribus.decision import decide
 from paribus.errors import ParibusError
+from paribus.evaluation import evaluate_on
 from paribus.execution import Progress
 from paribus.model import build_model, load_parameters
 from paribus.report.words import headline
@@ -41,6 +42,7 @@ TABLES: dict[str, Any] = {
     "data": SMALL["data"] | {"test_fraction": 0.1},
     "arms": {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
     "tasks": {"names": []},
+    "evaluation": {"precision": "bfloat16"},
     "seeds": [1],
     "tuning": {"seeds": [101], "grid": {RATE: [1e-4, 1e-2]}, "iterations": 6},
 }
@@ -127,13 +129,17 @@ def test_the_verdict_is_of_the_test_part_which_it_opened_once(tuned: Results) ->
     judged = tuned.judged
     dataset = load_dataset(tuned.study.data, tuned.study.folder)
     tokens = open_test(dataset.test, folder, opened["purpose"])
+    seq_len = tuned.study.data.seq_len
     for (arm, seed), trial in tuned.trials.items():
         # An independent way: the plain mean of the loss over windows of the test text.
         model = build_model(tuned.study.setting(arm), dataset.vocab_size, tuned.study.folder)
         load_parameters(model, folder.trial(arm, seed).read_weights())
-        expected = mean_loss(model, tokens, tuned.study.data.seq_len)
+        expected = mean_loss(model, tokens, seq_len)
         scores = {(r["arm"], r["seed"]): r for r in judged.scores.to_pylist()}[arm, seed]
-        assert scores["validation_loss"] == pytest.approx(expected, rel=1e-5)
+        assert scores["validation_loss"] == pytest.approx(expected, rel=1e-3)
+        # The test part, too, is read in the precision that is registered.
+        again = evaluate_on(model, dataset, tokens, seq_len, precision="bfloat16").scores
+        assert scores["validation_loss"] == again["validation_loss"]
         validation = folder.trial(arm, seed).read_json("evaluation.json")["validation_loss"]
         assert scores["validation_loss"] != validation
         assert judged.trials[arm, seed] == trial | {"blocks": judged.trials[arm, seed]["blocks"]}

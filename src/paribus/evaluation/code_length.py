@@ -193,13 +193,14 @@ class _Sums:
         waiting: list[_Window] = []
         device = next(self.model.parameters()).device
         most = windows_per_batch(self.seq_len, self.vocab_size, device)
-        for window in self._windows(stride):
-            waiting.append(window)
-            if len(waiting) == most:
+        with products_in(self.precision, device):
+            for window in self._windows(stride):
+                waiting.append(window)
+                if len(waiting) == most:
+                    self._add(waiting, total)
+                    waiting = []
+            if waiting:
                 self._add(waiting, total)
-                waiting = []
-        if waiting:
-            self._add(waiting, total)
         return total
 
     def _windows(self, stride: int) -> Iterator[_Window]:
@@ -219,8 +220,7 @@ class _Sums:
         device = next(self.model.parameters()).device
         generators = [device] if device.type == "cuda" else []
         with torch.no_grad(), torch.random.fork_rng(devices=generators):
-            with products_in(self.precision, device):
-                logits_WTV = self.model(torch.from_numpy(inputs_WT).to(device))
+            logits_WTV = self.model(torch.from_numpy(inputs_WT).to(device))
             losses_WT = nn.functional.cross_entropy(
                 logits_WTV.float().flatten(0, 1),
                 torch.from_numpy(targets_WT).to(device).flatten(),

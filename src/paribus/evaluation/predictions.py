@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -22,8 +23,9 @@ from paribus.errors import ParibusError
 
 Precision = Literal["float32", "bfloat16"]
 
-# Of a batch: what keeps activations near a core, or an accelerator busy.
-CPU_BATCH_TOKENS, ACCELERATOR_BATCH_WINDOWS = 2**11, 32
+# Of a batch: what keeps activations near a core, or an accelerator busy. Larger activations are
+# given back to the system after each use, and every page of them is asked for again.
+CPU_BATCH_TOKENS, ACCELERATOR_BATCH_WINDOWS = 2**10, 32
 BATCH_LOGITS = 2**28  # at most, unless one window has more: 1 GiB of float32
 # Logits worked on at once: what a core's cache holds, and what keeps an accelerator busy.
 CPU_LOGITS, ACCELERATOR_LOGITS = 2**17, 2**24
@@ -107,7 +109,7 @@ def predict(
     `characters`, both [V], are as in `Predictions`. Once the last chunk was taken, or it is closed,
     the model's weights, the training mode of each of its modules and PyTorch's global generators
     are as they were. Raises ParibusError where there is nothing to predict, and where the first
-    batch, read again at the end, has other losses.
+    window, read alone before all others and after them, has other losses.
     """
     if len(tokens) < 2:
         raise ParibusError(
@@ -119,41 +121,48 @@ def predict(
     windows = windows_per_batch(seq_len, len(token_classes), device)
     about = token_classes.astype(np.int8), characters.astype(np.uint16)
     stride = -(-(len(tokens) - 1) // SWEEP_TOKENS)
-    start, waiting = 0, _Waiting()
-    first: tuple[tuple[np.ndarray, np.ndarray], np.ndarray] | None = None
 
     def read(ids: tuple[np.ndarray, np.ndarray], is_swept: bool) -> list[np.ndarray]:
         inputs_WT, targets_WT = ids
+        logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
+        with torch.autocast(device.type, enabled=False):
+            return _scores(logits_WTV, targets_WT, is_swept)
+
+    def first_losses() -> np.ndarray:
         with products_in(precision, device):
-            logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
-        return _scores(logits_WTV, targets_WT, is_swept)
+            return read(next(text_batches(tokens, seq_len, 1)), is_swept=False)[0]
 
     try:
         model.eval()
         with torch.no_grad(), torch.random.fork_rng(devices=generators):
-            for number, ids in enumerate(text_batches(tokens, seq_len, windows)):
-                columns = read(ids, is_swept=number % stride == 0)
-                first = first or (ids, columns[0])
-                waiting.add(ids[1].ravel(), columns)
-                if waiting.tokens >= CHUNK_TOKENS:
-                    yield waiting.chunk(seq_len, start, *about)
-                    start, waiting = start + waiting.tokens, _Waiting()
-            assert first is not None  # there is something to predict
-            if not np.array_equal(first[1], read(first[0], is_swept=True)[0], equal_nan=True):
-                raise ParibusError(
-                    "the first held-out windows, read again after the others, have other losses: "
-                    "the model draws random numbers or keeps something between calls; neither may "
-                    "be in what is evaluated"
-                )
-            if waiting.tokens:
-                yield waiting.chunk(seq_len, start, *about)
+            before, start = first_losses(), 0
+            batches = enumerate(text_batches(tokens, seq_len, windows))
+            while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
+                made = _Waiting()
+                with products_in(precision, device):
+                    for number, ids in group:
+                        made.add(ids[1].ravel(), read(ids, is_swept=number % stride == 0))
+                chunk = made.chunk(seq_len, start, *about)
+                start += len(chunk)
+                if start == len(tokens) - 1 and not np.array_equal(
+                    before, first_losses(), equal_nan=True
+                ):
+                    raise ParibusError(
+                        "the first held-out window, read again after the others, has other "
+                        "losses: the model draws random numbers or keeps something between "
+                        "calls; neither may be in what is evaluated"
+                    )
+                yield chunk
     finally:
         for module, mode in modes.items():
             module.training = mode
 
 
 def products_in(precision: Precision, device: torch.device) -> torch.autocast:
-    """Matrix products of what runs within it are in `precision`, as in training."""
+    """Matrix products of what runs within it are in `precision`, as in training.
+
+    Weights are rounded once within it: what reads many batches reads them all inside.
+    """
     lower = precision == "bfloat16"
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=lower)
 
@@ -162,13 +171,11 @@ class _Waiting:
     """Batches that make a chunk together."""
 
     def __init__(self) -> None:
-        self.tokens = 0
         self._plain: list[list[np.ndarray]] = []
         self._swept: list[list[np.ndarray]] = []
 
     def add(self, ids_N: np.ndarray, columns: list[np.ndarray]) -> None:
         plain, swept = columns[:4], columns[4:]
-        self.tokens += len(ids_N)
         self._plain.append([ids_N, np.full(len(ids_N), bool(swept)), *plain])
         # So that there is always something to be joined.
         self._swept.append(swept or [np.empty((len(TEMPERATURES), 0), np.float32)] * 3)

@@ -106,12 +106,13 @@ def evaluate_test(
     model = build_model(setting, dataset.vocab_size, study.folder)
     load_parameters(model, finished.read_weights())
     model = model.to(device)
-    own = own_measures(study.evaluation.own, study.folder, strict=False)
-    heldout = evaluate_on(model, dataset, tokens, setting.data.seq_len, own)
+    about, seq_len = study.evaluation, setting.data.seq_len
+    own = own_measures(about.own, study.folder, strict=False)
+    heldout = evaluate_on(model, dataset, tokens, seq_len, own, about.precision)
     scores = dict(heldout.scores)
     if BITS_PER_BYTE.name in study.metrics:
         of_test = replace(dataset, validation=tokens, held_out=_known(dataset))
-        told = code_length(model, of_test, setting.data.seq_len, study.evaluation.overlap)
+        told = code_length(model, of_test, seq_len, about.overlap, about.precision)
         scores[BITS_PER_BYTE.name] = told.bits_per_byte
         heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
     folder = test_folder(results, arm, seed)

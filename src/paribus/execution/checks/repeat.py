@@ -152,7 +152,7 @@ def _on_test(
         return
     tokens = open_test(dataset.test, results, purpose(study.name))
     seq_len = study.setting(trial.arm).data.seq_len
-    now = evaluate_on(model, dataset, tokens, seq_len)
+    now = evaluate_on(model, dataset, tokens, seq_len, precision=study.evaluation.precision)
     yield from (
         f"on the test part, {finding}"
         for finding in _blocks(test_folder(results, trial.arm, trial.seed), now, exact=exact)
