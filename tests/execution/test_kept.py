@@ -82,6 +82,16 @@ def test_what_is_unpacked_is_read_as_the_whole(finished: Path, kept: Path, tmp_p
     assert verdicts == paribus.decide(paribus.analyse(whole))
 
 
+def test_several_studies_are_compared_as_they_are_kept(
+    finished: Path, kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "compare.html"
+    assert main(["compare", str(finished), str(kept), "--output", str(page)]) in (None, 0)
+    assert page.stat().st_size > 10_000
+    assert main(["paper", str(kept), str(finished), "-o", str(tmp_path / "p.pdf")]) == 2
+    assert "name each study once" in capsys.readouterr().err  # it was read, and is the same
+
+
 def test_without_weights_nothing_is_run(
     kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -160,7 +162,8 @@ def compare(
     from paribus.report import write_comparison
     from paribus.results import load_results
 
-    path = write_comparison([load_results(folder) for folder in folders], output)
+    with _readable(folders) as read:
+        path = write_comparison([load_results(folder) for folder in read], output)
     console.print(f"comparison: {path}", soft_wrap=True)
 
 
@@ -179,8 +182,10 @@ def paper(
 ) -> int:
     """Set one paper on one or several finished studies; 3 where an arm cannot be judged."""
     from paribus.report import write_papers
+    from paribus.report.paper.own_words import beside
 
-    made, verdicts = write_papers(folders, output, text, parts)
+    with _readable(folders) as read:
+        made, verdicts = write_papers(read, output, text or beside(folders), parts)
     console.print(f"paper: {output}, {made.text_pages} pages before its references", soft_wrap=True)
     return 3 if any(verdict.outcome == "INVALID" for verdict in verdicts) else 0
 
@@ -215,6 +220,15 @@ def export(
         trust=trust,
     )
     console.print(f"exported: {written}", soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _readable(folders: Sequence[Path]) -> Iterator[list[Path]]:
+    """Results folders, those of kept studies unpacked for as long."""
+    from paribus.results import readable
+
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(readable(folder)) for folder in folders]
 
 
 def _shots(text: str | None) -> list[int] | None:
