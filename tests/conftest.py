@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import math
 import os
+import shutil
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from paribus.analysis import boundaries
 from paribus.data import Dataset, load_dataset
@@ -53,18 +55,58 @@ WORDS = [
 ]
 
 
-# The rooms whose files take longest come first: at the end, none keeps one process busy alone.
-LONG = ("execution", "torture", "cli", "export", "report", "training")
+# What takes longest comes first: at the end, none keeps one process busy alone. The first two train
+# what others share, each in a process of its own; then files of more than ten seconds, then rooms.
+LONG = (
+    "execution/test_run.py",
+    "export/test_export.py",
+    "cli/test_cli.py",
+    "execution/test_tasks_in_a_run.py",
+    "torture/test_write_faults.py",
+    "report/test_paper.py",
+    "execution/test_verify.py",
+    "training/test_golden.py",
+    "training/test_stack.py",
+    "execution/test_process_death.py",
+    "execution",
+    "torture",
+    "export",
+    "evaluation/harness",
+    "statistics/test_stats_properties.py",
+    "statistics/test_stats_oracles.py",
+    "training",
+    "report",
+    "analysis",
+    "statistics",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
 
     def rank(item: pytest.Item) -> int:
-        room = item.path.relative_to(here).parts[0]
-        return LONG.index(room) if room in LONG else len(LONG)
+        of = item.path.relative_to(here)
+        names = {of.as_posix(), *(parent.as_posix() for parent in of.parents)}
+        return next((n for n, name in enumerate(LONG) if name in names), len(LONG))
 
     items.sort(key=rank)
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder of that name in which `make` has worked, once for all processes of pytest-xdist.
+
+    Nobody writes to it afterwards.
+    """
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    done = folder.with_suffix(".done")
+    with FileLock(folder.with_suffix(".lock")):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
 
 
 def small_text(n_words: int = 2000) -> str:
@@ -120,7 +162,8 @@ class Nothing(nn.Identity):
 
 def studies_in(folder: Path) -> Callable[..., Study]:
     """`make({"training.iterations": 3}, arms=...)`: SMALL with overrides, in `folder`."""
-    (folder / "text.txt").write_text(small_text(), encoding="utf-8")
+    if not (folder / "text.txt").exists():  # others may read it
+        (folder / "text.txt").write_text(small_text(), encoding="utf-8")
 
     def make(overrides: dict[str, Any] | None = None, **tables: Any) -> Study:
         table = parse_study(SMALL | tables, folder=folder).model_dump()

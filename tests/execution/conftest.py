@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,10 @@ import pytest
 
 import paribus
 from paribus.execution import Progress
-from paribus.results import Results
+from paribus.results import Results, load_results
 from paribus.study import Study
 
-from ..conftest import NOTHING, studies_in
+from ..conftest import NOTHING, made_once, studies_in
 
 SEEDS = [1, 2, 3]
 
@@ -30,15 +31,23 @@ class Trained:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The small study with three seeds, by two workers, followed by everyone who can follow."""
-    folder = tmp_path_factory.mktemp("trained")
-    seen: list[tuple[int, int]] = []
 
-    def watch(progress: Progress) -> None:
-        seen.append((progress.n_finished, progress.tokens_done))
+    def study_in(folder: Path) -> Study:
+        return studies_in(folder)({"evaluation.every": 3}, seeds=SEEDS)
 
-    study = studies_in(folder)({"evaluation.every": 3}, seeds=SEEDS)
-    results = paribus.run(study, folder / "r", workers=2, watch=watch, log=["tensorboard"])
-    return Trained(study, results, seen)
+    def train(folder: Path) -> None:
+        seen: list[tuple[int, int]] = []
+
+        def watch(progress: Progress) -> None:
+            seen.append((progress.n_finished, progress.tokens_done))
+
+        log = ["tensorboard"]
+        paribus.run(study_in(folder), folder / "r", workers=2, watch=watch, log=log)
+        (folder / "seen.json").write_text(json.dumps(seen))
+
+    folder = made_once(tmp_path_factory, "trained-by-execution", train)
+    seen = [(n, tokens) for n, tokens in json.loads((folder / "seen.json").read_text())]
+    return Trained(study_in(folder), load_results(folder / "r"), seen)
 
 
 @pytest.fixture
@@ -70,14 +79,17 @@ class Masked(nn.LayerNorm):
 @pytest.fixture(scope="session")
 def odd_arms(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """One seed of arms out of the ordinary: with own modules, and one that diverges."""
-    folder = tmp_path_factory.mktemp("odd")
-    (folder / "own.py").write_text(OWN + NOTHING)
-    modules = {
-        "quiet": {"model.modules.final_norm": "own.py:Quiet"},
-        "masked": {"model.modules.final_norm": "own.py:Masked"},
-        "no-attention": {"model.modules.attention": "own.py:Nothing"},
-        "wild": {"training.optimizer.learning_rate": 1e30},
-    }
-    arms = {"baseline": {}} | {name: {"set": changes} for name, changes in modules.items()}
-    study = studies_in(folder)({"training.grad_clip": None}, seeds=[1], arms=arms)
-    return paribus.run(study, folder / "r", workers=1)
+
+    def train(folder: Path) -> None:
+        (folder / "own.py").write_text(OWN + NOTHING)
+        modules = {
+            "quiet": {"model.modules.final_norm": "own.py:Quiet"},
+            "masked": {"model.modules.final_norm": "own.py:Masked"},
+            "no-attention": {"model.modules.attention": "own.py:Nothing"},
+            "wild": {"training.optimizer.learning_rate": 1e30},
+        }
+        arms = {"baseline": {}} | {name: {"set": changes} for name, changes in modules.items()}
+        study = studies_in(folder)({"training.grad_clip": None}, seeds=[1], arms=arms)
+        paribus.run(study, folder / "r", workers=1)
+
+    return load_results(made_once(tmp_path_factory, "odd-arms", train) / "r")

@@ -13,8 +13,10 @@ import torch
 import paribus
 from paribus.data import Dataset, load_dataset
 from paribus.model import GPT, build_model, load_parameters, parts
-from paribus.results import Results
+from paribus.results import Results, load_results
 from paribus.study import parse_study
+
+from ..conftest import made_once
 
 WINDOW = 96
 LINES = [
@@ -42,6 +44,27 @@ ARMS["no-bias"] = {"set": {"model.bias": False, "model.mlp.ratio": 2, "model.nor
 ARMS["eps"] = {"set": {"model.embedding.norm": "layernorm", "model.embedding.eps": 0.01}}
 
 
+STUDY: dict[str, Any] = {
+    "name": "small",
+    "question": "Is {this} | that better?",
+    "seeds": [1],
+    "data": {
+        "corpus": "text",
+        "path": "text",
+        "seq_len": WINDOW,
+        "validation_fraction": 0.4,
+    },
+    "model": {"n_layer": 2, "n_head": 2, "d_model": 32, "init": {"std": 0.2}},
+    "training": {
+        "iterations": 8,
+        "batch_size": 4,
+        "optimizer": {"learning_rate": 0.01},
+    },
+    "stability": {"smoothing_steps": 2, "median_steps": 3, "spike_steps": 2},
+    "arms": ARMS,
+}
+
+
 @dataclass(frozen=True)
 class Trained:
     """Results with the folder of their text."""
@@ -67,31 +90,16 @@ class Trained:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Every arm of ARMS, trained a little on three documents."""
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "text").mkdir()
-    for document in range(3):
-        (folder / "text" / f"{document}.txt").write_text(text(), encoding="utf-8")
-    study = {
-        "name": "small",
-        "question": "Is {this} | that better?",
-        "seeds": [1],
-        "data": {
-            "corpus": "text",
-            "path": "text",
-            "seq_len": WINDOW,
-            "validation_fraction": 0.4,
-        },
-        "model": {"n_layer": 2, "n_head": 2, "d_model": 32, "init": {"std": 0.2}},
-        "training": {
-            "iterations": 8,
-            "batch_size": 4,
-            "optimizer": {"learning_rate": 0.01},
-        },
-        "stability": {"smoothing_steps": 2, "median_steps": 3, "spike_steps": 2},
-        "arms": ARMS,
-    }
-    parsed = parse_study(study, folder=folder)
-    return Trained(paribus.run(parsed, folder / "results", workers=1, device="cpu"), folder)
+
+    def train(folder: Path) -> None:
+        (folder / "text").mkdir()
+        for document in range(3):
+            (folder / "text" / f"{document}.txt").write_text(text(), encoding="utf-8")
+        parsed = parse_study(STUDY, folder=folder)
+        paribus.run(parsed, folder / "results", workers=1, device="cpu")
+
+    folder = made_once(tmp_path_factory, "trained-by-export", train)
+    return Trained(load_results(folder / "results"), folder)
 
 
 @pytest.fixture(scope="session")
