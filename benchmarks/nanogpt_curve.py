@@ -122,7 +122,7 @@ def _final(trained: dict[int, dict[str, Any]]) -> dict[int, float]:
 
 def main() -> None:
     """Train what is missing, then compare."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="nanoGPT on the batches of a study, and its curve")
     parser.add_argument("results", type=Path, help="the results folder of a study")
     parser.add_argument("out", type=Path, help="where nanoGPT's losses are kept, as JSON")
     parser.add_argument("--nanogpt", type=Path, required=True, help="an unmodified checkout")
