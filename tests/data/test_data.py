@@ -36,9 +36,21 @@ def test_decoding_undoes_encoding_in_any_script(text: str) -> None:
     assert tokenizer.vocab_size == len(set(text))
 
 
-def test_an_unknown_character_is_named() -> None:
-    with pytest.raises(ParibusError, match="'z' is not in the vocabulary"):
-        CharacterTokenizer.of(["abc"]).encode("abz")
+@pytest.mark.parametrize("known", ["abc", "ab\u0141", "".join(map(chr, range(255))), "\u0141"])
+@pytest.mark.parametrize("unknown", ["z\u0100", "\xff", "\u0161", "\U0001f600"])
+def test_an_unknown_character_is_named(known: str, unknown: str) -> None:
+    """The first one, also where it shares its last byte with a known one, or has the id 255."""
+    text = known + unknown.replace("z", "" if "z" in known else "z") + "\u0400" + known
+    first = next(character for character in text if character not in known)
+    with pytest.raises(ParibusError) as caught:
+        CharacterTokenizer.of([known]).encode(text)
+    assert str(caught.value).startswith(f"character {first!r} is not in the vocabulary")
+
+
+def test_every_character_of_a_byte_and_others_are_told_apart() -> None:
+    text = "".join(map(chr, [*range(256), 0x100, 0x141, 0x1F600]))
+    ids = CharacterTokenizer.of([text, "a"]).encode_checked(text, "it")
+    assert ids.tolist() == list(range(259)) and ids.dtype == np.uint16
 
 
 def test_shakespeare_is_nanogpt_s(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,11 @@ def test_a_text_shorter_than_a_run_holds_none(n_train: int, n_validation: int) -
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 50, 64])
-def test_hashes_are_the_polynomial(length: int) -> None:
+@pytest.mark.parametrize("block", [1, 13, 2**15])
+def test_hashes_are_the_polynomial(
+    length: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paribus.data.leakage.BLOCK", block)
     ids_ = np.random.default_rng(2).integers(60_000, size=100).astype(np.uint16)
     base = 0x9E3779B97F4A7C15
     expected = [
@@ -59,6 +63,15 @@ def test_hashes_are_the_polynomial(length: int) -> None:
         for s in range(100 - length + 1)
     ]
     assert run_hashes(ids_, length).tolist() == expected
+
+
+def test_runs_are_found_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = np.random.default_rng(1).integers(60_000, size=3000).astype(np.uint16)
+    held_out = np.concatenate([text[700:800], text[::-1][:60], text[2940:]])
+    whole = in_training(text, held_out)
+    assert whole.sum() == 160
+    monkeypatch.setattr("paribus.data.leakage.BLOCK", 64)
+    assert (in_training(text, held_out) == whole).all()
 
 
 def test_runs_across_the_chunks_that_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

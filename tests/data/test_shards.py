@@ -147,6 +147,20 @@ def test_a_large_text_is_the_same_as_a_small_one(
 
 
 @pytest.mark.usefixtures("large")
+def test_no_shard_is_hashed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training text begins where its shards do: but for its end, their hashes are its own."""
+    hashed: list[int] = []
+    of = tokens.hash_ids
+    for module in (shards, tokens):
+        monkeypatch.setattr(module, "hash_ids", lambda ids: (hashed.append(len(ids)), of(ids))[1])
+    write_text(tmp_path, 3)
+    loaded = load_dataset(DATA, tmp_path)
+    whole = len(loaded.train.shards.files)
+    assert whole > 3 and hashed.count(1000) <= whole
+    assert loaded.digests["train"] == tokens_digest(np.asarray(loaded.train))
+
+
+@pytest.mark.usefixtures("large")
 def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
     monkeypatch.setattr("paribus.data.cache.SETTLED_SECONDS", 0.0)

@@ -21,6 +21,7 @@ some nine words: chance and idiom end well before (in Shakespeare, between 30 an
 
 _BASE = 0x9E3779B97F4A7C15  # odd: no token's share is shifted out
 MOST_BITS = 27  # of the table that sorts out runs: 128 MiB
+BLOCK = 2**15  # hashes that are worked on at once: what a core's cache holds
 
 
 def in_training(
@@ -120,7 +121,14 @@ class Runs:
 
         def look(start: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             hashes = run_hashes(ids, self.length)
-            places = np.flatnonzero(self.table[hashes >> shift])
+            places = np.concatenate(
+                [
+                    # Indices that numpy need not convert, and need not check: none is too large.
+                    at + np.flatnonzero(self.table.take(first.view(np.int64), mode="clip"))
+                    for at in range(0, len(hashes), BLOCK)
+                    for first in (hashes[at : at + BLOCK] >> shift,)
+                ]
+            )
             hashes = hashes[places]
             which = np.searchsorted(self.hashes, hashes).clip(max=len(self.hashes) - 1)
             same = self.hashes[which] == hashes
@@ -152,12 +160,22 @@ def run_hashes(ids: np.ndarray, length: int) -> np.ndarray:
 
     The hash of 2 k ids is made of two of k, so that 50 take seven passes over the text.
     """
-    ids = ids.astype(np.uint64)
-    hashes, k, power = ids, 1, _BASE  # of k ids, and _BASE^k
-    for bit in bin(length)[3:]:
-        hashes = hashes[:-k] * np.uint64(power) + hashes[k:]
-        k, power = 2 * k, power * power % 2**64
-        if bit == "1":
-            hashes = hashes[:-1] * np.uint64(_BASE) + ids[k:]
-            k, power = k + 1, power * _BASE % 2**64
-    return hashes
+    found = np.empty(len(ids) - length + 1, np.uint64)
+    for at in range(0, len(found), BLOCK):
+        part = ids[at : at + BLOCK + length - 1].astype(np.uint64)
+        hashes, k, power = part, 1, _BASE  # of k ids, and _BASE^k
+        for bit in bin(length)[3:]:
+            hashes = _joined(hashes[:-k], power, hashes[k:])
+            k, power = 2 * k, power * power % 2**64
+            if bit == "1":
+                hashes = _joined(hashes[:-1], _BASE, part[k:])
+                k, power = k + 1, power * _BASE % 2**64
+        found[at : at + BLOCK] = hashes
+    return found
+
+
+def _joined(left: np.ndarray, power: int, right: np.ndarray) -> np.ndarray:
+    """left * power + right, modulo 2^64."""
+    joined = left * np.uint64(power)
+    joined += right
+    return joined

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from paribus.data import cache
-from paribus.data.tokens import SHARD_TOKENS, ShardedTokens, Shards, combined, hash_ids
+from paribus.data.tokens import SHARD_TOKENS, ShardedTokens, Shards, hash_ids
 from paribus.digests import canonical_json, digest
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, remove_folder, whole_folder, write_bytes
@@ -106,10 +106,10 @@ def _are_shards(shards: Any, n_tokens: Any) -> bool:
     return sum(sizes) == n_tokens and all(isinstance(shard["sha256"], str) for shard in shards)
 
 
-def whole_digest(tokens: ShardedTokens) -> str:
-    """The digest of all tokens in a folder, from its manifest."""
+def shard_hashes(tokens: ShardedTokens) -> list[str]:
+    """The hash of each shard in the folder of `tokens`, from its manifest."""
     manifest = json.loads((tokens.shards.files[0].parent / MANIFEST).read_bytes())
-    return combined([shard["sha256"] for shard in manifest["shards"]])
+    return [shard["sha256"] for shard in manifest["shards"]]
 
 
 def in_order(

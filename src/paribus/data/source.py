@@ -173,7 +173,7 @@ def scan(pieces: Iterable[Piece], *, keep: bool = True) -> Scan:
     """
     kept: list[Piece] | None = [] if keep else None
     document, documents = hashlib.sha256(), _ListDigest()
-    seen = np.zeros(CODE_POINTS, bool)
+    seen = _Characters()
     n_bytes = n_characters = 0
     is_open = False
     for piece in pieces:
@@ -182,7 +182,7 @@ def scan(pieces: Iterable[Piece], *, keep: bool = True) -> Scan:
         n_bytes += len(content)
         n_characters += len(piece.text)
         is_open = not piece.is_last
-        seen[np.frombuffer(piece.text.encode("utf-32-le", "surrogatepass"), np.uint32)] = True
+        seen.add(content)
         if piece.is_last:
             documents.add(document.hexdigest())
             document = hashlib.sha256()
@@ -193,15 +193,35 @@ def scan(pieces: Iterable[Piece], *, keep: bool = True) -> Scan:
         note("reading", n_bytes)
     if is_open:
         documents.add(document.hexdigest())
-    characters = "".join(map(chr, np.flatnonzero(seen)))
     return Scan(
         documents.value,
         documents.length,
         n_bytes,
         n_characters,
-        characters,
+        seen.all,
         None if kept is None else tuple(kept),
     )
+
+
+class _Characters:
+    """Every character of a text."""
+
+    def __init__(self) -> None:
+        self._seen = np.zeros(CODE_POINTS, bool)
+        self._plain = b""  # ASCII characters that were seen
+
+    def add(self, content: bytes) -> None:
+        """Those of a text in UTF-8."""
+        # What is left when the usual characters are deleted is short, and still UTF-8.
+        if rest := content.translate(None, self._plain):
+            text = rest.decode("utf-8", "surrogatepass")
+            self._seen[np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)] = True
+            self._plain = bytes(np.flatnonzero(self._seen[:128]).tolist())
+
+    @property
+    def all(self) -> str:
+        """In code-point order."""
+        return "".join(map(chr, np.flatnonzero(self._seen)))
 
 
 class _ListDigest:

@@ -18,11 +18,11 @@ from paribus.data.apart import TEST, VALIDATION, require_other_files, require_ot
 from paribus.data.deduplicate import Parts, deduplicated, documents_of
 from paribus.data.pieces import Piece
 from paribus.data.sealed import SealedPart
-from paribus.data.shards import sharded, whole_digest
+from paribus.data.shards import shard_hashes, sharded
 from paribus.data.source import Scan, Source, encoded, scan, tokenized
 from paribus.data.spool import Part
 from paribus.data.tokenizer import CharacterTokenizer, Tokenizer, tokenizer_of
-from paribus.data.tokens import ShardedTokens, Tokens, tokens_digest
+from paribus.data.tokens import ShardedTokens, Tokens, combined, tokens_digest
 from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.study import CORPUS, Data
@@ -263,10 +263,14 @@ def part_digest(tokens: Tokens) -> str:
     """`tokens_digest`, found once for each part of what is in the cache."""
     if not isinstance(tokens, ShardedTokens):
         return tokens_digest(tokens)
-    about = {"part of": whole_digest(tokens), "from": tokens.start, "to": tokens.stop}
+    hashes, size = shard_hashes(tokens), tokens.shards.shard_tokens
+    about = {"part of": combined(hashes), "from": tokens.start, "to": tokens.stop}
     key = digest(about)
     if found := cache.recall(key):
         return str(found["digest"])
-    found = tokens_digest(tokens)
+    # What a part has whole of the text's stretches was hashed when it was written.
+    is_aligned = tokens.start % size == 0
+    known = hashes[tokens.start // size : tokens.stop // size] if is_aligned else []
+    found = tokens_digest(tokens, known)
     cache.keep(key, about | {"digest": found})
     return found

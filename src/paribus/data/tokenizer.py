@@ -21,6 +21,7 @@ BUILT_IN = Path(__file__).with_name("tokenizers")
 END_OF_DOCUMENT = "<|endofdocument|>"
 # What stands for a character outside the vocabulary where one is replaced: the first known.
 STAND_INS = "?_. "
+NOT_HERE = 255
 
 
 class Tokenizer(Protocol):
@@ -161,6 +162,15 @@ class CharacterTokenizer:
         return _code_points(self.characters)
 
     @cached_property
+    def _narrow(self) -> bytes:
+        """The id of every code point below 256; NOT_HERE where it has none, or has this very id."""
+        known = self._codes[self._codes < 256].tolist()
+        table = bytearray([NOT_HERE]) * 256
+        for i, code in enumerate(known):
+            table[code] = i
+        return bytes(table)
+
+    @cached_property
     def _id_of(self) -> np.ndarray:
         """The id of every code point; no id at all for those that are not in the vocabulary."""
         ids = np.full(0x110000, np.iinfo(np.uint32).max, np.uint32)
@@ -173,16 +183,22 @@ class CharacterTokenizer:
 
     def encode_checked(self, text: str, where: str) -> np.ndarray:
         """The same, of `dtype`; `where` is what an error calls the text."""
-        return self._ids(text, f" ({where})").astype(self.dtype)
+        return self._ids(text, f" ({where})")
 
     def _ids(self, text: str, where: str) -> np.ndarray:
-        ids = self._id_of[_code_points(text)]
-        if ids.size and ids.max() >= len(self.characters):
-            unknown = text[int((ids >= len(self.characters)).argmax())]
+        """Ids of `dtype`. A table of bytes gives nearly all, several times as fast as indices."""
+        codes = _code_points(text)
+        narrow = np.frombuffer(codes.astype(np.uint8).tobytes().translate(self._narrow), np.uint8)
+        others = np.flatnonzero((codes > 255) | (narrow == NOT_HERE))
+        exact = self._id_of[codes[others]]
+        if exact.size and exact.max() >= len(self.characters):
+            unknown = text[int(others[(exact >= len(self.characters)).argmax()])]
             raise ParibusError(
                 f"character {unknown!r}{where} is not in the vocabulary of "
                 f"{len(self.characters)} characters; leave it out"
             )
+        ids = narrow.astype(self.dtype)
+        ids[others] = exact
         return ids
 
     def encode_documents(self, documents: Sequence[str]) -> np.ndarray:

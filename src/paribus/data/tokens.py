@@ -22,6 +22,7 @@ from paribus.errors import ParibusError
 SHARD_TOKENS = 2**24
 """Of a shard, and of what a digest is a hash of; a text of no more has the digest of its ids."""
 CHUNK_TOKENS = 2**20  # read at a time by what goes through a whole text
+HASHED_AT_ONCE = 2**16  # what a core's cache holds
 
 
 class Tokens(Protocol):
@@ -181,7 +182,11 @@ def part(tokens: Tokens, start: int, stop: int) -> Tokens:
 
 def hash_ids(ids: np.ndarray) -> str:
     """SHA-256 of token ids as 32-bit little-endian numbers, in whatever narrower type they are."""
-    return hashlib.sha256(ids.astype("<u8" if ids.itemsize > 4 else "<u4").tobytes()).hexdigest()
+    dtype = "<u8" if ids.itemsize > 4 else "<u4"
+    hashed = hashlib.sha256()
+    for start in range(0, len(ids), HASHED_AT_ONCE):
+        hashed.update(ids[start : start + HASHED_AT_ONCE].astype(dtype))
+    return hashed.hexdigest()
 
 
 def combined(hashes: Sequence[str]) -> str:
@@ -189,10 +194,12 @@ def combined(hashes: Sequence[str]) -> str:
     return hashes[0] if len(hashes) == 1 else digest(list(hashes))
 
 
-def tokens_digest(tokens: Tokens) -> str:
-    """The digest of `tokens`: the same however they are stored, and by how many they were made."""
-    starts = range(0, max(len(tokens), 1), SHARD_TOKENS)
-    with ThreadPoolExecutor(min(len(starts), 4)) as pool:
-        return combined(
-            list(pool.map(lambda start: hash_ids(tokens[start : start + SHARD_TOKENS]), starts))
-        )
+def tokens_digest(tokens: Tokens, known: Sequence[str] = ()) -> str:
+    """The digest of `tokens`: the same however they are stored, and by how many they were made.
+
+    `known` are the hashes of its first stretches of SHARD_TOKENS tokens, where they are known.
+    """
+    starts = range(0, max(len(tokens), 1), SHARD_TOKENS)[len(known) :]
+    with ThreadPoolExecutor(max(min(len(starts), 4), 1)) as pool:
+        found = pool.map(lambda start: hash_ids(tokens[start : start + SHARD_TOKENS]), starts)
+        return combined([*known, *found])
