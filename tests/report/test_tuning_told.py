@@ -15,7 +15,7 @@ from rich.console import Console
 
 from paribus.analysis import Analysis, analyse
 from paribus.cli.tuning_tables import chosen
-from paribus.decision import decide
+from paribus.decision import decide, shared_caveats
 from paribus.report import render
 from paribus.report.figures import Figure
 from paribus.report.figures.tuning_curves import tuning_figures
@@ -112,10 +112,20 @@ def test_where_the_sign_depends_on_the_value_a_sentence_says_so(analysis: Analys
 
 
 def test_what_the_tuning_leaves_open_is_in_every_verdict(analysis: Analysis) -> None:
-    verdicts = decide(analysis)
-    for text in (headline(analysis, verdicts), verdicts[0].sentence):
-        assert "the best of layernorm is the largest value tried (learning_rate 0.01)" in text
-        assert "with each arm at its best of the learning rates tried on 2 tuning seeds" in text
+    """An answer of its own, and then a list: neither repeats the other."""
+    (verdict,) = decide(analysis)
+    open_ = "the best of layernorm is the largest value tried (learning_rate 0.01)"
+    for text in (headline(analysis, [verdict]), verdict.answer):
+        assert "with each arm at its best of the learning rates tried" in text
+        assert open_ not in text
+    assert any(open_ in line for line in verdict.caveats)
+    assert verdict.sentence == " ".join([verdict.answer, *verdict.caveats])
+    assert verdict.caveats[0].startswith("Where both arms have the same values, validation loss")
+    assert verdict.caveats[0].endswith(": its sign depends on the value.")
+    assert shared_caveats([verdict, replace(verdict, caveats=verdict.caveats[1:])]) == [
+        *verdict.caveats[1:]
+    ]
+    assert shared_caveats([]) == []
 
 
 def test_few_tuning_seeds_are_a_caveat_of_the_verdict(analysis: Analysis) -> None:

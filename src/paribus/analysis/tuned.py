@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from paribus import numbers
 from paribus.analysis.choose import Tried, caveats, next_candidates, tried_in, tuning_rounds
 from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.side_effects import Sensitivity
 from paribus.metric import Metric
 from paribus.results import Results
-from paribus.statistics import expected_best_of
+from paribus.statistics import StatisticsError, expected_best_of, paired_t
 from paribus.study import Candidate, Study, at_edges, in_words
 
 FEW_SEEDS = 3  # tuning seeds below which the verdict says that a choice is of few
@@ -110,6 +111,60 @@ class Tuned:
         if not there:
             return None
         return min(there, key=lambda one: one.mean), max(there, key=lambda one: one.mean)
+
+    def between(self, arm: str) -> str:
+        """`where both have the same value, the change of ... lies between ...`, on the tuning
+        seeds; empty where fewer than two values can be compared."""
+        extremes = self.extremes(arm)
+        if extremes is None or extremes[0] is extremes[1]:
+            return ""
+        digits, unit = self.metric.change_digits, self.metric.change_unit
+        low, high = (
+            f"{numbers.signed(one.mean, digits)} ({in_words(self.candidates[one.candidate - 1])})"
+            for one in extremes
+        )
+        text = (
+            f"where both arms have the same values, {self.metric.label} changes by {low} to {high}"
+        ) + (f" {unit}" if unit not in ("", "1") else "")
+        if extremes[0].mean < 0 < extremes[1].mean:
+            text += ": its sign depends on the value"
+        return text
+
+    def why_values_differ(self, arm: str, reference: str, alpha: float) -> str:
+        """That arms have different values which the tuning seeds do not tell apart, so that what
+        the verdict finds may be a difference of values; empty where that is not so.
+
+        They are told apart where each arm is significantly better with its own value than with the
+        other's, or diverges with that: two arms that are one would not both be.
+        """
+        ours, theirs = self.best(arm).candidate, self.best(reference).candidate
+        if ours == theirs:
+            return ""
+        if self._prefers(arm, ours, theirs, alpha) and self._prefers(
+            reference, theirs, ours, alpha
+        ):
+            return ""
+        n_seeds = len(self.points[0].values)
+        seeds = f"{n_seeds} tuning seed{'s do' if n_seeds > 1 else ' does'}"
+        mine, other = (in_words(self.candidates[n - 1]) for n in (ours, theirs))
+        return (
+            f"{arm} has {mine} and {reference} {other}, which {seeds} not tell apart: part of the "
+            "change may be one of these values, and not of the arms"
+        )
+
+    def _prefers(self, arm: str, own: int, other: int, alpha: float) -> bool:
+        """Whether an arm is better with candidate `own`, beyond chance."""
+        values = {point.candidate: point.values for point in self.of(arm)}
+        pairs = [(values[own][seed], values[other][seed]) for seed in values[own]]
+        if any(math.isfinite(mine) and not math.isfinite(theirs) for mine, theirs in pairs):
+            return True
+        sign = -1.0 if self.metric.better == "higher" else 1.0
+        worse = [sign * (b - a) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
+        try:
+            found = paired_t(worse)
+        except StatisticsError:  # fewer than two seeds
+            return False
+        return found.mean > 0 and found.p_value() <= alpha
 
     def left_open(self, arms: Sequence[str]) -> list[str]:
         """What the choices of these arms leave open, a line each."""

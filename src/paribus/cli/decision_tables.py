@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import RenderableType
 from rich.markup import escape
@@ -11,7 +11,15 @@ from rich.table import Table
 from paribus import numbers
 from paribus.analysis import Detectable, least_effect, sights
 from paribus.cli.printed_tables import table_of
-from paribus.decision import OUTCOMES, TESTS, Calibration, Rule, Verdict, out_of_reach
+from paribus.decision import (
+    OUTCOMES,
+    TESTS,
+    Calibration,
+    Rule,
+    Verdict,
+    out_of_reach,
+    shared_caveats,
+)
 from paribus.metric import Metric
 from paribus.statistics import DESCRIPTIVE_BELOW, power_error
 from paribus.study import Study
@@ -20,7 +28,9 @@ STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
 
 
 def verdicts(verdicts: list[Verdict]) -> Iterator[RenderableType]:
-    """Each verdict in its words; of several endpoints, under the name of each."""
+    """Each verdict in its words, under them what it depends on, and at the end what all depend on;
+    of several endpoints, under the name of each."""
+    shared = shared_caveats(verdicts)
     metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
     for metric in metrics:
         mine = [verdict for verdict in verdicts if verdict.metric == metric]
@@ -28,6 +38,18 @@ def verdicts(verdicts: list[Verdict]) -> Iterator[RenderableType]:
             yield f"\n[bold]on {escape(mine[0].label)}[/]"
         for verdict in mine:
             yield _verdict(verdict)
+            yield from _list(line for line in verdict.caveats if line not in shared)
+    if len(verdicts) > 1 and shared:
+        yield "[dim]all of this:[/]"
+    yield from _list(shared)
+
+
+def _list(lines: Iterable[str]) -> Iterator[RenderableType]:
+    """A line for each, the text of long ones aligned."""
+    for line in lines:
+        row = Table.grid(padding=(0, 1))
+        row.add_row(" -", escape(line))
+        yield row
 
 
 def _verdict(verdict: Verdict) -> str:
@@ -36,7 +58,7 @@ def _verdict(verdict: Verdict) -> str:
     speaks = f", {hypothesis} on {escape(verdict.label)}" if hypothesis else ""
     return (
         f"[bold {style}]{verdict.outcome}[/] [dim](row {verdict.row}{speaks})[/] "
-        f"{escape(verdict.sentence)}"
+        f"{escape(verdict.answer)}"
     )
 
 

@@ -26,6 +26,7 @@ from paribus.decision.verdict import (
     effect_in_words,
     fixed_items,
     missed,
+    shared_caveats,
     untested,
 )
 
@@ -62,6 +63,7 @@ __all__ = [
     "out_of_reach",
     "own_rule",
     "rule_of",
+    "shared_caveats",
     "shipped_rules",
     "untested",
     "worse_elsewhere",

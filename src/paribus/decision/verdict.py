@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Cost, extension_in_words
+from paribus.analysis import Analysis, Contrast, Cost, Tuned, extension_in_words
 from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather, worse_elsewhere
 from paribus.decision.find import rule_of
 from paribus.decision.needed import pairs_needed
@@ -35,11 +36,10 @@ class Verdict:
         row, outcome, reason, hypothesis: the row, and the hypothesis that it speaks to on this
             endpoint; None where it speaks to none.
         evidence: what it fired on.
-        sentence: the verdict in plain words, with its numbers.
+        answer: the verdict in plain words, with the change, its interval and its p.
         pairs_needed: seed pairs that would resolve an inconclusive verdict, at the registered
             power; None where the verdict is not inconclusive or no number would do.
-        caveats: what a reader of the verdict must know besides, a sentence each; the last part of
-            `sentence`.
+        caveats: what the answer depends on, and a reader must know besides, a sentence each.
         tie_breaks: calibration and throughput, which break ties where quality does not decide.
     """
 
@@ -53,14 +53,20 @@ class Verdict:
     reason: str
     hypothesis: str | None
     evidence: Evidence
-    sentence: str
+    answer: str
     pairs_needed: int | None
     caveats: tuple[str, ...] = ()
     tie_breaks: tuple[str, ...] = ()
 
+    @property
+    def sentence(self) -> str:
+        """All of it: the answer, and then what it depends on."""
+        return " ".join([self.answer, *self.caveats])
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in verdict.json."""
         return asdict(self) | {
+            "sentence": self.sentence,
             "caveats": list(self.caveats),
             "tie_breaks": list(self.tie_breaks),
         }
@@ -94,7 +100,7 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         reason=_reason(row, contrast),
         hypothesis=row.speaks_to(contrast.metric),
         evidence=evidence,
-        sentence=" ".join([_sentence(analysis, row, contrast, evidence, needed), *notes]),
+        answer=_answer(analysis, row, contrast, evidence, needed),
         pairs_needed=needed,
         caveats=notes,
         tie_breaks=_tie_breaks(analysis, contrast.arm),
@@ -137,7 +143,13 @@ def budget_words(cost: Cost) -> str:
     }[cost.state]
 
 
-def _sentence(
+def shared_caveats(verdicts: Sequence[Verdict]) -> list[str]:
+    """What all these verdicts depend on alike, a sentence each."""
+    first, *others = [list(verdict.caveats) for verdict in verdicts] or [[]]
+    return [line for line in first if all(line in other for other in others)]
+
+
+def _answer(
     analysis: Analysis, row: Row, contrast: Contrast, evidence: Evidence, needed: int | None
 ) -> str:
     names = {"arm": contrast.arm, "base": contrast.reference}
@@ -234,8 +246,7 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
             "measurement, and its p the least that this resolution allows."
         )
     if judged and analysis.tuned:
-        left_open = analysis.tuned.left_open((contrast.reference, contrast.arm))
-        found += [f"Of the tuning, {line}." for line in left_open]
+        found += _of_tuning(analysis, analysis.tuned, contrast)
     if judged:
         found += (
             never_reached(contrast)
@@ -259,6 +270,18 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
             f"Seeds added after results had been seen ({seeds}): no error rate is guaranteed."
         )
     return found
+
+
+def _of_tuning(analysis: Analysis, tuned: Tuned, contrast: Contrast) -> list[str]:
+    """What the answer depends on where arms were tuned: the change at shared values first."""
+    pair = (contrast.arm, contrast.reference)
+    found = []
+    if between := tuned.between(contrast.arm):
+        found.append(f"{between[0].upper()}{between[1:]}.")
+    if why := tuned.why_values_differ(*pair, analysis.study.inference.alpha):
+        found.append(f"{why}.")
+    left_open = tuned.left_open((contrast.reference, contrast.arm))
+    return found + [f"Of the tuning, {line}." for line in left_open]
 
 
 def missed(analysis: Analysis, contrast: Contrast) -> list[str]:

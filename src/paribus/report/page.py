@@ -14,7 +14,7 @@ import vl_convert
 
 from paribus import numbers
 from paribus.analysis import Analysis
-from paribus.decision import OUTCOMES, Verdict
+from paribus.decision import OUTCOMES, Verdict, shared_caveats
 from paribus.digests import flatten
 from paribus.files import write_bytes
 from paribus.report import tables
@@ -78,6 +78,7 @@ def render(
         results=results,
         verdicts=verdicts,
         headlines=headlines(analysis, verdicts),
+        shared=shared_caveats(verdicts),
         missing=missing_in_words(analysis),
         plural=numbers.plural,
         names=called,
@@ -136,7 +137,7 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
         Section(
             "tuning",
             "Tuning",
-            " ".join(tuning_in_words(analysis)),
+            " ".join(tuning_in_words(analysis)[:1]),
             tuning,
             of("tuning"),
             figures_first=True,

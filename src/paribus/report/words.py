@@ -23,7 +23,7 @@ from paribus.decision import (
 from paribus.report.figures import names
 from paribus.study import Study, at_rates
 
-MOST_CLAUSES = 3  # contrasts that one sentence can hold
+MOST_SENTENCES = 3  # contrasts that are told one by one
 
 
 @dataclass(frozen=True)
@@ -35,34 +35,30 @@ class Clause:
 
 
 def headline(analysis: Analysis, verdicts: list[Verdict]) -> str:
-    """The verdict on the whole study."""
-    return " ".join(headlines(analysis, verdicts))
+    """The verdict on the whole study, and of which text it is, where a part is sealed."""
+    of_text = [analysis.text] if verdicts and analysis.text else []
+    return " ".join([*headlines(analysis, verdicts), *of_text])
 
 
 def headlines(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
-    """A sentence for each endpoint that is judged, and one on the text, where a part is sealed."""
+    """A sentence for each contrast on each endpoint that is judged; of many, how many are what."""
     if not verdicts:
         return ["One arm alone: nothing is compared."]
-    of_text = [analysis.text] if analysis.text else []
-    metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
-    if len(metrics) == 1:
-        return [_sentence(analysis, verdicts), *of_text]
     told = []
+    metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
     for metric in metrics:
         mine = [verdict for verdict in verdicts if verdict.metric == metric]
-        told.append(f"On {mine[0].label}: {_sentence(analysis, mine)}")
-    return [*told, *of_text]
+        on = f"On {mine[0].label}: " if len(metrics) > 1 else ""
+        told += [f"{on}{sentence}" for sentence in _sentences(analysis, mine)]
+    return told
 
 
-def _sentence(analysis: Analysis, verdicts: list[Verdict]) -> str:
+def _sentences(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
     """The verdicts on one endpoint."""
-    if len(verdicts) > MOST_CLAUSES:
-        return _counts(analysis.study, verdicts)
+    if len(verdicts) > MOST_SENTENCES:
+        return [_counts(analysis.study, verdicts)]
     clauses = [clause(analysis, verdict) for verdict in verdicts]
-    leads = {clause.lead for clause in clauses}
-    if len(leads) == 1:
-        return f"{clauses[0].lead}: {'; '.join(clause.why for clause in clauses)}."
-    return "; ".join(f"{_lowered(c, i)}: {c.why}" for i, c in enumerate(clauses)) + "."
+    return [f"{one.lead}: {one.why}." for one in clauses]
 
 
 def clause(analysis: Analysis, verdict: Verdict) -> Clause:
@@ -91,7 +87,7 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
     if diverged and row.outcome != "INVALID":
         why += f"; {words['arm']} {diverged}"
     why += _way_out(verdict, row.open) + _items(contrast) + _disagreement(contrast)
-    why += (_tuning(analysis, verdict) if row.outcome not in UNJUDGED else "") + _late(analysis)
+    why += _late(analysis)
     lead = OUTCOMES[row.outcome].lead.format(**words)
     if row.outcome not in UNJUDGED:
         lead += f" {at_rates(study, verdict.arm, verdict.reference)}"
@@ -219,14 +215,6 @@ def _disagreement(contrast: Contrast) -> str:
     return f"; other tests disagree: {told}"
 
 
-def _tuning(analysis: Analysis, verdict: Verdict) -> str:
-    """What the tuning leaves open of the two arms; on how many seeds it was, the lead says."""
-    if analysis.tuned is None:
-        return ""
-    of_arms = (analysis.tuned.caveats.get(arm, []) for arm in (verdict.reference, verdict.arm))
-    return "".join(f"; {line}" for lines in of_arms for line in lines)
-
-
 def _late(analysis: Analysis) -> str:
     if not analysis.late_seeds:
         return ""
@@ -247,7 +235,3 @@ def _counts(study: Study, verdicts: list[Verdict]) -> str:
 
 def _with_unit(number: str, unit: str) -> str:
     return f"{number} {unit}" if unit else number
-
-
-def _lowered(clause: Clause, place: int) -> str:
-    return clause.lead if place == 0 else clause.lead[0].lower() + clause.lead[1:]

@@ -165,13 +165,10 @@ def at_rates(study: Study, arm: str, reference: str) -> str:
 
 
 def _tuned(study: Study, tuning: Tuning, arm: str, reference: str) -> str:
-    """`with each arm at its best of the learning rates on 3 tuning seeds (3e-3 against 1e-3)`."""
-    plural = "s" if len(tuning.seeds) > 1 else ""
+    """`with each arm at its best of the learning rates tried (3e-3 against 1e-3)`."""
     only = len(tuning.keys) == 1
     what = "learning rates" if only else "settings"
-    how = (
-        f"with each arm at its best of the {what} tried on {len(tuning.seeds)} tuning seed{plural}"
-    )
+    how = f"with each arm at its best of the {what} tried"
     if not tuning.chosen:
         return f"{how} (not chosen yet)"
     chosen = [tuning.chosen[a] for a in (reference, arm)]
