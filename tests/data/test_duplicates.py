@@ -144,7 +144,7 @@ def test_counts_are_the_definition_in_any_order(seed: int) -> None:
         assert count_duplicates([units[i] for i in order], [held[i] for i in order]) == expected
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.text(), st.booleans())))
 def test_any_text_is_counted(units: list[tuple[str, bool]]) -> None:
     found = count_duplicates([text for text, _ in units], [held for _, held in units])

@@ -149,7 +149,7 @@ paribus.run(study, sys.argv[2], workers=2, checkpoint_seconds=0.0)
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """A study of a second or two a trial that was left alone; its folder has its study file."""
+    """A study of a second a trial that was left alone; its folder has its study file."""
     folder = tmp_path_factory.mktemp("whole")
     studies_in(folder)  # writes the text
     (folder / "study.toml").write_text(
@@ -158,7 +158,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
         seeds = [1, 2]
         data = {corpus = "text", path = "text.txt", seq_len = 16}
         model = {n_layer = 2, n_head = 2, d_model = 16}
-        training = {iterations = 100, batch_size = 4, dropout = 0.1}
+        training = {iterations = 40, batch_size = 4, dropout = 0.1}
         [arms.baseline]
         [arms.layernorm]
         set."model.embedding.norm" = "layernorm"

@@ -32,7 +32,7 @@ from paribus.statistics import (
     wilson,
 )
 
-CASES = int(os.environ.get("PARIBUS_CASES", "200"))
+CASES = int(os.environ.get("PARIBUS_CASES", "100"))
 cases = settings(max_examples=CASES, deadline=None, derandomize=True)
 
 

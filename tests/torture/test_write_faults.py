@@ -87,7 +87,7 @@ def test_writes_of_a_stack(
     whole = train(tmp_path / "whole")
     n_writes = faulty.count
     assert n_writes > 30
-    for k in range(1, n_writes + 1, 3):
+    for k in range(1, n_writes + 1, 5):
         path, code = tmp_path / f"r-{k}", (errno.ENOSPC, errno.EIO)[k % 2]
         faulty.at(k, code)
         with pytest.raises(ParibusError, match=os.strerror(code)) as caught:

@@ -50,10 +50,10 @@ def test_training_learns(stack_of: Callable[..., Trainer], small_dataset: Datase
 def test_a_stack_agrees_with_its_replicas_alone(
     stack_of: Callable[..., Trainer], dropout: float
 ) -> None:
-    overrides = {"training__iterations": 100, "training__dropout": dropout}
-    together = train(stack := stack_of([1, 2, 3], **overrides), 100)
+    overrides = {"training__iterations": 40, "training__dropout": dropout}
+    together = train(stack := stack_of([1, 2, 3], **overrides), 40)
     for r, seed in enumerate((1, 2, 3)):
-        alone = train(solo := stack_of([seed], **overrides), 100)[0]
+        alone = train(solo := stack_of([seed], **overrides), 40)[0]
         assert solo.batch_digests[0] == stack.batch_digests[r]
         difference = np.abs(together[r, :, LOSS] - alone[:, LOSS]).max()
         assert difference < STACKED_TOLERANCE_NATS
