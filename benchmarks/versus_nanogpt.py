@@ -5,8 +5,8 @@
 Both train the flagship shape (n_layer 8, n_head 8, d_model 128, context 128, batch 16, no compile)
 with the same tokens, AdamW and clipping, all cores each, in turn on the same machine, with every
 stepwise measurement of paribus on. nanoGPT is in float32, paribus in what `quickstart` means there:
-bfloat16 where the processor has it. Rounds alternate, because absolute times drift; the ratio
-is of medians over rounds.
+bfloat16 where the processor has it, or what `--precision` says. Rounds alternate, because absolute
+times drift; the ratio is of medians over rounds.
 
 - nanoGPT: its model and optimizer, its training loop without logging and evaluation, PyTorch's own
   threads on all cores.
@@ -29,6 +29,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 SHAPE = {"n_layer": 8, "n_head": 8, "d_model": 128, "seq_len": 128, "batch_size": 16}
+FLAGSHIP = {
+    "training.batch_size": SHAPE["batch_size"],
+    "data.seq_len": SHAPE["seq_len"],
+    **{f"model.{name}": SHAPE[name] for name in ("n_layer", "n_head", "d_model")},
+}
 WARM_UP_STEPS = 3
 TOKENS_PER_STEP = SHAPE["batch_size"] * SHAPE["seq_len"]
 
@@ -77,18 +82,19 @@ def train_nanogpt(path: Path, threads: int, steps: int, start: object, seconds: 
     _timed(step, steps, start, seconds)
 
 
-def train_paribus(steps: int, start: object, seconds: object) -> None:
+def train_paribus(precision: str | None, steps: int, start: object, seconds: object) -> None:
     """One worker's engine for `steps` steps, every probe on, timed after the warm-up."""
     import torch
 
     from paribus.data import load_dataset
     from paribus.machine.assembly import build_stack
-    from paribus.machine.environment import native_precision
+    from paribus.machine.environment import native_precision, prepare
     from paribus.study import load_study, with_precision
 
-    torch.set_num_threads(1)
     device = torch.device("cpu")
-    study = with_precision(load_study("quickstart"), native_precision(device))
+    prepare(device)
+    wanted = precision or native_precision(device)
+    study = with_precision(load_study("quickstart", FLAGSHIP), wanted)
     dataset = load_dataset(study.data, study.folder)
     stack = build_stack(study, study.setting("layernorm"), (1,), dataset, device)
     _timed(stack.step, steps, start, seconds)
@@ -130,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nanogpt", type=Path, required=True, help="an unmodified checkout")
     parser.add_argument("--steps", type=int, default=20, help="timed steps per process and round")
+    parser.add_argument("--precision", choices=["bfloat16", "float32"], help="of paribus")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     if not (arguments.nanogpt / "model.py").is_file():
@@ -138,7 +145,7 @@ def main() -> None:
     contenders = {
         "nanoGPT": (train_nanogpt, 1, (path, cores)),
         "nanoGPT, one thread x cores": (train_nanogpt, cores, (path, 1)),
-        "paribus": (train_paribus, cores, ()),
+        "paribus": (train_paribus, cores, (arguments.precision,)),
     }
     speeds: dict[str, list[float]] = {name: [] for name in contenders}
     memory: dict[str, float] = {}

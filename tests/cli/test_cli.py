@@ -18,7 +18,10 @@ from unittest.mock import patch
 import pytest
 
 from paribus.cli import VERBS, main
+from paribus.cli.options import Where
 from paribus.execution import Estimate, estimate
+from paribus.execution.backends.piped_process import worker_environment
+from paribus.kernels import SWITCH, library, resolve
 from paribus.results import load_results
 
 STUDY = """
@@ -323,6 +326,19 @@ def test_help_of_bench_loads_no_torch() -> None:
     assert "--stack" in done.stdout
 
 
+@pytest.mark.parametrize("wanted", ["off", "auto"])
+def test_compiling_is_a_flag_of_every_verb_that_starts_workers(
+    wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, "auto")
+    known = resolve()
+    Where(compiled=wanted)  # type: ignore[arg-type]
+    assert worker_environment()[SWITCH] == ("off" if wanted == "off" else known)
+    for name in ("run", "bench", "evaluate", "register"):
+        assert "--compile" in verb(name, "--help", cwd=Path()).stdout
+    library.cache_clear()
+
+
 def test_studies_lists_what_ships(tmp_path: Path) -> None:
     listed = verb("studies", cwd=tmp_path)
     assert listed.returncode == 0
@@ -349,6 +365,7 @@ def test_studies_lists_what_ships(tmp_path: Path) -> None:
         (["run", "missing.toml"], "no study file"),
         (["bench", "--arm", "layrnorm"], "did you mean 'layernorm'"),
         (["bench", "--stack", "0"], "stack = 0 must be at least 1"),
+        (["bench", "--compile", "fast"], "--compile"),
         (["bench", "--steps", "1000"], "steps = 1000 must be from 1 to 97"),
         (["status", "."], "no results folder"),
         (["report", "nowhere"], "no results folder"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from cyclopts import Parameter
 from rich.console import Console
 
 from paribus.execution import Device
 from paribus.execution.backends import Backend, find_backend
+from paribus.kernels import choose
 from paribus.study import parse_override
 
 StudyName = Annotated[
@@ -71,6 +72,19 @@ class Where:
     backend_option: Annotated[
         list[str] | None, Parameter(negative=(), help="An option of the backend: key=value.")
     ] = None
+    compiled: Annotated[
+        Literal["auto", "on", "off"] | None,
+        Parameter(
+            name="--compile",
+            help="Train on a CPU by kernels that its C++ compiler makes, once a machine: auto is "
+            "on where there is one, whatever the study. By default what PARIBUS_COMPILE says.",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Tell this process, and the workers that it starts."""
+        if self.compiled is not None:
+            choose(self.compiled)
 
     def chosen(self) -> Chosen:
         """The same as functions take it. Raises ParibusError for a backend that is none."""

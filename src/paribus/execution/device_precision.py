@@ -6,6 +6,7 @@ import logging
 
 from paribus.execution.messages import Ready
 from paribus.execution.pool import Pool
+from paribus.kernels import shortcoming
 from paribus.results import ResultsFolder, extended
 from paribus.study import Study, is_open, with_choice, with_precision
 
@@ -40,6 +41,17 @@ def warn_of_emulation(study: Study, ready: Ready) -> None:
     if is_emulated(study, ready):
         logging.getLogger("paribus").warning(
             "bfloat16 on this %s is emulated: right, but slow", ready.device
+        )
+
+
+def warn_of_plain_kernels(ready: Ready) -> None:
+    """Say in one line, where it is so, that a CPU trains without compiled kernels for want of a
+    compiler."""
+    if ready.device == "cpu" and (words := shortcoming()):
+        logging.getLogger("paribus").warning(
+            "%s: PyTorch's own kernels train here, some 1.2 times slower; install g++ or clang++, "
+            "or say --compile off",
+            words,
         )
 
 

@@ -10,7 +10,11 @@ from paribus.data import Dataset
 from paribus.decision import own_rule
 from paribus.digests import digest
 from paribus.errors import ParibusError
-from paribus.execution.device_precision import settle_precision, warn_of_emulation
+from paribus.execution.device_precision import (
+    settle_precision,
+    warn_of_emulation,
+    warn_of_plain_kernels,
+)
 from paribus.execution.messages import Check, Checked, MeasureMemory
 from paribus.execution.pool import Pool
 from paribus.execution.stacks import (
@@ -58,6 +62,7 @@ def start(
         stacks = plan_stacks(study, size, recorded.stacks)
         if n_trials:
             warn_of_emulation(study, ready)
+            warn_of_plain_kernels(ready)
             pool.start_more(min(pool.n_workers(workers, ready), n_trials))
             sharing = math.ceil(pool.at_once / ready.devices)
             _check(pool, study, max(map(len, stacks)), tried)

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import shutil
@@ -34,12 +35,30 @@ FUNCTIONS = (
     *("sums_columns", "sums_residual", "adamw_step"),
 )
 WIDE = {"x86_64": ("-mprefer-vector-width=512",)}
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 300  # some 15 s of a core, of which others may have the most
 
 
 def resolve() -> str:
     """ "on" or "off": what `PARIBUS_COMPILE` (auto where it is not set) means on this machine."""
     return "on" if library() else "off"
+
+
+def choose(wanted: str) -> None:
+    """Let this process and those that it starts take compiled kernels: "auto", "on" or "off"."""
+    os.environ[SWITCH] = wanted
+    library.cache_clear()
+
+
+@cache
+def shortcoming() -> str | None:
+    """Why "auto" means "off" here, for people; None where it does not."""
+    if library() is not None or os.environ.get(SWITCH, "auto") != "auto":
+        return None
+    try:
+        _compiled()
+    except _NoCompilerError as error:
+        return str(error)
+    return None
 
 
 @cache
@@ -80,6 +99,9 @@ def _compiled() -> Path:
     path = cache_folder() / "kernels" / f"{digest(about)[:16]}.so"
     if _is_whole(path) and _loads(path):
         return path
+    logging.getLogger("paribus").warning(
+        "compiling kernels for this processor, once: some 15 seconds (--compile off does without)"
+    )
     with tempfile.TemporaryDirectory(prefix="paribus-") as folder:
         made = Path(folder) / path.name
         _said(*compiler, *flags, *map(str, sources), "-o", str(made))

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from paribus.model import Dropout, build_model, initial_parameters
 from paribus.observation import capture
@@ -88,9 +88,7 @@ class StackedReplicas:
         values = [np.concatenate([one[n].value.ravel() for n in self._shapes]) for one in drawn]
         self._flat = torch.from_numpy(np.stack(values)).to(device)
         self._rows = Rows(self._flat, self._shapes).like
-        # What a pass differentiates by: views of the rows, each a leaf, so that no gradient of one
-        # parameter is padded to a whole row.
-        self._leaves = [one.detach().requires_grad_() for one in self.weights.values()]
+        self._leaves = self._found_leaves(parameters)
         self._groups = groups
         self._optimizer = StackedOptimizer(groups, self.weights)
         self.slots = self._optimizer.slots
@@ -99,6 +97,15 @@ class StackedReplicas:
             for kind, rows in self._kinds.items()
             for name in rows
         }
+
+    def _found_leaves(self, parameters: Mapping[str, nn.Parameter]) -> list[Tensor]:
+        """What a pass differentiates by: views of the rows, each a leaf, so that no gradient of one
+        parameter is padded to a whole row. A single replica is the model itself."""
+        if self._R > 1:
+            return [one.detach().requires_grad_() for one in self.weights.values()]
+        for name, row in self.weights.items():
+            parameters[name].data = row[0]
+        return [parameters[name] for name in self._shapes]
 
     @property
     def weights(self) -> Rows:
@@ -129,7 +136,7 @@ class StackedReplicas:
             more = torch.autograd.grad(
                 objectives_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
             )
-            more_RN = torch.cat([grad.flatten(1) for grad in more], dim=1)
+            more_RN = torch.cat([grad.reshape(self._R, -1) for grad in more], dim=1)
             grads_RN = more_RN if grads_RN is None else grads_RN.add_(more_RN)
             losses.append(losses_R.detach())
             objectives.append(objectives_R.detach())
@@ -154,15 +161,17 @@ class StackedReplicas:
         mixed: bool = True,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The model mapped over the rows; a single replica is called as it is."""
-        state = dict(zip(self._shapes, self._leaves, strict=True))
-        keys = zip(self.dropouts, dropout_keys.unbind(), strict=True)
-        state |= self._buffers | {f"{name}.key": key for name, key in keys}
+        keys = dict(zip(self.dropouts, dropout_keys.unbind(), strict=True))
         lower = self._lower if mixed else None
         with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
             if self._R == 1:
-                only = {name: value[0] for name, value in state.items()}
-                logits_BTV, outputs = self._forward(tapped, only, tokens_RBT[0])
+                for name, key_R in keys.items():
+                    self._dropouts[name].key = key_R[0]
+                with capture(self.model, tapped) as outputs:
+                    logits_BTV = self.model(tokens_RBT[0])
                 return logits_BTV[None], {path: output[None] for path, output in outputs.items()}
+            state = dict(zip(self._shapes, self._leaves, strict=True)) | self._buffers
+            state |= {f"{name}.key": key_R for name, key_R in keys.items()}
             with SideBySide(lower):
                 return torch.func.vmap(partial(self._forward, tapped))(state, tokens_RBT)
 
