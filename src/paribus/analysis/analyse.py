@@ -109,14 +109,15 @@ def _family(study: Study, contrasts: list[Contrast]) -> FamilySignFlip | None:
     if study.plan or study.stages:
         return None
     family = [c for c in contrasts if c.primary and c.paired is not None]
-    shared = [seed for seed in study.seeds if family and all(seed in c.seeds for c in family)]
-    if len(shared) < 2:
-        return None
-    columns = [
-        [dict(zip(c.seeds, c.paired.pairs, strict=True))[seed].delta for seed in shared]
+    deltas = [
+        dict(zip(c.seeds, (pair.delta for pair in c.paired.pairs), strict=True))
         for c in family
         if c.paired
     ]
+    shared = [seed for seed in study.seeds if deltas and all(seed in one for one in deltas)]
+    if len(shared) < 2:
+        return None
+    columns = [[one[seed] for seed in shared] for one in deltas]
     return max_statistic_sign_flip(
         np.array(columns).T, seed=study.inference.seed, resamples=study.inference.resamples
     )

@@ -7,11 +7,11 @@ questions rests on the crossed bootstrap of seeds and of the task's questions.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
-import pyarrow as pa
 
 from paribus.analysis.infer import infer, infer_items
 from paribus.analysis.schema import TaskContrast
@@ -28,7 +28,8 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
     """
     study = table.results.study
     accuracy = task_accuracy(table.results)
-    chances = {row["task"]: row["chance"] for row in table.results.tasks.to_pylist()}
+    there = table.results.tasks.select(["task", "chance"]).to_pylist() if accuracy else []
+    chances = {row["task"]: row["chance"] for row in there}
     family = len(study.contrasts) * len(chances)
     found = []
     for arm, reference in study.contrasts:
@@ -96,9 +97,10 @@ def _items(table: Table, contrast: TaskContrast, about: _About) -> MacroContrast
 def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
     """Accuracy by (arm, seed, task), the mean over numbers of shots."""
     found: dict[tuple[str, int, str], list[float]] = {}
-    for row in results.tasks.to_pylist():
+    columns = ["arm", "seed", "task", "accuracy"]
+    for row in results.tasks.select(columns).to_pylist() if len(results.tasks) else ():
         found.setdefault((row["arm"], row["seed"], row["task"]), []).append(row["accuracy"])
-    return {key: float(np.mean(values)) for key, values in found.items()}
+    return {key: math.fsum(values) / len(values) for key, values in found.items()}
 
 
 def question_scores(
@@ -110,24 +112,12 @@ def question_scores(
 
     Questions are in one order in every trial, whose prompts the controls have compared.
     """
-    trials = [_by_task(table.results.trial_items[arm, seed], task) for seed in seeds]
-    return [np.stack([trial[name] for trial in trials]) for name in trials[0]] if trials else []
+    trials = [table.results.trial_answers[arm, seed] for seed in seeds]
+    asked = [name for name in (trials[0] if trials else ()) if task in (None, name)]
+    return [np.stack([trial[name].right for trial in trials]) for name in asked]
 
 
 def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) -> int:
     """Questions that a trial answered at all numbers of shots, of one task or of all."""
-    items = table.results.trial_items[arm, seed]
-    return len(items) if task is None else items["task"].to_pylist().count(task)
-
-
-def _by_task(items: pa.Table, only: str | None) -> dict[str, np.ndarray]:
-    task, item = items["task"].to_pylist(), items["item"].to_pylist()
-    correct = items["correct"].to_pylist()
-    found: dict[str, dict[int, list[bool]]] = {}
-    for name, number, hit in zip(task, item, correct, strict=True):
-        if only in (None, name):
-            found.setdefault(name, {}).setdefault(number, []).append(hit)
-    return {
-        name: np.array([np.mean(hits) for hits in questions.values()])
-        for name, questions in found.items()
-    }
+    answers = table.results.trial_answers[arm, seed]
+    return sum(of.asked for name, of in answers.items() if task in (None, name))

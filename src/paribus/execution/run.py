@@ -259,8 +259,8 @@ class _Run:
         arm with custom code are trained again.
         """
         while True:
-            todo = _to_train(self.study, self.folder)
-            left = [trials for trials in stacks if not set(todo).isdisjoint(trials)]
+            todo = set(_to_train(self.study, self.folder))
+            left = [trials for trials in stacks if not todo.isdisjoint(trials)]
             keep_stacks(self.folder.path, left)
             tasks = [Train(trials[0][0], tuple(trials)) for trials in left]
             self.pool.work(tasks, self._doing, self._hear)
@@ -284,9 +284,9 @@ class _Run:
         """Count in the trials that are needed now, and were not before."""
         begun = begun_stacks(self.folder.path)
         steps = {trial: t for stack, t in begun.items() for trial in stack}
-        progress = self.progress
+        progress, there = self.progress, set(self.needed)
         for arm, seed in needed_trials(self.study, read_looks(self.folder)):
-            if (arm, seed) in self.needed:
+            if (arm, seed) in there:
                 continue
             self.needed.append((arm, seed))
             setting = self.study.setting(arm)

@@ -90,7 +90,8 @@ def plan_stacks(study: Study, size: int, recorded: Iterable[Stack] = ()) -> list
         taken = {seed for seeds, _ in known for seed in seeds}
         left = [[seed for seed in part if seed not in taken] for part in _parts(study)]
         fresh = known + [chunk for part in left for chunk in _chunks(study, size, part)]
-    fresh.sort(key=lambda chunk: min(study.seeds.index(seed) for seed in chunk[0]))
+    rank = {seed: i for i, seed in enumerate(study.seeds)}
+    fresh.sort(key=lambda chunk: min(rank[seed] for seed in chunk[0]))
     return [
         [(arm, seed) for seed in seeds for arm in arms]
         for seeds, shared in fresh
@@ -136,11 +137,12 @@ def _chunks(study: Study, size: int, seeds: Sequence[int]) -> list[Chunk]:
 def _known(study: Study, recorded: Iterable[Stack]) -> list[Chunk]:
     """The chunks of stacks that were begun; of two that contradict each other, the first."""
     known: dict[int, Chunk] = {}
+    ours = set(study.seeds)
     for stack in recorded:
         seeds = tuple(dict.fromkeys(seed for _, seed in stack))
         arms = {arm for arm, _ in stack}
-        if not stack or not set(seeds) <= set(study.seeds) or not arms <= study.arms.keys():
+        if not stack or not ours.issuperset(seeds) or not arms <= study.arms.keys():
             continue
-        if not known.keys() & set(seeds):
+        if not any(seed in known for seed in seeds):
             known |= dict.fromkeys(seeds, (seeds, len(arms) > 1))
     return list(dict.fromkeys(known.values()))

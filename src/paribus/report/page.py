@@ -24,6 +24,7 @@ from paribus.report.figures import Figure, colours, draw, names
 from paribus.report.looks_and_stages import looks_table, sampling_method, sampling_table
 from paribus.report.tables import Table
 from paribus.report.task_accuracy import task_contrast_table, task_table
+from paribus.report.trial_tables import summed_up_in_words, trial_tables
 from paribus.report.tuning_told import tuning_in_words, tuning_tables
 from paribus.report.words import headlines, missing_in_words
 from paribus.results import Results
@@ -90,7 +91,8 @@ def render(
         styles={name: outcome.style for name, outcome in OUTCOMES.items()},
         sections=_sections(results, analysis, drawn),
         arms=tables.arms(study),
-        trials=tables.trials(results, analysis),
+        trials=trial_tables(results, analysis),
+        summed_up=summed_up_in_words(results),
         specification=flatten(study.model_dump(mode="json")),
         environment=_environment(results),
         root=results.root,

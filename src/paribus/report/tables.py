@@ -13,6 +13,8 @@ from paribus.results import Results
 from paribus.statistics import PairedRates
 from paribus.study import Endpoint, Study
 
+MOST_SAID = 20  # seeds of one reason that have a line each
+
 
 @dataclass(frozen=True)
 class Table:
@@ -340,13 +342,22 @@ def trials(results: Results, analysis: Analysis) -> Table:
 
 
 def left_out(analysis: Analysis) -> list[str]:
-    """One line per seed and reason; the same reason is not said again for every metric."""
+    """One line per seed and reason, or for all seeds that share one where these are many; the same
+    reason is not said again for every metric."""
     called = names(analysis.study)
-    lines = [
-        f"Seed {out.seed} of {called[out.arm]} against {called[out.reference]}: {out.why}."
-        for out in analysis.left_out
-    ]
-    return list(dict.fromkeys(lines))
+    told: dict[tuple[str, str, str], list[int]] = {}
+    for out in analysis.left_out:
+        seeds = told.setdefault((called[out.arm], called[out.reference], out.why), [])
+        seeds.append(out.seed)
+    lines = []
+    for (arm, reference, why), seeds in told.items():
+        each = list(dict.fromkeys(seeds))
+        if len(each) <= MOST_SAID:
+            lines += [f"Seed {seed} of {arm} against {reference}: {why}." for seed in each]
+        else:
+            first = ", ".join(map(str, each[:MOST_SAID]))
+            lines.append(f"{len(each):,} seeds of {arm} against {reference} ({first} ...): {why}.")
+    return lines
 
 
 def plain_name(metric: str) -> str:

@@ -164,17 +164,17 @@ def _repeatable(arm: str, found: Mapping[str, Any] | None) -> tuple[str, State, 
 def _across_seeds(records: list[TrialRecord]) -> dict[str, list[tuple[str, State, str]]]:
     """What breaks a control between any two trials of the study, by control.
 
-    Each trial is compared with the first. Pairs are compared in more: two seeds may be trained on
-    two processors, and in stacks of two sizes, where both trials of each pair are alike.
+    Pairs are compared in more: two seeds may be trained on two processors, each pair alike.
     """
     found: dict[str, list[tuple[str, State, str]]] = {name: [] for name in ACROSS_SEEDS}
-    for one in records[1:]:
+    of_arm: dict[str, TrialRecord] = {}
+    for one in records:
+        same_arm = of_arm.setdefault(one.arm, one)
         for name, compared in ACROSS_SEEDS.items():
             # Arms may be trained on other text than each other, the trials of one arm may not.
-            same = [r for r in records if name != "text" or r.arm == one.arm]
-            differing = compared(one, same[0])
-            if differing:
-                words = f"{', '.join(differing)} not those of {same[0].label}"
+            first = same_arm if name == "text" else records[0]
+            if differing := compared(one, first):
+                words = f"{', '.join(differing)} not those of {first.label}"
                 found[name].append((one.label, "broken", words))
     return found
 

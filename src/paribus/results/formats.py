@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pyarrow.parquet as pq
 
 from paribus import foreign
 from paribus.digests import canonical_json
+from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.results.expected import require_json
 
+GROUP_ROWS = 1_000_000  # of a table that is written in turn, at least
 # What begins a formula; no text begins with nothing.
 FORMULA = frozenset("=+-@\t\r")
 NUMBER = re.compile(r"[+-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?%?", re.IGNORECASE | re.ASCII)
@@ -28,7 +31,7 @@ def write_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
 def write_table(path: Path, table: pa.Table) -> None:
     """Parquet, with the units that the schema's fields carry."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(table, sink, **_written(table.schema))
     write_bytes(path, sink.getvalue().to_pybytes())
 
 
@@ -53,6 +56,53 @@ def column(values: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(
         pa.from_numpy_dtype(values.dtype), len(values), [valid, data], absent
     )
+
+
+def write_tables_in_turn(path: Path, tables: Iterable[pa.Table]) -> None:
+    """One Parquet file of several tables of the same columns, never all of them in memory.
+
+    Raises ParibusError where one has other columns.
+    """
+    sink, writer = pa.BufferOutputStream(), None
+    for table in _joined(tables):
+        if writer is None:
+            writer = pq.ParquetWriter(sink, table.schema, **_written(table.schema))
+        writer.write_table(table)
+    assert writer is not None  # somebody has asked for a table
+    writer.close()
+    write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in fewer tables, each with a row group's rows or more."""
+    waiting: list[pa.Table] = []
+    n_rows = 0
+    for table in tables:
+        waiting.append(table)
+        n_rows += len(table)
+        if n_rows >= GROUP_ROWS:
+            yield joined(waiting).unify_dictionaries()
+            waiting, n_rows = [], 0
+    if waiting:
+        yield joined(waiting).unify_dictionaries()
+
+
+def joined(tables: list[pa.Table]) -> pa.Table:
+    """One table of all trials. Raises ParibusError where trials have other columns."""
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowException as error:
+        raise ParibusError(
+            f"the same record of two trials has other columns ({error}); `paribus verify` finds "
+            "what was changed"
+        ) from None
+
+
+def _written(schema: pa.Schema) -> dict[str, Any]:
+    """How columns are written: distinct values are listed of all but measured numbers, whose list
+    is as long as the column, and is read before it."""
+    repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
+    return {"compression": "zstd", "use_dictionary": repeating}
 
 
 def csv_cell(value: Any) -> Any:

@@ -12,24 +12,27 @@ from paribus.study import Study, changed_sources
 from paribus.study.custom_code import Sources
 
 
-def require_own(study: Study, folder: TrialFolder, trial: dict[str, Any]) -> None:
+def require_own(
+    study: Study, finished: Iterable[TrialFolder], records: dict[tuple[str, int], dict[str, Any]]
+) -> None:
     """Raise ParibusError where a trial's records are those of another arm, seed or setting."""
-    expected = {
-        "arm": folder.arm,
-        "seed": folder.seed,
-        "setting": study.setting(folder.arm).model_dump(mode="json"),
-    }
-    for name, value in expected.items():
-        if trial.get(name) != value:
+    settings = {arm: study.setting(arm) for arm in study.arms}
+    dumped = {arm: setting.model_dump(mode="json") for arm, setting in settings.items()}
+    kept = {arm: list(setting.kept_steps) for arm, setting in settings.items()}
+    for folder in finished:
+        trial = records[folder.arm, folder.seed]
+        expected = {"arm": folder.arm, "seed": folder.seed, "setting": dumped[folder.arm]}
+        for name, value in expected.items():
+            if trial.get(name) != value:
+                raise ParibusError(
+                    f"trial {folder.label}: its records are of another {name}; "
+                    f"delete {folder.path} and run again"
+                )
+        if folder.kept_steps != kept[folder.arm]:
             raise ParibusError(
-                f"trial {folder.label}: its records are of another {name}; "
+                f"trial {folder.label}: it has weights of other steps than training.keep names; "
                 f"delete {folder.path} and run again"
             )
-    if folder.kept_steps != list(study.setting(folder.arm).kept_steps):
-        raise ParibusError(
-            f"trial {folder.label}: it has weights of other steps than training.keep names; "
-            f"delete {folder.path} and run again"
-        )
 
 
 def require_choice(study: Study, folder: Path, record: dict[str, Any]) -> None:

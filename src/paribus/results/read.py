@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.errors import ParibusError
 from paribus.metric import Metric, find, from_records, readable
+from paribus.results.answers import Answers, read_answers
 from paribus.results.controls import Control, TrialRecord, check_controls, trial_record
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.expected import COLUMNS
+from paribus.results.formats import joined
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.own_records import require_choice, require_distinct, require_own
+from paribus.results.probed import Columns, Probed, read_probed
 from paribus.results.registration import read_registration
 from paribus.results.root import digest_of, of_the_study, root_lines
+from paribus.results.shared_records import distinct, read_trials
 from paribus.results.store import THROUGHPUT, ResultsFolder
 from paribus.results.test_part import SHARED, Tested, judged, read_test
-from paribus.results.tidy import by_task, joined, last_row, of_no_trial, of_trial, tidy
+from paribus.results.tidy import by_task, last_row, of_no_trial, of_trial
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Plan, Study
 
@@ -144,21 +149,47 @@ class Results:
         """
         tables = []
         for folder in self.finished:
-            table = folder.read_columns("probes.parquet", ["step", name])
-            if name in table.column_names:
-                table = table.filter(table[name].is_valid())
+            probed = self.trial_probes[folder.arm, folder.seed]
+            values = probed.column(name)
+            if values is not None:
+                there = ~np.isnan(values)
+                table = pa.table({"step": probed.step[there], name: values[there]})
                 tables.append(of_trial(folder, table))
         return joined(tables) if tables else of_no_trial("step", name)
 
     @cached_property
+    def trial_probes(self) -> dict[tuple[str, int], Probed]:
+        """What probes measured, by (arm, seed)."""
+        known: list[Columns] = []
+        return {(f.arm, f.seed): read_probed(f, known) for f in self.finished}
+
+    @cached_property
     def probes(self) -> pa.Table:
         """What probes measured, tidy: arm, seed, step, probe, part, statistic, value, unit."""
-        tables = [
-            of_trial(folder, tidy(folder.read_columns("probes.parquet")))
-            for folder in self.finished
-        ]
-        empty = of_no_trial("step", "probe", "part", "statistic", "value", "unit")
-        return joined(tables).unify_dictionaries() if tables else empty
+        return self._whole("probes", "step", "probe", "part", "statistic", "value", "unit")
+
+    def parts(self, name: str) -> Iterator[pa.Table]:
+        """The tidy table "probes", "evaluation", "items" or "blocks", trial by trial.
+
+        They may be larger than memory, all together.
+        """
+        for folder in self.finished:
+            trial = folder.arm, folder.seed
+            if name == "probes":
+                table = self.trial_probes[trial].tidy
+            elif name == "blocks":
+                table = self.trial_blocks[trial]
+                table = table.add_column(0, "block", pa.array(range(len(table)), pa.int32()))
+            elif name == "evaluation":
+                table = self.held_out(folder).read_columns("evaluation.parquet")
+            else:
+                table = folder.read_columns(f"{name}.parquet")
+            yield of_trial(folder, table)
+
+    def _whole(self, name: str, *columns: str) -> pa.Table:
+        """All parts of a tidy table; with these columns where there is no trial."""
+        tables = list(self.parts(name))
+        return joined(tables).unify_dictionaries() if tables else of_no_trial(*columns)
 
     @cached_property
     def evaluation(self) -> pa.Table:
@@ -166,11 +197,7 @@ class Results:
 
         Where a value is a ratio of sums, it is total / count; an absent part has no row.
         """
-        tables = [
-            of_trial(f, self.held_out(f).read_columns("evaluation.parquet")) for f in self.finished
-        ]
-        empty = of_no_trial("measure", "part", "value", "total", "count", "unit")
-        return joined(tables) if tables else empty
+        return self._whole("evaluation", "measure", "part", "value", "total", "count", "unit")
 
     @cached_property
     def trial_curves(self) -> dict[tuple[str, int], LossCurve]:
@@ -219,26 +246,19 @@ class Results:
         return joined(tables) if tables else of_no_trial("task", "shots", "accuracy")
 
     @cached_property
-    def trial_items(self) -> dict[tuple[str, int], pa.Table]:
-        """Every question's answer, by (arm, seed)."""
-        return {(f.arm, f.seed): f.read_columns("items.parquet") for f in self.finished}
+    def trial_answers(self) -> dict[tuple[str, int], dict[str, Answers]]:
+        """Which questions of each task were answered right, by (arm, seed)."""
+        return {(f.arm, f.seed): read_answers(f) for f in self.finished}
 
     @cached_property
     def items(self) -> pa.Table:
         """Every question's answer, tidy: arm, seed, task, shots, item, answer, predicted ..."""
-        tables = [of_trial(f, self.trial_items[f.arm, f.seed]) for f in self.finished]
-        return joined(tables) if tables else of_no_trial("task", "shots", "item")
+        return self._whole("items", "task", "shots", "item")
 
     @cached_property
     def blocks(self) -> pa.Table:
         """Blocks of the validation split: arm, seed, block, loss_sum_nats, correct ..."""
-        tables = []
-        for folder in self.finished:
-            table = self.trial_blocks[folder.arm, folder.seed]
-            numbers = pa.array(range(len(table)), pa.int32())
-            tables.append(of_trial(folder, table.add_column(0, "block", numbers)))
-        empty = of_no_trial("block", *COLUMNS["blocks.parquet"])
-        return joined(tables) if tables else empty
+        return self._whole("blocks", "block", *COLUMNS["blocks.parquet"])
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -249,8 +269,8 @@ class Results:
         """
         registered = read_registration(ResultsFolder(self.path)) or {}
         declared: dict[str, Metric] = {}
-        for (arm, seed), trial in self.trials.items():
-            declared = from_records(trial["metrics"], f"trial {arm}/seed-{seed}") | declared
+        for (arm, seed), metrics in distinct(self.trials, "metrics"):
+            declared = from_records(metrics, f"trial {arm}/seed-{seed}") | declared
         fixed = from_records(registered.get("metrics", {}), "the registration")
         whole = {name: metric for name, metric in declared.items() if metric.record != "probes"}
         compared = {
@@ -266,8 +286,8 @@ class Results:
         """How what the trials recorded while training is drawn, as they declared it."""
         return together(
             drawing
-            for (arm, seed), trial in self.trials.items()
-            for drawing in drawings_from_records(trial["drawings"], f"trial {arm}/seed-{seed}")
+            for (arm, seed), drawings in distinct(self.trials, "drawings")
+            for drawing in drawings_from_records(drawings, f"trial {arm}/seed-{seed}")
         )
 
     @cached_property
@@ -303,7 +323,7 @@ class Results:
             "parts": parts,
             "tasks": by_task(folder) if "tasks" in wanted else {},
             "steps": last_row(self.trial_steps[folder.arm, folder.seed]),
-            "probes": last_row(folder.read_columns("probes.parquet", wanted.get("probes", []))),
+            "probes": self.trial_probes[folder.arm, folder.seed].last(wanted.get("probes", [])),
             "curve": self._of_curve(folder) if "curve" in wanted else {},
             "turns": self._turns.get((folder.arm, folder.seed), {}) if "turns" in wanted else {},
         }
@@ -369,9 +389,8 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     finished = tuple(trial for trial in trials if trial.is_finished)
     for trial in finished:
         trial.verify()
-    records = {(trial.arm, trial.seed): trial.read_json("trial.json") for trial in finished}
-    for trial in finished:
-        require_own(study, trial, records[trial.arm, trial.seed])
+    records = read_trials(finished)
+    require_own(study, finished, records)
     require_distinct(finished, records)
     looks = tuple(read_looks(folder))
     needed = [folder.trial(arm, seed) for arm, seed in needed_trials(study, looks)]

@@ -18,6 +18,7 @@ from paribus.digests import changes, digest, package_digest
 from paribus.errors import ParibusError
 from paribus.metric import Metric, find, from_records
 from paribus.results.formats import read_json, write_json
+from paribus.results.shared_records import distinct
 from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
 from paribus.streams import key
@@ -279,6 +280,11 @@ def why_unregistered(
     if is_untuned(study) and trials:
         return "the arms were not tuned as registered: nothing was chosen for them"
     declared = from_records(registered["metrics"], "the registration")
+    for (arm, seed), metrics in distinct(trials, "metrics"):
+        theirs = from_records(metrics, f"trial {arm}/seed-{seed}")
+        for name, metric in declared.items():
+            if find(name, theirs) not in (metric, None):
+                return f"trial {arm}/seed-{seed} declares {name} otherwise than was registered"
     for (arm, seed), trial in trials.items():
         for name, found, words in (
             ("data", trial["data"], "text or tokenizer"),
@@ -286,10 +292,6 @@ def why_unregistered(
         ):
             if registered[name].get(arm) != found:
                 return f"trial {arm}/seed-{seed} has another {words} than was registered"
-        theirs = from_records(trial["metrics"], f"trial {arm}/seed-{seed}")
-        for name, metric in declared.items():
-            if find(name, theirs) not in (metric, None):
-                return f"trial {arm}/seed-{seed} declares {name} otherwise than was registered"
         for name, where in MEASURING.items():
             if changed_sources(registered[name], trial.get(name, {})):
                 return f"trial {arm}/seed-{seed} has another source of {where} than was registered"

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 FOLDER = "test"
 FILES = ("tested.json", "evaluation.json", "evaluation.parquet", "blocks.parquet")
 # Of a `Results`, what is the same whatever text its held-out scores are of.
-SHARED = ("controls", "trial_steps", "trial_items", "trial_curves", "timing", "tasks", "drawings")
+SHARED = (
+    *("controls", "trial_steps", "trial_probes", "trial_answers", "trial_curves", "timing"),
+    *("tasks", "drawings"),
+)
 
 Tested = dict[tuple[str, int], TrialFolder]
 

@@ -11,7 +11,7 @@ says which of them vary:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,7 @@ from .paired import LEAST, rounding
 from .power import minimum_detectable_effect
 
 MOST_SEEDS = 10**6  # a plan that needs more is no plan
-BLOCK = 1_000  # resamples whose item counts are held in memory at once
+BLOCK = 1_000  # resamples that are computed at once
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,7 @@ def crossed_bootstrap(
     mean = float(seed_means(tasks).mean())
     rng = np.random.default_rng(seed)
     seed_counts = resample_counts(rng, n_seeds, resamples)
-    scores = _item_resampled(tasks, rng, resamples)
-    shifts = np.einsum("bs,sb->b", seed_counts, scores - mean) / n_seeds
+    shifts = _shifts([task - mean for task in tasks], seed_counts, rng)
     error = math.sqrt(float((shifts**2).mean()) * n_seeds / (n_seeds - 1))
     least = max(rounding(*tasks), resolution or 0.0)
     constant = all(_is_constant(task) for task in tasks)
@@ -212,26 +211,52 @@ def _item_error(tasks: list[Floats]) -> float:
     return math.sqrt(total) / len(tasks)
 
 
-def _item_resampled(tasks: list[Floats], rng: np.random.Generator, resamples: int) -> Floats:
-    """Macro score per seed under each resample of the items, (S, B).
+def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) -> Floats:
+    """[B] the macro mean of every resample of seeds and items, of `tasks` whose mean is zero.
 
     Drawing item counts is what costs, so tasks of one size share a pool of B count vectors, and
     each task meets them in an order of its own: B draws per task, independent between tasks.
+    Of seeds and items the more are summed first: they may be thousands.
     """
-    n_seeds = tasks[0].shape[0]
-    total = np.zeros((n_seeds, resamples))
+    resamples, n_seeds = seed_counts.shape
+    total = np.zeros(resamples)
     by_size: dict[int, list[Floats]] = {}
     for task in tasks:
         by_size.setdefault(task.shape[1], []).append(task)
     for size, alike in by_size.items():
-        stacked = np.concatenate(alike)  # (K * S, I): one matrix product serves every task
-        pooled = np.empty((stacked.shape[0], resamples))
-        for start in range(0, resamples, BLOCK):
-            stop = min(start + BLOCK, resamples)
-            pooled[:, start:stop] = stacked @ resample_counts(rng, size, stop - start).T
-        for scores in np.split(pooled, len(alike)):
-            total += scores[:, rng.permutation(resamples)] / size
-    return total / len(tasks)
+        starts = range(0, resamples, BLOCK)
+        blocks = (resample_counts(rng, size, min(BLOCK, resamples - at)) for at in starts)
+        first = _seeds_first if n_seeds > size else _items_first
+        total += first(alike, seed_counts, blocks, rng) / size
+    return total / (len(tasks) * n_seeds)
+
+
+def _items_first(
+    tasks: list[Floats], seed_counts: Floats, blocks: Iterator[Floats], rng: np.random.Generator
+) -> Floats:
+    """[B] sums over tasks of one size, by the score of every seed under each resample of items."""
+    stacked = np.concatenate(tasks)  # (K * S, I): one matrix product serves every task
+    pooled = np.concatenate([stacked @ block.T for block in blocks], axis=1)
+    sums = np.zeros(len(seed_counts))
+    for scores in np.split(pooled, len(tasks)):
+        order = rng.permutation(len(seed_counts))
+        sums += np.einsum("bs,sb->b", seed_counts, scores[:, order])
+    return sums
+
+
+def _seeds_first(
+    tasks: list[Floats], seed_counts: Floats, blocks: Iterator[Floats], rng: np.random.Generator
+) -> Floats:
+    """The same by the score of every item under each resample of seeds."""
+    small = np.min_scalar_type(tasks[0].shape[1])  # a count is at most that
+    pool = np.concatenate([block.astype(small) for block in blocks])
+    sums = np.zeros(len(seed_counts))
+    for task in tasks:
+        order = rng.permutation(len(pool))
+        for at in range(0, len(pool), BLOCK):
+            rows = slice(at, at + BLOCK)
+            sums[rows] += np.einsum("bi,bi->b", seed_counts[rows] @ task, pool[order[rows]])
+    return sums
 
 
 def _checked_tasks(tasks: Sequence[ArrayLike]) -> list[Floats]:

@@ -100,6 +100,9 @@ class Study(Setting):
     # Whether a results folder gave it: then the code that it names is somebody else's.
     _is_foreign: bool = PrivateAttr(default=False)
 
+    # Settings by arm, and of which object they are: a copy with other arms starts anew.
+    _settings: tuple[int, dict[str, Setting]] = PrivateAttr(default=(0, {}))
+
     @property
     def folder(self) -> Path:
         """Where relative paths of the study start: the folder of its file."""
@@ -227,7 +230,15 @@ class Study(Setting):
         return self
 
     def setting(self, arm: str) -> Setting:
-        """The shared setting with the overrides of `arm`."""
+        """The shared setting with the overrides of `arm`; computed once for each."""
+        if self._settings[0] != id(self):
+            self._settings = (id(self), {})
+        known = self._settings[1]
+        if arm not in known:
+            known[arm] = self._setting(arm)
+        return known[arm]
+
+    def _setting(self, arm: str) -> Setting:
         if arm not in self.arms:
             raise ParibusError(f"arm '{arm}' is unknown: {nearest(arm, self.arms)}")
         if ALTERNATIVES.keys() <= self.arms[arm].set.keys():

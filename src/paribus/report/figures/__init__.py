@@ -35,7 +35,7 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
     endpoints = [forest(analysis, endpoint) for endpoint in results.study.judged]
     endpoints += [seed_pairs(analysis, endpoint.metric) for endpoint in results.study.endpoints]
     endpoints.append(forest_of_all(analysis))
-    curves = Curves(results, columns_drawn(results))
+    curves = Curves(results)
     found = [
         *tuning_figures(analysis),
         *endpoints,

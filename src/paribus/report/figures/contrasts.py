@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import altair as alt
+import numpy as np
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
@@ -27,6 +29,7 @@ from paribus.report.figures.style import (
 from paribus.study import Endpoint, Study
 
 ROW_PIXELS = 26
+MOST_PAIRS = 60  # lines of one contrast
 LEAST_ROOM = 24  # of an axis, besides its labels
 STATES = ("significant", "within the margin", "unresolved", "described only")
 SHAPES = ("circle", "square", "diamond", "cross")
@@ -78,6 +81,9 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     ).resolve_scale(x="independent")
     label, left = declared.label, len(study.contrasts) - len(pairs)
     caption = f"{label[0].upper()}{label[1:]}: every seed is a line from its baseline to its arm."
+    most = max(analysis.summary(arm, metric).n for arm, _ in pairs)
+    if most > MOST_PAIRS:
+        caption += f" Of {most:,} pairs {MOST_PAIRS} are drawn, at even ranks by their change."
     if left:
         several = numbers.plural(left, "contrast")
         caption += f" {several} without a pair, or beyond {MOST_PANELS} panels, "
@@ -98,6 +104,7 @@ def _pair_rows(
         if values[arm].keys() & values[reference].keys()
     ][:MOST_PANELS]
     digits, relative = analysis.metrics[metric].digits + 2, analysis.metrics[metric].of_pair
+    shown = {pair: _shown(values[pair[0]], values[pair[1]], relative) for pair in pairs}
     rows = [
         {
             "contrast": called[arm]
@@ -110,11 +117,19 @@ def _pair_rows(
             "value": 1.0 if relative and not side else round(values[name][seed], digits),
         }
         for arm, reference in pairs
-        for seed in study.seeds
-        if seed in values[arm] and seed in values[reference]
+        for seed in shown[arm, reference]
         for side, name in enumerate((reference, arm))
     ]
     return pairs, rows
+
+
+def _shown(ours: dict[int, float], theirs: dict[int, float], relative: bool) -> Iterable[int]:
+    """The seeds that have a line: all pairs, or MOST_PAIRS at even ranks by their change."""
+    there = [seed for seed in ours if seed in theirs]
+    if len(there) <= MOST_PAIRS:
+        return there
+    ranked = sorted(there, key=lambda seed: ours[seed] - (0 if relative else theirs[seed]))
+    return [ranked[i] for i in np.linspace(0, len(ranked) - 1, MOST_PAIRS).round().astype(int)]
 
 
 def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
+from paribus.report.figures.figure_rows import is_large, over_seeds, seed_marks
 from paribus.report.figures.style import (
     PANEL,
     PANEL_HEIGHT,
@@ -47,15 +50,16 @@ def throughput(results: Results) -> Figure | None:
     if not rows:
         return None
     name = "throughput"
-    y = {"title": "tokens per second", "scale": alt.Scale(zero=False)}
+    y: dict[str, Any] = {"title": "tokens per second", "scale": alt.Scale(zero=False)}
     base = alt.Chart().encode(  # the facet has the data
         x=alt.X("arm:N", title=None, sort=[*called.values()], axis=None),
         color=arm_colour(results.study, line=False),
     )
-    seeds = base.mark_circle(size=34, opacity=0.55).encode(
-        y=alt.Y("value:Q", **y, axis=alt.Axis(format="~s", tickCount=5)),
-        tooltip=hover("arm:N", "seed:N", alt.Tooltip("value:Q", format=",.0f")),
-    )
+    if is_large(results):
+        rows = over_seeds(rows, "value")
+    y |= {"axis": alt.Axis(format="~s", tickCount=5)}
+    told = hover("arm:N", "seed:N", alt.Tooltip("value:Q", format=",.0f"))
+    seeds, said = seed_marks(results, base.encode(tooltip=told), y, size=34)
     means = base.mark_tick(thickness=2.5, width=20).encode(y=alt.Y("mean(value):Q", **y))
     chart = (
         alt.layer(seeds, means)
@@ -67,5 +71,5 @@ def throughput(results: Results) -> Figure | None:
         )
         .resolve_scale(y="independent")
     )
-    caption = f"Tokens per second, a dot for each seed and a bar for their mean. {how}"
+    caption = f"Tokens per second. {said} {how}"
     return Figure(name, "evaluation", "Throughput", caption, chart, rows, panel=PANEL, wide=True)

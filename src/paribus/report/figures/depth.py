@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from paribus.drawing import PART, Drawing
-from paribus.report.figures.figure_rows import MOST_LINES, Curves
+from paribus.report.figures.figure_rows import Curves, is_large, over_seeds
 from paribus.report.figures.style import (
     HEIGHT,
     WIDTH,
@@ -54,6 +54,8 @@ def _spread(curves: Curves, drawing: Drawing) -> Figure | None:
                 rows.append({"arm": called[arm], "seed": seed, "class": part} | values)
     if not rows:
         return None
+    if is_large(results):
+        rows = over_seeds(rows, *STATISTICS)
     name = figure_name(drawing.column.split(PART)[0].strip(" /")) + "-spread"
     classes = [part for part in wanted if any(row["class"] == part for row in rows)]
     y = {"title": drawing.axis, "scale": alt.Scale(zero=False)}
@@ -102,6 +104,8 @@ def _profile(curves: Curves, drawing: Drawing) -> Figure | None:
     ]
     if not rows:
         return None
+    if is_large(results):
+        rows = over_seeds(rows, "value")
     name = figure_name(drawing.column.split(PART)[0].strip(" /")).replace("_", "-") + "-depth"
     y = {"title": drawing.axis, "scale": alt.Scale(zero=False)}
     base = alt.Chart(alt.NamedData(name)).encode(
@@ -114,7 +118,7 @@ def _profile(curves: Curves, drawing: Drawing) -> Figure | None:
         color=arm_colour(results.study),
     )
     layers = []
-    if len(results.trials) <= MOST_LINES:
+    if not is_large(results):
         layers.append(
             base.mark_line(strokeWidth=0.7, opacity=0.45).encode(
                 y=alt.Y("value:Q", **y), detail=alt.Detail("seed:N")
@@ -126,7 +130,8 @@ def _profile(curves: Curves, drawing: Drawing) -> Figure | None:
         tooltip=hover("arm:N", "depth:O", alt.Tooltip("mean(value):Q", format=".4g")),
     )
     title = drawing.title
-    caption = f"{title}, at the end of training. Thick lines are means over seeds, thin ones seeds."
+    thin = "" if is_large(results) else ", thin ones seeds"
+    caption = f"{title}, at the end of training. Thick lines are means over seeds{thin}."
     chart = alt.layer(*layers, thick).properties(width=WIDTH, height=HEIGHT)
     in_text = drawing.in_text
     return Figure(name, drawing.section, title, caption, chart, rows, in_text=in_text)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paribus.drawing import HELD_OUT, PART, Drawing
-from paribus.report.figures.figure_rows import MOST_LINES
+from paribus.report.figures.figure_rows import is_large, over_seeds, seed_marks
 from paribus.report.figures.style import (
     HEIGHT,
     PANEL,
@@ -62,6 +62,8 @@ def _against(results: Results, drawing: Drawing) -> Figure | None:
     ]
     if not rows:
         return None
+    if is_large(results):
+        rows = over_seeds(rows, "value", "other")
     name = _name(drawing)
     order = {part: i for i, part in enumerate(dict.fromkeys(row["part"] for row in rows))}
     rows = [row | {"order": order[row["part"]]} for row in rows]
@@ -90,7 +92,7 @@ def _against(results: Results, drawing: Drawing) -> Figure | None:
         )
     )
     layers = [_diagonal()] if shares else []
-    if len(results.trials) <= MOST_LINES:
+    if not is_large(results):
         layers.append(thin)
     chart = alt.layer(*layers, thick).properties(width=WIDTH, height=HEIGHT + 60)
     caption = (
@@ -112,6 +114,8 @@ def _curve(results: Results, drawing: Drawing) -> Figure | None:
     rows, step = _by_place(results, drawing)
     if not rows:
         return None
+    if is_large(results):
+        rows = over_seeds(rows, "value")
     places = sorted({row["place"] for row in rows})
     scale = alt.Scale(type="log" if drawing.log else "linear", nice=False)
     ticks = places[:: -(-len(places) // MOST_TICKS)]
@@ -133,9 +137,9 @@ def _curve(results: Results, drawing: Drawing) -> Figure | None:
         strokeDash=arm_dash(results.study),
         tooltip=hover("arm:N", "place:Q", alt.Tooltip("mean(value):Q", format=".4g")),
     )
-    few = [thin] if len(results.trials) <= MOST_LINES else []
+    few, also = ([], "") if is_large(results) else ([thin], ", thin ones seeds")
     chart = alt.layer(*few, thick).properties(width=WIDTH, height=HEIGHT)
-    caption = f"{_titled(drawing)} Thick lines are means over seeds, thin ones seeds."
+    caption = f"{_titled(drawing)} Thick lines are means over seeds{also}."
     if step > 1:
         caption += f" Each point is the mean of {step} neighbours."
     return _figure(drawing, caption, chart, rows)
@@ -187,12 +191,13 @@ def _parts(results: Results, drawing: Drawing) -> Figure | None:
         xOffset=alt.XOffset("arm:N", sort=[*called.values()]),
         color=arm_colour(results.study, line=False),
     )
-    seeds = base.mark_circle(size=26, opacity=0.5).encode(
-        y=alt.Y("value:Q", **y), tooltip=hover("arm:N", "seed:N", "part:N", "value:Q")
-    )
+    if is_large(results):
+        rows = over_seeds(rows, "value")
+    told = hover("arm:N", "seed:N", "part:N", "value:Q")
+    seeds, said = seed_marks(results, base.encode(tooltip=told), y, size=26)
     means = base.mark_tick(width=14, thickness=2.5).encode(y=alt.Y("mean(value):Q", **y))
     chart = alt.layer(seeds, means).properties(width=WIDTH, height=HEIGHT)
-    caption = f"{_titled(drawing)} A dot for each seed, and a bar for their mean."
+    caption = f"{_titled(drawing)} {said}"
     if len(there) > MOST_PARTS:
         caption += f" The first {MOST_PARTS} of {len(there)} parts are drawn."
     return _figure(drawing, caption, chart, rows)
@@ -249,11 +254,12 @@ def tasks(results: Results, table: pa.Table | None) -> Figure | None:
     chance = base.mark_tick(color=TEXT, opacity=0.6, width=PANEL, tooltip=None).encode(
         y=alt.Y("mean(chance):Q", **y)
     )
-    seeds = base.mark_circle(size=26, opacity=0.6).encode(
-        y=alt.Y("value:Q", **y),
-        color=arm_colour(results.study, line=False),
-        tooltip=hover("arm:N", "seed:N"),
+    if is_large(results):
+        rows = over_seeds(rows, "value")
+    coloured = base.encode(
+        color=arm_colour(results.study, line=False), tooltip=hover("arm:N", "seed:N")
     )
+    seeds, said = seed_marks(results, coloured, y, size=26)
     means = base.mark_tick(width=18, thickness=2.5).encode(
         y=alt.Y("mean(value):Q", **y), color=arm_colour(results.study, line=False)
     )
@@ -263,10 +269,7 @@ def tasks(results: Results, table: pa.Table | None) -> Figure | None:
         .facet(facet=alt.Facet("task:N", title=None), columns=3, data=alt.NamedData(name))
         .resolve_scale(y="independent")
     )
-    caption = (
-        "Accuracy on every task, a dot for each seed and a bar for their mean; the long line is "
-        "what guessing gives."
-    )
+    caption = f"Accuracy on every task. {said} The long line across is what guessing gives."
     title = "Accuracy by task"
     return Figure(name, "evaluation", title, caption, chart, rows, panel=PANEL, wide=True)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
+import altair as alt
 import numpy as np
 import pyarrow as pa
 
@@ -15,31 +16,34 @@ MOST_STEPS = 200  # points of one line
 MOST_ROWS = 12_000  # of one figure
 FEWEST_STEPS = 12
 MOST_LINES = 150  # trials that are drawn as lines of their own
+QUANTILES = (0.05, 0.95)  # of the seeds of an arm, where it has too many to draw each
+SUMMED_UP = "Bars are means over seeds, and lines reach from their 5th to their 95th percentile."
 
 Series = tuple[str, int, str, np.ndarray, np.ndarray]
 
 
 class Curves:
-    """Columns of steps and probes of all finished trials, each file read once."""
+    """Columns of steps and probes of all finished trials."""
 
-    def __init__(self, results: Results, columns: Iterable[str]) -> None:
-        wanted = ["step", *columns]
+    def __init__(self, results: Results) -> None:
         self.results = results
-        self._tables = {
-            (folder.arm, folder.seed): folder.read_columns("probes.parquet", wanted)
-            for folder in results.finished
-        }
 
     def series(self, columns: Collection[str]) -> Iterator[Series]:
         """(arm, seed, column, steps [n], values [n]) of trials that have it; finite values only."""
-        for (arm, seed), steps in self.results.trial_steps.items():
+        probes = self.results.trial_probes
+        for (arm, seed), table in self.results.trial_steps.items():
+            probed = probes[arm, seed]
             for column in columns:
-                table = steps if column in steps.column_names else self._tables[arm, seed]
                 if column in table.column_names:
-                    values = table[column].to_numpy().astype(float)
-                    kept = np.isfinite(values)
-                    if kept.any():
-                        yield arm, seed, column, table["step"].to_numpy()[kept], values[kept]
+                    steps, values = table["step"].to_numpy(), table[column].to_numpy()
+                else:
+                    steps, values = probed.step, probed.column(column)
+                if values is None:
+                    continue
+                values = values.astype(float)
+                kept = np.isfinite(values)
+                if kept.any():
+                    yield arm, seed, column, steps[kept], values[kept]
 
     def last(self, columns: Collection[str]) -> dict[tuple[str, int, str], float]:
         """The last finite value of each column, by (arm, seed, column)."""
@@ -88,14 +92,53 @@ def _summed_up(
         groups.setdefault((arm, column), []).append((steps, values))
     rows = []
     for (arm, column), members in groups.items():
-        steps = np.unique(np.concatenate([at for at, _ in members]))
-        for step in steps[_picked(len(steps), most_rows // len(groups))]:
-            there = [values[at == step] for at, values in members]
-            values = np.concatenate(there)
-            row = {"arm": called[arm], "step": int(step), "mean": rounded(values.mean())}
-            row |= {"low": rounded(values.min()), "high": rounded(values.max())}
+        at = np.concatenate([steps for steps, _ in members])
+        values = np.concatenate([of_one for _, of_one in members])
+        order = np.argsort(at, kind="stable")
+        steps, first, counts = np.unique(at[order], return_index=True, return_counts=True)
+        values = values[order]
+        means = np.add.reduceat(values, first) / counts
+        low, high = (of.reduceat(values, first) for of in (np.minimum, np.maximum))
+        for i in _picked(len(steps), most_rows // len(groups)):
+            row = {"arm": called[arm], "step": int(steps[i]), "mean": rounded(float(means[i]))}
+            row |= {"low": rounded(float(low[i])), "high": rounded(float(high[i]))}
             rows.append(row | ({"part": columns[column]} if len(columns) > 1 else {}))
     return rows
+
+
+def is_large(results: Results) -> bool:
+    """Whether there are too many trials for a mark each: figures and tables sum them up."""
+    return len(results.finished) > MOST_LINES
+
+
+def over_seeds(rows: list[dict[str, Any]], *values: str) -> list[dict[str, Any]]:
+    """One row for all seeds of what is else alike: the means of these `values`, and of the first
+    the 5th and the 95th percentile over seeds as `low` and `high`."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = tuple(item for item in row.items() if item[0] not in ("seed", "count", *values))
+        groups.setdefault(key, []).append(row)
+    found = []
+    for key, members in groups.items():
+        numbers = {name: np.array([row[name] for row in members]) for name in values}
+        low, high = np.quantile(numbers[values[0]], QUANTILES)
+        means = {name: rounded(of.mean()) for name, of in numbers.items()}
+        found.append(dict(key) | means | {"low": rounded(low), "high": rounded(high)})
+    return found
+
+
+def seed_marks(
+    results: Results, base: alt.Chart, y: dict[str, Any], *, size: int
+) -> tuple[alt.Chart, str]:
+    """(a dot for each seed, or the span of `over_seeds`; what the marks are, in words).
+
+    `base` has all else, and `y` says how values are drawn; their mean is a bar.
+    """
+    if is_large(results):
+        span = base.mark_rule(strokeWidth=1.2)
+        return span.encode(y=alt.Y("low:Q", **y), y2=alt.Y2("high:Q")), SUMMED_UP
+    dots = base.mark_circle(size=size, opacity=0.55).encode(y=alt.Y("value:Q", **y))
+    return dots, "A dot for each seed, and a bar for their mean."
 
 
 def task_accuracy(results: Results) -> pa.Table | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from paribus import numbers
 from paribus.analysis import Analysis
+from paribus.report.figures.figure_rows import MOST_STEPS, is_large
 from paribus.report.figures.style import (
     PANEL,
     PANEL_HEIGHT,
@@ -32,6 +33,7 @@ BUDGETS: dict[Axis, str] = {
 MOST_ROWS = 12_000
 LEAST_POINTS = 12
 SEED, MEAN = "seed", "mean"
+LOSS = "held-out loss (nats/token)"
 Line = tuple[dict[str, Any], np.ndarray, np.ndarray]  # what it is, [P] budget spent, [P] losses
 
 
@@ -41,20 +43,23 @@ def loss_curves(results: Results) -> Figure | None:
     rows = [row for axis in AXES for row in _curve_rows(results, curves, axis)]
     if not rows:
         return None
-    name, base = "loss-curves", _base("loss", "held-out loss (nats/token)", zero=False)
+    name, base = "loss-curves", _base("loss", LOSS, zero=False)
     color = arm_colour(results.study)
     point = hover("arm:N", "seed:N", _spent(), alt.Tooltip("loss:Q", format=".4f"))
     seeds = base.transform_filter(f"datum.kind == '{SEED}'").mark_line(
         strokeWidth=0.7, opacity=0.45
     )
     means = base.transform_filter(f"datum.kind == '{MEAN}'").mark_line(strokeWidth=2.2)
-    chart = alt.layer(
-        seeds.encode(color=color, detail=alt.Detail("seed:N"), tooltip=point),
-        means.encode(color=color, strokeDash=arm_dash(results.study)),
-    )
+    thin = seeds.encode(color=color, detail=alt.Detail("seed:N"), tooltip=point)
+    said = "Thin lines are seeds, thick ones"
+    if is_large(results):
+        band = base.mark_area(opacity=0.13, tooltip=None)
+        thin = band.encode(y=alt.Y("low:Q", title=LOSS), y2=alt.Y2("high"), color=color)
+        said = "The band reaches from the lowest seed to the highest; lines are"
+    chart = alt.layer(thin, means.encode(color=color, strokeDash=arm_dash(results.study)))
     read = next(iter(curves.values())).predicted
     caption = (
-        f"Loss of {read:,} held-out tokens along training. Thin lines are seeds, thick ones the "
+        f"Loss of {read:,} held-out tokens along training. {said} the "
         f"means of loss and budget over seeds at the same step. {_how(results, rows)}"
     )
     return _faceted(name, "Held-out loss along training", caption, chart, rows)
@@ -120,7 +125,11 @@ def _curve_rows(
         ]
         if len({len(loss) for _, _, loss in lines}) == 1:
             spent = np.mean([spent for _, spent, _ in lines], axis=0)
-            lines.append(({"kind": MEAN}, spent, np.mean([loss for *_, loss in lines], axis=0)))
+            losses = np.array([loss for *_, loss in lines])
+            if is_large(results):
+                found += _band(called[arm], axis, spent, losses)
+                continue
+            lines.append(({"kind": MEAN}, spent, losses.mean(axis=0)))
         for about, spent, loss in lines:
             each = max(1, len(spent) // shown)
             found += [
@@ -130,6 +139,19 @@ def _curve_rows(
                 if np.isfinite(y)
             ]
     return found
+
+
+def _band(arm: str, axis: Axis, spent: np.ndarray, losses: np.ndarray) -> list[dict[str, Any]]:
+    """The mean of an arm's curves, the lowest and the highest loss at each point, [S, P] of all."""
+    about = {"arm": arm, "budget": BUDGETS[axis], "kind": MEAN}
+    each = max(1, len(spent) // MOST_STEPS)
+    return [
+        about
+        | {"spent": rounded(spent[i]), "loss": rounded(losses[:, i].mean())}
+        | {"low": rounded(losses[:, i].min()), "high": rounded(losses[:, i].max())}
+        for i in range(0, len(spent), each)
+        if np.isfinite(losses[:, i]).all()
+    ]
 
 
 def _how(results: Results, rows: list[dict[str, Any]]) -> str:

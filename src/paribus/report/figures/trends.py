@@ -41,7 +41,7 @@ def all_trends(curves: Curves) -> list[Figure]:
 def trend(results: Results, column: str) -> Figure | None:
     """The trend of a column; None where no trial has it or nothing declares how it is drawn."""
     drawings = [d for d in results.drawings if (d.column, d.how) == (column, "trend")]
-    return _trend(Curves(results, [column]), drawings[0]) if drawings else None
+    return _trend(Curves(results), drawings[0]) if drawings else None
 
 
 def _trend(curves: Curves, drawing: Drawing) -> Figure | None:

@@ -18,6 +18,7 @@ from paribus.report.paper.mechanism import prefix_of
 from paribus.report.paper.tuning_part import in_the_tuning
 from paribus.report.tables import Table
 from paribus.report.task_accuracy import task_contrast_table, task_table
+from paribus.report.trial_tables import trial_tables
 from paribus.report.tuning_told import sensitivity_table, shared_table, tuning_table
 from paribus.study import Study
 
@@ -41,7 +42,7 @@ def of_one(material: Material) -> list[Part]:
         Part("Every contrast", [Grid(estimates), Grid(tests)]),
         Part("Tasks", _grids(task_contrast_table(analysis), task_table(material.results))),
         Part("Looks and stages", _grids(sampling_table(analysis), looks_table(analysis))),
-        Part("Every seed", [Grid(tables.trials(material.results, analysis))]),
+        Part("Every seed", [Grid(one) for one in trial_tables(material.results, analysis)]),
         Part("Controls", [Grid(tables.controls(analysis))]),
         Part("Data", [Grid(table) for table in data_tables(material.results)]),
         Part("Further figures", others),

@@ -1,0 +1,211 @@
+"""How cost grows: of the verbs with the number of trials, of a training step with its sizes.
+
+    python benchmarks/growth.py [--trials 15 150 1500] [--arms 3] [--steps] [--json FILE]
+
+Studies of so many trials are made from one real trial's records (`recorded_study.py`) and every
+verb is run on them in a process of its own: wall time, processor time and peak memory. `start` is
+all that a run does before the first message to `watch`: of a study of which one trial is missing.
+`--steps` measures a training step against parameters, context and vocabulary instead.
+
+Each table ends with the power of n that the last two rows grow with, their cost at the smallest
+study taken off: 1 is linear. 15,000 trials take 6 GB of disk and a quarter of an hour to make.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+VERBS = ("start", "status", "watch", "analyse", "report")
+LINEAR = 1.15  # timings are noisy
+# {what grows: overrides of the study by size}
+STEPS: dict[str, dict[str, dict[str, Any]]] = {
+    "parameters": {f"d_model {d}": {"model.d_model": d} for d in (64, 128, 256, 512)},
+    "context": {
+        f"seq_len {t}": {"data.seq_len": t, "training.batch_size": 2048 // t}
+        for t in (64, 128, 256, 512)
+    },
+    "vocabulary": {f"{v} tokens": {"data.tokenizer": f"bpe-{v}.json"} for v in (1000, 4000, 16000)},
+}
+
+# One process each, so that peaks are its own.
+START = """
+import sys
+from pathlib import Path
+import paribus
+from paribus.results import ResultsFolder
+
+class Enough(BaseException):
+    pass
+
+def watch(progress):
+    raise Enough
+
+folder = Path(sys.argv[1])
+try:
+    study = ResultsFolder(folder).read_study(trust=True)
+    paribus.run(study, folder, workers=1, device="cpu", watch=watch)
+except Enough:
+    pass
+"""
+
+
+def measured(command: list[str]) -> dict[str, float]:
+    """Wall and processor seconds and peak MiB of a command; raises where it fails."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    said = process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code:
+        raise SystemExit(f"{' '.join(command[:4])} ended with {code}: {said[-500:]}")
+    return {
+        "seconds": time.perf_counter() - began,
+        "cpu": used.ru_utime + used.ru_stime,
+        "MiB": used.ru_maxrss / 1024,
+    }
+
+
+def of_verb(verb: str, folder: Path, unfinished: Path) -> dict[str, float]:
+    """The cost of one verb on a made study."""
+    if verb == "start":
+        return measured([sys.executable, "-c", START, str(unfinished)])
+    return measured([sys.executable, "-m", "paribus", verb, str(folder)])
+
+
+def power(sizes: list[int], costs: list[float]) -> float:
+    """The power with which the last cost grew over the one before, without the first's."""
+    if len(sizes) < 3 or costs[-2] <= costs[0]:
+        return math.nan
+    grown = (costs[-1] - costs[0]) / (costs[-2] - costs[0])
+    return math.log(grown) / math.log((sizes[-1] - sizes[0]) / (sizes[-2] - sizes[0]))
+
+
+def trials(sizes: list[int], n_arms: int, home: Path) -> dict[str, dict[int, dict[str, float]]]:
+    """The cost of every verb by the number of trials, printed as it is measured."""
+    from recorded_study import made_study, make, train_template
+
+    template = train_template(home / "template")
+    found: dict[str, dict[int, dict[str, float]]] = {verb: {} for verb in VERBS}
+    for n in sizes:
+        study = made_study(n, n_arms)
+        folder, unfinished = home / f"{n}-{n_arms}", home / f"{n}-{n_arms}-but-one"
+        for path, leave in ((folder, 0), (unfinished, 1)):
+            if not (path / "study.json").exists():
+                make(path, study, template, leave=leave)
+        for verb in VERBS:
+            one = found[verb][n] = of_verb(verb, folder, unfinished)
+            print(
+                f"{n:6} trials  {verb:8} {one['seconds']:8.1f} s  {one['cpu']:8.1f} CPU s  "
+                f"{one['MiB']:8,.0f} MiB",
+                flush=True,
+            )
+        page = (folder / "report.html").stat().st_size / 1e6
+        print(
+            f"{n:6} trials  page {page:.2f} MB, paper "
+            f"{(folder / 'paper.pdf').stat().st_size / 1e6:.2f} MB",
+            flush=True,
+        )
+    for verb, by_size in found.items():
+        for unit in ("cpu", "MiB"):
+            grown = power(sizes, [by_size[n][unit] for n in sizes])
+            told = "" if math.isnan(grown) or grown <= LINEAR else "  worse than linear"
+            print(f"{verb:8} {unit:4} grows with n^{grown:.2f}{told}")
+    return found
+
+
+def steps(home: Path) -> dict[str, dict[str, float]]:
+    """Processor milliseconds of a training step of the flagship's shape, by what grows."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    found: dict[str, dict[str, float]] = {}
+    for what, sizes in STEPS.items():
+        found[what] = {}
+        for name, changes in sizes.items():
+            if tokenizer := changes.get("data.tokenizer"):
+                changes = {"data.tokenizer": _tokenizer(home, str(tokenizer))}
+            out = subprocess.run(
+                [sys.executable, __file__, "--one-step", json.dumps(changes)],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+            one = json.loads(out.stdout.splitlines()[-1])
+            found[what][name] = one["milliseconds"]
+            print(
+                f"{what:12} {name:18} {one['milliseconds']:9.1f} ms  {one['MiB']:7,.0f} MiB  "
+                f"{one['milliseconds'] * 1e9 / one['work']:6.1f} ms for 10^9 operations",
+                flush=True,
+            )
+    return found
+
+
+def _tokenizer(home: Path, name: str) -> str:
+    """The path of a tokenizer of the corpus that steps are measured on."""
+    from paribus.data.train_tokenizer import data_of, train_tokenizer
+
+    path = home.absolute() / name
+    if not path.exists():
+        train_tokenizer(data_of("pydoc"), home, int(path.stem.split("-")[1]), path)
+    return str(path)
+
+
+def one_step(changes: dict[str, Any]) -> dict[str, Any]:
+    """Processor milliseconds of a step, the peak memory, and its operations."""
+    import resource
+
+    import torch
+
+    from paribus.data import load_dataset
+    from paribus.machine.assembly import build_stack
+    from paribus.model import training_flops
+    from paribus.study import load_study
+
+    study = load_study("embedding-norm", {"data.corpus": "pydoc", **changes})
+    torch.set_num_threads(1)
+    dataset = load_dataset(study.data, study.folder)
+    setting = study.setting(study.baseline)
+    stack = build_stack(study, setting, [1], dataset, torch.device("cpu"))
+    times = []
+    for _ in range(7):
+        began = time.process_time()
+        stack.step()
+        times.append(time.process_time() - began)
+    flops = training_flops(setting, dataset.vocab_size, study.folder).record["per_token"]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    work = flops * setting.tokens_per_step
+    return {"milliseconds": 1e3 * sorted(times[2:])[2], "MiB": peak, "work": work}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--trials", type=int, nargs="+", default=[15, 150, 1500])
+    parser.add_argument("--arms", type=int, default=3, help="their seeds follow")
+    parser.add_argument("--steps", action="store_true", help="a training step instead of verbs")
+    parser.add_argument("--home", type=Path, help="where made studies are kept; else none is")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--one-step", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one_step:
+        print(json.dumps(one_step(json.loads(arguments.one_step))))
+        return
+    with tempfile.TemporaryDirectory() as made:
+        home = arguments.home or Path(made)
+        home.mkdir(parents=True, exist_ok=True)
+        found = steps(home) if arguments.steps else trials(arguments.trials, arguments.arms, home)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""What the probes of one trial measured, as one matrix: hundreds of columns, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from paribus.errors import ParibusError
+from paribus.results.trial_folder import TrialFolder
+
+FILE = "probes.parquet"
+LABELS = ("probe", "part", "statistic", "unit")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of probes.parquet but `step`: trials of one model share them.
+
+    Attributes:
+        schema: their names, types and labels.
+    """
+
+    schema: pa.Schema
+
+    @cached_property
+    def at(self) -> dict[str, int]:
+        """The place of each column by its name."""
+        return {name: i for i, name in enumerate(self.schema.names)}
+
+    @cached_property
+    def labels(self) -> dict[str, tuple[np.ndarray, pa.Array]]:
+        """Of each label the code of every column, and the words that codes stand for."""
+        found = {}
+        about = [_labels(field) for field in self.schema]
+        for name in LABELS:
+            words = {one[name]: None for one in about}
+            place = {word: i for i, word in enumerate(words)}
+            codes = np.array([place[one[name]] for one in about], np.int32)
+            found[name] = codes, pa.array(list(words), pa.string())
+        return found
+
+
+@dataclass(frozen=True)
+class Probed:
+    """The measurements of one trial.
+
+    Attributes:
+        step: [n] at which something was measured.
+        values: [n, C] NaN where a column was not due.
+    """
+
+    columns: Columns
+    step: np.ndarray
+    values: np.ndarray
+
+    def column(self, name: str) -> np.ndarray | None:
+        """[n] one column; None where the trial lacks it."""
+        at = self.columns.at.get(name)
+        return None if at is None else self.values[:, at]
+
+    def last(self, names: list[str]) -> dict[str, float]:
+        """The last row of these columns, as far as they are there; NaN where one was not due."""
+        if not len(self.values):
+            return {}
+        row, at = self.values[-1], self.columns.at
+        return {name: float(row[at[name]]) for name in names if name in at}
+
+    @property
+    def tidy(self) -> pa.Table:
+        """A row for each value: step, probe, part, statistic, value, unit; column by column."""
+        there = ~np.isnan(self.values).T  # [C, n]
+        counts = there.sum(axis=1)
+        steps = np.broadcast_to(self.step, there.shape)[there]
+        words = {
+            name: pa.DictionaryArray.from_arrays(np.repeat(codes, counts), distinct)
+            for name, (codes, distinct) in self.columns.labels.items()
+        }
+        values = pa.array(self.values.T[there], pa.float32())
+        first = {"step": pa.array(steps, pa.int32())}
+        unit = words.pop("unit")
+        return pa.table(first | words | {"value": values, "unit": unit})
+
+
+def read_probed(folder: TrialFolder, known: list[Columns]) -> Probed:
+    """What the probes of a finished trial measured.
+
+    `known` are the columns of trials that were read before; others are added to it. Raises
+    ParibusError where a column holds no numbers.
+    """
+    table = folder.read_columns(FILE)
+    step = table["step"].to_numpy()
+    table = table.drop_columns(["step"])
+    schema = table.schema
+    columns = next((one for one in known if one.schema.equals(schema, check_metadata=True)), None)
+    if columns is None:
+        lacking = next((f.name for f in schema if not set(LABELS) <= _labels(f).keys()), None)
+        if lacking is not None:
+            raise _refused(folder, f"its column '{lacking}' has no labels")
+        columns = Columns(schema)
+        known.append(columns)
+    if not table.num_columns or not len(table):
+        return Probed(columns, step, np.empty((len(table), table.num_columns), np.float32))
+    try:
+        (batch,) = table.combine_chunks().to_batches()
+        values = batch.to_tensor(null_to_nan=True, row_major=False).to_numpy()
+    except (pa.ArrowException, TypeError) as error:
+        raise _refused(folder, f"it holds what are no numbers ({error})") from None
+    return Probed(columns, step, values)
+
+
+def _labels(field: pa.Field) -> dict[str, str]:
+    return {k.decode(): v.decode() for k, v in (field.metadata or {}).items()}
+
+
+def _refused(folder: TrialFolder, why: str) -> ParibusError:
+    return ParibusError(
+        f"{folder.path / FILE} is not what was written there: {why}; restore it, or delete "
+        f"{folder.path} and run again"
+    )

@@ -1,0 +1,44 @@
+"""trial.json of every trial: what trials have in common is in memory once.
+
+Settings, declarations and descriptions of the data are the same in all trials of an arm, and most
+of what a record holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from paribus.results.trial_folder import TrialFolder
+
+Trial = tuple[str, int]
+
+
+def read_trials(finished: Iterable[TrialFolder]) -> dict[Trial, dict[str, Any]]:
+    """trial.json by (arm, seed). Raises ParibusError where one is damaged."""
+    found: dict[Trial, dict[str, Any]] = {}
+    first: dict[str, Any] = {}  # of the study, by key
+    of_arm: dict[tuple[str, str], Any] = {}
+    for folder in finished:
+        record = folder.read_json("trial.json")
+        for key, value in record.items():
+            if not isinstance(value, dict | list):
+                continue
+            for known in (first.setdefault(key, value), of_arm.get((folder.arm, key))):
+                if known == value:
+                    record[key] = known
+                    break
+            else:
+                of_arm[folder.arm, key] = value
+        found[folder.arm, folder.seed] = record
+    return found
+
+
+def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
+    """The values that records of `read_trials` have of `key`, each once, with its first trial."""
+    seen: set[int] = set()
+    for trial, record in records.items():
+        value = record[key]
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield trial, value

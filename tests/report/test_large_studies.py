@@ -1,0 +1,163 @@
+"""Studies of many trials: pages, papers and tables sum seeds up, and say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from paribus.analysis import Analysis, analyse
+from paribus.decision import decide
+from paribus.report import draw, render
+from paribus.report.figures import Figure
+from paribus.report.figures.figure_rows import over_seeds
+from paribus.report.tables import MOST_SAID, left_out, trials
+from paribus.report.trial_tables import summed_up_in_words, trial_tables
+from paribus.results import Results, write_tables
+
+from ..conftest import studies_in, write_results
+
+SEEDS = list(range(1, 8))
+# A large study takes long to make: here it begins at fewer trials.
+MOST_LINES, MOST_PAIRS = 2 * len(SEEDS) - 1, 4
+PROBES = ("residual_norm", "logits")
+
+
+def loss(arm: str, seed: int) -> float:
+    return 2.5 + 0.01 * seed + len(arm) * (seed % 3) / 500
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_are_many() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paribus.report.figures.figure_rows.MOST_LINES", MOST_LINES)
+        patch.setattr("paribus.report.figures.contrasts.MOST_PAIRS", MOST_PAIRS)
+        yield
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """More trials than have marks of their own; one diverged. Tests here only read it."""
+    folder = tmp_path_factory.mktemp("large")
+    arms = {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}}
+    study = studies_in(folder)(
+        {"tasks.names": [], "evaluation.every": 4, "evaluation.curve_tokens": 64},
+        seeds=SEEDS,
+        arms=arms,
+    )
+    return write_results(
+        folder / "made", study, loss, probes=PROBES, diverged=[("layernorm", SEEDS[1])]
+    )
+
+
+@pytest.fixture(scope="module")
+def analysis(large: Results) -> Analysis:
+    return analyse(large)
+
+
+@pytest.fixture(scope="module")
+def figures(large: Results, analysis: Analysis) -> dict[str, Figure]:
+    return {figure.name: figure for figure in draw(large, analysis)}
+
+
+def test_rows_of_many_seeds_are_means_and_percentiles() -> None:
+    values = np.arange(101.0)
+    rows = [{"arm": "a", "seed": i, "part": "p", "value": v} for i, v in enumerate(values)]
+    rows += [{"arm": "b", "seed": 1, "part": "p", "value": 7.0}]
+    ours, theirs = over_seeds(rows, "value")
+    assert ours == {"arm": "a", "part": "p", "value": 50.0, "low": 5.0, "high": 95.0}
+    assert theirs == {"arm": "b", "part": "p", "value": 7.0, "low": 7.0, "high": 7.0}
+
+
+def test_no_figure_has_a_row_for_each_trial(figures: dict[str, Figure]) -> None:
+    for figure in figures.values():
+        if not figure.name.startswith("pairs-"):  # of which some are drawn
+            assert not any("seed" in row for row in figure.rows), figure.name
+    assert {"loss-curves", "throughput", "residual-norm-depth"} <= figures.keys()
+    assert "A dot for each seed" not in figures["throughput"].caption
+    assert "thin ones seeds" not in figures["residual-norm-depth"].caption
+    assert "Thin lines" not in figures["loss-curves"].caption
+
+
+def test_the_band_of_loss_curves_holds_every_seed(
+    large: Results, figures: dict[str, Figure]
+) -> None:
+    rows = [r for r in figures["loss-curves"].rows if r["arm"] == "baseline"]
+    last = max((r for r in rows if "token" in r["budget"]), key=lambda row: row["spent"])
+    ends = [large.trial_curves["baseline", seed].final for seed in SEEDS]
+    assert last["low"] == pytest.approx(min(ends), 1e-4)
+    assert last["high"] == pytest.approx(max(ends), 1e-4)
+    assert last["loss"] == pytest.approx(np.mean(ends), 1e-4)
+
+
+def test_pairs_are_drawn_at_even_ranks(figures: dict[str, Figure], analysis: Analysis) -> None:
+    figure = figures["pairs-validation_loss"]
+    seeds = {row["seed"] for row in figure.rows}
+    assert len(seeds) == MOST_PAIRS < len(SEEDS) - 1
+    ours, theirs = (
+        analysis.summary(arm, "validation_loss").values for arm in ("layernorm", "baseline")
+    )
+    changes = {seed: ours[seed] - theirs[seed] for seed in ours}
+    drawn = [changes[seed] for seed in seeds]
+    assert (min(drawn), max(drawn)) == (min(changes.values()), max(changes.values()))
+    assert f"{MOST_PAIRS} are drawn, at even ranks by their change" in figure.caption
+
+
+def test_trials_are_summed_up_and_what_went_wrong_is_named(
+    large: Results, analysis: Analysis
+) -> None:
+    by_arm, notable = trial_tables(large, analysis)
+    assert [row[:4] for row in by_arm.rows] == [
+        ("baseline", str(len(SEEDS)), "0", "0"),
+        ("layernorm", str(len(SEEDS)), "1", "0"),
+    ]
+    at = by_arm.head.index("validation loss")
+    least, middle, most = map(float, by_arm.rows[0][at].split(" / "))
+    values = [loss("baseline", seed) for seed in SEEDS]
+    assert (least, middle, most) == pytest.approx(
+        (min(values), np.median(values), max(values)), abs=1e-4
+    )
+    assert [row[:2] for row in notable.rows] == [("layernorm", str(SEEDS[1]))]
+    assert len(trials(large, analysis).rows) == 2 * len(SEEDS)
+
+
+def test_the_page_says_that_it_sums_up(large: Results, analysis: Analysis) -> None:
+    page = render(large, analysis, decide(analysis))
+    words = summed_up_in_words(large)
+    assert f"{2 * len(SEEDS)} trials are too many" in words and words in page
+    assert 'name="seed"' not in page  # no mark has a seed that could be hidden
+    assert 'name="arm"' in page
+
+
+def test_a_small_study_shows_each_trial(
+    large: Results, analysis: Analysis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = large
+    monkeypatch.setattr("paribus.report.figures.figure_rows.MOST_LINES", 2 * len(SEEDS))
+    assert summed_up_in_words(results) == ""
+    assert trial_tables(results, analysis) == [trials(results, analysis)]
+
+
+def test_many_seeds_left_out_for_one_reason_are_one_line(analysis: Analysis) -> None:
+    (one,) = {replace(out, metric="") for out in analysis.left_out}
+    few = [replace(one, seed=seed) for seed in range(MOST_SAID)]
+    assert len(left_out(replace(analysis, left_out=tuple(few)))) == MOST_SAID
+    many = [*few, replace(one, seed=MOST_SAID)]
+    (line,) = left_out(replace(analysis, left_out=tuple(many)))
+    assert line.startswith(f"{MOST_SAID + 1} seeds of layernorm against baseline (0, 1, 2")
+
+
+def test_tables_written_in_turn_are_the_tidy_tables(
+    large: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes into one row group."""
+    monkeypatch.setattr("paribus.results.formats.GROUP_ROWS", 50)
+    write_tables(large)
+    for name in ("probes", "evaluation", "blocks", "items"):
+        written = pq.ParquetFile(large.path / "tables" / f"{name}.parquet")
+        assert written.num_row_groups > 1 or name == "items"
+        wanted = getattr(large, name)
+        assert written.read().to_pylist() == wanted.to_pylist()

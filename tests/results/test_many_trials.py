@@ -1,0 +1,115 @@
+"""What is read of many trials: in memory once where they share it, never trial against trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paribus.errors import ParibusError
+from paribus.execution.stacks import plan_stacks
+from paribus.results import Results, ResultsFolder
+from paribus.results.answers import read_answers
+from paribus.results.controls import ACROSS_SEEDS, CHECKS
+from paribus.results.formats import write_table
+from paribus.results.shared_records import distinct
+from paribus.study import Study
+
+Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+
+
+def loss(arm: str, seed: int) -> float:
+    return 2.5 + 0.01 * seed + len(arm) / 500
+
+
+@pytest.fixture
+def made(small_study: Maker, fabricate: Fabricate) -> Results:
+    return fabricate(small_study(seeds=[1, 2, 3]), loss)
+
+
+def test_what_trials_have_in_common_is_in_memory_once(made: Results) -> None:
+    first, *others = made.trials.values()
+    for key in ("metrics", "drawings", "data"):
+        assert all(other[key] is first[key] for other in others), key
+        assert len(list(distinct(made.trials, key))) == 1
+    of_arm = [made.trials["rmsnorm", seed]["setting"] for seed in (1, 2, 3)]
+    assert of_arm[0] is of_arm[1] is of_arm[2] and of_arm[0] is not first["setting"]
+    assert first["seed"] == 1 and [one["seed"] for one in made.trials.values()][-1] == 3
+
+
+def test_a_setting_is_computed_once_and_a_changed_copy_has_its_own(small_study: Maker) -> None:
+    study = small_study()
+    assert study.setting("layernorm") is study.setting("layernorm")
+    shorter = study.training.model_copy(update={"iterations": 5})
+    other = study.model_copy(update={"training": shorter})
+    assert other.setting("layernorm").iterations == 5
+    assert study.setting("layernorm").iterations == 8
+
+
+def test_trials_are_compared_with_one_other_each(
+    made: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Comparisons grow with the trials, and not with their square."""
+    calls = dict.fromkeys(ACROSS_SEEDS, 0)
+
+    def counted(name: str, compared: Callable[..., list[str]]) -> Callable[..., list[str]]:
+        def count(*pair: object) -> list[str]:
+            calls[name] += 1
+            return compared(*pair)
+
+        return count
+
+    for name, compared in ACROSS_SEEDS.items():
+        monkeypatch.setitem(ACROSS_SEEDS, name, counted(name, compared))
+    assert len(made.controls) >= len(CHECKS)
+    assert set(calls.values()) == {len(made.finished)}
+
+
+def test_stacks_of_many_seeds_come_in_their_order(small_study: Maker) -> None:
+    seeds = list(range(3000, 0, -1))
+    study = small_study(seeds=seeds)
+    recorded = [(("baseline", seed),) for seed in seeds[:1000]]
+    stacks = plan_stacks(study, 1, recorded)
+    assert [stack[0] for stack in stacks] == [(a, s) for s in seeds for a in study.arms]
+
+
+def test_probes_are_tidy_column_by_column(made: Results) -> None:
+    trial = made.finished[0]
+    wide = trial.read_columns("probes.parquet")
+    rows = made.trial_probes[trial.arm, trial.seed].tidy.to_pylist()
+    expected = [
+        {"step": step, "value": value}
+        | {key.decode(): word.decode() for key, word in field.metadata.items()}
+        for field in wide.schema
+        if field.name != "step"
+        for step, value in zip(wide["step"].to_pylist(), wide[field.name].to_pylist(), strict=True)
+        if value is not None
+    ]
+    assert rows == expected
+
+
+def test_probes_without_labels_are_refused(made: Results) -> None:
+    trial = made.finished[0]
+    wide = trial.read_columns("probes.parquet")
+    bare = pa.table({name: wide[name] for name in wide.column_names})
+    write_table(trial.path / "probes.parquet", bare)
+    with pytest.raises(ParibusError, match=r"probes\.parquet is not what .* has no labels"):
+        _ = made.trial_probes
+
+
+def test_answers_are_the_share_of_shots_in_the_order_asked(tmp_path: Path) -> None:
+    trial = ResultsFolder(tmp_path).trial("baseline", 1)
+    asked = [(0, 7, True), (0, 2, False), (3, 7, False), (3, 2, False), (3, 9, True)]
+    columns = {
+        "task": ["typo"] * 5,
+        "shots": [shots for shots, *_ in asked],
+        "item": [item for _, item, _ in asked],
+        "correct": [right for *_, right in asked],
+    }
+    write_table(trial.path / "items.parquet", pa.table(columns))
+    answers = read_answers(trial)["typo"]
+    np.testing.assert_array_equal(answers.right, [0.5, 0, 1])  # 7, 2 and 9
+    assert answers.asked == 5
