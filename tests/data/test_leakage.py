@@ -65,6 +65,27 @@ def test_hashes_are_the_polynomial(
     assert run_hashes(ids_, length).tolist() == expected
 
 
+def test_what_was_found_is_not_looked_for_again_and_the_rest_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A text that repeats most of what is held out, and has the rest of it late, or not at all."""
+    rng = np.random.default_rng(1)
+    held_out = rng.integers(60_000, size=1000).astype(np.uint16)
+    train = np.concatenate([np.tile(held_out[:900], 8), held_out[880:960]])
+    monkeypatch.setattr("paribus.data.leakage.CHUNK_TOKENS", 300)
+    searched: list[int] = []
+    search = np.searchsorted
+
+    def searching(a: np.ndarray, v: np.ndarray) -> np.ndarray:
+        searched.append(len(v))
+        return search(a, v)
+
+    monkeypatch.setattr("paribus.data.leakage.np.searchsorted", searching)
+    found = in_training(train, held_out)
+    assert found.tolist() == [True] * 960 + [False] * 40
+    assert sum(searched) < 3000  # of 7,000 places that have such a run
+
+
 def test_runs_are_found_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     text = np.random.default_rng(1).integers(60_000, size=3000).astype(np.uint16)
     held_out = np.concatenate([text[700:800], text[::-1][:60], text[2940:]])

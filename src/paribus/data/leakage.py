@@ -20,7 +20,8 @@ RUN_TOKENS = 50
 some nine words: chance and idiom end well before (in Shakespeare, between 30 and 40)."""
 
 _BASE = 0x9E3779B97F4A7C15  # odd: no token's share is shifted out
-MOST_BITS = 27  # of the table that sorts out runs: 128 MiB
+MOST_BITS = 27  # of the table that sorts out runs: 16 MiB
+STILL_LOOKED_FOR = 7 / 8  # with fewer of its runs left, a table is made anew
 BLOCK = 2**15  # hashes that are worked on at once: what a core's cache holds
 
 
@@ -65,8 +66,9 @@ class Runs:
         hashes: [m] of the distinct runs, in order.
         place: [n] which of them begins at each id of the text.
         length: ids of a run.
-        table: [2^bits] whether any hash starts with these bits. Nearly no run of another text is
-            one of these, and this tells so at a fraction of the cost of a search.
+        table: [2^bits / 8] whether any hash starts with these bits, eight answers a byte. Nearly no
+            run of another text is one of these, and this tells so at a fraction of the cost of a
+            search: it is small enough to stay in a cache.
     """
 
     hashes: np.ndarray
@@ -79,7 +81,7 @@ class Runs:
         """The runs of a text `ids` [n]; none where it is shorter than one."""
         found = run_hashes(ids, length) if len(ids) >= length else np.zeros(0, np.uint64)
         hashes, place = np.unique(found, return_inverse=True)
-        return cls(hashes, place, length, _starts(hashes))
+        return cls(hashes, place, length, _starts(hashes, _bits(len(hashes))))
 
     @classmethod
     def among(cls, text: Tokens, length: int) -> Runs:
@@ -93,19 +95,26 @@ class Runs:
             if len(ids) >= length
         ]
         hashes = np.unique(np.concatenate([np.zeros(0, np.uint64), *found]))
-        return cls(hashes, np.zeros(0, np.int64), length, _starts(hashes))
+        return cls(hashes, np.zeros(0, np.int64), length, _starts(hashes, _bits(len(hashes))))
 
     def found_in(self, text: Tokens) -> np.ndarray:
         """[m] whether `text` has each of the distinct runs, bool."""
         there = np.zeros(len(self.hashes), bool)
-        for _, which in self._matches(text):
+        table, n_left = self.table.copy(), len(there)
+        for _, which in self._matches(text, table):
             there[which] = True
+            n = len(there) - int(there.sum())
+            if n < n_left * STILL_LOOKED_FOR:
+                # A text that repeats itself would else be searched for what it was found to have.
+                # Whoever looks meanwhile finds one of them once more, or not: both are right.
+                table[:] = _starts(self.hashes[~there], _bits(len(there)))
+                n_left = n
         return there
 
     def marked(self, text: Tokens) -> Iterator[tuple[int, int]]:
         """(first id, the one after the last) of what lies in these runs, in order and apart."""
         begin = end = -1
-        for places, _ in self._matches(text):
+        for places, _ in self._matches(text, self.table):
             for place in places.tolist():
                 if place > end:
                     if end >= 0:
@@ -115,24 +124,25 @@ class Runs:
         if end >= 0:
             yield begin, end
 
-    def _matches(self, text: Tokens) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(where runs of `text` begin that are among these, which they are), chunk by chunk."""
-        shift = np.uint64(65 - len(self.table).bit_length())
+    def _matches(self, text: Tokens, table: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(where runs of `text` begin that are among these, which they are), chunk by chunk; those
+        that `table`, of the form of `self.table`, knows."""
+        shift = np.uint64(64 - _bits(len(self.hashes)))
 
         def look(start: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            hashes = run_hashes(ids, self.length)
-            places = np.concatenate(
-                [
-                    # Indices that numpy need not convert, and need not check: none is too large.
-                    at + np.flatnonzero(self.table.take(first.view(np.int64), mode="clip"))
-                    for at in range(0, len(hashes), BLOCK)
-                    for first in (hashes[at : at + BLOCK] >> shift,)
-                ]
-            )
-            hashes = hashes[places]
+            places, found = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+            for at, hashes in _in_blocks(ids, self.length):
+                first = hashes >> shift
+                # Indices that numpy need not convert, and need not check: none is too large.
+                eight = table.take((first >> np.uint64(3)).view(np.int64), mode="clip")
+                eight >>= first.astype(np.uint8) & np.uint8(7)
+                here = np.flatnonzero(eight & np.uint8(1))
+                places.append(here + (start + at))
+                found.append(hashes[here])
+            hashes = np.concatenate(found)
             which = np.searchsorted(self.hashes, hashes).clip(max=len(self.hashes) - 1)
             same = self.hashes[which] == hashes
-            return places[same] + start, which[same]
+            return np.concatenate(places)[same], which[same]
 
         def parts() -> Iterator[tuple[int, np.ndarray]]:
             start = 0
@@ -147,12 +157,16 @@ class Runs:
                 yield from in_order(pool, look, parts(), ahead=cores)
 
 
-def _starts(hashes: np.ndarray) -> np.ndarray:
+def _bits(n: int) -> int:
+    """Of the table of n hashes."""
+    return min(max(n.bit_length() + 6, 16), MOST_BITS)
+
+
+def _starts(hashes: np.ndarray, bits: int) -> np.ndarray:
     """`Runs.table` of these."""
-    bits = min(max(len(hashes).bit_length() + 6, 16), MOST_BITS)
     table = np.zeros(2**bits, bool)
     table[hashes >> np.uint64(64 - bits)] = True
-    return table
+    return np.packbits(table, bitorder="little")
 
 
 def run_hashes(ids: np.ndarray, length: int) -> np.ndarray:
@@ -161,7 +175,14 @@ def run_hashes(ids: np.ndarray, length: int) -> np.ndarray:
     The hash of 2 k ids is made of two of k, so that 50 take seven passes over the text.
     """
     found = np.empty(len(ids) - length + 1, np.uint64)
-    for at in range(0, len(found), BLOCK):
+    for at, hashes in _in_blocks(ids, length):
+        found[at : at + len(hashes)] = hashes
+    return found
+
+
+def _in_blocks(ids: np.ndarray, length: int) -> Iterator[tuple[int, np.ndarray]]:
+    """(the place of the first, the hashes) of BLOCK runs after the other."""
+    for at in range(0, len(ids) - length + 1, BLOCK):
         part = ids[at : at + BLOCK + length - 1].astype(np.uint64)
         hashes, k, power = part, 1, _BASE  # of k ids, and _BASE^k
         for bit in bin(length)[3:]:
@@ -170,8 +191,7 @@ def run_hashes(ids: np.ndarray, length: int) -> np.ndarray:
             if bit == "1":
                 hashes = _joined(hashes[:-1], _BASE, part[k:])
                 k, power = k + 1, power * _BASE % 2**64
-        found[at : at + BLOCK] = hashes
-    return found
+        yield at, hashes
 
 
 def _joined(left: np.ndarray, power: int, right: np.ndarray) -> np.ndarray:

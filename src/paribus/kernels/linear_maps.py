@@ -31,7 +31,8 @@ def linear(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None = None) -> Tensor
     """
     parameters = [one for one in (weight_MK, bias_M) if one is not None]
     if (
-        are_plain(x, *parameters)
+        torch.is_grad_enabled()  # or else autocast rounds each weight once for many calls
+        and are_plain(x, *parameters)
         and all(one.dtype == torch.float32 for one in parameters)
         and (lower := lower_dtype() or torch.float32) in (x.dtype, torch.bfloat16)
         and x.numel() > 0
