@@ -2,8 +2,9 @@
 
 from paribus.report.compare import write_comparison
 from paribus.report.figures import draw
-from paribus.report.page import prepare, render, write_report
+from paribus.report.page import render, write_report
 from paribus.report.paper import write_paper, write_papers
+from paribus.report.scripts import prepare
 
 __all__ = [
     "draw",

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import vl_convert
 
 from paribus import numbers
 from paribus.analysis import Analysis
@@ -22,6 +19,7 @@ from paribus.report.along_told import along_table, note
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, colours, draw, names
 from paribus.report.looks_and_stages import looks_table, sampling_method, sampling_table
+from paribus.report.scripts import prepare
 from paribus.report.tables import Table
 from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.report.trial_tables import summed_up_in_words, trial_tables
@@ -198,16 +196,3 @@ def _packed(figure: Figure) -> dict[str, Any]:
 def _script_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-@cache
-def prepare() -> Future[str]:
-    """Begin in the background what takes two seconds and needs no records: the bundled scripts."""
-    return ThreadPoolExecutor(1).submit(_javascript)
-
-
-def _javascript() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one bundle that ships with vl-convert."""
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace(
-        "</script", "<\\/script"
-    )
