@@ -158,7 +158,7 @@ def test_abstract_and_recommendation_have_the_verdict(material: Material) -> Non
     )
     assert [part.title for part in document.parts] == [
         *("Introduction", "Related work", "Method", "Results", "Analysis"),
-        *("Limits", "Recommendation", "Reproducibility"),
+        *("Limits", "Recommendation", "What larger scale would have to show", "Reproducibility"),
     ]
 
 

@@ -21,7 +21,8 @@ from paribus.report.figures import forest
 from paribus.report.paper import Material, compose
 from paribus.report.paper.advice_rules import KINDS, RULES, Record, advice_on
 from paribus.report.paper.document import Cite, Document, Grid, Paragraph, Picture, Ref, say
-from paribus.report.paper.judged import RESOLVED, judged
+from paribus.report.paper.judged import RESOLVED, answer_of, judged
+from paribus.report.paper.measured_errors import measured_errors
 from paribus.report.paper.own_words import OwnWords, read_own_words
 from paribus.report.paper.prose import SECTIONS
 from paribus.report.paper.said_once import joined, said_once, sentences
@@ -100,7 +101,7 @@ def test_what_studies_share_is_said_once() -> None:
     b = say("All have this. B has that. Both have this.")
     c = say("All have this. It is in ", Ref("arms"), ".")
     once = said_once({"a": [a], "b": [b], "c": [c]})
-    assert [p.text for p in once.common] == ["All have this. Of all but c: Both have this."]
+    assert [p.text for p in once.common] == ["All have this. In all but c: Both have this."]
     assert {name: own.text for name, own in once.own.items()} == {
         "a": "A has this .",
         "b": "B has that.",
@@ -204,6 +205,28 @@ def test_mechanism_is_read_from_what_sets_arms_apart(studies: list[Material]) ->
         "centring alone",
         "scale alone, one constant",
     ]
+
+
+def test_the_baseline_against_itself_tells_its_error_rates(tmp_path: Path) -> None:
+    """And is no evidence on any treatment."""
+    arms = {"baseline": {}, "again": {"set": {"model.init.salt": 1}}}
+    results = made(tmp_path, "nothing", 0.0, arms=arms)
+    assert measured_errors(results) is None
+    rate = {"name": "any claim", "nominal": 0.05, "rate": 0.025, "n": 40}
+    rate["interval"] = {"low": 0.0, "high": 0.125, "level": 0.95}
+    counts = {"replicates": 40, "contrasts": 1, "pairs": 5}
+    record = results.path / "null.json"
+    record.write_text(json.dumps(counts | {"rates": [rate]}))
+    errors = measured_errors(results)
+    material = replace(material_of(results), errors=errors)
+    assert judged(material) == [] and answer_of(material) == (
+        "of 40 studies of nothing, any claim: 2.5% (nominal 5.0%)"
+    )
+    section = str(study_section(material, "title", DETAILS[0]))
+    assert "2.5% [0.0%, 12.5%]" in section and "whatever is claimed of them is an error" in section
+    record.write_text(json.dumps(counts | {"rates": [rate | {"rate": 7}]}))
+    with pytest.raises(ParibusError, match="is not what `paribus null` writes"):
+        measured_errors(results)
 
 
 TEXT = """+++
@@ -333,6 +356,9 @@ def test_bad_input_is_one_line(
     assert not out.exists() and load_results(good).finished
 
 
-def test_studies_of_one_name_are_told_apart(folders: dict[str, Path], tmp_path: Path) -> None:
-    copies = [shutil.copytree(folders["worse"], tmp_path / name) for name in ("one", "two")]
-    assert _labels([load_results(path) for path in copies]) == ["worse (one)", "worse (two)"]
+def test_studies_of_one_name_are_told_apart() -> None:
+    copies = [Path("one"), Path("two")]
+    assert _labels(copies, ["worse", "worse"]) == ["worse (one)", "worse (two)"]
+    assert _labels(copies, ["a", "b"]) == ["a", "b"]
+    deeper = [Path("x/one"), Path("y/one")]
+    assert _labels(deeper, ["a", "a"]) == [f"a ({path})" for path in deeper]

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from paribus.report.paper.judged import RESOLVED, Judged, Stability, State
+from paribus.report.paper.judged import Judged, Stability, State
+from paribus.report.vocabulary import listed
 
 Kind = Literal["leave out", "use", "depends", "undecided"]
 KINDS: dict[Kind, str] = {
@@ -153,15 +154,6 @@ def where_found(found: list[Judged]) -> str:
         for state, text in words.items():
             studies = dict.fromkeys(one.study for one in mine if one.state == state)
             if studies:
-                parts.append(text.format(_and(list(studies))))
+                parts.append(text.format(listed(list(studies))))
         told.append(f"{mine[0].contrast.declared.label} is {', '.join(parts)}")
     return "; ".join(told)
-
-
-def _and(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def is_resolved(state: State) -> bool:
-    """Whether a state says what the effect is."""
-    return state in RESOLVED

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from paribus.analysis import Analysis
 from paribus.decision import rule_of
 from paribus.digests import flatten
 from paribus.report import contrast_tables, tables
@@ -22,6 +24,7 @@ from paribus.report.trial_tables import trial_tables
 from paribus.report.tuning_told import sensitivity_table, shared_table, tuning_table
 from paribus.study import Study
 
+MOST_PAIRS = 6  # contrasts whose seeds are drawn; those of more would fill pages
 PROVEN = ("held", "declared")  # controls that need no more than to be counted
 
 
@@ -67,7 +70,8 @@ def of_several(
 def _of_study(material: Material, title: str, own: Paragraph) -> list[Part]:
     analysis = material.analysis
     pairs = [pairs_name(endpoint.metric) for endpoint in material.study.judged]
-    drawn = [material.drawn[name] for name in (*pairs, "train_loss") if name in material.drawn]
+    few = len(material.study.contrasts) <= MOST_PAIRS
+    drawn = [material.drawn[name] for name in pairs if few and name in material.drawn]
     figures = [Picture(one.name, one.caption, one.wide) for one in drawn]
     own_method: list[Block] = [own] if own.runs else []
     caveats = dict.fromkeys(line for verdict in material.verdicts for line in verdict.caveats)
@@ -82,13 +86,9 @@ def _of_study(material: Material, title: str, own: Paragraph) -> list[Part]:
             ),
             Part(
                 "Endpoints and contrasts",
-                [
-                    Grid(tables.endpoints(analysis)),
-                    Grid(contrast_tables.estimates(analysis)),
-                    Grid(contrast_tables.tests(analysis)),
-                ],
+                [Grid(tables.endpoints(analysis)), *_on_primary(analysis)],
             ),
-            Part("Claims", _grids(tables.claims(analysis))),
+            Part("Claims", _lines(list(analysis.claim_checks))),
             Part("Looks and stages", _grids(sampling_table(analysis))),
             Part(
                 "Stability, cost and controls",
@@ -98,7 +98,7 @@ def _of_study(material: Material, title: str, own: Paragraph) -> list[Part]:
                     *_controls(material),
                 ],
             ),
-            Part("Seeds and training", list(figures)),
+            Part("Seeds", list(figures)),
             Part("As run", as_run(material.study)),
             level=2,
         ),
@@ -106,28 +106,36 @@ def _of_study(material: Material, title: str, own: Paragraph) -> list[Part]:
 
 
 def verdict_table(material: Material) -> Table:
-    """The row that fired for every contrast and endpoint."""
+    """The rows that fired, endpoint by endpoint, and for which arms."""
     rule = rule_of(material.analysis)
-    rows = tuple(
-        (
-            material.called[one.arm],
-            material.called[one.reference],
-            one.label,
-            one.outcome,
-            one.row,
-            f"{one.reason}. {rule.all_rows[one.row].advice}",
-        )
-        for one in material.verdicts
-    )
-    head = ("arm", "against", "endpoint", "verdict", "row", "why, and what follows")
+    fired: dict[tuple[str, str, str], list[str]] = {}
+    for one in material.verdicts:
+        arms = fired.setdefault((one.label, one.row, one.reason), [])
+        arms.append(material.called[one.arm])
+    rows = []
+    for (label, row, reason), arms in fired.items():
+        says = rule.all_rows[row]
+        why = f"{reason[:1].upper()}{reason[1:]}. {says.advice}"
+        rows.append((label, row, says.outcome, "; ".join(arms), why))
+    head = ("endpoint", "row", "verdict", "arms", "why, and what follows")
     return Table(
         "verdicts",
-        f"The verdicts by the registered rule, {rule.title}, with the row that fired.",
+        f"The verdicts by the registered rule, {rule.title}, with the rows that fired.",
         head,
-        rows,
+        tuple(rows),
         frozenset(head),
         wide=True,
     )
+
+
+def _on_primary(analysis: Analysis) -> list[Block]:
+    """Every contrast on the primary endpoints in full; the page of the study has the others."""
+    primary = replace(analysis, contrasts=tuple(c for c in analysis.contrasts if c.primary))
+    found = (contrast_tables.estimates(primary), contrast_tables.tests(primary))
+    return [
+        Grid(replace(one, caption=one.caption.replace("Every contrast", "Primary endpoints", 1)))
+        for one in found
+    ]
 
 
 def _controls(material: Material) -> list[Block]:

@@ -58,7 +58,7 @@ def _named(studies: Sequence[Material], lines: Iterable[str]) -> list[str]:
         by_line.setdefault(line, []).append(one.name)
     if len(by_line) == 1:
         return list(by_line)
-    return [f"Of {listed(names)}: {line}" for line, names in by_line.items()]
+    return [f"In {listed(names)}: {line}" for line, names in by_line.items()]
 
 
 def _seeds(studies: Sequence[Material]) -> str:
@@ -76,7 +76,8 @@ def _seeds(studies: Sequence[Material]) -> str:
     if rest:
         dropout = any(one.facts.training["dropout"] for one in rest)
         told.append(
-            f"There are {spanned(len(one.study.seeds) for one in rest)} seeds. Intervals are as "
+            f"{'The others have' if few else 'There are'} "
+            f"{spanned(len(one.study.seeds) for one in rest)} seeds. Intervals are as "
             "wide as so few pairs make them, and they speak of what a seed decides: "
             f"initialization, order of the data{' and dropout' if dropout else ''}."
         )

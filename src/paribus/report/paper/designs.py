@@ -16,15 +16,15 @@ from paribus.study import LEARNING_RATE, Study
 def designs(studies: Sequence[Material]) -> Table:
     """The design of every study."""
     rows = tuple(_row(material) for material in studies)
-    head = ("study", "layers x width", "parameters", "tokens a trial", "learning rate", "seeds")
+    head = ("study", "layers x width", "parameters", "tokens a trial")
     return Table(
         "designs",
-        "The studies: the sizes of their models, the training tokens of a trial (iterations x "
-        "windows x tokens of a window), learning rate and schedule, seeds, arms and trials that "
-        "were trained for the verdict. Where several stand in a cell, arms differ in it.",
-        (*head, "arms", "trials", "registered test"),
+        "The studies: the sizes of their models, the training tokens of a trial, learning rate and "
+        "schedule, seeds, arms and trials that were trained for the verdict. Where several stand "
+        "in a cell, arms differ in it.",
+        (*head, "iterations x windows x tokens", "learning rate", "seeds", "arms", "trials"),
         rows,
-        frozenset({"study", "learning rate", "registered test"}),
+        frozenset({"study", "learning rate"}),
         wide=True,
     )
 
@@ -35,15 +35,15 @@ def _row(material: Material) -> tuple[str, ...]:
         material.name,
         _several(f"{one.model.n_layer} x {one.model.d_model}" for one in settings),
         spanned(material.parameters),
+        spanned(one.tokens for one in settings),
         _several(
-            f"{one.tokens:,} ({one.iterations:,} x {one.training.batch_size} x {one.data.seq_len})"
+            f"{one.iterations:,} x {one.training.batch_size} x {one.data.seq_len}"
             for one in settings
         ),
         _rates(study),
         seeds(study),
         str(len(study.arms)),
         f"{material.analysis.n_trials:,}",
-        study.inference.test.replace("_", " "),
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from paribus.decision import HYPOTHESES, rule_of
 from paribus.numbers import plural
 from paribus.report.paper.designs import spanned
 from paribus.report.paper.document import Block, Paragraph, Part, Ref, say
-from paribus.report.paper.judged import answer, judged
+from paribus.report.paper.judged import RESOLVED, answer_of
 from paribus.report.paper.material import Material
 from paribus.report.paper.said_once import said_once
 from paribus.report.vocabulary import listed
@@ -31,16 +32,22 @@ def titles_of(studies: Sequence[Material]) -> dict[str, str]:
     common, found = _common(studies) if len(studies) > 1 else "", {}
     for one in studies:
         title = one.study.title or one.name
-        rest = re.sub(r"^[\W_]+", "", title[len(common) :]) if common else title
+        rest = title[len(common) :] if common and title.startswith(common) else title
+        rest = re.sub(r"^[\W_]+", "", rest)
         found[one.name] = rest[:1].upper() + rest[1:] if rest else title
     return found
 
 
 def _common(studies: Sequence[Material]) -> str:
-    """What all titles begin with, up to a colon, comma or dash; empty where that is nothing."""
-    starts = [re.match(r"(.+?)(?=[:,–—]|$)", one.study.title) for one in studies]  # noqa: RUF001
-    found = {start[0].strip() if start else "" for start in starts}
-    return found.pop() if len(found) == 1 else ""
+    """The words that more than half of the titles begin with, up to a colon, comma or dash; empty
+    where there are none."""
+    counts: Counter[str] = Counter()
+    for one in studies:
+        words = re.match(r"[^:,;–—]*", one.study.title)  # noqa: RUF001
+        parts = words[0].split() if words else []
+        counts.update(" ".join(parts[:n]) for n in range(1, len(parts) + 1))
+    shared = [start for start, n in counts.items() if 2 * n > len(studies)]
+    return max(shared, key=len, default="")
 
 
 def abstract(studies: Sequence[Material], titles: Mapping[str, str]) -> Paragraph:
@@ -62,7 +69,7 @@ def abstract(studies: Sequence[Material], titles: Mapping[str, str]) -> Paragrap
         text += (
             "Endpoints, margins and the rule of each verdict were registered before its first run. "
         )
-    found = [(one, answer(judged(one))) for one in studies]
+    found = [(one, answer_of(one, RESOLVED)) for one in studies]
     text += " ".join(f"{titles[one.name]}: {said}." for one, said in found if said)
     return say(text)
 
@@ -121,7 +128,7 @@ def introduction(studies: Sequence[Material], titles: Mapping[str, str]) -> Part
     }
     once = said_once(told)
     blocks += once.common
-    blocks += [say(f"Of {name}: ", *own.runs) for name, own in once.own.items() if own.runs]
+    blocks += [say(f"In {name}: ", *own.runs) for name, own in once.own.items() if own.runs]
     blocks.append(
         say(
             "What is reported here was computed from the records of the "

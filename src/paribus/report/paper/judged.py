@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,7 @@ State = Literal["harm", "gain", "none", "open", "described", "invalid"]
 Stability = Literal["stable", "cured", "destabilised", "not cured"]
 STATES: tuple[State, ...] = ("harm", "gain", "none", "open", "described", "invalid")
 RESOLVED: tuple[State, ...] = ("harm", "gain", "none")
+EVENTS = {"cured": "instability is cured", "destabilised": "training is destabilised"}
 # In a column of a table.
 SHORT = {
     "harm": "worse",
@@ -28,10 +29,10 @@ SHORT = {
     "invalid": "not judged",
 }
 _QUALITY: dict[str, State] = {"Q-": "harm", "Q+": "gain", "Q0": "none", "Q?": "open"}
-# What arms are given by hand or by tuning, and what is no treatment.
+# What arms are given besides what they are about.
 APART = ("model.init.salt", "training.optimizer.learning_rate")
 MOST_NAMED = 2  # changes that are told one by one
-MOST_ARMS = 4  # arms that are named one by one
+MOST_NAMES = 72  # characters of the names of arms that a sentence has room for
 
 Treatment = tuple[tuple[str, str], ...]
 
@@ -80,7 +81,9 @@ class Judged:
 
 
 def judged(material: Material) -> list[Judged]:
-    """Every verdict of a study, in its order."""
+    """Every verdict of a study, in its order; none of the baseline against itself."""
+    if material.errors is not None:
+        return []
     found = []
     for verdict in material.verdicts:
         contrast = material.analysis.contrast(verdict.arm, verdict.metric)
@@ -98,12 +101,17 @@ def judged(material: Material) -> list[Judged]:
 
 
 def treatment_of(material: Material, arm: str) -> Treatment:
-    """What sets an arm apart from its reference, whatever was chosen for both by tuning."""
+    """What sets an arm apart from its reference, whatever was chosen for both by tuning.
+
+    A learning rate of its own is a treatment only where nothing else is.
+    """
     tuning = material.study.tuning
-    apart = {*APART, *(tuning.keys if tuning else ())}
     differences = material.study.differences(arm)
-    kept = ((key, str(own)) for key, (_, own) in differences.items() if key not in apart)
-    return tuple(sorted(kept))
+    stated = {key: str(own) for key, (_, own) in differences.items()}
+    for key in tuning.keys if tuning else ():
+        stated.pop(key, None)
+    rest = {key: own for key, own in stated.items() if key not in APART}
+    return tuple(sorted((rest or stated).items()))
 
 
 def by_state(found: Iterable[Judged]) -> dict[State, list[Judged]]:
@@ -114,30 +122,38 @@ def by_state(found: Iterable[Judged]) -> dict[State, list[Judged]]:
     return {state: group for state, group in groups.items() if group}
 
 
-def answer(found: Sequence[Judged], *, brief: bool = False) -> str:
+def answer_of(material: Material, intervals: Collection[State] = STATES) -> str:
+    """What a study found, as `answer` has it, or the error rates that it measured."""
+    if material.errors is not None:
+        return material.errors.sentence
+    return answer(judged(material), intervals)
+
+
+def answer(found: Sequence[Judged], intervals: Collection[State] = STATES) -> str:
     """What a study found, a clause for each endpoint and state, without a full stop.
 
-    `brief` leaves out the intervals, which a table has.
+    `intervals` are the states of which they are told: a table has them too.
     """
     clauses = []
     for metric in dict.fromkeys(one.metric for one in found):
         mine = [one for one in found if one.metric == metric]
         for state, group in by_state(mine).items():
-            clauses.append(_clause(state, group, arms_in_words(group, len(mine)), brief=brief))
-    for stability, does in (("cured", "instability is cured"), ("destabilised", "is destabilised")):
+            arms = arms_in_words(group, len(mine))
+            clauses.append(_clause(state, group, arms, brief=state not in intervals))
+    for stability, does in EVENTS.items():
         mine = [one for one in found if one.metric == found[0].metric]
         group = [one for one in mine if one.stability == stability]
         if group:
-            clauses.append(f"training {does} with {arms_in_words(group, len(mine))}")
-    return "; ".join(clauses).replace("training instability", "instability")
+            clauses.append(f"{does} with {arms_in_words(group, len(mine))}")
+    return "; ".join(clauses)
 
 
 def arms_in_words(group: Sequence[Judged], of: int) -> str:
     """The arms by name, or how many of all contrasts they are."""
-    names = [one.called for one in group]
-    if len(names) <= MOST_ARMS:
-        return listed(names)
-    return f"every arm ({of})" if len(names) == of else f"{len(names)} of {of} arms"
+    names = listed([one.called for one in group])
+    if len(group) == 1 or len(names) <= MOST_NAMES:
+        return names
+    return f"all {of} arms" if len(group) == of else f"{len(group)} of {of} arms"
 
 
 def _clause(state: State, group: Sequence[Judged], arms: str, *, brief: bool) -> str:
@@ -154,14 +170,14 @@ def _clause(state: State, group: Sequence[Judged], arms: str, *, brief: bool) ->
         "described": "is described, not tested, with {}",
         "open": "is not resolved with {}",
     }
-    return f"{label} {said[state].format(arms)} ({how})"
+    return f"{label} {said[state].format(arms)}{f' ({how})' if how else ''}"
 
 
 def changes(group: Sequence[Judged], *, brief: bool = False) -> str:
     """The changes, one by one or from the least to the largest, with their unit."""
     known = [one for one in group if one.contrast.decided is not None]
     if not known:
-        return "no change could be compared"
+        return ""
     metric = known[0].contrast.declared
     unit = f" {metric.change_unit}" if metric.change_unit else ""
     if len(known) <= MOST_NAMED:

@@ -71,7 +71,7 @@ def _seeds(studies: Sequence[Material]) -> list[str]:
     told = []
     for metric in dict.fromkeys(e.metric for one in studies for e in one.study.judged):
         needed, powers, label = [], set(), ""
-        for material in studies:
+        for material in (one for one in studies if one.errors is None):
             study = material.study
             for contrast in material.analysis.contrasts:
                 says, test = contrast.decided, contrast.test

@@ -9,6 +9,7 @@ from paribus.analysis import Analysis
 from paribus.decision import Verdict
 from paribus.report.facts import Facts
 from paribus.report.figures import Figure, names
+from paribus.report.paper.measured_errors import MeasuredErrors
 from paribus.results import Results
 from paribus.study import Study
 
@@ -19,6 +20,7 @@ class Material:
 
     Attributes:
         label: what the study is called among others of its name; its name where it is empty.
+        errors: of a study of the baseline against itself, what was measured.
     """
 
     results: Results
@@ -26,6 +28,7 @@ class Material:
     verdicts: list[Verdict]
     figures: list[Figure]
     label: str = ""
+    errors: MeasuredErrors | None = None
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ PARTS = {
     "center": "centring alone",
 }
 OF_TOKENS = "LayerNorm before positions are added"
+ONLY_PLACE = "place alone: normalised before positions are added, against LayerNorm"
 AT_START = "scale at the start alone (initialization)"
 WHILE_TRAINING = ("steps", "probes")
 FIGURES = ("embedding_norm-all-mean", "residual-norm-depth")
@@ -35,6 +36,8 @@ def isolates(one: Judged) -> str:
     """Which part of normalising an arm has; empty where it has another difference."""
     stated = dict(one.treatment)
     norm, place = stated.pop(NORM, ""), stated.pop(PLACE, "sum")
+    if place == "tokens" and not norm and not stated:
+        return ONLY_PLACE
     starts = {key for key in stated if key.startswith("model.init.")}
     if norm and not stated:
         if place == "tokens":
@@ -88,7 +91,8 @@ def _parts_of(studies: Sequence[Material]) -> list[Block]:
     rows, told = [], []
     for part, arms in found.items():
         for one in arms:
-            if one.metric == metric and one.contrast.reference == material.study.baseline:
+            of_baseline = one.contrast.reference == material.study.baseline
+            if one.metric == metric and (of_baseline or part == ONLY_PLACE):
                 change = change_of(one.contrast) if one.contrast.decided else one.contrast.why_not
                 rows.append((part, change, SHORT[one.state]))
                 told.append((part, one))
@@ -96,13 +100,13 @@ def _parts_of(studies: Sequence[Material]) -> list[Block]:
     table = Table(
         "parts",
         f"Parts of normalization in {material.name}: the change of {label} that an arm with this "
-        "part alone makes, against the same reference.",
+        "part alone makes, against the baseline where nothing else is said.",
         ("what the arm has", "change", "finding"),
         tuple(rows),
         frozenset({"what the arm has", "finding"}),
     )
     opening = f"Arms of {material.name} have parts of normalization alone ("
-    return [say(opening, Ref("parts"), f"). {_compared(label, told)}"), Grid(table)]
+    return [say(opening, Ref("parts"), f"). {_compared(label, told)}".rstrip()), Grid(table)]
 
 
 def _compared(label: str, told: list[tuple[str, Judged]]) -> str:
@@ -134,23 +138,23 @@ def _diagnostics(studies: Sequence[Material]) -> list[Block]:
             if endpoint.primary or metric.record not in WHILE_TRAINING:
                 continue
             summaries = [material.analysis.summary(arm, metric.name) for arm in material.study.arms]
-            known = sorted((s for s in summaries if s.n), key=lambda s: s.mean)
+            known = sorted((s for s in summaries if s.n), key=lambda s: s.mean or 0.0)
             if not known:
                 continue
             unit = f" {metric.unit}" if metric.unit else ""
             low, high = known[0], known[-1]
             told.append(
-                f"At the last step of {material.name}, {metric.label} lay between "
+                f"{metric.label} lay between "
                 f"{numbers.mean_sd(low.mean, low.sd, metric.digits)}{unit} in "
                 f"{material.called[low.arm]} and "
                 f"{numbers.mean_sd(high.mean, high.sd, metric.digits)}{unit} in "
-                f"{material.called[high.arm]}."
+                f"{material.called[high.arm]}"
             )
     if not told:
         return []
     return [
         say(
-            f"{' '.join(told)} Such diagnostics describe what went with a change; they do not show "
-            "by themselves what it is due to."
+            f"At the last step of {chosen[0].name}, {listed(told)}. Such diagnostics describe what "
+            "went with a change; they do not show by themselves what it is due to."
         )
     ]

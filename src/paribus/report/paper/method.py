@@ -56,8 +56,7 @@ def _topics(material: Material) -> list[Paragraph]:
 
 def _architecture(material: Material) -> Paragraph:
     facts, model = material.facts, material.facts.model
-    size = f" ({facts.parameters:,} parameters)" if facts.parameters else ""
-    runs: list[Run] = [f"The model is a decoder-only Transformer{size}"]
+    runs: list[Run] = ["The model is a decoder-only Transformer"]
     if model.is_pre_layernorm:
         runs += [" in the Pre-LayerNorm form ", Cite("Xiong2020")]
     if model.norms:
@@ -65,7 +64,8 @@ def _architecture(material: Material) -> Paragraph:
         if model.has_layernorm:
             runs += [" ", Cite("LayerNorm")]
     bias = "with biases" if model.setting["bias"] else "without biases"
-    told = [model.shape, model.embedding, model.replaced, model.initial, facts.further]
+    size = f"It has {facts.parameters:,} parameters." if facts.parameters else ""
+    told = [size, model.shape, model.embedding, model.replaced, model.initial, facts.further]
     windows = f"It reads windows of {facts.data['seq_len']} tokens."
     runs.append(f", {bias}. {' '.join(filter(None, [*told, windows]))}")
     return say(*runs)

@@ -10,7 +10,7 @@ import altair as alt
 
 from paribus.report.figures import Figure
 from paribus.report.figures.style import TEXT, rounded
-from paribus.report.paper.judged import SHORT, Judged, judged
+from paribus.report.paper.judged import SHORT, judged
 from paribus.report.paper.material import Material
 
 OVERVIEW = "overview"
@@ -40,9 +40,10 @@ def overview(studies: Sequence[Material]) -> Figure | None:
     panels = list(dict.fromkeys(row["study"] for row in rows))
     chart = _chart(rows, panels, f"change of {declared.label}{unit}")
     caption = (
-        f"Change of {declared.label} in every study, arm minus reference at the same seed, with "
-        "the intervals that decide. Bands are the registered margins; shapes and colours say what "
-        "was found, each study by its own registration and with its own error rate."
+        f"Change of {declared.label} in every study, each arm minus its reference at the same "
+        "seed, with the intervals that decide. Bands are the registered margins; shapes and "
+        "colours say what was found, each study by its own registration and with its own error "
+        "rate."
     )
     return Figure(
         OVERVIEW, "endpoints", "Every study", caption, chart, rows, panel=180, room=LABELS + 20
@@ -59,7 +60,7 @@ def _rows(material: Material, metric: str) -> list[dict[str, Any]]:
         bounded = math.isfinite(low) and math.isfinite(high)
         rows.append(
             {
-                "study": _panel(material, one),
+                "study": material.name,
                 "arm": one.called,
                 "place": place,
                 "mean": rounded(says.mean),
@@ -71,13 +72,6 @@ def _rows(material: Material, metric: str) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _panel(material: Material, one: Judged) -> str:
-    reference = one.contrast.reference
-    if reference == material.study.baseline:
-        return material.name
-    return f"{material.name}, against {material.called[reference]}"
 
 
 def _chart(rows: list[dict[str, Any]], panels: list[str], title: str) -> Any:

@@ -13,7 +13,7 @@ from paribus.report.paper.closing import limits, reproducibility
 from paribus.report.paper.document import Block, Document, Grid, Paragraph, Part, Picture, Ref, say
 from paribus.report.paper.findings import analysis_part, results
 from paribus.report.paper.introduction import abstract, introduction, title_of, titles_of
-from paribus.report.paper.judged import answer, judged
+from paribus.report.paper.judged import answer_of
 from paribus.report.paper.larger_scale import larger_scale
 from paribus.report.paper.material import Material
 from paribus.report.paper.mechanism import mechanism, prefix_of
@@ -104,7 +104,7 @@ def _answers(studies: Sequence[Material]) -> Part:
 
 
 def _answer(material: Material) -> str:
-    said = answer(judged(material), brief=True)
+    said = answer_of(material, ())
     return f"{said[:1].upper()}{said[1:]}." if said else "Nothing is compared."
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from paribus import numbers
 from paribus.decision import Row, Verdict, rule_of
-from paribus.report.paper.advice_rules import KINDS, Record, advice_on, is_resolved, where_found
+from paribus.report.paper.advice_rules import KINDS, Record, advice_on, where_found
 from paribus.report.paper.document import Block, Part, say
 from paribus.report.paper.findings import MOST_TOLD
-from paribus.report.paper.judged import Judged, Treatment, judged
+from paribus.report.paper.judged import RESOLVED, Judged, Treatment, judged
 from paribus.report.paper.material import Material
 from paribus.report.vocabulary import listed
 from paribus.report.words import clause, reference_name
@@ -75,15 +75,14 @@ def _of_tuning(studies: Sequence[Material], found: Sequence[Judged]) -> list[str
     tuned = {
         one.name for one in studies if one.study.tuning and LEARNING_RATE in one.study.tuning.keys
     }
-    told = []
+    same: dict[tuple[str, str], list[str]] = {}
     for mine in by_treatment(found).values():
         for metric in dict.fromkeys(one.metric for one in mine):
-            here = [one for one in mine if one.metric == metric and is_resolved(one.state)]
+            here = [one for one in mine if one.metric == metric and one.state in RESOLVED]
             fixed = {one.state for one in here if one.study not in tuned}
             best = {one.state for one in here if one.study in tuned}
             if not fixed or not best:
                 continue
-            label = here[0].contrast.declared.label
             if fixed == best:
                 said = "is the same with each arm at its best learning rate as at a fixed one"
             elif not fixed & best:
@@ -93,7 +92,9 @@ def _of_tuning(studies: Sequence[Material], found: Sequence[Judged]) -> list[str
                 )
             else:
                 said = "depends on the study, with tuned learning rates and with fixed ones"
-            told.append(f"The finding of {called(mine)} on {label} {said}.")
+            label = here[0].contrast.declared.label
+            same.setdefault((label, said), []).append(called(mine))
+    told = [f"The finding on {label} {said} ({listed(n)})." for (label, said), n in same.items()]
     told += [line for one in studies for line in _signs(one)]
     return told
 
@@ -120,26 +121,29 @@ def _signs(material: Material) -> list[str]:
 
 def _alternatives(found: Sequence[Judged]) -> list[str]:
     """What did without a norm, where others normalise embeddings."""
-    normalise = [one for one in found if _norm(one) not in ("", "fixed_scale")]
-    others = by_treatment([one for one in found if _norm(one) in ("", "fixed_scale")])
-    if not normalise:
+    others = by_treatment([one for one in found if not _has_norm(one)])
+    if not any(_has_norm(one) for one in found):
         return []
     if not others:
         return ["No alternative to a norm was tried."]
     gains, rest = [], []
     for mine in others.values():
-        advice = advice_on(Record.of(mine))
-        (gains if advice.kind == "use" else rest).append(called(mine))
+        (gains if advice_on(Record.of(mine)).kind == "use" else rest).append(called(mine))
     told = []
     if gains:
         told.append(f"Without a norm, {listed(gains)} can be used: see above.")
     if rest:
-        told.append(f"Of what does without a norm, {listed(rest)} cannot be advised either.")
+        none = "None" if not gains else "Nothing else"
+        told.append(f"{none} of what does without a norm can be advised here: {listed(rest)}.")
     return told
 
 
-def _norm(one: Judged) -> str:
-    return dict(one.treatment).get(NORM, "")
+def _has_norm(one: Judged) -> bool:
+    """Whether the treatment is one of a norm: a constant factor is none."""
+    stated = dict(one.treatment)
+    if stated.get(NORM) == "fixed_scale":
+        return False
+    return any(key.startswith("model.embedding.") for key in stated)
 
 
 def of_one(material: Material) -> list[Block]:

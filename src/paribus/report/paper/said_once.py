@@ -47,12 +47,13 @@ def said_once(told: Mapping[str, Sequence[Paragraph]]) -> SaidOnce:
             if len(told) == 1 or (2 * len(names) > len(told) and not _points(line))
         }
         runs: list[Run] = []
-        for missing in dict.fromkeys(map(tuple, shared.values())):
+        # What all say comes first: what follows the names of others would seem to be of them.
+        for missing in sorted(dict.fromkeys(map(tuple, shared.values())), key=len):
             lines = [line for line, names in shared.items() if tuple(names) == missing]
             if missing:
-                runs.append(f"{' ' if runs else ''}Of all but {listed(list(missing))}: ")
+                runs.append(f"{' ' if runs else ''}In all but {listed(list(missing))}: ")
             runs += joined(lines).runs
-        common.append(Paragraph(tuple(runs)))
+        common.append(Paragraph(tuple(_merged(runs))))
         for name, lines in by_study.items():
             own[name] += [line for line in lines if line not in shared]
     return SaidOnce(
@@ -83,7 +84,7 @@ def joined(lines: Sequence[Sentence]) -> Paragraph:
     runs: list[Run] = []
     for line in lines:
         runs += [" ", *line] if runs else line
-    return Paragraph(tuple(runs))
+    return Paragraph(tuple(_merged(runs)))
 
 
 def _merged(runs: Sequence[Run]) -> list[Run]:

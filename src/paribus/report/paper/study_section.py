@@ -17,6 +17,7 @@ from paribus.report.paper.judged import SHORT, Judged, answer, arms_in_words, ju
 from paribus.report.paper.material import Material
 from paribus.report.tables import Table, change_of
 from paribus.report.tuning_told import tuning_in_words
+from paribus.report.vocabulary import listed
 from paribus.report.words import p_in_words
 
 MOST_CAVEATS = 2  # that are told; the appendix has all
@@ -50,6 +51,8 @@ DETAILS = (
 
 def study_section(material: Material, title: str, detail: Detail) -> Part:
     """The section; names of figures and tables are the study's own."""
+    if material.errors is not None:
+        return _of_nothing(material, title)
     found = judged(material)
     table = short_contrasts(material, found)
     question = f"{material.study.question} " if material.study.question else ""
@@ -68,10 +71,22 @@ def study_section(material: Material, title: str, detail: Detail) -> Part:
         blocks.append(say(depends))
     claims = tables.claims_by_arm(material.analysis)
     if claims is not None and detail.tables:
-        opening = f"What {material.study.claims.source} claims" if material.study.claims else ""
-        blocks.append(say(f"{opening} stands beside what was measured in ", Ref(claims.name), "."))
+        blocks.append(say("Claims stand beside what was measured in ", Ref(claims.name), "."))
         blocks.append(Grid(claims))
     return Part(title, blocks, level=2)
+
+
+def _of_nothing(material: Material, title: str) -> Part:
+    """The section of a study of the baseline against itself."""
+    assert material.errors is not None
+    table = material.errors.table(material.name)
+    question = f"{material.study.question} " if material.study.question else ""
+    told = (
+        "Arms are the baseline with other initial values from the same distributions, so that "
+        "whatever is claimed of them is an error. How often that was so is in "
+    )
+    opening = say(f"{question}{design_in_words(material)} {told}", Ref(table.name), ".")
+    return Part(title, [opening, Grid(table)], level=2)
 
 
 def main_figures(material: Material) -> list[Figure]:
@@ -88,18 +103,16 @@ def short_contrasts(material: Material, found: list[Judged]) -> Table:
     """Every contrast on the endpoints that are judged, as a column of the paper has room for."""
     study, rows = material.study, []
     level = numbers.level(study.inference.alpha)
-    several = len({one.contrast.reference for one in found}) > 1
-    for metric, reference in dict.fromkeys((one.metric, one.contrast.reference) for one in found):
-        mine = [o for o in found if (o.metric, o.contrast.reference) == (metric, reference)]
+    for metric in dict.fromkeys(one.metric for one in found):
+        mine = [one for one in found if one.metric == metric]
         declared = mine[0].contrast.declared
         unit = f" ({declared.change_unit})" if declared.change_unit else ""
-        against = f", against {material.called[reference]}" if several else ""
-        rows.append((f"{declared.label}{unit}{against}", "", "", ""))
+        rows.append((f"{declared.label}{unit}", "", "", ""))
         rows += [_contrast(one) for one in mine]
     return Table(
         "short-contrasts",
-        f"{material.name}: changes at the same seed with their {level} intervals by the test that "
-        "decides, p by Holm's method, and what was found.",
+        f"{material.name}: changes of each arm against its reference at the same seed, with their "
+        f"{level} intervals by the test that decides, p by Holm's method, and what was found.",
         ("arm", f"change [{level}]", "Holm\N{NO-BREAK SPACE}p", "finding"),
         tuple(rows),
         frozenset({"arm", "finding"}),
@@ -133,21 +146,25 @@ def _stability(material: Material) -> str:
 
 def _rows(material: Material, found: list[Judged]) -> str:
     """The rows that fired, what they stand for and what they advise; and what qualifies them."""
-    table, told = rule_of(material.analysis).all_rows, []
+    table = rule_of(material.analysis).all_rows
+    fired: dict[tuple[str, str, str], list[str]] = {}
     for metric in dict.fromkeys(one.metric for one in found):
         mine = [one for one in found if one.metric == metric]
         for row in dict.fromkeys(one.verdict.row for one in mine):
-            fired = [one for one in mine if one.verdict.row == row]
-            needed = [n for one in fired if (n := one.verdict.pairs_needed) is not None]
+            of = [one for one in mine if one.verdict.row == row]
+            needed = [n for one in of if (n := one.verdict.pairs_needed) is not None]
             more = f" (about {max(needed):,} seed pairs would tell)" if needed else ""
-            told.append(
-                f"for {arms_in_words(fired, len(mine))} on {mine[0].verdict.label} row {row}, "
-                f"{table[row].outcome}: {table[row].reason}{more}"
-            )
-    if not told:
+            labels = fired.setdefault((row, arms_in_words(of, len(mine)), more), [])
+            labels.append(mine[0].verdict.label)
+    if not fired:
         return "Nothing is compared."
+    told = [
+        f"row {row}, {table[row].outcome}, for {arms} on {listed(labels)}: "
+        f"{table[row].reason}{more}"
+        for (row, arms, more), labels in fired.items()
+    ]
     caveats = _caveats(found)
-    text = f"By the registered rule fired {'; '.join(told)}."
+    text = f"Of the registered rule fired {'; '.join(told)}."
     text += "".join(f" {line}" for line in caveats[:MOST_CAVEATS])
     if len(caveats) > MOST_CAVEATS:
         text += f" {len(caveats) - MOST_CAVEATS} further caveats are in the appendix."

@@ -107,6 +107,7 @@ def _made(folder: Path, studies: Sequence[Material], own: OwnWords) -> Typeset:
     if len(studies) > 1 and (side_by_side := overview(studies)):
         figures[OVERVIEW] = side_by_side
     shares: dict[str, float] = {}
+    system = False
     for detail in DETAILS[: 1 if len(studies) == 1 else None]:
         document = compose(*studies, own=own, detail=detail)
         system = _write_document(folder, document, figures, shares)
