@@ -71,7 +71,7 @@ class _Linear(torch.autograd.Function):
         return y_NM.view(*x.shape[:-1], -1)
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
             refuse_second_derivative("linear maps")
         x_NK, weight_MK = ctx.saved_tensors

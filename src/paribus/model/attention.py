@@ -65,14 +65,19 @@ class Attention(nn.Module):
             q_BHTK, k_BGTK = (x.to(v_BGTK.dtype) for x in turned)
         if self.query_key._forward_hooks:  # a copy for those who look, and else none
             self.query_key(torch.cat([q_BHTK, k_BGTK], dim=1))
-        untouched = self.turn is None and not self.is_normed and cache is None
-        if untouched and not self._is_written_out(T) and is_for_all(qkv_BTPK, H):
+        if cache is None and self.is_whole(T) and is_for_all(qkv_BTPK, H):
             return self.out(self_attention(qkv_BTPK))
         if cache is not None:
             k_BGTK, v_BGTK = cache.append(self.layer, k_BGTK, v_BGTK)
         k_BHSK, v_BHSK = (_for_each_query(x, H // G) for x in (k_BGTK, v_BGTK))
         y_BHTK = self._mixed(q_BHTK, k_BHSK, v_BHSK, start)
         return self.out(y_BHTK.transpose(1, 2).reshape(B, T, D))
+
+    def is_whole(self, T: int) -> bool:
+        """Whether over T positions it is one fused kernel between its two projections."""
+        as_many = self.n_kv_head == self.n_head
+        untouched = self.turn is None and not self.is_normed
+        return as_many and untouched and not self._is_written_out(T)
 
     def _is_written_out(self, S: int) -> bool:
         """Whether something is asked, over S positions, that no fused kernel does.

@@ -12,6 +12,7 @@ class Ungated(nn.Module):
     """activation(x W_up) W_down, of `mlp.ratio` times the width: one file names one activation."""
 
     residual_projections = ("down",)
+    kind: str | None = None  # among our kernels' (`kernels.activations.KINDS`)
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()

@@ -19,6 +19,8 @@ from paribus.model.parts import part
 class GELU(Ungated):
     """GELU(x W_up) W_down."""
 
+    kind = "gelu"
+
     def activation(self, x: Tensor) -> Tensor:
         """The unit, channel by channel."""
         return activation("gelu", x) if is_for(x) else F.gelu(x)

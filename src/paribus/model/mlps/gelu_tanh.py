@@ -19,6 +19,8 @@ from paribus.model.parts import part
 class TanhGELU(Ungated):
     """GELU(x W_up) W_down, its tanh approximated."""
 
+    kind = "gelu_tanh"
+
     def activation(self, x: Tensor) -> Tensor:
         """The unit, channel by channel."""
         return activation("gelu_tanh", x) if is_for(x) else F.gelu(x, approximate="tanh")

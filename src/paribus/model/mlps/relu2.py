@@ -19,6 +19,8 @@ from paribus.model.parts import part
 class SquaredReLU(Ungated):
     """relu(x W_up)^2 W_down."""
 
+    kind = "relu2"
+
     def activation(self, x: Tensor) -> Tensor:
         """The unit, channel by channel."""
         return activation("relu2", x) if is_for(x) else F.relu(x).square()

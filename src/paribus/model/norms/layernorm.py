@@ -24,6 +24,7 @@ class LayerNorm(nn.LayerNorm):
     """
 
     lowers = False
+    centred = True
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__(width, eps=eps or EPS, bias=bias)

@@ -21,6 +21,7 @@ class RMSNorm(nn.RMSNorm):
     """x / sqrt(mean(x^2) + eps) * gain, never with a bias. `lowers`: see `LayerNorm`."""
 
     lowers = False
+    centred = False
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__(width, eps=eps or EPS)

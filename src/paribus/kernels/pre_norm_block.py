@@ -1,0 +1,149 @@
+"""A pre-norm block on a CPU as one function: x + attention(norm(x)), then x + mlp(norm(x)).
+
+It calls what its parts call, in their order, so that every bit is the same as when each part is
+asked alone; what it spares is what PyTorch and Python do around thirty small functions.
+
+Axes: B sequences, T positions, D channels.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from paribus.kernels import activations, causal_attention, linear_maps, normalization
+from paribus.kernels.activations import KINDS, _Activation
+from paribus.kernels.calling import are_plain, lower_dtype, refuse_second_derivative
+from paribus.kernels.causal_attention import _SelfAttention
+from paribus.kernels.linear_maps import _Linear, _Residual
+from paribus.kernels.normalization import _Norm
+
+HAVE_KERNELS = tuple(
+    part._kernel for part in (normalization, linear_maps, causal_attention, activations)
+)
+
+
+class NormParameters(NamedTuple):
+    """Of a norm: see `normalization.norm`."""
+
+    gain: Tensor
+    bias: Tensor | None
+    eps: float
+    centred: bool
+
+
+class MapParameters(NamedTuple):
+    """Of a linear map: see `linear_maps.linear`."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+class BlockParameters(NamedTuple):
+    """All of a block, in the order in which they are used.
+
+    Attributes:
+        n_head: of queries, and as many of keys and of values.
+        activation: one of `activations.KINDS`.
+    """
+
+    attention_norm: NormParameters
+    qkv: MapParameters
+    out: MapParameters
+    mlp_norm: NormParameters
+    up: MapParameters
+    down: MapParameters
+    n_head: int
+    activation: str
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """The parameters, two of each part."""
+        return tuple(one for part in self[:6] for one in part[:2])  # type: ignore[union-attr]
+
+
+def pre_norm_block(x_BTD: Tensor, parameters: BlockParameters) -> Tensor:
+    """[B, T, D], of a stream in float32. Causal; nothing is dropped."""
+    dtype = lower_dtype() or torch.float32
+    return _Block.apply(x_BTD, parameters, dtype, *parameters.tensors)  # type: ignore[no-any-return]
+
+
+def is_for(x_BTD: Tensor, parameters: BlockParameters) -> bool:
+    """Whether `pre_norm_block` can be asked: all of plain float32 on a CPU, with kernels."""
+    tensors = (x_BTD, *parameters.tensors)
+    return (
+        are_plain(*tensors)
+        and all(one is None or one.dtype == torch.float32 for one in tensors)
+        and x_BTD.numel() > 0
+        and x_BTD.is_contiguous()
+        and all(has_kernel() for has_kernel in HAVE_KERNELS)
+    )
+
+
+class _Kept:
+    """What a part of the block keeps for its gradient: its `ctx`."""
+
+    needs_input_grad = (True, True, True)
+
+    def __init__(self) -> None:
+        self.saved_tensors: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+
+class _Block(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        block: BlockParameters,
+        dtype: torch.dtype,
+        *parameters: Tensor | None,
+    ) -> Tensor:
+        (B, T, D), H = x.shape, block.n_head
+        ctx.kept = kept = [_Kept() for _ in range(8)]
+        norm1, qkv, attention, out, norm2, up, activation, down = kept
+        h = _Norm.forward(norm1, x, *block.attention_norm, dtype)
+        h = _Linear.forward(qkv, h, *block.qkv, dtype)
+        h = _SelfAttention.forward(attention, h.view(B, T, 3 * H, D // H))
+        x = _sum(x, _Linear.forward(out, h, *block.out, dtype))
+        h = _Norm.forward(norm2, x, *block.mlp_norm, dtype)
+        h = _Linear.forward(up, h, *block.up, dtype)
+        h = _Activation.forward(activation, h, KINDS[block.activation])
+        x = _sum(x, _Linear.forward(down, h, *block.down, dtype))
+        ctx.save_for_backward(*(one for part in kept for one in part.saved_tensors))
+        ctx.counts, ctx.dtype = [len(part.saved_tensors) for part in kept], dtype
+        for part in kept:
+            part.saved_tensors = ()
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            refuse_second_derivative("blocks")
+        saved = iter(ctx.saved_tensors)
+        for part, count in zip(ctx.kept, ctx.counts, strict=True):
+            part.saved_tensors = tuple(islice(saved, count))
+        norm1, qkv, attention, out, norm2, up, activation, down = ctx.kept
+        dx = grad_outputs[0]
+        dh, *of_down = _Linear.backward(down, dx.to(ctx.dtype))[:3]
+        dh = _Activation.backward(activation, dh)[0]
+        dh, *of_up = _Linear.backward(up, dh)[:3]
+        more, *of_norm2 = _Norm.backward(norm2, dh)[:3]
+        dx = dx + more
+        dh, *of_out = _Linear.backward(out, dx.to(ctx.dtype))[:3]
+        dh = _SelfAttention.backward(attention, dh)
+        dh, *of_qkv = _Linear.backward(qkv, dh)[:3]
+        more, *of_norm1 = _Norm.backward(norm1, dh)[:3]
+        for part in ctx.kept:
+            part.saved_tensors = ()
+        of_parts = (of_norm1, of_qkv, of_out, of_norm2, of_up, of_down)
+        return dx + more, None, None, *(one for part in of_parts for one in part)
+
+
+def _sum(x: Tensor, more: Tensor) -> Tensor:
+    return _Residual.forward(None, x, more) if more.dtype == torch.bfloat16 else x + more
