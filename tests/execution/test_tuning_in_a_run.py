@@ -26,6 +26,7 @@ from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.evaluation import evaluate_on
 from paribus.execution import Progress
+from paribus.export import export_trial
 from paribus.model import build_model, load_parameters
 from paribus.report.words import headline
 from paribus.results import Results, ResultsFolder, load_results
@@ -85,6 +86,28 @@ def test_the_plan_was_registered_before_any_tuning_trial(tuned: Results) -> None
     assert registered["metrics"]["validation_loss"]["better"] == "lower"
     of_round = json.loads((tuned.path / "tuning" / "1" / "registration.json").read_text())
     assert registered["registered_at"] <= of_round["registered_at"]
+
+
+def test_tuning_trials_keep_no_weights_and_say_so(tuned: Results, tmp_path: Path) -> None:
+    home = tuned.path / "tuning" / "1"
+    assert not list(home.rglob("*.safetensors")) and list(tuned.path.rglob("*.safetensors"))
+    trial = ResultsFolder(home).trial("baseline-1", 101)
+    assert "weights.safetensors" in json.loads((trial.path / "manifest.json").read_text())
+    words = "the weights of trial baseline-1/seed-101 were not kept; train it again"
+    with pytest.raises(ParibusError, match=words):
+        trial.read_weights()
+    with pytest.raises(ParibusError, match=words):
+        export_trial(home, "baseline-1", 101, tmp_path / "out", folder=tuned.study.folder)
+    # Killed in the middle of deleting them, a run deletes the rest; a trial that is lost is named.
+    copy = shutil.copytree(tuned.path, tmp_path / "copy")
+    left = copy / "tuning" / "1" / "trials" / "layernorm-1" / "seed-101"
+    (left / "weights.safetensors").write_bytes(b"")
+    study = studies_in(tmp_path)(**TABLES)
+    paribus.run(study, copy, workers=1)
+    assert not (left / "weights.safetensors").exists()
+    shutil.rmtree(left)
+    with pytest.raises(ParibusError, match="layernorm-1/seed-101 is no longer in"):
+        paribus.run(study, copy, workers=1)
 
 
 def test_tuning_trials_that_differ_in_rate_share_a_stack(tuned: Results) -> None:

@@ -224,6 +224,11 @@ def null(
     write_json(done.path / "null.json", calibration.to_dict())
     for part in decision_tables.calibration(calibration):
         console.print(part)
+    if loaded.tuning is not None:
+        console.print(
+            "Without the tuning: every arm has the values of the study file, so that what the "
+            "choice of values adds is not in these rates (docs/tuning.md)."
+        )
     console.print(f"null: {done.path / 'null.json'}", soft_wrap=True)
 
 

@@ -54,12 +54,18 @@ def tune(study: Study, folder: ResultsFolder, train: Train) -> Study:
 def _round(
     study: Study, candidates: list[Candidate], first: int, folder: ResultsFolder, train: Train
 ) -> Results:
-    """The finished trials of one round."""
+    """The finished trials of one round, whose weights nobody needs any more."""
     wanted = tuning_study(study, candidates, first)
-    folder.require_same(wanted)
-    if folder.exists:
-        results = load_results(folder.path)
-        if not results.unfinished:
-            return results
-    train(wanted, folder)
-    return load_results(folder.path)
+    if not folder.is_kept:
+        folder.require_same(wanted)
+        if not folder.exists or load_results(folder.path).unfinished:
+            train(wanted, folder)
+    results = load_results(folder.path)
+    if results.unfinished:
+        raise ParibusError(
+            f"tuning trial {results.unfinished[0].label} is no longer in {folder.path}, whose "
+            "other trials have no weights any more: restore it, or choose another folder with "
+            "--results"
+        )
+    folder.drop_weights()
+    return results

@@ -116,6 +116,8 @@ def _packed(folder: Path) -> bytes:
                 if not is_weights(file.name) and "__pycache__" not in file.parts:
                     _add(archive, file.relative_to(folder), read_bytes(file, MOST_BYTES))
         for home in homes[1:]:  # each is a results folder of its own
+            if home.joinpath(KEPT).exists():
+                continue  # it is so from the start
             _add(archive, (home / KEPT).relative_to(folder), b'{"left_out":["weights"]}')
     return sink.getvalue()
 

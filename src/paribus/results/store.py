@@ -65,7 +65,8 @@ TEST_PART = "test_part.json"
 TEST = "test.json"
 DATA = "data.json"
 LOOKS = "looks.json"
-KEPT = "kept.json"  # of a study that was kept without its weights (`paribus.results.keeping`)
+# Of a study that was kept without its weights (`paribus.results.keeping`), and of rounds of tuning.
+KEPT = "kept.json"
 TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
 OF_THE_STUDY = (DATA, LOOKS, REPEATED, TEST, TEST_PART, THROUGHPUT, TUNING)
@@ -86,6 +87,14 @@ class ResultsFolder(Folder):
     def is_kept(self) -> bool:
         """Whether it was unpacked from a kept study, so that there are no weights."""
         return is_regular(self.path / KEPT)
+
+    def drop_weights(self) -> None:
+        """Delete the weights of all trials, whose manifests hold their digests: from then on the
+        folder is one that was kept without them. An interruption leaves that, and some weights."""
+        if not self.is_kept:
+            write_json(self.path / KEPT, {"left_out": ["weights"]})
+        for found in self.path.glob("trials/*/*/*.safetensors"):
+            found.unlink()
 
     @property
     def exists(self) -> bool:

@@ -124,11 +124,12 @@ def _verify(
     study = results_folder.read_study(trust=trust)
     if trials:
         require_trust(study)
-        if results_folder.is_kept:
+        if results_folder.is_kept and not is_tuning:
             raise ParibusError(
                 "a kept study has no weights to evaluate; verify it without --trials, or train a "
                 "trial again (`studies/retrain.py`)"
             )
+    trials = trials and not results_folder.is_kept  # a round of tuning has no weights
     root = root_digest(results_folder.path)
     folders = [results_folder.trial(arm, seed) for arm, seed in study.trials]
     finished = [trial for trial in folders if trial.is_finished]
