@@ -5,14 +5,12 @@ from __future__ import annotations
 import gc
 import math
 import os
-import shutil
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from filelock import FileLock
 
 from paribus.analysis import boundaries
 from paribus.data import Dataset, load_dataset
@@ -92,23 +90,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=rank)
 
 
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """The folder of that name in which `make` has worked, once for all processes of pytest-xdist.
-
-    Nobody writes to it afterwards.
-    """
-    base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
-    done = folder.with_suffix(".done")
-    with FileLock(folder.with_suffix(".lock")):
-        if not done.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            make(folder)
-            done.touch()
-    return folder
-
-
 def small_text(n_words: int = 2000) -> str:
     """Text with some structure: words in an order that a linear congruence decides."""
     state, words = 1, []
@@ -148,6 +129,21 @@ def unsynced() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("paribus.files.os.fsync", lambda file: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """No network, and caches of our own for libraries of Hugging Face.
+
+    For all tests alike: in another environment workers need another template.
+    """
+    home = tmp_path_factory.mktemp("huggingface")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("HF_DATASETS_OFFLINE", "1")
+        patch.setenv("HF_HOME", str(home))
+        patch.setenv("HF_MODULES_CACHE", str(home / "modules"))
+        yield home
 
 
 # An own module, as a user writes it: for `model.modules.<site> = "own.py:Nothing"`.

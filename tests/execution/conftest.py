@@ -14,7 +14,8 @@ from paribus.execution import Progress
 from paribus.results import Results, load_results
 from paribus.study import Study
 
-from ..conftest import NOTHING, made_once, studies_in
+from ..conftest import NOTHING, studies_in
+from ..made_once import made_once
 
 SEEDS = [1, 2, 3]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from paribus.model import GPT, build_model, load_parameters, parts
 from paribus.results import Results, load_results
 from paribus.study import parse_study
 
-from ..conftest import made_once
+from ..made_once import made_once
 
 WINDOW = 96
 LINES = [
@@ -113,17 +113,6 @@ def exported(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Call
         return done[arm]
 
     return export
-
-
-@pytest.fixture(scope="session", autouse=True)
-def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """No network, and caches of our own: transformers reads these when it is imported."""
-    home = tmp_path_factory.mktemp("huggingface")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("HF_HOME", str(home))
-        patch.setenv("HF_MODULES_CACHE", str(home / "modules"))
-        yield home
 
 
 @pytest.fixture(scope="session")

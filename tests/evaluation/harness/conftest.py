@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,6 @@ from .standins import HUB, write_hub
 
 SEQ_LEN = 128
 SMALL = {"model.n_layer": 2, "model.n_head": 2, "model.d_model": 16}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("HF_DATASETS_OFFLINE", "1")
-        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
-        yield
 
 
 @pytest.fixture(autouse=True)
