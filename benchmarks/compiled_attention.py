@@ -1,4 +1,4 @@
-"""Our compiled attention against PyTorch's, in turn: alone, and in a whole step of the flagship.
+"""Our kernels against PyTorch's, in turn: attention alone, and all in a step of the flagship.
 
     python benchmarks/compiled_attention.py [--precision float32]
 
@@ -55,7 +55,8 @@ def attention_alone(dtype: torch.dtype) -> dict[str, Callable[[], object]]:
 
 def whole_step(precision: str) -> dict[str, Callable[[], object]]:
     """A step of the flagship with every probe, of two equal stacks."""
-    study = load_study("quickstart", {"training.precision": precision})
+    flagship = {"training.precision": precision, "training.batch_size": B, "data.seq_len": T}
+    study = load_study("quickstart", flagship)
     dataset = load_dataset(study.data, study.folder)
     ours, theirs = (
         build_stack(study, study.setting(study.baseline), (1,), dataset, torch.device("cpu"))
