@@ -176,6 +176,9 @@ def test_a_single_held_out_text_has_no_end_to_tell(folder: Path) -> None:
     assert found[0].n_tokens == found[1].n_tokens == found[0].n_bytes
     assert found[0].bits == pytest.approx(found[1].bits)
     assert found[0].end_bits == 0
+    # Nor is it in what losses are of: both arms are scored on the same tokens.
+    assert many.validation.tolist() == one.validation.tolist()
+    assert many.digests["validation"] == one.digests["validation"]
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)

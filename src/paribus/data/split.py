@@ -135,7 +135,16 @@ class Texts:
 
     def _own(self, name: str) -> Tokens:
         source = self.training.get(name) or self.held[name]
-        return tokenized(source, self.found[name], self.tokenizer, self.has_ends)
+        return tokenized(source, self.found[name], self.tokenizer, self._ends(name))
+
+    def _ends(self, name: str) -> bool:
+        """Whether documents of this text are closed by a token.
+
+        Held-out text decides it alone: arms that train on other texts are scored on its tokens.
+        """
+        if name in (VALIDATION, TEST):
+            return self.found[name if name in self.held else CORPUS].n_documents > 1
+        return self.has_ends
 
     def _in_a_row(self) -> Split:
         data, whole = self.data, self.found[CORPUS]
@@ -157,12 +166,12 @@ class Texts:
             sizes[CORPUS] -= sum(of_corpus)
         rest = self._corpus_part(0, begin)
         train = {
-            name: self._tokens_of(rest, CORPUS) if name == CORPUS else self._own(name)
+            name: self._cut_out(rest, CORPUS) if name == CORPUS else self._own(name)
             for name in data.shares
         }
 
         def tokens_of(name: str) -> Tokens:
-            return self._own(name) if name in self.held else self._tokens_of(cut[name], CORPUS)
+            return self._own(name) if name in self.held else self._cut_out(cut[name], name)
 
         test = _sealed(known[TEST], lambda: tokens_of(TEST)) if TEST in cut else None
         return Split(train, sizes, tokens_of(VALIDATION), known, test, {})
@@ -170,8 +179,9 @@ class Texts:
     def _corpus_part(self, start: int, stop: int) -> Source:
         return self.training[CORPUS].part(self.found[CORPUS], start, stop)
 
-    def _tokens_of(self, source: Source, name: str) -> Tokens:
-        return tokenized(source, self.found[name], self.tokenizer, self.has_ends)
+    def _cut_out(self, part: Source, name: str) -> Tokens:
+        """The tokens of a part of the corpus."""
+        return tokenized(part, self.found[CORPUS], self.tokenizer, self._ends(name))
 
     def _deduplicated(self) -> Split:
         about = self._about
@@ -186,7 +196,8 @@ class Texts:
         def tokens_of(name: str) -> Tokens:
             def make() -> Iterator[np.ndarray]:
                 yield np.zeros(0, self.tokenizer.dtype)
-                yield from encoded(self._deduplicated_pieces(name), self.tokenizer, self.has_ends)
+                pieces, ends = self._deduplicated_pieces(name), self._ends(name)
+                yield from encoded(pieces, self.tokenizer, ends)
 
             if is_small:
                 return np.concatenate(list(make()))
@@ -208,7 +219,7 @@ class Texts:
         """What decides the deduplicated text and its tokens."""
         return {
             "deduplicate": self.data.deduplicate,
-            "rules": 2,
+            "rules": 3,
             "texts": {name: scan.digest for name, scan in self.found.items()},
             "tokenizer": self.tokenizer.digest,
             "validation_fraction": self.data.validation_fraction,

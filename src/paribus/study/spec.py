@@ -6,6 +6,7 @@ Nothing mutates or clamps a spec.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -190,6 +191,12 @@ class Setting(Spec):
             raise ValueError(
                 f"training.keep = {late[0]} is after the last of {self.iterations} steps; name "
                 "steps of the run"
+            )
+        again = [step for step, n in Counter(self.training.keep).items() if n > 1]
+        if again:
+            raise ValueError(
+                f"training.keep names step {again[0]} {self.training.keep.count(again[0])} times; "
+                "weights are kept once: name it once"
             )
         every = self.training.keep_every
         wanted = len(self.training.keep) + (self.iterations // every if every else 0)

@@ -124,8 +124,9 @@ class WrittenSuite:
             if name in self.left_out:
                 raise ParibusError(f"task '{name}' was left out: {self.left_out[name]}")
             if name not in self.tasks:
+                own = "; your own goes to tasks.own" if ":" in name else ""
                 raise ParibusError(
-                    f"task '{name}' is not in {self.folder}: {nearest(name, self.tasks)}"
+                    f"task '{name}' is not in {self.folder}: {nearest(name, self.tasks)}{own}"
                 )
         return [task for name, task in self.tasks.items() if names is None or name in names]
 
