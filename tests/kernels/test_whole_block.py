@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
@@ -83,6 +84,27 @@ def test_the_same_bits(keys: dict[str, object], lower: bool, asked: list[int]) -
 )
 def test_other_blocks_are_asked_part_by_part(keys: dict[str, object], asked: list[int]) -> None:
     answers(model_of(**keys), lower=True)
+    assert not asked
+
+
+OWN = """
+from paribus.model.mlps.gelu import GELU
+from paribus.model.norms.layernorm import LayerNorm
+class OwnMLP(GELU):
+    def forward(self, x): return 0 * super().forward(x)
+class OwnNorm(LayerNorm):
+    def __init__(self, model): super().__init__(model, model.d_model, None, True)
+    def forward(self, x): return 0 * super().forward(x)
+"""
+
+
+@pytest.mark.parametrize(("site", "name"), [("mlp", "OwnMLP"), ("block_norm", "OwnNorm")])
+def test_a_part_that_inherits_from_ours_is_asked_itself(
+    site: str, name: str, tmp_path: Path, asked: list[int]
+) -> None:
+    (tmp_path / "own_parts.py").write_text(OWN)
+    model = model_of(modules={site: f"{tmp_path / 'own_parts.py'}:{name}"})
+    answers(model, lower=True)
     assert not asked
 
 

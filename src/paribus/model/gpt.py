@@ -58,11 +58,14 @@ class Block(nn.Module):
             self.attention_norm.lowers = attention is None
             self.mlp_norm.lowers = model.modules.mlp is None
         self._inner = tuple(self.modules())[1:]
+        # A part of the user's own may inherit from ours, and computes something else.
+        own = (model.modules.attention, model.modules.mlp, model.modules.block_norm)
         self._is_ours = (
             self.is_pre
+            and not any(own)
             and type(self.attention) is Attention
-            and isinstance(self.attention_norm, LayerNorm | RMSNorm)
-            and isinstance(self.mlp_norm, LayerNorm | RMSNorm)
+            and type(self.attention_norm) in (LayerNorm, RMSNorm)
+            and type(self.mlp_norm) in (LayerNorm, RMSNorm)
             and isinstance(self.mlp, Ungated)
             and self.mlp.kind is not None
         )
