@@ -7,8 +7,8 @@ Axes: R replicas, N parameters, B batch, T time, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -165,9 +165,7 @@ class StackedReplicas:
         lower = self._lower if mixed else None
         with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
             if self._R == 1:
-                for name, key_R in keys.items():
-                    self._dropouts[name].key = key_R[0]
-                with capture(self.model, tapped) as outputs:
+                with self._keyed(keys), capture(self.model, tapped) as outputs:
                     logits_BTV = self.model(tokens_RBT[0])
                 return logits_BTV[None], {path: output[None] for path, output in outputs.items()}
             state = dict(zip(self._shapes, self._leaves, strict=True)) | self._buffers
@@ -210,6 +208,18 @@ class StackedReplicas:
         for name, values in arrays.items():
             kind, _, parameter = name.partition("/")
             self._kinds[kind][parameter][replica].copy_(torch.from_numpy(values))
+
+    @contextmanager
+    def _keyed(self, keys: Mapping[str, Tensor]) -> Iterator[None]:
+        """Within, dropout of the only replica draws from its keys: no buffer is left changed."""
+        before = {name: self._dropouts[name].key for name in keys}
+        for name, key_R in keys.items():
+            self._dropouts[name].key = key_R[0]
+        try:
+            yield
+        finally:
+            for name, key in before.items():
+                self._dropouts[name].key = key
 
     def _set_first(self, first: int) -> None:
         """Tell dropout how many sequences of the batch came before."""
