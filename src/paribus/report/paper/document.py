@@ -219,5 +219,5 @@ def _widths(table: Table, *, groups: bool) -> list[int]:
         if name in table.text:
             longest = min(longest, MOST_CELL)
         # Headings are bold, and there is a gap between columns.
-        widths.append(max(LEAST_CELL, min(word + 2, MOST_CELL), longest) + 1)
+        widths.append(max(LEAST_CELL, min(word + 3, MOST_CELL), longest) + 1)
     return widths
