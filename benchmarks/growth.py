@@ -94,16 +94,12 @@ def power(sizes: list[int], costs: list[float]) -> float:
 
 def trials(sizes: list[int], n_arms: int, home: Path) -> dict[str, dict[int, dict[str, float]]]:
     """The cost of every verb by the number of trials, printed as it is measured."""
-    from recorded_study import made_study, make, train_template
-
-    template = train_template(home / "template")
     found: dict[str, dict[int, dict[str, float]]] = {verb: {} for verb in VERBS}
     for n in sizes:
-        study = made_study(n, n_arms)
         folder, unfinished = home / f"{n}-{n_arms}", home / f"{n}-{n_arms}-but-one"
-        for path, leave in ((folder, 0), (unfinished, 1)):
-            if not (path / "study.json").exists():
-                make(path, study, template, leave=leave)
+        # In a process of its own: the peak of a child is at least what its parent holds.
+        command = [sys.executable, __file__, "--make", str(n), "--arms", str(n_arms)]
+        subprocess.run([*command, "--home", str(home)], check=True, stdout=subprocess.DEVNULL)
         for verb in VERBS:
             one = found[verb][n] = of_verb(verb, folder, unfinished)
             print(
@@ -123,6 +119,16 @@ def trials(sizes: list[int], n_arms: int, home: Path) -> dict[str, dict[int, dic
             told = "" if math.isnan(grown) or grown <= LINEAR else "  worse than linear"
             print(f"{verb:8} {unit:4} grows with n^{grown:.2f}{told}")
     return found
+
+
+def make_both(n: int, n_arms: int, home: Path) -> None:
+    """A made study of `n` trials, and one of which the last is missing; those there are kept."""
+    from recorded_study import made_study, make, train_template
+
+    template = train_template(home / "template")
+    for name, leave in ((f"{n}-{n_arms}", 0), (f"{n}-{n_arms}-but-one", 1)):
+        if not (home / name / "study.json").exists():
+            make(home / name, made_study(n, n_arms), template, leave=leave)
 
 
 def steps(home: Path) -> dict[str, dict[str, float]]:
@@ -168,10 +174,11 @@ def one_step(changes: dict[str, Any]) -> dict[str, Any]:
 
     from paribus.data import load_dataset
     from paribus.machine.assembly import build_stack
-    from paribus.model import training_flops
-    from paribus.study import load_study
+    from paribus.model.flops import training_flops_per_token
+    from paribus.study import load_study, with_precision
 
     study = load_study("embedding-norm", {"data.corpus": "pydoc", **changes})
+    study = with_precision(study, "float32")
     torch.set_num_threads(1)
     dataset = load_dataset(study.data, study.folder)
     setting = study.setting(study.baseline)
@@ -181,7 +188,7 @@ def one_step(changes: dict[str, Any]) -> dict[str, Any]:
         began = time.process_time()
         stack.step()
         times.append(time.process_time() - began)
-    flops = training_flops(setting, dataset.vocab_size, study.folder).record["per_token"]
+    flops = training_flops_per_token(setting, dataset.vocab_size, study.folder)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     work = flops * setting.tokens_per_step
     return {"milliseconds": 1e3 * sorted(times[2:])[2], "MiB": peak, "work": work}
@@ -195,9 +202,13 @@ def main() -> None:
     parser.add_argument("--home", type=Path, help="where made studies are kept; else none is")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one-step", help=argparse.SUPPRESS)
+    parser.add_argument("--make", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one_step:
         print(json.dumps(one_step(json.loads(arguments.one_step))))
+        return
+    if arguments.make:
+        make_both(arguments.make, arguments.arms, arguments.home)
         return
     with tempfile.TemporaryDirectory() as made:
         home = arguments.home or Path(made)
