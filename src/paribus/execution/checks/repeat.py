@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paribus.model import GPT
 
 # What must be equal for results to be equal bit by bit.
-MACHINE = ("packages", "python", "processor", "device", "threads", "attention")
+MACHINE = ("packages", "python", "processor", "device", "threads", "kernels")
 # Elsewhere: nats per token of a block, and the share of tokens whose most probable guess differs.
 LOSS_ROUNDING = 1e-3
 HITS_ROUNDING = 5e-3

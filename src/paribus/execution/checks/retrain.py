@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from paribus.data import Dataset
 
 # What must be equal for a trial to be trained again to the same bits.
-MACHINE = ("code", "packages", "python", "processor", "device", "threads", "attention")
+MACHINE = ("code", "packages", "python", "processor", "device", "threads", "kernels")
 COMPARED = ("train_loss", "grad_norm")
 
 
