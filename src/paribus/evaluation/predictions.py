@@ -144,18 +144,21 @@ def predict(
                         made.add(ids[1].ravel(), read(ids, is_swept=number % stride == 0))
                 chunk = made.chunk(seq_len, start, *about)
                 start += len(chunk)
-                if start == len(tokens) - 1 and not np.array_equal(
-                    before, first_losses(), equal_nan=True
-                ):
-                    raise ParibusError(
-                        "the first held-out window, read again after the others, has other "
-                        "losses: the model draws random numbers or keeps something between "
-                        "calls; neither may be in what is evaluated"
-                    )
+                if start == len(tokens) - 1:
+                    _require_same(before, first_losses())
                 yield chunk
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def _require_same(before: np.ndarray, after: np.ndarray) -> None:
+    if not np.array_equal(before, after, equal_nan=True):
+        raise ParibusError(
+            "the first held-out window, read again after the others, has other losses: the model "
+            "draws random numbers or keeps something between calls; neither may be in what is "
+            "evaluated"
+        )
 
 
 def products_in(precision: Precision, device: torch.device) -> torch.autocast:
