@@ -201,7 +201,7 @@ def _other_held_out(own: TrialRecord, other: TrialRecord) -> list[str]:
 
 
 def _other_software(own: TrialRecord, other: TrialRecord, *more: str) -> list[str]:
-    keys = ("code", "packages", "python", "device", "threads", "kernels", *more)
+    keys = ("code", "packages", "python", "device", "threads", "kernels", "attention", *more)
     return [key for key in keys if own.environment.get(key) != other.environment.get(key)]
 
 
@@ -340,8 +340,9 @@ def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
     if differing:
         return "broken", f"{', '.join(differing)} differ"
     packages = own.environment["packages"]
-    kernels = own.environment.get("kernels", "torch")
-    with_ours = "" if kernels == "torch" else f", kernels {kernels}"
+    # Records of the first compiled kernel, which was attention alone, name it so.
+    ours = {key: own.environment.get(key, "torch") for key in ("kernels", "attention")}
+    with_ours = "".join(f", {key} {value}" for key, value in ours.items() if value != "torch")
     return "held", f"torch {packages['torch']} on {own.environment['device']}{with_ours}"
 
 

@@ -115,7 +115,6 @@ FILES: dict[str, dict[str, Check]] = {
     "environment.json": {
         "packages": _both(_table_of(text), _holding(torch=text)),
         "device": text,
-        "kernels": text,
     },
     "evaluation.json": {},
     "manifest.json": {},
