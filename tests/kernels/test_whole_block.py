@@ -11,6 +11,7 @@ from torch import Tensor
 
 from paribus.errors import ParibusError
 from paribus.kernels import library, pre_norm_block
+from paribus.kernels.calling import without_kernels
 from paribus.model import GPT, build_model
 from paribus.study import Data, Model, Setting, Training
 
@@ -85,6 +86,16 @@ def test_the_same_bits(keys: dict[str, object], lower: bool, asked: list[int]) -
 def test_other_blocks_are_asked_part_by_part(keys: dict[str, object], asked: list[int]) -> None:
     answers(model_of(**keys), lower=True)
     assert not asked
+
+
+def test_heads_wider_than_a_kernel_holds_are_pytorch_s(asked: list[int]) -> None:
+    model = model_of(n_head=1, d_model=144)
+    found = answers(model, lower=False)
+    assert not asked
+    with without_kernels():
+        wanted = answers(model, lower=False)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
 OWN = """

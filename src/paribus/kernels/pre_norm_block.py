@@ -17,7 +17,7 @@ from torch import Tensor
 from paribus.kernels import activations, causal_attention, linear_maps, normalization
 from paribus.kernels.activations import KINDS, _Activation
 from paribus.kernels.calling import are_plain, lower_dtype, refuse_second_derivative
-from paribus.kernels.causal_attention import _SelfAttention
+from paribus.kernels.causal_attention import MOST_CHANNELS, _SelfAttention
 from paribus.kernels.linear_maps import _Linear, _Residual
 from paribus.kernels.normalization import _Norm
 
@@ -75,7 +75,8 @@ def is_for(x_BTD: Tensor, parameters: BlockParameters) -> bool:
     """Whether `pre_norm_block` can be asked: all of plain float32 on a CPU, with kernels."""
     tensors = (x_BTD, *parameters.tensors)
     return (
-        are_plain(*tensors)
+        x_BTD.shape[-1] <= MOST_CHANNELS * parameters.n_head
+        and are_plain(*tensors)
         and all(one is None or one.dtype == torch.float32 for one in tensors)
         and x_BTD.numel() > 0
         and x_BTD.is_contiguous()
