@@ -63,6 +63,7 @@ class Control:
 HELD_OUT = ("validation_text", "test")
 """Digests of text that every arm is evaluated on."""
 
+KERNELS = ("kernels", "attention")
 OTHER_TEXT = (
     *("data.corpus", "data.path", "data.column", "data.name", "data.subset", "data.split"),
     *("data.revision", "data.sources", "data.mixture", "data.order", "data.curriculum"),
@@ -201,7 +202,7 @@ def _other_held_out(own: TrialRecord, other: TrialRecord) -> list[str]:
 
 
 def _other_software(own: TrialRecord, other: TrialRecord, *more: str) -> list[str]:
-    keys = ("code", "packages", "python", "device", "threads", "kernels", "attention", *more)
+    keys = ("code", "packages", "python", "device", "threads", *KERNELS, *more)
     return [key for key in keys if own.environment.get(key) != other.environment.get(key)]
 
 
@@ -339,11 +340,9 @@ def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
     differing = _other_software(own, other, "processor", "stack")
     if differing:
         return "broken", f"{', '.join(differing)} differ"
-    packages = own.environment["packages"]
-    # Records of the first compiled kernel, which was attention alone, name it so.
-    ours = {key: own.environment.get(key, "torch") for key in ("kernels", "attention")}
-    with_ours = "".join(f", {key} {value}" for key, value in ours.items() if value != "torch")
-    return "held", f"torch {packages['torch']} on {own.environment['device']}{with_ours}"
+    told = own.environment  # the first compiled kernel was attention alone, and is named so
+    ours = [f", {key} {told.get(key)}" for key in KERNELS if told.get(key, "torch") != "torch"]
+    return "held", f"torch {told['packages']['torch']} on {told['device']}{''.join(ours)}"
 
 
 def _settings(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
