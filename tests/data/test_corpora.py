@@ -117,6 +117,9 @@ def write_bad(folder: Path) -> None:
     pq.write_table(pa.table({"text": DOCUMENTS}), folder / "a.parquet")
     pq.write_table(pa.table({"text": [*DOCUMENTS, None]}), folder / "null.parquet")
     (folder / "cut.parquet").write_bytes((folder / "a.parquet").read_bytes()[:-20])
+    (folder / "packed.parquet.gz").write_bytes(
+        gzip.compress((folder / "a.parquet").read_bytes())
+    )
     twice = pa.Table.from_arrays([pa.array(DOCUMENTS)] * 2, names=["text", "text"])
     pq.write_table(twice, folder / "twice.parquet")
     content = (folder / "a.parquet").read_bytes()
@@ -152,6 +155,7 @@ def write_bad(folder: Path) -> None:
         ("jsonl", "a.parquet", r"is a Parquet file; set data.corpus = 'parquet'"),
         ("parquet", "0.txt", r"0\.txt is no Parquet file, or damaged"),
         ("parquet", "cut.parquet", r"cut\.parquet is no Parquet file, or damaged"),
+        ("parquet", "packed.parquet.gz", r"gz is no Parquet file, .*; unpack it"),
         ("jsonl", "twice.jsonl", r"line 6, has the key 'text' twice, and nobody can tell which"),
         ("parquet", "twice.parquet", r"has 2 columns called 'text' \(data.column\)"),
         ("parquet", "bits.parquet", r"bits\.parquet is damaged \(.*\); fetch the file again"),
@@ -221,6 +225,19 @@ def test_named_data_sets_are_asked_for_by_their_names(monkeypatch: pytest.Monkey
         ("Salesforce/wikitext", "wikitext-103-raw-v1", "train", "abc", True),
         ("HuggingFaceFW/fineweb-edu", "CC-MAIN-2024-10", "train", "abc", True),
     ]
+
+
+@pytest.mark.parametrize("name", ["fineweb-edu", "tinystories", "wikitext-103"])
+def test_a_named_data_set_in_a_folder_has_its_files(name: str, tmp_path: Path) -> None:
+    """They decide whether the text is read again: another text of the same name is another one."""
+    module = sys.modules[f"paribus.data.corpora.{name.replace('-', '_')}"]
+    file = tmp_path / module.NAME / "data" / "train.parquet"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"rows")
+    found, data = all_corpora()[name], Data(corpus=name)
+    assert found.files is not None
+    assert found.files(data, tmp_path) == [file]
+    assert found.files(data, tmp_path / "elsewhere") == []
 
 
 def test_lines_of_wikitext_are_joined_to_articles() -> None:

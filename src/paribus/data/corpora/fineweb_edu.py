@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paribus.data.corpora import corpus
-from paribus.data.corpora.huggingface import dataset_files, stream_dataset
+from paribus.data.corpora.huggingface import files_of, stream_dataset
 from paribus.study import Data
 
 NAME = "HuggingFaceFW/fineweb-edu"
@@ -15,7 +15,7 @@ SUBSET = "sample-10BT"
 
 @corpus(
     "fineweb-edu",
-    files=dataset_files,
+    files=files_of(NAME),
     reads=("subset", "split", "revision", "column"),
     about=f"{NAME} on the Hugging Face hub; data.subset, by default its sample of 10 billion "
     "GPT-2 tokens",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from paribus.data.corpora import corpus
+from paribus.data.corpora import Files, corpus
 from paribus.errors import ParibusError, nearest
 from paribus.foreign import TEXT_BYTES, files_below, open_regular
 from paribus.study import Data
@@ -14,6 +14,11 @@ from paribus.study import Data
 def dataset_files(data: Data, folder: Path) -> list[Path]:
     """The files of a data set in a folder; none of one of the hub, whose revision decides."""
     return _local_files(folder, data.name) if data.name else []
+
+
+def files_of(name: str) -> Files:
+    """The same of a corpus that is always the data set `name`: a folder of that name is read too."""
+    return lambda data, folder: _local_files(folder, name)
 
 
 def _local_files(folder: Path, name: str) -> list[Path]:

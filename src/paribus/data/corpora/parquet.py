@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.data.corpora import corpus
-from paribus.data.reading import corpus_files
+from paribus.data.reading import COMPRESSIONS, corpus_files
 from paribus.errors import ParibusError, nearest
 from paribus.foreign import TEXT_BYTES, open_regular
 from paribus.study import Data
@@ -47,9 +47,10 @@ def rows_of(file: Path, column: str) -> Iterator[str]:
                         )
                     yield value
     except (pa.ArrowInvalid, pa.ArrowException) as error:
+        packed = file.suffix in COMPRESSIONS  # the format compresses what is inside of it
+        way_out = "unpack it" if packed else "correct data.path or fetch the file again"
         raise ParibusError(
-            f"{file} is no Parquet file, or damaged ({str(error)[:100]}); correct data.path or "
-            "fetch the file again"
+            f"{file} is no Parquet file, or damaged ({str(error)[:100]}); {way_out}"
         ) from None
     except UnicodeDecodeError:
         raise ParibusError(f"{file}: column '{column}' is not UTF-8 text; convert it") from None

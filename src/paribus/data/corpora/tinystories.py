@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paribus.data.corpora import corpus
-from paribus.data.corpora.huggingface import dataset_files, stream_dataset
+from paribus.data.corpora.huggingface import files_of, stream_dataset
 from paribus.study import Data
 
 NAME = "roneneldan/TinyStories"
@@ -14,7 +14,7 @@ NAME = "roneneldan/TinyStories"
 
 @corpus(
     "tinystories",
-    files=dataset_files,
+    files=files_of(NAME),
     reads=("split", "revision", "column"),
     # Size and licence as its repository shows them, compared with it on 2026-11-22.
     about=f"{NAME} on the Hugging Face hub: 1.92 GB of stories by GPT-3.5 and GPT-4 in the words "

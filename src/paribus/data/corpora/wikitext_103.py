@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from paribus.data.corpora import corpus
-from paribus.data.corpora.huggingface import dataset_files, stream_dataset
+from paribus.data.corpora.huggingface import files_of, stream_dataset
 from paribus.study import Data
 
 NAME = "Salesforce/wikitext"
@@ -21,7 +21,7 @@ _TITLE = re.compile(r" = [^=].* = \n?")
 
 @corpus(
     "wikitext-103",
-    files=dataset_files,
+    files=files_of(NAME),
     reads=("split", "revision", "column"),
     # Rows and licence as its repository shows them, compared with it on 2026-11-22.
     about=f"{NAME}, {SUBSET}, on the Hugging Face hub: 28,475 articles for training (Merity et "
