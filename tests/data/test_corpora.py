@@ -117,12 +117,10 @@ def write_bad(folder: Path) -> None:
     pq.write_table(pa.table({"text": DOCUMENTS}), folder / "a.parquet")
     pq.write_table(pa.table({"text": [*DOCUMENTS, None]}), folder / "null.parquet")
     (folder / "cut.parquet").write_bytes((folder / "a.parquet").read_bytes()[:-20])
-    (folder / "packed.parquet.gz").write_bytes(
-        gzip.compress((folder / "a.parquet").read_bytes())
-    )
     twice = pa.Table.from_arrays([pa.array(DOCUMENTS)] * 2, names=["text", "text"])
     pq.write_table(twice, folder / "twice.parquet")
     content = (folder / "a.parquet").read_bytes()
+    (folder / "packed.parquet.gz").write_bytes(gzip.compress(content))
     (folder / "bits.parquet").write_bytes(content[:8] + b"\xff" * 30 + content[38:])
     whole = gzip.compress(b"text " * 1000)
     (folder / "cut.gz").write_bytes(whole[: len(whole) // 2])

@@ -17,7 +17,7 @@ def dataset_files(data: Data, folder: Path) -> list[Path]:
 
 
 def files_of(name: str) -> Files:
-    """The same of a corpus that is always the data set `name`: a folder of that name is read too."""
+    """The same of a corpus that is the data set `name`, of the hub or in a folder."""
     return lambda data, folder: _local_files(folder, name)
 
 
