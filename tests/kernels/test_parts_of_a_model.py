@@ -13,6 +13,10 @@ from paribus.errors import ParibusError
 from paribus.kernels import activations, library
 from paribus.kernels import normalization as norms
 from paribus.kernels.linear_maps import linear, residual
+from paribus.model.norms.layernorm import LayerNorm
+from paribus.model.norms.rms_free import ParameterFreeRMSNorm
+from paribus.model.norms.rmsnorm import RMSNorm
+from paribus.study import Model
 
 pytestmark = pytest.mark.skipif(
     library() is None, reason="no C++ compiler here: PyTorch's kernels are used"
@@ -136,6 +140,19 @@ def test_what_no_kernel_can_read_goes_pytorch_s_way() -> None:
     assert linear(x.double(), weight.double()).dtype == torch.float64
     mapped = torch.func.vmap(lambda x: linear(x, weight))(x)  # no address of one of them
     torch.testing.assert_close(mapped, F.linear(x, weight))
+
+
+def test_a_norm_reads_no_gain_of_another_width_or_distance() -> None:
+    x, gain, far = drawn((3, 40), (8,), (80,))
+    assert norms.is_for(x, far[:40], far[40:])
+    assert not norms.is_for(x, gain, None)
+    assert not norms.is_for(x, None, far[::2])
+    assert not norms.is_for(x, gain[:1].expand(40), None)
+    assert not norms.is_for(x[0, 0], None, None)
+    setting = Model(n_head=2, d_model=8)
+    for norm in (LayerNorm, RMSNorm, ParameterFreeRMSNorm):
+        with pytest.raises(RuntimeError, match="normalized_shape"):
+            norm(setting, 8, None, False)(x)
 
 
 def test_a_second_derivative_is_refused() -> None:

@@ -26,14 +26,22 @@ _BACKWARD = (c_void_p, c_bool, *(c_void_p,) * 3, c_bool, c_int64, c_int64, *(c_v
 
 
 def is_for(x: Tensor, gain: Tensor | None, bias: Tensor | None) -> bool:
-    """Whether `norm` can be asked: all plain float32 on a CPU, with a kernel."""
+    """Whether `norm` can be asked: all plain float32 on a CPU, of one width, with a kernel.
+
+    The kernel reads addresses: what has another width or distances it would read as what it is not.
+    """
     return (
         x.dtype == torch.float32
+        and x.ndim > 0
         and are_plain(x, gain, bias)
-        and all(one is None or one.dtype == torch.float32 for one in (gain, bias))
         and x.numel() > 0
+        and all(one is None or _is_along(x, one) for one in (gain, bias))
         and _kernel() is not None
     )
+
+
+def _is_along(x: Tensor, one: Tensor) -> bool:
+    return one.dtype == torch.float32 and one.shape == x.shape[-1:] and one.is_contiguous()
 
 
 def norm(

@@ -80,6 +80,7 @@ def is_for(x_BTD: Tensor, parameters: BlockParameters) -> bool:
         and all(one is None or one.dtype == torch.float32 for one in tensors)
         and x_BTD.numel() > 0
         and x_BTD.is_contiguous()
+        and all(normalization.is_for(x_BTD, *one[:2]) for one in (parameters[0], parameters[3]))
         and all(has_kernel() for has_kernel in HAVE_KERNELS)
     )
 

@@ -28,6 +28,6 @@ class ParameterFreeRMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., D] -> the same shape, of root mean square 1 over D."""
-        if is_for(x, None, None):
+        if x.shape[-1:] == (self.width,) and is_for(x, None, None):
             return norm(x, None, None, self.eps, centred=False, lowers=self.lowers)
         return F.rms_norm(x, (self.width,), eps=self.eps)
