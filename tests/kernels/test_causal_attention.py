@@ -274,13 +274,34 @@ def test_wrong_numbers_are_refused(
     with pytest.raises(ParibusError, match=r"wrong numbers.*PARIBUS_COMPILE=off"):
         is_for(q, q, q)
     # And what others could have written is not loaded at all, but made again.
-    (made,) = (tmp_path / "cache" / "kernels").glob("*.so")
+    (made,) = compiling._folder().glob("*.so")
     made.chmod(0o666)
     compiling.library.cache_clear()
     again = compiling.library()
     assert again is not None
     assert again == made
     assert not os.stat(made).st_mode & 0o022
+
+
+@compiled
+def test_a_library_is_kept_whatever_the_umask_and_for_the_arguments_of_its_compiler(
+    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, made = tmp_path / "cxx", compiling.library()
+    compiler.write_text(f'#!/bin/sh\nfor out; do :; done\ncp {made} "$out"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    kept = []
+    for arguments in ("", " -O1"):
+        monkeypatch.setenv("CXX", f"{compiler}{arguments}")
+        compiling.library.cache_clear()
+        before = os.umask(0o002)  # of a user whose group is theirs alone
+        try:
+            kept.append(compiling.library())
+        finally:
+            os.umask(before)
+    assert [one.parent for one in kept if one] == [compiling._folder()] * 2
+    assert kept[0] != kept[1]
 
 
 @compiled
@@ -297,7 +318,7 @@ def test_a_damaged_library_is_made_again(
         monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / str(damage)))
         compiling.library.cache_clear()
         if damage is not None:
-            kept = tmp_path / str(damage) / "kernels" / made.name
+            kept = compiling._folder() / made.name
             kept.parent.mkdir(parents=True)
             whole = made.read_bytes()
             kept.write_bytes(whole[:-5000] if damage == "cut" else damage)

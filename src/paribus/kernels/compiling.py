@@ -92,11 +92,12 @@ class _NoCompilerError(Exception):
 
 def _compiled() -> Path:
     compiler = _compiler()
-    flags = [*FLAGS, *WIDE.get(platform.machine(), ())]
+    # With the arguments of `CXX`, which can change numbers (-ffast-math).
+    flags = [*compiler[1:], *FLAGS, *WIDE.get(platform.machine(), ())]
     sources = sorted(SOURCES.glob("*.cpp"))
     texts = {path.name: path.read_text() for path in [*sources, *sorted(SOURCES.glob("*.h"))]}
     about = [texts, flags, _said(*compiler, "--version"), platform.machine(), _cpu()]
-    path = cache_folder() / "kernels" / f"{digest(about)[:16]}.so"
+    path = _folder() / f"{digest(about)[:16]}.so"
     if _is_whole(path) and _loads(path):
         return path
     logging.getLogger("paribus").warning(
@@ -104,11 +105,14 @@ def _compiled() -> Path:
     )
     with tempfile.TemporaryDirectory(prefix="paribus-") as folder:
         made = Path(folder) / path.name
-        _said(*compiler, *flags, *map(str, sources), "-o", str(made))
+        _said(compiler[0], *flags, *map(str, sources), "-o", str(made))
         if not _loads(made):
             raise _NoCompilerError(f"what {compiler[0]} makes is no library that can be loaded")
         content = made.read_bytes()
-        with contextlib.suppress(ParibusError):
+        with contextlib.suppress(ParibusError, OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Ours alone, also where the umask lets a group write; or it would be made every time.
+            path.parent.chmod(0o700)
             write_bytes(path, content)
             write_bytes(_told(path), _sum(content))
             if _is_whole(path):
@@ -117,6 +121,12 @@ def _compiled() -> Path:
         own = Path(tempfile.mkdtemp(prefix="paribus-"))
         atexit.register(_remove, own, os.getpid())
         return Path(shutil.copyfile(made, own / path.name))
+
+
+def _folder() -> Path:
+    """Where this user's libraries are kept: in a cache of several, nobody loads another's code."""
+    user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
+    return cache_folder() / f"kernels{user}"
 
 
 def _told(path: Path) -> Path:
