@@ -126,7 +126,12 @@ def write_bad(folder: Path) -> None:
     (folder / "cut.gz").write_bytes(whole[: len(whole) // 2])
     for suffix in COMPRESS:
         (folder / f"no{suffix or '.txt'}").write_bytes(b"no such thing, but text")
+    write_odd(folder)
+
+
+def write_odd(folder: Path) -> None:
     (folder / "empty").mkdir()
+    (folder / "utf16").write_bytes('{"text": "as PowerShell has it"}\n'.encode("utf-16"))
 
 
 @pytest.mark.parametrize(
@@ -141,6 +146,10 @@ def write_bad(folder: Path) -> None:
         ("text", "no.bz2", r"no\.bz2 is damaged or no \.bz2 file"),
         ("text", "no.xz", r"no\.xz is damaged or no \.xz file"),
         ("text", "no.zst", r"no\.zst is damaged or no \.zst file"),
+        ("text", "utf16", r"utf16 is not UTF-8 text \(byte 0\); it is UTF-16; convert .* -f utf-16"),
+        ("jsonl", "utf16", r"line 1, is not UTF-8 text .*; it is UTF-16; convert .* -f utf-16"),
+        ("text", "x" * 5000, r"cannot read .*: File name too long"),
+        ("jsonl", "0.txt", r"0\.txt, line 1, is no JSON .*, or take the file away if it is another"),
         ("text", "empty", r"corpus 'text' is empty; give it some text"),
         ("jsonl", "column.jsonl", r"line 6, has no data.column = 'text': did you .* 'txt'"),
         ("jsonl", "list.jsonl", r"line 6, is a list and no object"),
@@ -179,6 +188,7 @@ def test_bad_keys_are_one_line(tmp_path: Path) -> None:
         "needs data.name, such as": {"corpus": "huggingface"},
         "needs data.revision, a commit": {"corpus": "huggingface", "name": "nobody/nothing"},
     }  # fmt: skip
+    bad["data set 'x.*' needs data.revision"] = {"corpus": "huggingface", "name": "x" * 5000}
     for message, data in bad.items():
         with pytest.raises(ParibusError, match=message):
             read(tmp_path, **data)

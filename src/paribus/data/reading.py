@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from paribus.study import Data
 
 CHUNK_BYTES = 2**22
 PARQUET_MAGIC = b"PAR1"
+CONVERT_UTF16 = "it is UTF-16; convert it with: iconv -f utf-16 -t utf-8"
 JSON_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 # What a line of JSON lines may hold; a longer one is no document of text.
 LONGEST_LINE = 2**28
@@ -52,10 +54,7 @@ def corpus_files(data: Data, folder: Path, key: str = "path") -> list[Path]:
             f"data.corpus = '{data.corpus}' needs data.{key}, a file or a folder of them"
         )
     path = folder / name
-    try:
-        is_folder = path.is_dir()
-    except ValueError:  # a NUL in it
-        is_folder = False
+    is_folder = os.path.isdir(path)  # never raises: what cannot be looked at is told when opened
     if is_folder:
         _require_no_cache(path, f"data.{key} = '{name}'")
     missing = f"data.{key} = '{name}' does not exist at {path}; correct the path"
@@ -117,7 +116,8 @@ def parts_of(path: Path) -> Iterator[str]:
                 text = decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
                 at = begin - held + error.start
-                raise ParibusError(f"{path} is not UTF-8 text (byte {at}); {CONVERT}") from None
+                way_out = CONVERT if at or not _is_utf16(chunk) else CONVERT_UTF16
+                raise ParibusError(f"{path} is not UTF-8 text (byte {at}); {way_out}") from None
             begin += len(chunk)
             if text:
                 yield text
@@ -138,6 +138,11 @@ def _require_plain(path: Path, start: bytes) -> None:
             f"{path} is a file of JSON lines and no plain text; set data.corpus = 'jsonl', and "
             "data.column to the key of the text"
         )
+
+
+def _is_utf16(start: bytes) -> bool:
+    """Whether a file starts with the mark of UTF-16, as Windows writes it."""
+    return start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 def _is_json_lines(start: bytes) -> bool:
@@ -182,11 +187,14 @@ def objects_of(path: Path, key: str) -> Iterator[tuple[int, Any]]:
             try:
                 yield number, json.loads(line, object_pairs_hook=once)
             except UnicodeDecodeError as error:
+                way_out = CONVERT_UTF16 if number == 1 and _is_utf16(line) else CONVERT
                 raise ParibusError(
                     f"{path}, line {number}, is not UTF-8 text (byte {error.start} of the line); "
-                    "convert the file, such as with: iconv -f latin1 -t utf-8"
+                    f"{way_out}"
                 ) from None
             except (ValueError, RecursionError) as error:
+                other = ", or take the file away if it is another" if number == 1 else ""
                 raise ParibusError(
                     f"{path}, line {number}, is no JSON ({str(error)[:100]}); correct the line"
+                    f"{other}"
                 ) from None

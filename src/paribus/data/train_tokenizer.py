@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> Tra
             f"a vocabulary of {vocab_size:,} tokens: it needs at least {LEAST_TOKENS} (all bytes, "
             f"and the end of a document), and may have {MOST_TOKENS:,}"
         )
-    if out.exists():
+    if os.path.exists(out):
         raise ParibusError(f"{out} is there already; choose another file, or remove it")
     # Libraries that a command without a new tokenizer need not load.
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -91,7 +92,7 @@ def data_of(corpus: str, **keys: str | None) -> Data:
     """
     given = {key: value for key, value in keys.items() if value is not None}
     path = Path(corpus)
-    if not path.exists():
+    if not os.path.exists(path):
         return Data(corpus=corpus, **given)  # type: ignore[arg-type]
     first = next(files_below(path), path) if path.is_dir() else path
     suffixes = set(first.suffixes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def _local_files(folder: Path, name: str) -> list[Path]:
     The library opens them by their paths: raises ParibusError for a pipe, a device, and a link that
     leaves the folder, before it does.
     """
-    if not (folder / name).is_dir():
+    if not os.path.isdir(folder / name):
         return []
     files = list(files_below(folder / name))
     for file in files:
@@ -63,7 +64,7 @@ def stream_dataset(data: Data, folder: Path, name: str, subset: str | None = Non
             f"the data set '{name}' is read with the library datasets; "
             "install it with: pip install 'paribus[datasets]'"
         ) from None
-    local = (folder / name).is_dir()
+    local = os.path.isdir(folder / name)
     if not local and data.revision is None:
         raise ParibusError(
             f"the data set '{name}' needs data.revision, a commit of its repository, so that every "

@@ -48,7 +48,7 @@ def rows_of(file: Path, column: str) -> Iterator[str]:
                     yield value
     except (pa.ArrowInvalid, pa.ArrowException) as error:
         packed = file.suffix in COMPRESSIONS  # the format compresses what is inside of it
-        way_out = "unpack it" if packed else "correct data.path or fetch the file again"
+        way_out = "unpack it" if packed else "take it away if it is another, or fetch it again"
         raise ParibusError(
             f"{file} is no Parquet file, or damaged ({str(error)[:100]}); {way_out}"
         ) from None
