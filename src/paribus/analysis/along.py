@@ -161,7 +161,7 @@ def _along(
         _ratio(np.log([s for s in speedups if s > 0]), alpha),
         None if target is None else _reached(pairs, target, axis, alpha),
         int((~kept).sum()),
-        tuple(seed for seed, there in zip(seeds, finite.all(axis=1), strict=True) if not there),
+        tuple(seed for seed, there in zip(seeds, finite, strict=True) if not there.all()),
     )
 
 

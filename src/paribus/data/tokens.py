@@ -185,7 +185,7 @@ def hash_ids(ids: np.ndarray) -> str:
     dtype = "<u8" if ids.itemsize > 4 else "<u4"
     hashed = hashlib.sha256()
     for start in range(0, len(ids), HASHED_AT_ONCE):
-        hashed.update(ids[start : start + HASHED_AT_ONCE].astype(dtype))
+        hashed.update(ids[start : start + HASHED_AT_ONCE].astype(dtype).data)
     return hashed.hexdigest()
 
 
