@@ -246,6 +246,22 @@ def test_a_compiler_that_fails_is_none(
     assert resolve() == "off"
 
 
+@compiled
+def test_no_place_to_compile_in_is_no_compiler(
+    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given, **keys):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
+    monkeypatch.setattr(compiling.tempfile, "mkdtemp", full)
+    monkeypatch.setenv(compiling.SWITCH, "on")
+    with pytest.raises(ParibusError, match=r"no place to compile in: .*No space left"):
+        compiling.library()
+    monkeypatch.setenv(compiling.SWITCH, "auto")
+    assert resolve() == "off"
+
+
 def test_cxx_may_have_arguments_or_spaces_and_must_be_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

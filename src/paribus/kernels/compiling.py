@@ -103,24 +103,32 @@ def _compiled() -> Path:
     logging.getLogger("paribus").warning(
         "compiling kernels for this processor, once: some 15 seconds (--compile off does without)"
     )
-    with tempfile.TemporaryDirectory(prefix="paribus-") as folder:
-        made = Path(folder) / path.name
-        _said(compiler[0], *flags, *map(str, sources), "-o", str(made))
-        if not _loads(made):
-            raise _NoCompilerError(f"what {compiler[0]} makes is no library that can be loaded")
-        content = made.read_bytes()
-        with contextlib.suppress(ParibusError, OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Ours alone, also where the umask lets a group write; or it would be made every time.
-            path.parent.chmod(0o700)
-            write_bytes(path, content)
-            write_bytes(_told(path), _sum(content))
-            if _is_whole(path):
-                return path
-        # A cache that cannot be written, or that others can: of this process alone.
-        own = Path(tempfile.mkdtemp(prefix="paribus-"))
-        atexit.register(_remove, own, os.getpid())
-        return Path(shutil.copyfile(made, own / path.name))
+    try:
+        with tempfile.TemporaryDirectory(prefix="paribus-") as folder:
+            return _made([*compiler[:1], *flags, *map(str, sources)], path, Path(folder))
+    except OSError as error:  # a full disk, or no place for what is temporary
+        raise _NoCompilerError(f"there is no place to compile in: {error}") from None
+
+
+def _made(command: list[str], path: Path, folder: Path) -> Path:
+    """The library by this command, made in `folder` and kept at `path` where it can be."""
+    made = folder / path.name
+    _said(*command, "-o", str(made))
+    if not _loads(made):
+        raise _NoCompilerError(f"what {command[0]} makes is no library that can be loaded")
+    content = made.read_bytes()
+    with contextlib.suppress(ParibusError, OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Ours alone, also where the umask lets a group write; or it would be made every time.
+        path.parent.chmod(0o700)
+        write_bytes(path, content)
+        write_bytes(_told(path), _sum(content))
+        if _is_whole(path):
+            return path
+    # A cache that cannot be written, or that others can: of this process alone.
+    own = Path(tempfile.mkdtemp(prefix="paribus-"))
+    atexit.register(_remove, own, os.getpid())
+    return Path(shutil.copyfile(made, own / path.name))
 
 
 def _folder() -> Path:
