@@ -278,7 +278,7 @@ def test_planning(way: Way, costed: None) -> None:
 def test_the_baseline_against_itself(folder: Path) -> None:
     done = verb("null", "study.toml", "--replicates", "2", "--workers", "1", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "A/A: 2 replicates of 1 contrasts x 2 seed pairs" in done.stdout
+    assert "A/A: 2 replicates of 1 contrast x 2 seed pairs" in done.stdout
     assert "Measured: the whole pipeline" in " ".join(done.stdout.split())
     null = json.loads((folder / "results" / "tiny-null" / "null.json").read_text())
     assert len(null["p_values"]) == 2

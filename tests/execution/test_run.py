@@ -241,7 +241,8 @@ def test_an_own_module_trains_and_is_recorded(odd_arms: Results) -> None:
 
 def test_an_own_module_with_a_buffer_can_be_evaluated(odd_arms: Results) -> None:
     scores = {row["arm"]: row["validation_loss"] for row in odd_arms.scores.to_pylist()}
-    assert scores["masked"] == scores["baseline"]  # its mask is of ones
+    # Its mask is of ones; its norm is PyTorch's, and not compiled.
+    assert scores["masked"] == pytest.approx(scores["baseline"], rel=1e-7)
     assert len(odd_arms.finished) == len(odd_arms.study.arms)
 
 

@@ -372,7 +372,7 @@ def test_no_figure_can_end_the_process(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("paribus.report.paper.write.vl_convert.vegalite_to_svg", careful)
     figure = Figure("evil", "endpoints", evil, evil, chart, rows, stretch=False)
-    assert 0 < _write_figure(tmp_path, figure, set(), system=False) <= 1
+    assert 0 < _write_figure(tmp_path, figure, set(), Picture("evil", ""), system=False) <= 1
     assert len(seen) == 1 and (tmp_path / "figures" / "evil.svg").stat().st_size > 500
 
 
@@ -382,7 +382,8 @@ def test_a_tall_figure_is_no_taller_than_a_page(tmp_path: Path) -> None:
     chart = chart.encode(alt.X("arm:N"), alt.Y("value:Q"))
     rows = [{"arm": "a", "value": 1.0}]
     figure = Figure("tall", "endpoints", "tall", "tall", chart, rows, stretch=False, wide=True)
-    share = _write_figure(tmp_path, figure, set(), system=False)
+    picture = Picture("tall", "", wide=True)
+    share = _write_figure(tmp_path, figure, set(), picture, system=False)
     svg = (tmp_path / "figures" / "tall.svg").read_text()
     across, down = (float(re.findall(rf' {side}="([0-9.]+)"', svg)[0]) for side in SIDES)
     wide, high = 210 - 2 * 16, 297 - 19 - 20  # millimetres of A4 within the template's margins

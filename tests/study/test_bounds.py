@@ -99,7 +99,7 @@ def _require_equal(study: Study, arm: str) -> None:
     gated = setting.model.mlp.kind == "swiglu" and setting.model.mlp.match_parameters
     rounded = 1.5 * setting.model.d_model * setting.model.n_layer if gated else 0
     assert abs(matrix_parameters(setting, 65) - matrices) <= rounded
-    assert sum(p.numel() for p in model.parameters()) < 1.01 * matrices
+    assert sum(p.numel() for p in model.parameters()) < 1.04 * matrices
 
 
 def test_the_arithmetic_holds_for_other_shapes() -> None:

@@ -6,6 +6,8 @@ between two arms is therefore known before anything runs, and can be printed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -61,6 +63,14 @@ LEARNING_RATE = "training.optimizer.learning_rate"
 PRECISION = "training.precision"
 
 
+@dataclass
+class _Settings:
+    """Settings by arm, and the id of the study whose they are."""
+
+    owner: int
+    by_arm: dict[str, Setting] = field(default_factory=dict)
+
+
 class Study(Setting):
     """A whole study. `setting(arm)` is what the trials of one arm are trained with."""
 
@@ -99,9 +109,6 @@ class Study(Setting):
 
     # Whether a results folder gave it: then the code that it names is somebody else's.
     _is_foreign: bool = PrivateAttr(default=False)
-
-    # Settings by arm, and of which object they are: a copy with other arms starts anew.
-    _settings: tuple[int, dict[str, Setting]] = PrivateAttr(default=(0, {}))
 
     @property
     def folder(self) -> Path:
@@ -231,12 +238,17 @@ class Study(Setting):
 
     def setting(self, arm: str) -> Setting:
         """The shared setting with the overrides of `arm`; computed once for each."""
-        if self._settings[0] != id(self):
-            self._settings = (id(self), {})
-        known = self._settings[1]
+        if self._settings.owner != id(self):  # a copy, perhaps with other arms, starts anew
+            self.__dict__["_settings"] = _Settings(id(self))
+        known = self._settings.by_arm
         if arm not in known:
             known[arm] = self._setting(arm)
         return known[arm]
+
+    @cached_property
+    def _settings(self) -> _Settings:
+        """Not a field, and not a private attribute: equal studies are equal whatever was asked."""
+        return _Settings(id(self))
 
     def _setting(self, arm: str) -> Setting:
         if arm not in self.arms:

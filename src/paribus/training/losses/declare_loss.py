@@ -84,6 +84,8 @@ class TrainingLoss:
         except Exception as error:
             if isinstance(error, RuntimeError) and logits_RBTV.is_cuda:
                 raise
+            if "modified inplace" in str(error):  # autograd's words, of a view
+                raise ParibusError(self._writes) from None
             raise ParibusError(
                 f"loss '{self.declared.name}' failed: {type(error).__name__}: {error}; it is "
                 "called with logits [R, B, T, V], targets [R, B, T] and its options"
@@ -100,11 +102,13 @@ class TrainingLoss:
                 "from to the logits; compute them from the logits, without detach() or rounding"
             )
         if versions != [tensor._version for tensor in given]:
-            raise ParibusError(
-                f"loss '{self.declared.name}' writes to its logits or targets; let it write to a "
-                "copy"
-            )
+            raise ParibusError(self._writes)
         return values
+
+    @property
+    def _writes(self) -> str:
+        name = self.declared.name
+        return f"loss '{name}' writes to its logits or targets; let it write to a copy"
 
 
 def find_loss(wanted: spec.Loss, folder: Path | None) -> TrainingLoss:
