@@ -239,7 +239,7 @@ class Study(Setting):
     def setting(self, arm: str) -> Setting:
         """The shared setting with the overrides of `arm`; computed once for each."""
         if self._settings.owner != id(self):  # a copy, perhaps with other arms, starts anew
-            self.__dict__["_settings"] = _Settings(id(self))
+            object.__setattr__(self, "_settings", _Settings(id(self)))
         known = self._settings.by_arm
         if arm not in known:
             known[arm] = self._setting(arm)
