@@ -31,7 +31,7 @@ import torch
 import paribus
 from paribus.data import Dataset, load_dataset
 from paribus.machine.assembly import build_stack
-from paribus.machine.environment import native_precision, prepare
+from paribus.machine.environment import choose_device, native_precision, prepare
 from paribus.study import Study, load_study, with_precision
 
 WANTED = "wanted: at most 10 s; 300 trials at most 60 s; at least 20 x nanoGPT"
@@ -120,9 +120,9 @@ def main() -> None:
     parser.add_argument("--stacks", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32, 64, 128])
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    device = torch.device(arguments.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if arguments.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no GPU here; --device cpu tries the script")
+    device = choose_device(arguments.device)
 
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as workers have it
     prepare(device)
