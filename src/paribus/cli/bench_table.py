@@ -64,13 +64,24 @@ def _speeds(found: Bench) -> Table:
 
 
 def _phases(found: Bench) -> Table:
+    """Shares are of the step whose phases were timed, which on a GPU is not the one that trains."""
     phases = tuple(found.speeds[0].phase_seconds)
-    columns = ("stack", *phases, "step")
-    table = table_of(*columns, title="ms of a step, and its share", right=columns)
+    title, columns = "ms of a step, and its share", ("stack", *phases, "step")
+    on_gpu = any(speed.device_memory_bytes is not None for speed in found.speeds)
+    if on_gpu:
+        title = "ms of a step with each kernel launched alone, and its share; then in one launch"
+        columns += ("one",)
+    table = table_of(*columns, title=title, right=columns)
     for speed in found.speeds:
-        seconds = (*(speed.phase_seconds[phase] for phase in phases), speed.step_seconds)
-        table.add_row(str(speed.stack), *(_three_digits(value * 1e3) for value in seconds))
-        table.add_row("", *(f"[dim]{value / speed.step_seconds:.0%}[/]" for value in seconds))
+        whole = speed.phased_seconds
+        seconds = (*(speed.phase_seconds[phase] for phase in phases), whole)
+        shares = [f"[dim]{value / whole:.0%}[/]" for value in seconds]
+        milliseconds = [_three_digits(value * 1e3) for value in seconds]
+        if on_gpu:
+            milliseconds.append(_three_digits(speed.step_seconds * 1e3))
+            shares.append("")
+        table.add_row(str(speed.stack), *milliseconds)
+        table.add_row("", *shares)
     return table
 
 

@@ -33,8 +33,7 @@ class StackSpeed:
         step_seconds: one step of a stack, probes as often as they are due; the mean over steps
             and workers.
         phase_seconds: of a step, by phase (`paribus.training.PHASES`). They sum to
-            `step_seconds`; on a GPU to more, as there they are of steps launched kernel by kernel
-            and training launches each step as one.
+            `phased_seconds`.
         processor_share: of that time, how much the workers had a processor; on a CPU, less than
             all means that other programs ran beside them. None on a GPU, where they may wait.
         flops_per_second: operations of a step's matrix products, forward and backward, by
@@ -59,6 +58,12 @@ class StackSpeed:
     def share(self) -> float:
         """Of the ceiling that training achieves."""
         return self.flops_per_second / self.ceiling_flops_per_second
+
+    @property
+    def phased_seconds(self) -> float:
+        """The step whose phases were timed: on a CPU `step_seconds`; on a GPU more, for phases are
+        told apart where kernels are launched one by one, and training launches a step as one."""
+        return sum(self.phase_seconds.values())
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,10 @@ class Bench:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        speeds = [asdict(speed) | {"share": speed.share} for speed in self.speeds]
+        speeds = [
+            asdict(speed) | {"share": speed.share, "phased_seconds": speed.phased_seconds}
+            for speed in self.speeds
+        ]
         return asdict(self) | {"speeds": speeds}
 
 

@@ -58,8 +58,9 @@ class StackTimes:
     Attributes:
         parameters: trainable parameters of one replica.
         precision: of the matrix products.
-        phase_seconds: of a step, by phase (`paribus.training.PHASES`).
-        step_seconds: one step of the stack.
+        phase_seconds: of a step whose kernels are launched one by one, by phase
+            (`paribus.training.PHASES`).
+        step_seconds: one step of the stack, as it trains.
         processor_share: of that time, how much the process had a processor.
         flops_per_step: of the matrix products of all replicas.
         ceiling_flops_per_second: of these products alone.
