@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,14 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
-from paribus.results import keep, load_results, unpack
+from paribus.results import keep, load_results, readable, unpack
 from paribus.results.keeping import RECORDS
 from paribus.results.root import root_digest
+from paribus.study import Study
 
+from ..studies import headline
 from ..studies.scripts import HOME, script
+from ..tuned_results import tables, tuned_and_trained
 
 
 @pytest.fixture
@@ -174,3 +178,24 @@ def test_a_trial_is_trained_again_to_the_same_bytes(
     manifest.write_text(json.dumps(sealed | {"weights.safetensors": "0" * 64}))
     equal = retrain.compare(results, finished, "layernorm", 2)
     assert not equal["weights.safetensors"] and equal["steps.parquet"]
+
+
+def test_of_a_tuned_study_the_choice_can_be_made_again(
+    small_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    study = small_study(**tables([1e-4, 1e-3, 1e-2]))
+    results = tuned_and_trained(study, tmp_path / "r")
+    main(["decide", str(results.path)])
+    (results.path / "report.html").write_text("<html>the page</html>")
+    kept = keep(results.path, tmp_path / "kept")
+    inside = archive_of(kept)
+    for name in ("probes.parquet", "blocks.parquet", "evaluation.parquet"):
+        there = [path for path in inside if path.endswith(name)]
+        assert len(there) == len(results.finished)  # those of tuning are asked by nobody
+    found = paribus.verify(kept)
+    odd = ("missing", "probes", "tuning.json", "seal")
+    assert not [line for line in found.findings if any(word in line for word in odd)]
+    assert found.root == root_digest(results.path)
+    with readable(kept) as folder:
+        assert load_results(folder).study.model_dump() == results.study.model_dump()
+        assert headline.best_values(folder) == results.study.tuning.chosen  # type: ignore[union-attr]

@@ -151,6 +151,14 @@ def holm(p_values: list[float]) -> list[float]:
     return adjusted
 
 
+def tuning_loss(trial: Path) -> float:
+    """Of a trial of tuning, whose blocks a kept study is without."""
+    if not (trial / "blocks.parquet").is_file():
+        return float(read(trial / "evaluation.json")["validation_loss"])
+    blocks = columns(trial / "blocks.parquet")
+    return float(blocks["loss_sum_nats"].sum() / blocks["predicted"].sum())
+
+
 def best_values(results: Path) -> dict[str, Any]:
     """{arm: the candidate with the least mean validation loss over tuning seeds}, from the trials.
 
@@ -167,8 +175,7 @@ def best_values(results: Path) -> dict[str, Any]:
                 if events(trial)[0]:
                     lost += 1
                     continue
-                blocks = columns(trial / "blocks.parquet")
-                scores.append(blocks["loss_sum_nats"].sum() / blocks["predicted"].sum())
+                scores.append(tuning_loss(trial))
             values = {key: about["set"][key] for key in study["tuning"]["grid"]}
             found[arm].append((lost, float(np.mean(scores)) if scores else math.inf, values))
     return {arm: min(tried, key=lambda one: one[:2])[2] for arm, tried in found.items()}

@@ -17,7 +17,9 @@ from .agreeing import disagreements
 from .scripts import HOME, script
 
 KEPT = sorted(file.parent for file in HOME.glob("*/kept.json"))
-MOST_MIB = 10.0  # three are wanted; 36 trials with every probe have 5
+MOST_MIB = 11.0  # three are wanted; 230 trials at five sizes have 10
+# What is known to be wanting, by the study: its GPU was gone before the arms were timed in turn.
+WANTING = {"embedding-norm-tuned-long": ("not timed",)}
 
 pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 
@@ -30,7 +32,8 @@ def test_the_readme_answers_for_each() -> None:
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
 def test_a_kept_study_agrees(kept: Path) -> None:
     found = paribus.verify(kept)
-    assert found.findings == ()
+    wanting = WANTING.get(kept.name, ())
+    assert [line.partition(":")[0] for line in found.findings] == [*wanting]
     assert found.root == json.loads((kept / "kept.json").read_text())["root"]
     size = sum(file.stat().st_size for file in kept.rglob("*") if file.is_file())
     assert size <= MOST_MIB * 2**20
@@ -45,5 +48,6 @@ def test_a_kept_study_agrees(kept: Path) -> None:
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
 def test_a_kept_study_is_the_one_that_ships(kept: Path) -> None:
     ran = ResultsFolder(kept).read_study()
-    ships = load_study(kept.name, {PRECISION: ran.training.precision})
+    own = HOME / f"{kept.name}.toml"  # what needs a text, or results, that does not ship
+    ships = load_study(own if own.is_file() else kept.name, {PRECISION: ran.training.precision})
     assert substance(ran.model_dump(mode="json")) == substance(ships.model_dump(mode="json"))

@@ -2,8 +2,9 @@
 
 <kept>/
   kept.json           the root digest, and what was left out
-  records.tar.xz      every sealed record of every trial but weights: trials/, tuning/, test/, and
-                      what they rest on: tasks/, sources/
+  records.tar.xz      every sealed record of every trial but weights, and of tuning trials but what
+                      probes and held-out measures say in detail: trials/, tuning/, test/, and what
+                      they rest on: tasks/, sources/
   study.json ...      the other files of the results folder, as they are
   report.html         the page
   tables/             the tables of the paper as CSV, and the scores
@@ -24,6 +25,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
 from paribus.foreign import MIB, files_below, is_regular, open_regular, read_bytes
@@ -31,7 +33,7 @@ from paribus.results.formats import write_json
 from paribus.results.read import load_results
 from paribus.results.root import root_digest
 from paribus.results.store import KEPT, TUNING_FOLDER, ResultsFolder
-from paribus.results.trial_folder import is_weights
+from paribus.results.trial_folder import MEASUREMENTS, WEIGHTS, kind_of
 
 RECORDS = "records.tar.xz"
 TABLES = "tables"
@@ -73,7 +75,7 @@ def keep(results: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
             if is_regular(file):
                 write_bytes(new / TABLES / file.name, read_bytes(file, MOST_BYTES))
         write_bytes(new / RECORDS, _packed(folder))
-        about = {"left_out": ["weights"], "root": root_digest(folder)}
+        about = {"left_out": [WEIGHTS], "root": root_digest(folder)}
         write_json(new / KEPT, about)
     return target
 
@@ -107,19 +109,35 @@ def readable(path: str | os.PathLike[str]) -> Iterator[Path]:
 def _packed(folder: Path) -> bytes:
     """The archive: equal records give equal bytes."""
     sink = io.BytesIO()
-    homes = [folder, *(one.path for one in ResultsFolder(folder).tuning_rounds)]
+    rounds = {one.path: _left_out(one.path) for one in ResultsFolder(folder).tuning_rounds}
     with tarfile.open(fileobj=sink, mode="w:xz", preset=9, format=tarfile.PAX_FORMAT) as archive:
         for name in PACKED:
             if not (folder / name).is_dir():
                 continue
             for file in files_below(folder / name):
-                if not is_weights(file.name) and "__pycache__" not in file.parts:
+                gone = next(
+                    (out for home, out in rounds.items() if home in file.parents), [WEIGHTS]
+                )
+                if kind_of(file.name) not in gone and file.name != KEPT and not _compiled(file):
                     _add(archive, file.relative_to(folder), read_bytes(file, MOST_BYTES))
-        for home in homes[1:]:  # each is a results folder of its own
-            if home.joinpath(KEPT).exists():
-                continue  # it is so from the start
-            _add(archive, (home / KEPT).relative_to(folder), b'{"left_out":["weights"]}')
+        for home, out in rounds.items():  # each is a results folder of its own
+            about = canonical_json({"left_out": out}).encode()
+            _add(archive, (home / KEPT).relative_to(folder), about)
     return sink.getvalue()
+
+
+def _left_out(tuning: Path) -> list[str]:
+    """What a round of tuning is kept without: measurements too, unless one chose the values.
+
+    Each value that was compared is in evaluation.json and in steps.parquet.
+    """
+    results = load_results(tuning)
+    compared = {results.metrics[name].record for name in results.study.metrics}
+    return [WEIGHTS] if compared & {"probes", "parts"} else [WEIGHTS, MEASUREMENTS]
+
+
+def _compiled(file: Path) -> bool:
+    return "__pycache__" in file.parts
 
 
 def _add(archive: tarfile.TarFile, name: Path, content: bytes) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.errors import ParibusError
-from paribus.results.trial_folder import TrialFolder
+from paribus.results.trial_folder import MEASUREMENTS, TrialFolder
 
 FILE = "probes.parquet"
 LABELS = ("probe", "part", "statistic", "unit")
@@ -85,11 +85,13 @@ class Probed:
 
 
 def read_probed(folder: TrialFolder, known: list[Columns]) -> Probed:
-    """What the probes of a finished trial measured.
+    """What the probes of a finished trial measured; nothing where that was not kept.
 
     `known` are the columns of trials that were read before; others are added to it. Raises
     ParibusError where a column holds no numbers.
     """
+    if MEASUREMENTS in folder.left_out:
+        return Probed(Columns(pa.schema([])), np.empty(0, np.int32), np.empty((0, 0), np.float32))
     table = folder.read_columns(FILE)
     step = table["step"].to_numpy()
     table = table.drop_columns(["step"])

@@ -81,7 +81,15 @@ class ResultsFolder(Folder):
     def trial(self, arm: str, seed: int) -> TrialFolder:
         """Where the records of one trial are, or will be."""
         home = self.path / "trials" / arm / f"seed-{seed}"
-        return TrialFolder(home, arm, seed, has_weights=not self.is_kept)
+        return TrialFolder(home, arm, seed, self.left_out)
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The kinds of records that a kept study is without; none of any other."""
+        if not self.is_kept:
+            return frozenset()
+        stated = read_json(self.path / KEPT).get("left_out")
+        return frozenset(stated) if isinstance(stated, list) else frozenset()
 
     @property
     def is_kept(self) -> bool:

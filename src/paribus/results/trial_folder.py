@@ -33,13 +33,19 @@ CANONICAL = (
     "environment.json",
 )
 
+# Kinds of records that a kept study may be without.
+WEIGHTS, MEASUREMENTS = "weights", "measurements"
+_MEASURED = frozenset(("probes.parquet", "blocks.parquet", "evaluation.parquet"))
 KEPT = re.compile(r"weights-([1-9][0-9]{0,11})\.safetensors")
 MANIFEST = "manifest.json"
 
 
-def is_weights(name: str) -> bool:
-    """Whether a record is the weights of a trial, the trained ones or earlier ones."""
-    return name == weights_file() or KEPT.fullmatch(name) is not None
+def kind_of(name: str) -> str | None:
+    """The kind of a record that may be left out: `weights` (the trained ones or earlier ones), or
+    `measurements` (of probes, and of blocks and parts of the held-out text)."""
+    if name == weights_file() or KEPT.fullmatch(name):
+        return WEIGHTS
+    return MEASUREMENTS if name in _MEASURED else None
 
 
 def weights_file(step: int | None = None) -> str:
@@ -53,8 +59,9 @@ class TrialFolder(Folder):
 
     arm: str
     seed: int
-    has_weights: bool = True
-    """False in a kept study (`paribus.results.keeping`): its manifest has their digests alone."""
+    left_out: frozenset[str] = frozenset()
+    """`weights` and `measurements` that a kept study is without (`paribus.results.keeping`): its
+    manifest has their digests alone."""
 
     @property
     def label(self) -> str:
@@ -131,9 +138,13 @@ class TrialFolder(Folder):
         found = (KEPT.fullmatch(path.name) for path in self.path.glob("weights-*.safetensors"))
         return sorted(int(match[1]) for match in found if match)
 
+    def _lacks(self, name: str) -> bool:
+        """Whether the record `name` is of a kind that was left out."""
+        return kind_of(name) in self.left_out
+
     def require_kept_weights(self) -> None:
         """Raise ParibusError where this is a trial of a study that was kept without them."""
-        if not self.has_weights:
+        if WEIGHTS in self.left_out:
             raise ParibusError(
                 f"the weights of trial {self.label} were not kept; train it again "
                 "(`studies/retrain.py` does, and compares)"
@@ -172,9 +183,9 @@ class TrialFolder(Folder):
         """Raise ParibusError where a record is missing or differs from what was sealed."""
         sealed = self.read_json("manifest.json")
         expected = set(CANONICAL) | set(map(weights_file, self.kept_steps))
-        if not self.has_weights and isinstance(sealed, dict):
-            sealed = {name: value for name, value in sealed.items() if not is_weights(name)}
-            expected = set(filterfalse(is_weights, CANONICAL))
+        if self.left_out and isinstance(sealed, dict):
+            sealed = {name: value for name, value in sealed.items() if not self._lacks(name)}
+            expected = set(filterfalse(self._lacks, expected))
         if not isinstance(sealed, dict) or sealed.keys() != expected:
             raise ParibusError(
                 f"trial {self.label}: manifest.json does not seal every record; "

@@ -25,7 +25,7 @@ from paribus.results import Results, ResultsFolder, load_results, readable, why_
 from paribus.results.formats import read_json
 from paribus.results.root import root_digest
 from paribus.results.store import KEPT, OF_THE_STUDY, TEST_PART
-from paribus.results.trial_folder import CANONICAL, TrialFolder, weights_file
+from paribus.results.trial_folder import CANONICAL, MEASUREMENTS, WEIGHTS, TrialFolder, weights_file
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
 from paribus.study.tuning_study import FOLDER
 from paribus.verification.arms import arm_findings
@@ -157,9 +157,11 @@ def _verify(
     of_arms, looked_at = arm_findings(results, trust=trust)
     findings += of_arms
     checked.append(looked_at)
-    for trial in results.finished:
+    whole = [trial for trial in results.finished if MEASUREMENTS not in trial.left_out]
+    for trial in whole:
         findings += _told(trial.label, lambda trial=trial: score_findings(trial))
-    checked.append(f"scores of {len(finished)} trials from blocks and questions")
+    if whole or not finished:
+        checked.append(f"scores of {len(whole)} trials from blocks and questions")
     if results.finished:
         findings += _told("analysis", lambda: _derived(results))
         checked.append("analysis and verdict from the scores")
@@ -274,7 +276,7 @@ def _parameters(results: Results) -> Iterator[str]:
         initial = trial.read_json("initial.json")
         drawn = {name: (about["shape"], about["rule"]) for name, about in initial.items()}
         expected_shapes = {name: tuple(about["shape"]) for name, about in initial.items()}
-        if trial.has_weights and trial.read_shapes() != expected_shapes:
+        if WEIGHTS not in trial.left_out and trial.read_shapes() != expected_shapes:
             yield f"trial {trial.label}: its weights are not the parameters of initial.json"
         other, expected = first.setdefault(trial.arm, (trial, drawn))
         if drawn != expected:
