@@ -203,6 +203,33 @@ def test_a_long_text_is_swept_in_part(predicted: Maker, monkeypatch: pytest.Monk
     assert at_one.value == pytest.approx(some.loss_nats[some.swept].mean(dtype="float64"))
 
 
+@pytest.mark.parametrize("n", [1, 15, 16 * 90 + 5, 16 * 96, 16 * 89 + 15])
+@pytest.mark.parametrize("limit", [None, 16 * 11 * 20, 16 * 11 * 4])
+def test_an_accelerator_sweeps_the_same_tokens(
+    bigram: Callable, monkeypatch: pytest.MonkeyPatch, n: int, limit: int | None
+) -> None:
+    """In its larger batches, whatever their size: the same columns, to the bit."""
+    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 16 * 8)
+    monkeypatch.setattr(predictions, "SWEEP_TOKENS", 16 * 31)
+    monkeypatch.setattr(predictions, "BATCH_LOGITS", limit or 2**28)
+    table, tokens = random_case(11, n + 1)
+    knows = {"token_classes": np.zeros(11), "characters": np.ones(11)}
+    (small,) = predict(bigram(table), tokens, 16, **knows)
+    run = predictions.windows_per_batch(16, 11, torch.device("cpu"))
+    stride = -(-n // (16 * 31))
+    whole = n // 16  # windows; what is left of the text has a number of its own
+    number = np.where(small.window < whole, small.window // run, -(-whole // run))
+    assert (small.swept == (number % stride == 0)).all()
+    batch = predictions.windows_per_batch(16, 11, torch.device("meta"))
+    assert batch == (2**15 // 16 if limit is None else limit // (16 * 11))
+
+    sizes = iter([batch, run])  # of the batches, then of a run of windows
+    monkeypatch.setattr(predictions, "windows_per_batch", lambda *_: next(sizes))
+    (large,) = predict(bigram(table), tokens, 16, **knows)
+    for column in (*COLUMNS, "swept"):
+        assert getattr(large, column).tobytes() == getattr(small, column).tobytes()
+
+
 def test_the_first_of_equally_probable_tokens_is_the_guess(predicted: Maker) -> None:
     table = np.array([[1.0, 1.0, 0.0], [0.0, 2.0, 2.0], [3.0, 3.0, 3.0]])
     seen = predicted(table, [0, 0, 1, 1, 2, 2, 0], 8)

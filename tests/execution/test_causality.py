@@ -13,7 +13,7 @@ from torch import Tensor
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.evaluation import Evaluation, evaluate_on
+from paribus.evaluation import Evaluation, evaluate_on, leaks
 from paribus.evaluation.leaks import draw_places, find_leak, find_length_leak, tolerance
 from paribus.execution.checks.causality import require_causal_reading, require_causal_training
 from paribus.execution.checks.dry_run import dry_run
@@ -457,6 +457,26 @@ class TestKnownAnswers:
             return logits
 
         assert self.leak(read) is not None
+
+
+def test_an_accelerator_compares_all_rows_at_once_as_a_cpu_does_each() -> None:
+    torch.manual_seed(3)
+    for _ in range(50):
+        ours = torch.randn(6, 5, 4)
+        theirs = ours.clone()
+        theirs[0, 1:] = -theirs[0, 1:]
+        theirs[1, 4, 2] += 1e-7 + 1e-6 * theirs[1, 4, 2].abs()
+        theirs[2, 0, 0] = ours[2, 0, 0] = float("nan")
+        theirs[3, 3] = ours[3, 3] = float("inf")
+        ours[4, 2, 1], theirs[4, 2, 1] = 0.0, -0.0
+        kept = torch.randint(0, 6, (6,)).numpy()
+        one_by_one = leaks._differing(ours, theirs, kept)
+        assert leaks._differing_at_once(ours, theirs, kept) == one_by_one
+        assert one_by_one == [
+            *([0] if kept[0] > 1 else []),
+            *([1] if kept[1] == 5 else []),
+            *([2] if kept[2] > 0 else []),
+        ]
 
 
 def test_the_tolerance_is_what_its_docstring_says() -> None:

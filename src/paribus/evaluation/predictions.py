@@ -24,8 +24,9 @@ from paribus.errors import ParibusError
 Precision = Literal["float32", "bfloat16"]
 
 # Of a batch: what keeps activations near a core, or an accelerator busy. Larger activations are
-# given back to the system after each use, and every page of them is asked for again.
-CPU_BATCH_TOKENS, ACCELERATOR_BATCH_WINDOWS = 2**10, 32
+# given back to the system after each use, and every page of them is asked for again. To fill an
+# accelerator a batch of one model does what replicas side by side would do, and in larger products.
+CPU_BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 2**10, 2**15
 BATCH_LOGITS = 2**28  # at most, unless one window has more: 1 GiB of float32
 # Logits worked on at once: what a core's cache holds, and what keeps an accelerator busy.
 CPU_LOGITS, ACCELERATOR_LOGITS = 2**17, 2**24
@@ -59,7 +60,7 @@ class Predictions:
         token_class: [N] int8, index into `paribus.data.TOKEN_CLASSES` of the predicted token.
         characters: [N] uint16, how many characters it stands for.
         swept: [N] bool, whether it was predicted at all temperatures: of a text of more than
-            SWEEP_TOKENS tokens, batches at even distances are.
+            SWEEP_TOKENS tokens, runs of windows at even distances are, on any device the same.
         losses_at, slopes_at, confidences_at: [K, swept tokens] float32, what every temperature T of
             `TEMPERATURES` would give, logits / T in place of logits: the loss, its derivative with
             respect to the inverse temperature 1 / T, and the confidence.
@@ -120,28 +121,40 @@ def predict(
     generators = [device] if device.type == "cuda" else []
     windows = windows_per_batch(seq_len, len(token_classes), device)
     about = token_classes.astype(np.int8), characters.astype(np.uint16)
-    stride = -(-(len(tokens) - 1) // SWEEP_TOKENS)
+    run = windows_per_batch(seq_len, len(token_classes), torch.device("cpu"))
+    stride = -(-(len(tokens) - 1) // SWEEP_TOKENS) * run
 
-    def read(ids: tuple[np.ndarray, np.ndarray], is_swept: bool) -> list[np.ndarray]:
+    def read(
+        ids: tuple[np.ndarray, np.ndarray], runs: list[tuple[slice, bool]]
+    ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+        """(targets, columns) of each run of windows, swept or not."""
         inputs_WT, targets_WT = ids
         logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
         with torch.autocast(device.type, enabled=False):
-            return _scores(logits_WTV, targets_WT, is_swept)
+            for rows, is_swept in runs:
+                yield targets_WT[rows], _scores(logits_WTV[rows], targets_WT[rows], is_swept)
 
     def first_losses() -> np.ndarray:
         with products_in(precision, device):
-            return read(next(text_batches(tokens, seq_len, 1)), is_swept=False)[0]
+            ((_, columns),) = read(next(text_batches(tokens, seq_len, 1)), [(slice(1), False)])
+            return columns[0]
 
     try:
         model.eval()
         with torch.no_grad(), torch.random.fork_rng(devices=generators):
-            before, start = first_losses(), 0
-            batches = enumerate(text_batches(tokens, seq_len, windows))
+            before, start, begun = first_losses(), 0, 0
+            batches = text_batches(tokens, seq_len, windows)
             while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
                 made = _Waiting()
                 with products_in(precision, device):
-                    for number, ids in group:
-                        made.add(ids[1].ravel(), read(ids, is_swept=number % stride == 0))
+                    for ids in group:
+                        n, T = ids[0].shape
+                        # What is left after the last whole window is a run of its own.
+                        begun = begun if T == seq_len else -(-begun // run) * run
+                        runs = _runs(begun, n, run, stride)
+                        begun += n
+                        for targets_WT, columns in read(ids, runs):
+                            made.add(targets_WT.ravel(), columns)
                 chunk = made.chunk(seq_len, start, *about)
                 start += len(chunk)
                 if start == len(tokens) - 1:
@@ -150,6 +163,16 @@ def predict(
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def _runs(first: int, n: int, run: int, stride: int) -> list[tuple[slice, bool]]:
+    """`n` windows of a batch, from the text's number `first` on, in runs: which of its rows, and
+    whether they are predicted at all temperatures, as `run` windows of each `stride` are."""
+    starts = [0, *range(run - first % run, n, run)]
+    places = [(at, (first + at) % stride < run) for at in starts]
+    kept = [(at, new) for k, (at, new) in enumerate(places) if not k or new != places[k - 1][1]]
+    ends = [*(at for at, _ in kept[1:]), n]
+    return [(slice(at, end), is_swept) for (at, is_swept), end in zip(kept, ends, strict=True)]
 
 
 def _require_same(before: np.ndarray, after: np.ndarray) -> None:
@@ -196,9 +219,8 @@ class _Waiting:
 
 def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> int:
     """How many windows are read at once."""
-    is_cpu = device.type == "cpu"
-    wanted = CPU_BATCH_TOKENS // seq_len if is_cpu else ACCELERATOR_BATCH_WINDOWS
-    return max(min(BATCH_LOGITS // (seq_len * vocab_size), wanted), 1)
+    wanted = CPU_BATCH_TOKENS if device.type == "cpu" else ACCELERATOR_BATCH_TOKENS
+    return max(min(BATCH_LOGITS // (seq_len * vocab_size), wanted // seq_len), 1)
 
 
 def text_batches(

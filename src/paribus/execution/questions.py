@@ -8,28 +8,49 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.evaluation.harness import TaskResults, evaluate_standard, evaluate_tasks, together
+from paribus.evaluation.harness import (
+    SharedRequests,
+    TaskResults,
+    evaluate_standard,
+    evaluate_tasks,
+    together,
+)
 from paribus.execution.suite import standard_data
 from paribus.study import Setting, Study
 from paribus.tasks import PINNED, read_standard, read_suite
 
 
 def run_tasks(
-    study: Study, model: torch.nn.Module, dataset: Dataset, setting: Setting, folder: Path
+    study: Study,
+    model: torch.nn.Module,
+    dataset: Dataset,
+    setting: Setting,
+    folder: Path,
+    shared: SharedRequests | None = None,
 ) -> TaskResults | None:
     """What `study` registered of the tasks in `folder`; None where none of them fits.
 
+    Models of one stack are asked the same, and may be given one `shared`. An own module could write
+    to what it is given: a model that has one shares nothing.
+
     Raises ParibusError where a standard task is not the one that was registered.
     """
-    parts = [_of_own_text(study, model, dataset, setting, folder)]
+    if setting.model.modules.named:
+        shared = None
+    parts = [_of_own_text(study, model, dataset, setting, folder, shared)]
     if study.tasks.standard:
-        parts.append(_standard(study, model, dataset, setting, folder))
+        parts.append(_standard(study, model, dataset, setting, folder, shared))
     there = [part for part in parts if part is not None]
     return together(there) if there else None
 
 
 def _of_own_text(
-    study: Study, model: torch.nn.Module, dataset: Dataset, setting: Setting, suite: Path
+    study: Study,
+    model: torch.nn.Module,
+    dataset: Dataset,
+    setting: Setting,
+    suite: Path,
+    shared: SharedRequests | None,
 ) -> TaskResults | None:
     """The study's share of its suite; None where it asks none, or none fits."""
     chosen = study.tasks
@@ -47,11 +68,17 @@ def _of_own_text(
         shots=chosen.shots,
         n_items=chosen.items,
         unknown=chosen.unknown,
+        shared=shared,
     )
 
 
 def _standard(
-    study: Study, model: torch.nn.Module, dataset: Dataset, setting: Setting, folder: Path
+    study: Study,
+    model: torch.nn.Module,
+    dataset: Dataset,
+    setting: Setting,
+    folder: Path,
+    shared: SharedRequests | None,
 ) -> TaskResults:
     """The harness's tasks, on the very data that were registered."""
     chosen, registered = study.tasks, read_standard(folder)
@@ -63,6 +90,7 @@ def _standard(
         shots=chosen.shots,
         n_items=chosen.standard_items,
         data_folder=standard_data(study),
+        shared=shared,
     )
     for name, pins in found.pins["tasks"].items():
         other = [key for key in PINNED if pins[key] != registered[name][key]]

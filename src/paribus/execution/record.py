@@ -23,7 +23,7 @@ from paribus.evaluation import (
 )
 from paribus.evaluation.blocks import OF_OWN, UNITS
 from paribus.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
-from paribus.evaluation.harness import CELLS, ITEMS, TaskResults
+from paribus.evaluation.harness import CELLS, ITEMS, SharedRequests, TaskResults
 from paribus.evaluation.measures import all_measures
 from paribus.execution.checks.causality import NotCausalError, Reading, require_causal_reading
 from paribus.execution.endpoints import declarations
@@ -50,6 +50,7 @@ class TrainedStack:
         seconds: what training all of it took.
         causality: what `require_causal_training` saw, in nats.
         curve: the held-out loss along the way.
+        requests: what its replicas are asked, prepared for all of them; None shares nothing.
     """
 
     study: Study
@@ -60,6 +61,7 @@ class TrainedStack:
     seconds: float
     causality: float
     curve: HeldOutCurve
+    requests: SharedRequests | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
         heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
     heldout_seconds = time.monotonic() - began
     began = time.monotonic()
-    outcome = run_tasks(study, model, dataset, setting, of.suite) if of.suite else None
+    outcome = None
+    if of.suite:
+        outcome = run_tasks(study, model, dataset, setting, of.suite, of.requests)
     task_seconds = time.monotonic() - began
     # What remembers its calls may have waited for the last check to be over.
     causality = _shown(of, before, reads_on(brief=True))

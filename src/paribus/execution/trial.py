@@ -14,6 +14,7 @@ import torch
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
+from paribus.evaluation.harness import SharedRequests
 from paribus.execution.checks.causality import require_causal_training
 from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.execution.leaving import Leaving, Left
@@ -184,8 +185,9 @@ class _Stack:
         )
         suite = suite_folder(study, self.task.results)
         trials = self.task.trials
+        requests = SharedRequests() if len(self.todo) > 1 else None
         trained = TrainedStack(
-            study, self.dataset, trainer, trials, suite, seconds, causality, self.curve
+            study, self.dataset, trainer, trials, suite, seconds, causality, self.curve, requests
         )
         for replica, folder in self.todo:
             record(trained, replica, folder)

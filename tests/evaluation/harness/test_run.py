@@ -19,7 +19,8 @@ from torch import nn
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.evaluation.harness import TaskResults, evaluate_tasks
+from paribus.evaluation.harness import SharedRequests, TaskResults, evaluate_tasks
+from paribus.evaluation.harness.adapter import ParibusLM
 from paribus.evaluation.harness.outcome import ITEMS, brier_score, calibration_error
 from paribus.model import GPT
 from paribus.tasks import WrittenSuite
@@ -110,6 +111,42 @@ def test_the_same_evaluation_gives_the_same_rows(
     )
     assert run().items.equals(run().items)
     assert model.training
+
+
+def test_models_that_share_their_requests_answer_as_alone(
+    make_model: Callable[..., GPT],
+    dataset: Dataset,
+    suite: WrittenSuite,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To the bit, and the texts are made into tokens once; other questions are not mixed up."""
+    models = [make_model(dataset.vocab_size).train() for _ in range(2)]
+    for model, factor in zip(models, (1.0, 3.0), strict=True):
+        with torch.no_grad():
+            model.embedding.tokens.weight *= factor
+    read: list[str] = []
+    encode = ParibusLM.tok_encode
+
+    def counted(lm: ParibusLM, string: str, **options: Any) -> list[int]:
+        read.append(string)
+        return encode(lm, string, **options)
+
+    monkeypatch.setattr(ParibusLM, "tok_encode", counted)
+
+    def ask(model: GPT, shared: SharedRequests | None, n_items: int = 4) -> pa.Table:
+        about = {"tasks": ["typo", "word_cut"], "shots": (0, 3), "n_items": n_items}
+        at = suite.folder
+        return evaluate_tasks(model, dataset.tokenizer, SEQ_LEN, at, shared=shared, **about).items
+
+    alone = [ask(model, None) for model in models]
+    assert not alone[0].equals(alone[1])
+    shared = SharedRequests()
+    assert ask(models[0], shared).equals(alone[0])
+    read.clear()
+    assert ask(models[1], shared).equals(alone[1])
+    assert not read
+    assert ask(models[1], shared, n_items=5).equals(ask(models[1], None, n_items=5))
+    assert ask(models[0], shared).equals(alone[0])
 
 
 def test_global_generators_are_what_they_were(

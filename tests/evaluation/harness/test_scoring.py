@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from paribus.evaluation.harness.scoring import Pair, Scored, can_share, score
+from paribus.evaluation.harness import scoring
+from paribus.evaluation.harness.scoring import Pair, Scored, batch_tokens, can_share, score
 from paribus.model import GPT, KeyValueCache
 from paribus.streams import stream
 
@@ -94,6 +95,23 @@ def test_companions_move_a_score_by_rounding_only(make_model: Callable[..., GPT]
     assert together == again
     alone = [score(model, [pair])[0] for pair in pairs]
     for one, other in zip(together, alone, strict=True):
+        assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
+
+
+def test_an_accelerator_reads_more_at_once_as_far_as_there_is_room(
+    make_model: Callable[..., GPT], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, pairs = make_model(VOCABULARY), some_pairs()
+    gpu = torch.device("cuda")
+    assert batch_tokens(model, torch.device("cpu")) == 2048
+    assert batch_tokens(model, gpu) == 2**15
+    assert batch_tokens(Uniform(VOCABULARY), gpu) == 2048  # what it needs is not known
+    few = score(model, pairs)
+    per_token = 2 * len(model.blocks) * model.embedding.tokens.embedding_dim
+    monkeypatch.setattr(scoring, "CACHE_ELEMENTS", 5000 * per_token)
+    assert batch_tokens(model, gpu) == 5000
+    monkeypatch.setattr(scoring, "BATCH_TOKENS", 2**15)
+    for one, other in zip(score(model, pairs), few, strict=True):
         assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
 
 

@@ -3,6 +3,7 @@
 Importing this room does not load the harness; `evaluate_tasks` and `evaluate_standard` do.
 """
 
+from paribus.evaluation.harness.asking import SharedRequests
 from paribus.evaluation.harness.outcome import (
     CELLS,
     HEADLINE,
@@ -24,6 +25,7 @@ __all__ = [
     "HEADLINE",
     "ITEMS",
     "TASK_ACCURACY",
+    "SharedRequests",
     "TaskResults",
     "describe_standard",
     "evaluate_standard",

@@ -9,7 +9,7 @@ continuation, which serves tokenizers that join it to the next word.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import nn
 
 from paribus.data import STAND_INS
 from paribus.errors import ParibusError
-from paribus.evaluation.harness.scoring import Pair, score
+from paribus.evaluation.harness.scoring import Pair, Plan, plan, score
 
 Unknown = Literal["skip", "replace"]
 GENERATED_ROWS = 32
@@ -44,8 +44,19 @@ class Tokenizer(Protocol):
         ...
 
 
+class _Prepared(NamedTuple):
+    """Requests as they are scored: by their texts, a number for each pair of the plan."""
+
+    arguments: list[Any]
+    numbers: list[int]
+    plan: Plan
+
+
 class ParibusLM(TemplateLM):
     """`model` with its tokenizer, as an `lm_eval` model; world size 1.
+
+    `model` may be set to another of its structure, on its device, which is asked the same requests:
+    texts are then not made into tokens again.
 
     Args:
         model: tokens [B, T] -> logits [B, T, V].
@@ -84,6 +95,8 @@ class ParibusLM(TemplateLM):
         self.replaced: list[tuple[str, int]] = []
         self.truncated: list[tuple[str, int]] = []
         self._known: dict[str, bool] = {}
+        self._prepared: _Prepared | None = None
+        self._n_tokens: dict[tuple[str, str], int] = {}
 
     @property
     def eot_token_id(self) -> int:
@@ -117,7 +130,20 @@ class ParibusLM(TemplateLM):
 
         Without a context it follows `eot_token_id`, also where it begins with that token itself.
         """
+        prepared = self._prepare(requests)
         results: list[tuple[float, bool]] = [(float("nan"), False)] * len(requests)
+        for number in prepared.numbers:
+            results[number] = (0.0, True)
+        for number, scored in zip(prepared.numbers, score(self.model, prepared.plan), strict=True):
+            total, greedy = results[number]
+            results[number] = (total + scored.loglikelihood, greedy and scored.greedy)
+        return results
+
+    def _prepare(self, requests: list[Instance]) -> _Prepared:
+        """What does not depend on weights; kept for a model that is asked the same."""
+        arguments = [request.arguments for request in requests]
+        if self._prepared is not None and self._prepared.arguments == arguments:
+            return self._prepared
         numbers, pairs = [], []
         for number, request in enumerate(requests):
             context, continuation = request.arguments
@@ -125,19 +151,17 @@ class ParibusLM(TemplateLM):
                 raise ParibusError(f"{_where(request)} has a choice of zero length; mend the task")
             texts = self._readable(request, context, continuation)
             if texts is not None:
-                results[number] = (0.0, True)
-                for pair in self._pairs(request, *texts):
-                    numbers.append(number)
-                    pairs.append(pair)
-        for number, scored in zip(numbers, score(self.model, pairs), strict=True):
-            total, greedy = results[number]
-            results[number] = (total + scored.loglikelihood, greedy and scored.greedy)
-        return results
+                of_request = self._pairs(request, *texts)
+                numbers += [number] * len(of_request)
+                pairs += of_request
+        self._prepared = _Prepared(arguments, numbers, plan(self.model, pairs))
+        return self._prepared
 
     def _pairs(self, request: Instance, context: str, continuation: str) -> list[Pair]:
         """One pair; of a continuation that is longer than the window, one for each window of it."""
         if context:
             start, end = self._encode_pair(context, continuation)
+            self._n_tokens[context, continuation] = len(end)
         else:
             start, end = [self.prefix_token_id], self.tok_encode(continuation)
         # The last token is predicted and not read, so one more than the window fits.
@@ -244,9 +268,11 @@ class ParibusLM(TemplateLM):
     def n_tokens(self, context: str, continuation: str) -> int:
         """How many tokens of `continuation` are scored after `context`."""
         texts = (context, continuation)
-        if unknown := self._unknown_in(texts):
-            texts = self._with_stand_ins(unknown, texts)
-        return len(self._encode_pair(*texts)[1])
+        if texts not in self._n_tokens:
+            unknown = self._unknown_in(texts)
+            readable = self._with_stand_ins(unknown, texts) if unknown else texts
+            self._n_tokens[texts] = len(self._encode_pair(*readable)[1])
+        return self._n_tokens[texts]
 
     def _unknown_in(self, texts: tuple[str, ...]) -> set[str]:
         characters = {character for text in texts for character in set(text)}

@@ -73,6 +73,28 @@ class Ran:
         )
 
 
+class SharedRequests:
+    """What the replicas of a stack share when they are asked the same, one after the other: texts
+    as tokens, and in which batches these are read."""
+
+    def __init__(self) -> None:
+        self._lms: dict[Any, Any] = {}
+
+    def lm(
+        self, model: nn.Module, tokenizer: Tokenizer, seq_len: int, asked: Any, **options: Any
+    ) -> Any:
+        """`model` as the harness sees it, with what was prepared for another one of its structure
+        that was `asked` the same."""
+        from paribus.evaluation.harness.adapter import ParibusLM
+
+        key = (id(tokenizer), seq_len, asked, *options.items())
+        lm = self._lms.get(key)
+        if lm is None:
+            lm = self._lms[key] = ParibusLM(model, tokenizer, seq_len, **options)
+        lm.model = model
+        return lm
+
+
 def run_tasks(
     model: nn.Module,
     tokenizer: Tokenizer,
@@ -83,15 +105,15 @@ def run_tasks(
     n_items: int | None,
     unknown: Unknown,
     truncate: bool = False,
+    shared: SharedRequests | None = None,
 ) -> Ran:
     """`tasks` (the harness's objects by our names), each with the numbers of shots in `offered`."""
-    from paribus.evaluation.harness.adapter import ParibusLM
-
-    ran = Ran()
+    ran, shared = Ran(), shared or SharedRequests()
     for shots in dict.fromkeys(n for _, n in offered):
         chosen = {name: tasks[name] for name, n in offered if n == shots}
         names = {task.task_name: name for name, task in chosen.items()}
-        lm = ParibusLM(model, tokenizer, seq_len, unknown=unknown, truncate=truncate)
+        asked = (shots, n_items, *chosen)
+        lm = shared.lm(model, tokenizer, seq_len, asked, unknown=unknown, truncate=truncate)
         samples = _samples(lm, chosen, shots, n_items)
         for kind in ("skipped", "replaced", "truncated"):
             told = {(names[task], shots, item) for task, item in getattr(lm, kind)}

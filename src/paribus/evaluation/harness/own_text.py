@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus.errors import ParibusError
-from paribus.evaluation.harness.asking import run_tasks, undisturbed
+from paribus.evaluation.harness.asking import SharedRequests, run_tasks, undisturbed
 from paribus.evaluation.harness.outcome import TaskResults
 from paribus.evaluation.harness.pins import harness_pins
 from paribus.tasks import TASK_PREFIX, WrittenSuite, copy_task, read_suite
@@ -30,6 +30,7 @@ def evaluate_tasks(
     n_items: int | None = None,
     unknown: Unknown = "skip",
     suite_sha256: str | None = None,
+    shared: SharedRequests | None = None,
 ) -> TaskResults:
     """`model` on the suite that `write_suite` wrote to `folder`.
 
@@ -44,6 +45,7 @@ def evaluate_tasks(
         n_items: the first so many items of every task; None is all.
         unknown: what to do with characters outside the vocabulary (see `ParibusLM`).
         suite_sha256: the digest that the suite must have; None takes any.
+        shared: what models of one structure on one device share that are asked the same in turn.
 
     What the harness reads and imports is written from our own templates, into a folder of its own;
     of `folder` only the items are used.
@@ -69,7 +71,10 @@ def evaluate_tasks(
         )
     with undisturbed():
         built = {name: _harness_task(suite, name) for name, _ in offered}
-        ran = run_tasks(model, tokenizer, seq_len, built, offered, n_items=n_items, unknown=unknown)
+        ran = run_tasks(
+            model, tokenizer, seq_len, built, offered,
+            n_items=n_items, unknown=unknown, shared=shared,
+        )  # fmt: skip
     return ran.results(
         chance={task.name: task.chance for task in wanted},
         not_offered=tuple(pair for pair in pairs if pair not in offered),

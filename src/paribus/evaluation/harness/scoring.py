@@ -21,7 +21,10 @@ from torch import Tensor, nn
 
 from paribus.model import GPT, KeyValueCache
 
-BATCH_TOKENS = 2048
+# Of a batch, after padding: on an accelerator more, as far as their keys and values of every layer
+# have room, so that it is kept busy by one model.
+BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 2**11, 2**15
+CACHE_ELEMENTS = 2**28  # 1 GiB of float32
 # Beginnings shorter than this are not worth a pass of their own.
 LEAST_ROOT = 32
 # Log-probabilities held at once.
@@ -53,25 +56,77 @@ class _Group:
     longest: int
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """Pairs that are read at once.
+
+    Attributes:
+        numbers: of the pairs, by row.
+        contexts: [groups, T] what is read once for the rows of a group; None where nothing is.
+        row_of: [B] the row that each one goes on from, of `contexts` or else of the beginning.
+        tokens: [B, T] what is read after it.
+        rows, times: [N] the places that are scored.
+        targets: [N] the tokens that come there.
+        starts: [B] where each row's places begin.
+    """
+
+    numbers: list[int]
+    contexts: np.ndarray | None
+    row_of: np.ndarray
+    tokens: np.ndarray
+    rows: np.ndarray
+    times: np.ndarray
+    targets: np.ndarray
+    starts: np.ndarray
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How pairs are read: the same for every model that can share alike, on devices of a kind.
+
+    Attributes:
+        n: how many pairs.
+        families: a common beginning, and the batches that go on from it; for those that have none
+            in common an empty one.
+    """
+
+    n: int
+    families: tuple[tuple[np.ndarray, tuple[_Batch, ...]], ...]
+
+
+def plan(model: nn.Module, pairs: Sequence[Pair]) -> Plan:
+    """How `model`, or another with its structure and on its device, is to read `pairs`."""
+    shares, most = can_share(model), batch_tokens(model, next(model.parameters()).device)
+    return Plan(
+        len(pairs),
+        tuple(
+            (root, tuple(_laid_out(pairs, groups, len(root), shares) for groups in batches))
+            for root, family in _families(_groups(pairs), shares)
+            for batches in [_batches(family, len(root), most)]
+        ),
+    )
+
+
 @torch.no_grad()
-def score(model: nn.Module, pairs: Sequence[Pair]) -> list[Scored]:
+def score(model: nn.Module, pairs: Sequence[Pair] | Plan) -> list[Scored]:
     """The continuation of every pair given its context, in the order of `pairs`.
 
     A pair's context and continuation together are at most one token longer than the model's window.
-    The model is left in the mode it was in.
+    The model is left in the mode it was in. In place of the pairs, a plan of them.
     """
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    results: list[Scored | None] = [None] * len(pairs)
-    for root, family in _families(_groups(pairs), shares=can_share(model)):
+    planned = pairs if isinstance(pairs, Plan) else plan(model, pairs)
+    results: list[Scored | None] = [None] * planned.n
+    for root, batches in planned.families:
         state = None
         if len(root):
             assert isinstance(model, GPT)
             state = KeyValueCache(len(model.blocks), len(root))
             model.hidden(torch.from_numpy(root)[None].to(device), state)
-        for batch in _batches(family, len(root)):
-            for number, scored in _score_batch(model, pairs, batch, state):
+        for batch in batches:
+            for number, scored in _score_batch(model, batch, state):
                 results[number] = scored
     model.train(was_training)
     return results  # type: ignore[return-value]
@@ -80,6 +135,15 @@ def score(model: nn.Module, pairs: Sequence[Pair]) -> list[Scored]:
 def can_share(model: nn.Module) -> bool:
     """Whether what requests have in common can be computed once."""
     return isinstance(model, GPT) and model.can_cache
+
+
+def batch_tokens(model: nn.Module, device: torch.device) -> int:
+    """How many tokens are read at once."""
+    if device.type == "cpu" or not isinstance(model, GPT):
+        return BATCH_TOKENS
+    # An upper bound where heads share keys and values.
+    per_token = 2 * len(model.blocks) * model.embedding.tokens.weight.shape[1]
+    return min(max(CACHE_ELEMENTS // per_token, BATCH_TOKENS), ACCELERATOR_BATCH_TOKENS)
 
 
 def _groups(pairs: Sequence[Pair]) -> list[_Group]:
@@ -124,13 +188,13 @@ def _common(a: np.ndarray, b: np.ndarray) -> int:
     return int(differ[0]) if len(differ) else size
 
 
-def _batches(family: list[_Group], root: int) -> Iterator[list[_Group]]:
-    """Groups of like length, up to BATCH_TOKENS after padding."""
+def _batches(family: list[_Group], root: int, most: int) -> Iterator[list[_Group]]:
+    """Groups of like length, up to `most` tokens after padding."""
     batch: list[_Group] = []
     rows = longest = 0
     for group in sorted(family, key=lambda group: (len(group.context), group.longest)):
         size = max(longest, len(group.context) - root + group.longest)
-        if batch and (rows + len(group.members)) * size > BATCH_TOKENS:
+        if batch and (rows + len(group.members)) * size > most:
             yield batch
             batch, rows, size = [], 0, len(group.context) - root + group.longest
         batch.append(group)
@@ -139,51 +203,60 @@ def _batches(family: list[_Group], root: int) -> Iterator[list[_Group]]:
         yield batch
 
 
-def _score_batch(
-    model: nn.Module, pairs: Sequence[Pair], batch: list[_Group], state: KeyValueCache | None
-) -> Iterator[tuple[int, Scored]]:
-    """Scores of the batch's pairs; `state` holds what all of their contexts begin with."""
-    device = next(model.parameters()).device
-    done = 0 if state is None else state.length
+def _laid_out(pairs: Sequence[Pair], batch: list[_Group], done: int, shares: bool) -> _Batch:
+    """A batch of groups, whose contexts begin with the same `done` tokens."""
+    contexts, row_of = None, [0] * len(batch)
     # The last token of a context predicts the first of the continuation, and so stays with it.
     shared = min(len(group.context) for group in batch) - 1
-    several = any(len(group.members) > 1 for group in batch)
-    if isinstance(model, GPT) and model.can_cache and shared > done and several:
+    if shares and shared > done and any(len(group.members) > 1 for group in batch):
         contexts = np.stack([group.context[done:shared] for group in batch])
-        if state is None:
-            state = KeyValueCache(len(model.blocks), shared)
-        else:
-            same = torch.zeros(len(batch), dtype=torch.long, device=device)
-            state = state.rows(same, room=shared - done)
-        model.hidden(torch.from_numpy(contexts).to(device), state)
         done, row_of = shared, list(range(len(batch)))
-    else:
-        row_of = [0] * len(batch)
-
     numbers = [number for group in batch for number in group.members]
     rows = [np.concatenate([pairs[n].context, pairs[n].continuation[:-1]])[done:] for n in numbers]
     tokens_BT = np.zeros((len(rows), max(map(len, rows))), np.int64)
     for row, ids in zip(tokens_BT, rows, strict=True):
         row[: len(ids)] = ids
-    tokens = torch.from_numpy(tokens_BT).to(device)
-    if state is not None:
-        index = [row for row, group in zip(row_of, batch, strict=True) for _ in group.members]
-        state = state.rows(torch.tensor(index, device=device), room=tokens.shape[1])
-
     first = np.array([len(pairs[n].context) - 1 - done for n in numbers])
     sizes = np.array([len(pairs[n].continuation) for n in numbers])
     starts = np.cumsum(sizes) - sizes
-    row_N = np.repeat(np.arange(len(rows)), sizes)
-    time_N = np.arange(sizes.sum()) - np.repeat(starts, sizes) + np.repeat(first, sizes)
-    targets_N = np.concatenate([pairs[n].continuation for n in numbers])
-    places = torch.from_numpy(row_N).to(device), torch.from_numpy(time_N).to(device)
-    if isinstance(model, GPT) and model.can_cache:
-        chosen, greedy = _picked(model, model.hidden(tokens, state)[places], targets_N)
+    return _Batch(
+        numbers,
+        contexts,
+        np.repeat(row_of, [len(group.members) for group in batch]),
+        tokens_BT,
+        rows=np.repeat(np.arange(len(rows)), sizes),
+        times=np.arange(sizes.sum()) - np.repeat(starts, sizes) + np.repeat(first, sizes),
+        targets=np.concatenate([pairs[n].continuation for n in numbers]),
+        starts=starts,
+    )
+
+
+def _score_batch(
+    model: nn.Module, batch: _Batch, state: KeyValueCache | None
+) -> Iterator[tuple[int, Scored]]:
+    """Scores of the batch's pairs; `state` holds what all of their contexts begin with."""
+    device = next(model.parameters()).device
+    shares = can_share(model)
+    if batch.contexts is not None:
+        assert isinstance(model, GPT)
+        groups, length = batch.contexts.shape
+        if state is None:
+            state = KeyValueCache(len(model.blocks), length)
+        else:
+            state = state.rows(torch.zeros(groups, dtype=torch.long, device=device), room=length)
+        model.hidden(torch.from_numpy(batch.contexts).to(device), state)
+    tokens = torch.from_numpy(batch.tokens).to(device)
+    if state is not None:
+        state = state.rows(torch.from_numpy(batch.row_of).to(device), room=tokens.shape[1])
+    places = torch.from_numpy(batch.rows).to(device), torch.from_numpy(batch.times).to(device)
+    if shares:
+        assert isinstance(model, GPT)
+        chosen, greedy = _picked(model, model.hidden(tokens, state)[places], batch.targets)
     else:
-        chosen, greedy = _pick(model(tokens)[places], targets_N)
-    sums = np.add.reduceat(chosen, starts)
-    greedy_all = np.logical_and.reduceat(greedy, starts)
-    for number, total, most in zip(numbers, sums, greedy_all, strict=True):
+        chosen, greedy = _pick(model(tokens)[places], batch.targets)
+    sums = np.add.reduceat(chosen, batch.starts)
+    greedy_all = np.logical_and.reduceat(greedy, batch.starts)
+    for number, total, most in zip(batch.numbers, sums, greedy_all, strict=True):
         yield number, Scored(float(total), bool(most))
 
 

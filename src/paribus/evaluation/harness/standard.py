@@ -89,6 +89,7 @@ def evaluate_standard(
     n_items: int | None = None,
     unknown: Unknown = "replace",
     data_folder: Path | None = None,
+    shared: SharedRequests | None = None,
 ) -> TaskResults:
     """`model` on the harness's own tasks, each as the harness of this version has it.
 
@@ -105,6 +106,7 @@ def evaluate_standard(
         unknown: what to do with characters outside the vocabulary (see `ParibusLM`).
         data_folder: where copies of the hub's data set repositories lie, by their names there
             (`data_folder`/Rowan/hellaswag); None fetches them, or takes them from the hub's cache.
+        shared: as for `evaluate_tasks`.
 
     `chance` is the mean over the items of 1 / choices. The global random states of Python, NumPy
     and PyTorch are what they were afterwards. Raises ParibusError for an unknown task, and where a
@@ -121,7 +123,7 @@ def evaluate_standard(
         pairs, offered = _offered(built, shots)
         ran = run_tasks(
             model, tokenizer, seq_len, built, offered,
-            n_items=n_items, unknown=unknown, truncate=True,
+            n_items=n_items, unknown=unknown, truncate=True, shared=shared,
         )  # fmt: skip
     return ran.results(
         chance={name: _chance(ran, name) for name in names if name in ran.documents},
