@@ -9,10 +9,10 @@ Axes: W windows of a batch, T time, N tokens of a chunk, V vocabulary, K tempera
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -124,36 +124,30 @@ def predict(
     run = windows_per_batch(seq_len, len(token_classes), torch.device("cpu"))
     stride = -(-(len(tokens) - 1) // SWEEP_TOKENS) * run
 
-    def read(
-        ids: tuple[np.ndarray, np.ndarray], runs: list[tuple[slice, bool]]
-    ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-        """(targets, columns) of each run of windows, swept or not."""
-        inputs_WT, targets_WT = ids
-        logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
+    def read(batch: _Batch) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+        """(targets, columns) of each run of windows."""
+        logits_WTV = model(torch.from_numpy(batch.inputs_WT).to(device))
         with torch.autocast(device.type, enabled=False):
-            for rows, is_swept in runs:
-                yield targets_WT[rows], _scores(logits_WTV[rows], targets_WT[rows], is_swept)
+            for rows, is_swept in batch.runs:
+                targets_WT = batch.targets_WT[rows]
+                yield targets_WT, _scores(logits_WTV[rows], targets_WT, is_swept)
 
     def first_losses() -> np.ndarray:
+        ids = next(text_batches(tokens, seq_len, 1))
         with products_in(precision, device):
-            ((_, columns),) = read(next(text_batches(tokens, seq_len, 1)), [(slice(1), False)])
+            ((_, columns),) = read(_Batch(*ids, [(slice(1), False)]))
             return columns[0]
 
     try:
         model.eval()
         with torch.no_grad(), torch.random.fork_rng(devices=generators):
-            before, start, begun = first_losses(), 0, 0
-            batches = text_batches(tokens, seq_len, windows)
+            before, start = first_losses(), 0
+            batches = _in_runs(text_batches(tokens, seq_len, windows), seq_len, run, stride)
             while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
                 made = _Waiting()
                 with products_in(precision, device):
-                    for ids in group:
-                        n, T = ids[0].shape
-                        # What is left after the last whole window is a run of its own.
-                        begun = begun if T == seq_len else -(-begun // run) * run
-                        runs = _runs(begun, n, run, stride)
-                        begun += n
-                        for targets_WT, columns in read(ids, runs):
+                    for batch in group:
+                        for targets_WT, columns in read(batch):
                             made.add(targets_WT.ravel(), columns)
                 chunk = made.chunk(seq_len, start, *about)
                 start += len(chunk)
@@ -165,9 +159,29 @@ def predict(
             module.training = mode
 
 
+class _Batch(NamedTuple):
+    """What is read at once, and in which runs of its windows that is reduced: swept or not."""
+
+    inputs_WT: np.ndarray
+    targets_WT: np.ndarray
+    runs: list[tuple[slice, bool]]
+
+
+def _in_runs(
+    batches: Iterable[tuple[np.ndarray, np.ndarray]], seq_len: int, run: int, stride: int
+) -> Iterator[_Batch]:
+    """`batches` of a text; of each `stride` windows the first `run` are swept."""
+    begun = 0
+    for inputs_WT, targets_WT in batches:
+        n, T = inputs_WT.shape
+        if T < seq_len:  # what is left after the last whole window begins a run
+            begun = -(-begun // run) * run
+        yield _Batch(inputs_WT, targets_WT, _runs(begun, n, run, stride))
+        begun += n
+
+
 def _runs(first: int, n: int, run: int, stride: int) -> list[tuple[slice, bool]]:
-    """`n` windows of a batch, from the text's number `first` on, in runs: which of its rows, and
-    whether they are predicted at all temperatures, as `run` windows of each `stride` are."""
+    """The rows of `n` windows, of which the text's number `first` is the first one."""
     starts = [0, *range(run - first % run, n, run)]
     places = [(at, (first + at) % stride < run) for at in starts]
     kept = [(at, new) for k, (at, new) in enumerate(places) if not k or new != places[k - 1][1]]

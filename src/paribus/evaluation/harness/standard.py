@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from paribus.digests import digest
 from paribus.errors import ParibusError, nearest
-from paribus.evaluation.harness.asking import Ran, run_tasks, undisturbed
+from paribus.evaluation.harness.asking import Ran, SharedRequests, run_tasks, undisturbed
 from paribus.evaluation.harness.outcome import TaskResults
 from paribus.evaluation.harness.pins import package_pins
 from paribus.evaluation.harness.t0 import Template, read_templates
