@@ -9,9 +9,9 @@ Axes: W windows of a batch, T time, N tokens of a chunk, V vocabulary, K tempera
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -121,34 +121,30 @@ def predict(
     generators = [device] if device.type == "cuda" else []
     windows = windows_per_batch(seq_len, len(token_classes), device)
     about = token_classes.astype(np.int8), characters.astype(np.uint16)
-    run = windows_per_batch(seq_len, len(token_classes), torch.device("cpu"))
-    stride = -(-(len(tokens) - 1) // SWEEP_TOKENS) * run
 
     def read(batch: _Batch) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
         """(targets, columns) of each run of windows."""
-        logits_WTV = model(torch.from_numpy(batch.inputs_WT).to(device))
-        with torch.autocast(device.type, enabled=False):
-            for rows, is_swept in batch.runs:
-                targets_WT = batch.targets_WT[rows]
-                yield targets_WT, _scores(logits_WTV[rows], targets_WT, is_swept)
+        logits_WTV = model(torch.from_numpy(batch.inputs).to(device))
+        for rows, is_swept in batch.runs:
+            with torch.autocast(device.type, enabled=False):
+                columns = _scores(logits_WTV[rows], batch.targets[rows], is_swept)
+            yield batch.targets[rows], columns
 
     def first_losses() -> np.ndarray:
-        ids = next(text_batches(tokens, seq_len, 1))
+        batch = _Batch(*next(text_batches(tokens, seq_len, 1)), [(slice(1), False)])
         with products_in(precision, device):
-            ((_, columns),) = read(_Batch(*ids, [(slice(1), False)]))
-            return columns[0]
+            return next(read(batch))[1][0]
 
     try:
         model.eval()
         with torch.no_grad(), torch.random.fork_rng(devices=generators):
             before, start = first_losses(), 0
-            batches = _in_runs(text_batches(tokens, seq_len, windows), seq_len, run, stride)
+            batches = _in_runs(tokens, seq_len, windows, len(token_classes))
             while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
                 made = _Waiting()
                 with products_in(precision, device):
-                    for batch in group:
-                        for targets_WT, columns in read(batch):
-                            made.add(targets_WT.ravel(), columns)
+                    for targets_WT, columns in chain.from_iterable(map(read, group)):
+                        made.add(targets_WT.ravel(), columns)
                 chunk = made.chunk(seq_len, start, *about)
                 start += len(chunk)
                 if start == len(tokens) - 1:
@@ -160,21 +156,22 @@ def predict(
 
 
 class _Batch(NamedTuple):
-    """What is read at once, and in which runs of its windows that is reduced: swept or not."""
+    """What is read at once, [W, T] each, and in which runs of its windows it is reduced, swept or
+    not."""
 
-    inputs_WT: np.ndarray
-    targets_WT: np.ndarray
+    inputs: np.ndarray
+    targets: np.ndarray
     runs: list[tuple[slice, bool]]
 
 
-def _in_runs(
-    batches: Iterable[tuple[np.ndarray, np.ndarray]], seq_len: int, run: int, stride: int
-) -> Iterator[_Batch]:
-    """`batches` of a text; of each `stride` windows the first `run` are swept."""
-    begun = 0
-    for inputs_WT, targets_WT in batches:
+def _in_runs(tokens: Tokens, seq_len: int, windows: int, vocab_size: int) -> Iterator[_Batch]:
+    """The text in batches of `windows`, swept at even distances whatever their size: of each
+    `stride` windows the first ones are, as many as a CPU reads at once."""
+    run = windows_per_batch(seq_len, vocab_size, torch.device("cpu"))
+    stride, begun = -(-(len(tokens) - 1) // SWEEP_TOKENS) * run, 0
+    for inputs_WT, targets_WT in text_batches(tokens, seq_len, windows):
         n, T = inputs_WT.shape
-        if T < seq_len:  # what is left after the last whole window begins a run
+        if seq_len > T:  # what is left after the last whole window begins a run
             begun = -(-begun // run) * run
         yield _Batch(inputs_WT, targets_WT, _runs(begun, n, run, stride))
         begun += n

@@ -12,6 +12,7 @@ from paribus.evaluation.harness.asking import SharedRequests, run_tasks, undistu
 from paribus.evaluation.harness.outcome import TaskResults
 from paribus.evaluation.harness.pins import harness_pins
 from paribus.tasks import TASK_PREFIX, WrittenSuite, copy_task, read_suite
+from paribus.tasks.written import WrittenTask
 
 if TYPE_CHECKING:
     from torch import nn
@@ -56,12 +57,7 @@ def evaluate_tasks(
     """
     suite = _read_suite(folder, suite_sha256)
     wanted = suite.find(tasks)
-    for task in wanted:
-        if n_items is not None and not 0 < n_items <= task.n_items:
-            raise ParibusError(
-                f"{n_items} items of task '{task.name}' cannot be run; "
-                f"it has {task.n_items}: use 1 to {task.n_items}"
-            )
+    _require_items(wanted, n_items)
     pairs = [(task.name, n) for n in shots for task in wanted]
     offered = [(task.name, n) for n in shots for task in wanted if n in task.shots]
     if not offered:
@@ -80,6 +76,15 @@ def evaluate_tasks(
         not_offered=tuple(pair for pair in pairs if pair not in offered),
         pins=harness_pins(suite),
     )
+
+
+def _require_items(tasks: Sequence[WrittenTask], n_items: int | None) -> None:
+    for task in tasks:
+        if n_items is not None and not 0 < n_items <= task.n_items:
+            raise ParibusError(
+                f"{n_items} items of task '{task.name}' cannot be run; "
+                f"it has {task.n_items}: use 1 to {task.n_items}"
+            )
 
 
 def _read_suite(folder: Path, digest: str | None) -> WrittenSuite:
