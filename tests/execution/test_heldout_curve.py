@@ -12,7 +12,8 @@ import torch
 import paribus
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
-from paribus.evaluation import evaluate_on, heldout_loss
+from paribus.evaluation import evaluate_on, heldout_loss, predictions
+from paribus.execution import heldout_curve
 from paribus.execution.heldout_curve import UNITS, HeldOutCurve
 from paribus.machine.assembly import build_stack
 from paribus.model import build_model, load_parameters, training_flops_per_token
@@ -22,7 +23,7 @@ from paribus.study import Study, load_study, parse_study, tuning_study
 from paribus.verification.arms import arm_findings
 from paribus.verification.scores import score_findings
 
-from .conftest import SEEDS, Trained
+from .conftest import OWN, SEEDS, Trained
 
 CPU = torch.device("cpu")
 
@@ -93,6 +94,64 @@ def test_points_are_what_a_whole_evaluation_says(small_study: Callable[..., Stud
         nats = curve.points[-1].nats[r]
         assert curve.points[-1].tokens == 100
         assert nats is not None and nats / 100 == pytest.approx(scores["validation_loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "arms",
+    [
+        {"hot": {"training.optimizer.learning_rate": 0.1}},
+        {"wide": {"model.init.std": 0.05}},
+    ],
+    ids=["rates", "inits"],
+)
+@pytest.mark.parametrize("at_once", [1, 2, 16])
+def test_side_by_side_points_are_those_of_each_alone(
+    small_study: Callable[..., Study],
+    monkeypatch: pytest.MonkeyPatch,
+    arms: dict[str, dict[str, object]],
+    at_once: int,
+) -> None:
+    """To 1e-6, however many are read at once; what one computes changes no bit of another."""
+    study = small_study(
+        {"evaluation.every": 2, "training.dropout": 0.2, "model.embedding.norm": "fixed_scale"},
+        arms={"baseline": {}} | {name: {"set": changes} for name, changes in arms.items()},
+    )
+    dataset = load_dataset(study.data, study.folder)
+    names = [*study.arms, "baseline"]
+    settings = [study.setting(arm) for arm in names]
+    stack = build_stack(study, settings, [1, 1, 2], dataset, CPU)
+    for _ in range(3):
+        stack.step()
+    alone = HeldOutCurve(study, settings, names, dataset, CPU)
+    alone.measure(stack, 0.0)
+    monkeypatch.setattr(heldout_curve, "reads_together", lambda device: True)
+    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", at_once * settings[0].data.seq_len)
+    together = HeldOutCurve(study, settings, names, dataset, CPU)
+    monkeypatch.setattr(together, "_alone", None)  # it is not asked
+    together.measure(stack, 0.0)
+    (one,), (other,) = alone.points, together.points
+    assert other.tokens == one.tokens
+    assert len(set(other.nats)) == 3
+    assert other.nats == pytest.approx(one.nats, rel=1e-6)
+
+    stack.replicas.load(1, {"weights/final_norm.weight": np.full(16, np.nan, np.float32)})
+    together.measure(stack, 0.0)
+    assert together.points[-1].nats == (other.nats[0], None, other.nats[2])
+
+
+def test_own_modules_are_read_by_themselves(
+    small_study: Callable[..., Study], small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = {"baseline": {}, "own": {"set": {"model.modules.final_norm": "own.py:Quiet"}}}
+    study = small_study({"evaluation.every": 2}, arms=arms)
+    (study.folder / "own.py").write_text(OWN)
+    setting = study.setting("own")
+    monkeypatch.setattr(heldout_curve, "reads_together", lambda device: True)
+    stack = build_stack(study, setting, [1, 2], small_dataset, CPU)
+    curve = HeldOutCurve(study, [setting] * 2, ["own"] * 2, small_dataset, CPU)
+    monkeypatch.setattr(curve, "_together", None)  # it is not asked
+    curve.measure(stack, 0.0)
+    assert None not in curve.points[0].nats
 
 
 def test_a_checkpoint_with_another_curve_is_not_gone_on_from(

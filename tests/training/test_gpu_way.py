@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
+from paribus.model.side_by_side import SideBySide
 from paribus.probes import shipped_probes
 from paribus.rows import Rows
 from paribus.study import Study
@@ -23,7 +24,6 @@ from paribus.training import Trainer, measured
 from paribus.training.feed import AHEAD, Inputs
 from paribus.training.graphs import Graphs, Record, cuda_recorder
 from paribus.training.probing import Kind
-from paribus.training.replicas.side_by_side import SideBySide
 
 PROBES = list(shipped_probes().values())
 

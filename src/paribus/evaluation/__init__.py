@@ -3,7 +3,7 @@
 from paribus.evaluation.blocks import Blocks
 from paribus.evaluation.custom_measures import OwnMeasure, own_measures, require_equal
 from paribus.evaluation.heldout import Evaluation, Measurement, evaluate_heldout
-from paribus.evaluation.heldout_loss import LossSum, heldout_loss
+from paribus.evaluation.heldout_loss import LossSum, heldout_loss, heldout_losses_together
 from paribus.evaluation.measures import Measure, all_measures, measure
 from paribus.evaluation.on_dataset import evaluate_on
 from paribus.evaluation.predictions import TEMPERATURES, Predictions, predict
@@ -23,6 +23,7 @@ __all__ = [
     "evaluate_heldout",
     "evaluate_on",
     "heldout_loss",
+    "heldout_losses_together",
     "measure",
     "own_measures",
     "predict",

@@ -95,10 +95,13 @@ def _curve(
 ) -> Iterator[str]:
     """Points of the held-out curve whose weights are kept, the last among them, measured again."""
     from paribus.evaluation import heldout_loss
-    from paribus.execution.heldout_curve import heldout_part
+    from paribus.execution.heldout_curve import heldout_part, reads_together
     from paribus.model import load_parameters
 
     last, seq_len = study.setting(trial.arm).iterations, study.setting(trial.arm).data.seq_len
+    # Side by side with others, as a stack is read on an accelerator, a loss rounds otherwise.
+    is_one = trial.read_json("environment.json").get("stack") == 1
+    exact = exact and (is_one or not reads_together(next(model.parameters()).device))
     for point in trial.read_columns("curve.parquet").to_pylist():
         step = point["step"]
         if step != last and step not in trial.kept_steps:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paribus.model import Dropout, build_model, initial_parameters
+from paribus.model.side_by_side import SideBySide, stacked_buffers
 from paribus.observation import capture
 from paribus.rows import Rows
 from paribus.study import Setting
@@ -26,7 +27,6 @@ from paribus.training.groups import optimizer_record, parameter_groups
 from paribus.training.losses import find_loss
 from paribus.training.phases import BACKWARD, FORWARD
 from paribus.training.replicas.protocol import ForwardBackward, OnPhase
-from paribus.training.replicas.side_by_side import SideBySide
 from paribus.training.replicas.update import StackedOptimizer
 from paribus.training.state import WEIGHTS
 
@@ -63,11 +63,7 @@ class StackedReplicas:
             if isinstance(module, Dropout) and module.p > 0
         }
         self.dropouts = tuple(self._dropouts)
-        # Constants that follow from what replicas may differ in, such as the scale of an init.
-        self._buffers = {
-            name: torch.stack([models[one].get_buffer(name) for one in settings])
-            for name, _ in (self.model.named_buffers() if len(models) > 1 else ())
-        }
+        self._buffers = stacked_buffers([models[one] for one in settings])
         self.loss = find_loss(setting.training.loss, folder)
         self._micro_batch = setting.training.micro_batch or setting.training.batch_size
         mixed = setting.training.precision == "bfloat16"

@@ -1,16 +1,16 @@
 """The model's functions as a stack needs them, where `torch.func.vmap` alone would not do.
 
-Axes: R replicas, B batch, H heads, T time, K channels of a head.
+Axes: R replicas, B batch, H heads, T time, K channels of a head, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 
@@ -65,3 +65,30 @@ class _Attention(torch.autograd.Function):
         q, k, v = folded
         y = F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
         return y.unflatten(0, (info.batch_size, -1)), 0
+
+
+def stacked_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
+    """{name: [R, ...]} of one model per replica: constants that follow from what they differ in,
+    such as the scale of an init. None where they are all one model."""
+    if all(model is models[0] for model in models):
+        return {}
+    names = [name for name, _ in models[0].named_buffers()]
+    return {name: torch.stack([model.get_buffer(name) for model in models]) for name in names}
+
+
+@torch.no_grad()
+def read_together(
+    models: Sequence[nn.Module], weights: Mapping[str, Tensor], tokens_BT: Tensor
+) -> Tensor:
+    """[R, B, T, V] logits of the same tokens by every replica, none of which knows of another.
+
+    `models` are one per replica, for their structure and buffers, in evaluation mode; `weights`
+    {parameter name: [R, ...]}. Up to rounding what each gives alone: products are batched.
+    """
+    state = {**weights, **stacked_buffers(models)}
+
+    def read(one: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(models[0], one, (tokens_BT,))
+
+    with SideBySide(None):
+        return torch.func.vmap(read)(state)
