@@ -3,8 +3,9 @@
     python studies/keep.py RESULTS [RESULTS ...]     # each becomes studies/<name>
     python studies/keep.py                           # the lines of README.md alone
 
-What was kept under the same name is replaced. A page, analysis or verdict by older code is made
-again with `paribus unpack studies/NAME DIR && paribus report DIR && python studies/keep.py DIR`.
+What was kept under the same name is replaced. Of a study whose records take more than MOST_BYTES
+only what was made of them is kept, and kept.json says so. A page, analysis or verdict by older code
+is made again with `paribus unpack studies/NAME DIR && paribus report DIR`, and then this.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, write_bytes
 from paribus.results import ResultsFolder, keep
-from paribus.results.formats import read_json
+from paribus.results.formats import read_json, write_json
+from paribus.results.keeping import RECORDS
 
 HOME = Path(__file__).parent
+MOST_BYTES = 8 * 2**20
 BEGIN, END = "<!-- answers: written by keep.py -->\n", "<!-- end of answers -->"
 NONE_YET = "No study is finished yet.\n"
 
@@ -28,6 +31,11 @@ def keep_here(results: Path) -> Path:
     """Keep the study in `results` under its name."""
     home = HOME / ResultsFolder(results).read_study().name
     new = keep(results, home.with_name(f"{home.name}-new"))
+    if (new / RECORDS).stat().st_size > MOST_BYTES:
+        for name in (RECORDS, "analysis.json"):
+            (new / name).unlink()
+        about = read_json(new / "kept.json")
+        write_json(new / "kept.json", about | {"left_out": ["weights", "records"]})
     if home.exists():
         remove_folder(home)
     return new.rename(home)
