@@ -17,7 +17,7 @@ from rich.console import Console
 from torch.nn import functional as F
 
 import paribus
-from paribus.analysis import analyse, tuning_rounds
+from paribus.analysis import analyse
 from paribus.cli.study_tables import status
 from paribus.cli.tuning_tables import rounds
 from paribus.cli.watch import _View
@@ -74,7 +74,7 @@ def test_what_was_chosen_is_what_is_trained(tuned: Results) -> None:
         rate = tuned.trials[arm, 1]["setting"]["training"]["optimizer"]["learning_rate"]
         assert rate == one["values"][RATE] == 1e-2
         assert tuned.trials[arm, 1]["iterations"] == 8
-    assert {trial["iterations"] for trial in tuning_rounds(tuned.path)[0].trials.values()} == {6}
+    assert {trial["iterations"] for trial in tuned.tuning_rounds[0].trials.values()} == {6}
     assert verify(tuned.path).findings == ()
 
 
@@ -112,9 +112,7 @@ def test_tuning_trials_keep_no_weights_and_say_so(tuned: Results, tmp_path: Path
 
 def test_tuning_trials_that_differ_in_rate_share_a_stack(tuned: Results) -> None:
     """Two rates of an arm side by side, although each stack has one seed."""
-    stacks = {
-        tuple(map(tuple, trial["stack"])) for trial in tuning_rounds(tuned.path)[0].trials.values()
-    }
+    stacks = {tuple(map(tuple, trial["stack"])) for trial in tuned.tuning_rounds[0].trials.values()}
     arms = ("baseline", "layernorm")
     assert stacks == {((f"{arm}-1", 101), (f"{arm}-2", 101)) for arm in arms}
 
@@ -125,9 +123,7 @@ def test_stacked_tuning_trials_are_those_trained_alone(tuned: Results, tmp_path:
     alone = paribus.run(
         tuning_study(study, study.tuning.candidates), tmp_path / "alone", workers=1, stack=1
     )
-    stacked = {
-        (row["arm"], row["seed"]): row for row in tuning_rounds(tuned.path)[0].scores.to_pylist()
-    }
+    stacked = {(row["arm"], row["seed"]): row for row in tuned.tuning_rounds[0].scores.to_pylist()}
     for row in alone.scores.to_pylist():
         other = stacked[row["arm"], row["seed"]]
         assert row["validation_loss"] == pytest.approx(other["validation_loss"], abs=1e-5)

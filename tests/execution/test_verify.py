@@ -51,6 +51,22 @@ def seal(path: Path) -> None:
     trial_of(path).finish()
 
 
+def test_what_trials_share_is_made_once(trained: Trained, monkeypatch) -> None:
+    made: list[str] = []
+
+    def counted(name: str):
+        original = getattr(paribus.model, name)
+        monkeypatch.setattr(
+            f"paribus.model.{name}", lambda *a, **k: made.append(name) or original(*a, **k)
+        )
+
+    counted("build_model")
+    results = paribus.load_results(trained.results.path)
+    assert arm_findings(results, trust=False)[0] == []
+    arms = results.study.arms
+    assert len(results.finished) > len(arms) and made == ["build_model"] * len(arms)
+
+
 def test_a_folder_that_agrees_passes(trained: Trained, decided: Path) -> None:
     found = paribus.verify(decided)
     assert found.findings == ()

@@ -15,15 +15,15 @@ P_CLOSE = {"rel_tol": 1e-4, "abs_tol": 1e-9}  # a small p is one minus what was 
 
 def disagreements(results: Path, analysis: dict[str, Any]) -> Iterator[str]:
     """A line for each headline number of analysis.json that comes out otherwise."""
-    references = headline.arms_of(results)
+    references, records = headline.arms_of(results), headline.Records(results)
     for one in analysis["contrasts"]:
         arm, reference, metric = one["arm"], one["reference"], one["metric"]
         if references[arm] != reference:
             yield f"{arm} is compared with {reference}"
         if metric in ("validation_loss", "macro_accuracy") and one["paired"]:
-            yield from _contrast(results, one)
+            yield from _contrast(records, one)
     for one in analysis["stability"]:
-        both, before, after, neither = headline.event_counts(results, one["arm"], one["reference"])
+        both, before, after, neither = records.event_counts(one["arm"], one["reference"])
         told = one["any_event"]
         if (both, before, after, neither) != (
             *(told["both"], told["only_baseline"], told["only_treatment"], told["neither"]),
@@ -33,9 +33,9 @@ def disagreements(results: Path, analysis: dict[str, Any]) -> Iterator[str]:
             yield f"McNemar's p of {one['arm']}: {told['p_value']}"
 
 
-def _contrast(results: Path, one: dict[str, Any]) -> Iterator[str]:
-    values = headline.losses if one["metric"] == "validation_loss" else headline.accuracies
-    theirs, ours = (values(results, arm) for arm in (one["reference"], one["arm"]))
+def _contrast(records: headline.Records, one: dict[str, Any]) -> Iterator[str]:
+    values = records.losses if one["metric"] == "validation_loss" else records.accuracies
+    theirs, ours = values(one["reference"]), values(one["arm"])
     kept = set(one["seeds"])
     now = headline.contrast(
         *({seed: value for seed, value in arm.items() if seed in kept} for arm in (theirs, ours))

@@ -6,6 +6,7 @@ it was made twice.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -14,15 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-STEPS = 200_000  # of the numerical integration of a t density
+STEPS = 20_000  # of the numerical integration of a t density
 
 
 def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def columns(path: Path) -> dict[str, np.ndarray]:
-    table = pq.read_table(path)
+def columns(path: Path, names: list[str]) -> dict[str, np.ndarray]:
+    table = pq.read_table(path, columns=names)
     return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
 
 
@@ -39,65 +40,81 @@ def folders(results: Path, arm: str) -> dict[int, Path]:
     return {int(file.parent.name.removeprefix("seed-")): file.parent for file in found}
 
 
-def losses(results: Path, arm: str) -> dict[int, float]:
-    """Held-out loss in nats/token by seed: of the sealed test part where it was opened.
+class Records:
+    """The trials of a results folder, each read once."""
 
-    Trials that diverged are left out.
-    """
-    found = {}
-    for seed, trial in folders(results, arm).items():
-        if events(trial)[0]:
-            continue
-        tested = results / "test" / arm / f"seed-{seed}"
-        blocks = columns((tested if tested.is_dir() else trial) / "blocks.parquet")
-        found[seed] = float(blocks["loss_sum_nats"].sum() / blocks["predicted"].sum())
-    return found
+    def __init__(self, results: Path) -> None:
+        self._results = results
+        self._rule = read(results / "study.json")["stability"]
+
+    @functools.cache  # noqa: B019 - as long as a test
+    def _trials(self, arm: str) -> dict[int, tuple[Path, bool, bool]]:
+        """{seed: (folder, diverged, spiked)}"""
+        there = folders(self._results, arm)
+        return {seed: (trial, *events(trial, self._rule)) for seed, trial in there.items()}
+
+    @functools.cache  # noqa: B019
+    def losses(self, arm: str) -> dict[int, float]:
+        """Held-out loss in nats/token by seed: of the sealed test part where it was opened.
+
+        Trials that diverged are left out.
+        """
+        found = {}
+        for seed, (trial, diverged, _) in self._trials(arm).items():
+            if not diverged:
+                tested = self._results / "test" / arm / f"seed-{seed}"
+                found[seed] = loss_of(tested if tested.is_dir() else trial)
+        return found
+
+    @functools.cache  # noqa: B019
+    def accuracies(self, arm: str) -> dict[int, float]:
+        """Macro accuracy by seed: the mean over tasks of the mean over numbers of shots."""
+        found = {}
+        for seed, (trial, diverged, _) in self._trials(arm).items():
+            table = pq.read_table(trial / "items.parquet", columns=["task", "shots", "correct"])
+            if diverged or not len(table):
+                continue
+            answers: dict[str, dict[int, list[bool]]] = {}
+            for task, shots, correct in zip(*table.to_pydict().values(), strict=True):
+                answers.setdefault(task, {}).setdefault(shots, []).append(correct)
+            tasks = [np.mean([np.mean(of) for of in by.values()]) for by in answers.values()]
+            found[seed] = float(np.mean(tasks))
+        return found
+
+    def event_counts(self, arm: str, reference: str) -> tuple[int, int, int, int]:
+        """Seeds with an event in both, in the reference alone, in the arm alone, in neither."""
+        ours, theirs = self._trials(arm), self._trials(reference)
+        pairs = [
+            (any(theirs[seed][1:]), any(ours[seed][1:])) for seed in sorted({*ours} & {*theirs})
+        ]
+        kinds = [(True, True), (True, False), (False, True), (False, False)]
+        both, before, after, neither = (pairs.count(kind) for kind in kinds)
+        return both, before, after, neither
 
 
-def accuracies(results: Path, arm: str) -> dict[int, float]:
-    """Macro accuracy by seed: the mean over tasks of the mean over numbers of shots."""
-    found = {}
-    for seed, trial in folders(results, arm).items():
-        items = columns(trial / "items.parquet")
-        if events(trial)[0] or not len(items["task"]):
-            continue
-        tasks = []
-        for task in np.unique(items["task"]):
-            of_task = items["task"] == task
-            shots = np.unique(items["shots"][of_task])
-            right = (items["correct"][of_task & (items["shots"] == n)] for n in shots)
-            tasks.append(np.mean([np.mean(answers.astype(float)) for answers in right]))
-        found[seed] = float(np.mean(tasks))
-    return found
+def loss_of(trial: Path) -> float:
+    """Nats per predicted token, from the blocks of a trial."""
+    blocks = columns(trial / "blocks.parquet", ["loss_sum_nats", "predicted"])
+    return float(blocks["loss_sum_nats"].sum() / blocks["predicted"].sum())
 
 
-def events(trial: Path, rule: dict[str, Any] | None = None) -> tuple[bool, bool]:
+def events(trial: Path, rule: dict[str, Any]) -> tuple[bool, bool]:
     """(diverged, spiked): as the study registered what counts."""
-    rule = rule or read(trial.parents[2] / "study.json")["stability"]
-    loss = columns(trial / "steps.parquet")["train_loss"].astype(float)
+    loss = columns(trial / "steps.parquet", ["train_loss"])["train_loss"].astype(float)
     finite = np.isfinite(loss)
     diverged = not finite.all() or loss[-rule["smoothing_steps"] :].mean() > loss[0]
     until = len(loss) if finite.all() else int(np.argmin(finite))
     window, in_a_row = rule["median_steps"], 0
-    for t in range(window, until):
-        before = np.sort(loss[t - window : t])
-        median = np.median(before)
-        mad = np.median(np.abs(before - median))
-        in_a_row = in_a_row + 1 if loss[t] > median + rule["mad_multiplier"] * mad else 0
+    if until <= window:
+        return bool(diverged), False
+    before = np.lib.stride_tricks.sliding_window_view(loss[: until - 1], window)
+    median = np.median(before, axis=1)
+    mad = np.median(np.abs(before - median[:, None]), axis=1)
+    for is_above in loss[window:until] > median + rule["mad_multiplier"] * mad:
+        in_a_row = in_a_row + 1 if is_above else 0
         if in_a_row == rule["spike_steps"]:
             return bool(diverged), True
     return bool(diverged), False
-
-
-def event_counts(results: Path, arm: str, reference: str) -> tuple[int, int, int, int]:
-    """Seeds with an event in both, in the reference alone, in the arm alone, in neither."""
-    ours, theirs = folders(results, arm), folders(results, reference)
-    pairs = [
-        (any(events(theirs[seed])), any(events(ours[seed]))) for seed in sorted({*ours} & {*theirs})
-    ]
-    kinds = [(True, True), (True, False), (False, True), (False, False)]
-    both, before, after, neither = (pairs.count(kind) for kind in kinds)
-    return both, before, after, neither
 
 
 def mcnemar(only_reference: int, only_arm: int) -> float:
@@ -130,15 +147,21 @@ def t_distribution(t: float, df: int) -> float:
     return 0.5 + scale * area
 
 
+@functools.cache
 def t_quantile(q: float, df: int) -> float:
-    """The t below which the share `q` >= 0.5 lies, by bisection."""
-    low, high = 0.0, 1.0
-    while t_distribution(high, df) < q:
-        high *= 2
+    """The t below which the share `q` >= 0.5 lies, by Newton's method.
+
+    The distribution is concave there, so that every step from the left stays on the left.
+    """
+    scale = math.gamma((df + 1) / 2) / (math.sqrt(math.pi * df) * math.gamma(df / 2))
+    t = 0.0
     for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_distribution(middle, df) < q else (low, middle)
-    return (low + high) / 2
+        density = scale * (1 + t * t / df) ** (-(df + 1) / 2)
+        step = (q - t_distribution(t, df)) / density
+        t += step
+        if step < 1e-10:
+            break
+    return t
 
 
 def holm(p_values: list[float]) -> list[float]:
@@ -155,8 +178,7 @@ def tuning_loss(trial: Path) -> float:
     """Of a trial of tuning, whose blocks a kept study is without."""
     if not (trial / "blocks.parquet").is_file():
         return float(read(trial / "evaluation.json")["validation_loss"])
-    blocks = columns(trial / "blocks.parquet")
-    return float(blocks["loss_sum_nats"].sum() / blocks["predicted"].sum())
+    return loss_of(trial)
 
 
 def best_values(results: Path) -> dict[str, Any]:
@@ -170,12 +192,10 @@ def best_values(results: Path) -> dict[str, Any]:
         tuning, home = read(file), file.parent
         for name, about in tuning["arms"].items():
             arm = name.rpartition("-")[0]
-            scores, lost = [], 0
-            for trial in folders(home, name).values():
-                if events(trial)[0]:
-                    lost += 1
-                    continue
-                scores.append(tuning_loss(trial))
+            trials = folders(home, name).values()
+            diverged = [trial for trial in trials if events(trial, tuning["stability"])[0]]
+            scores = [tuning_loss(trial) for trial in trials if trial not in diverged]
             values = {key: about["set"][key] for key in study["tuning"]["grid"]}
-            found[arm].append((lost, float(np.mean(scores)) if scores else math.inf, values))
+            mean = float(np.mean(scores)) if scores else math.inf
+            found[arm].append((len(diverged), mean, values))
     return {arm: min(tried, key=lambda one: one[:2])[2] for arm, tried in found.items()}

@@ -9,7 +9,6 @@ from paribus.analysis.choose import (
     next_candidates,
     tried_in,
     tuning_record,
-    tuning_rounds,
 )
 from paribus.analysis.detectable import Detectable, Sight, detectable, sights
 from paribus.analysis.planned import PlannedLooks, least_effect, planned_looks
@@ -79,7 +78,6 @@ __all__ = [
     "tried_in",
     "tuned",
     "tuning_record",
-    "tuning_rounds",
     "why_not_these_looks",
     "with_all_looks",
 ]

@@ -42,10 +42,12 @@ def analyse(results: Results) -> Analysis:
     """
     folder = ResultsFolder(results.path)
     why = why_unregistered(folder, results.study, results.trials)
-    # Looks are taken at the validation text, and the verdict may be of the test part.
-    why = why or why_not_these_looks(Table.of(results))
+    table = Table.of(results.judged)
+    if results.looks:  # taken at the validation text, and the verdict may be of the test part
+        taken = table if results.judged is results else Table.of(results)
+        why = why or why_not_these_looks(taken)
     return analyse_table(
-        Table.of(results.judged),
+        table,
         unregistered=why,
         text=judged_text(results),
         untested=why_not_tested(results),

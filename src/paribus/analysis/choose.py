@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from paribus.analysis.table import Table
 from paribus.errors import ParibusError
 from paribus.metric import Better
-from paribus.results import Results, ResultsFolder, load_results
+from paribus.results import Results
 from paribus.study import (
     Candidate,
     Study,
@@ -91,11 +90,6 @@ def next_candidates(study: Study, tried: Tried | None) -> list[Candidate]:
     except ParibusError:
         return []  # beyond what some arm can be trained with: the edge is a caveat
     return new
-
-
-def tuning_rounds(path: Path) -> list[Results]:
-    """The tuning trials in the results folder at `path`, a round after the other."""
-    return [load_results(there.path) for there in ResultsFolder(path).tuning_rounds]
 
 
 def tried_in(study: Study, rounds: Sequence[Results]) -> Tried | None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from paribus import numbers
-from paribus.analysis.choose import Tried, caveats, next_candidates, tried_in, tuning_rounds
+from paribus.analysis.choose import Tried, caveats, next_candidates, tried_in
 from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.side_effects import Sensitivity
 from paribus.metric import Metric
@@ -196,7 +196,7 @@ def tuned(results: Results) -> Tuned | None:
     study = results.study
     if study.tuning is None:
         return None
-    rounds = tuning_rounds(results.path)
+    rounds = results.tuning_rounds
     if not rounds or rounds[-1].unfinished:
         return None
     tried = tried_in(study, rounds)

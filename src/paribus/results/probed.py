@@ -61,13 +61,6 @@ class Probed:
         at = self.columns.at.get(name)
         return None if at is None else self.values[:, at]
 
-    def last(self, names: list[str]) -> dict[str, float]:
-        """The last row of these columns, as far as they are there; NaN where one was not due."""
-        if not len(self.values):
-            return {}
-        row, at = self.values[-1], self.columns.at
-        return {name: float(row[at[name]]) for name in names if name in at}
-
     @property
     def tidy(self) -> pa.Table:
         """A row for each value: step, probe, part, statistic, value, unit; column by column."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,16 @@ from paribus.results.expected import COLUMNS
 from paribus.results.formats import joined
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.own_records import require_choice, require_distinct, require_own
+from paribus.results.probed import FILE as PROBED
 from paribus.results.probed import Columns, Probed, read_probed
 from paribus.results.registration import read_registration
 from paribus.results.root import digest_of, of_the_study, root_lines
 from paribus.results.shared_records import distinct, read_trials
 from paribus.results.store import THROUGHPUT, ResultsFolder
-from paribus.results.test_part import SHARED, Tested, judged, read_test
-from paribus.results.tidy import by_task, last_row, of_no_trial, of_trial
-from paribus.results.trial_folder import TrialFolder
+from paribus.results.test_part import Tested, judged, read_test
+from paribus.results.tidy import by_task, last_row, of_no_trial, of_trial, turns
+from paribus.results.trial_folder import MEASUREMENTS, TrialFolder
+from paribus.results.views import of_seeds, shared_property
 from paribus.study import Plan, Study
 
 READINGS = 5  # of a folder that changes meanwhile, before that is said
@@ -49,6 +51,7 @@ class Results:
         looks: those that were taken, of a study that has some.
         tested: where what trials gave on the sealed test part is; empty before it was opened.
         held: where held-out scores are read, if not in a trial's own records (`judged`).
+        source: of a view, what it is a view of (`judged`, `of_seeds`).
     """
 
     path: Path
@@ -60,8 +63,9 @@ class Results:
     looks: tuple[Entry, ...] = ()
     tested: Tested = field(default_factory=dict)
     held: Tested = field(default_factory=dict)
+    source: Results | None = None
 
-    @property
+    @cached_property
     def judged(self) -> Results:
         """The same with the held-out scores that the verdict is of: those of the sealed test part,
         once all trials have them (`paribus.results.test_part`)."""
@@ -82,17 +86,7 @@ class Results:
 
     def of_seeds(self, seeds: Sequence[int], plan: Plan | None = None) -> Results:
         """The same records of these seeds alone, under this plan; nothing is read again."""
-        kept = set(seeds)
-        part = replace(
-            self,
-            study=self.study.model_copy(update={"seeds": tuple(seeds), "plan": plan}),
-            finished=tuple(f for f in self.finished if f.seed in kept),
-            unfinished=tuple(f for f in self.unfinished if f.seed in kept),
-            trials={key: record for key, record in self.trials.items() if key[1] in kept},
-        )
-        for name in (*SHARED, "trial_blocks", "metrics"):
-            part.__dict__[name] = getattr(self, name)
-        return part
+        return of_seeds(self, seeds, plan)
 
     @property
     def root(self) -> str:
@@ -110,7 +104,7 @@ class Results:
                 "again"
             )
 
-    @cached_property
+    @shared_property
     def controls(self) -> list[Control]:
         """What had to be equal between arms, and whether the records show that it was."""
         return self.controls_among(self.trials)
@@ -126,7 +120,14 @@ class Results:
     def _records(self) -> list[TrialRecord]:
         return [trial_record(f, self.trials[f.arm, f.seed], self.data) for f in self.finished]
 
-    @cached_property
+    @shared_property
+    def tuning_rounds(self) -> list[Results]:
+        """The tuning trials, a round after the other. Raises as `load_results` does."""
+        trust = not self.study.is_foreign
+        rounds = ResultsFolder(self.path).tuning_rounds
+        return [load_results(there.path, trust=trust) for there in rounds]
+
+    @shared_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
         """What was measured at every step, by (arm, seed)."""
         return {(f.arm, f.seed): f.read_columns("steps.parquet") for f in self.finished}
@@ -157,7 +158,7 @@ class Results:
                 tables.append(of_trial(folder, table))
         return joined(tables) if tables else of_no_trial("step", name)
 
-    @cached_property
+    @shared_property
     def trial_probes(self) -> dict[tuple[str, int], Probed]:
         """What probes measured, by (arm, seed)."""
         known: list[Columns] = []
@@ -199,7 +200,7 @@ class Results:
         """
         return self._whole("evaluation", "measure", "part", "value", "total", "count", "unit")
 
-    @cached_property
+    @shared_property
     def trial_curves(self) -> dict[tuple[str, int], LossCurve]:
         """Held-out loss along training, by (arm, seed); of trials that measured it."""
         return read_curves(self.study, self.finished, self.trials, self.timing, self._turns)
@@ -239,13 +240,13 @@ class Results:
         """data.json: token classes, duplicates and leakage of the corpus; empty before a run."""
         return ResultsFolder(self.path).read_data()
 
-    @cached_property
+    @shared_property
     def tasks(self) -> pa.Table:
         """Task accuracy, tidy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
         tables = [of_trial(f, f.read_columns("tasks.parquet")) for f in self.finished]
         return joined(tables) if tables else of_no_trial("task", "shots", "accuracy")
 
-    @cached_property
+    @shared_property
     def trial_answers(self) -> dict[tuple[str, int], dict[str, Answers]]:
         """Which questions of each task were answered right, by (arm, seed)."""
         return {(f.arm, f.seed): read_answers(f) for f in self.finished}
@@ -281,7 +282,7 @@ class Results:
         }
         return whole | compared
 
-    @cached_property
+    @shared_property
     def drawings(self) -> list[Drawing]:
         """How what the trials recorded while training is drawn, as they declared it."""
         return together(
@@ -323,10 +324,16 @@ class Results:
             "parts": parts,
             "tasks": by_task(folder) if "tasks" in wanted else {},
             "steps": last_row(self.trial_steps[folder.arm, folder.seed]),
-            "probes": self.trial_probes[folder.arm, folder.seed].last(wanted.get("probes", [])),
+            "probes": self._last_probes(folder, wanted["probes"]) if "probes" in wanted else {},
             "curve": self._of_curve(folder) if "curve" in wanted else {},
             "turns": self._turns.get((folder.arm, folder.seed), {}) if "turns" in wanted else {},
         }
+
+    def _last_probes(self, folder: TrialFolder, names: list[str]) -> dict[str, float]:
+        if MEASUREMENTS in folder.left_out:
+            return {}
+        row = last_row(folder.read_columns(PROBED, names))  # without the hundreds of others
+        return {name: math.nan if value is None else float(value) for name, value in row.items()}
 
     def _of_curve(self, folder: TrialFolder) -> dict[str, float]:
         curves, trial = self.trial_curves, (folder.arm, folder.seed)
@@ -342,13 +349,7 @@ class Results:
     @cached_property
     def _turns(self) -> dict[tuple[str, int], dict[str, float | None]]:
         """What arms took turns for, by (arm, seed): speeds, and the memory of training."""
-        found: dict[tuple[str, int], dict[str, float | None]] = {}
-        for row in self.throughput.to_pylist():
-            mine = found.setdefault((row["arm"], row["seed"]), {})
-            mine[f"{row['kind']}/tokens per second"] = row["tokens"] / row["seconds"]
-            held = row.get("bytes")
-            mine[f"{row['kind']}/MiB"] = held / 2**20 if held else None
-        return found
+        return turns(self.throughput)
 
     @cached_property
     def throughput(self) -> pa.Table:
@@ -358,7 +359,7 @@ class Results:
             return of_no_trial("kind", "tokens", "seconds")
         return folder.read_columns(THROUGHPUT)
 
-    @cached_property
+    @shared_property
     def timing(self) -> dict[tuple[str, int], dict[str, float]]:
         """timing.json by (arm, seed)."""
         return {(f.arm, f.seed): f.read_json("timing.json") for f in self.finished}

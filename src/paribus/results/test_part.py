@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 FOLDER = "test"
 FILES = ("tested.json", "evaluation.json", "evaluation.parquet", "blocks.parquet")
-# Of a `Results`, what is the same whatever text its held-out scores are of.
-SHARED = (
-    *("controls", "trial_steps", "trial_probes", "trial_answers", "trial_curves", "timing"),
-    *("tasks", "drawings"),
-)
 
 Tested = dict[tuple[str, int], TrialFolder]
 
@@ -92,9 +87,7 @@ def judged(results: Results) -> Results:
         return results
     about = {trial: there.read_json(FILES[0]) for trial, there in results.tested.items()}
     trials = {key: one | {"blocks": about[key]["blocks"]} for key, one in results.trials.items()}
-    on_test = replace(results, trials=trials, held=results.tested)
-    for name in SHARED:
-        on_test.__dict__[name] = getattr(results, name)
+    on_test = replace(results, trials=trials, held=results.tested, source=results)
     measured = {name for one in about.values() for name in one["scores"]}
     on_test.__dict__["metrics"] = on_the_test(results.metrics, measured)
     return on_test

@@ -33,3 +33,14 @@ def by_task(folder: TrialFolder) -> dict[str, float]:
     for row in folder.read_columns("tasks.parquet", ["task", "accuracy"]).to_pylist():
         found.setdefault(row["task"], []).append(row["accuracy"])
     return {task: math.fsum(values) / len(values) for task, values in found.items()}
+
+
+def turns(throughput: pa.Table) -> dict[tuple[str, int], dict[str, float | None]]:
+    """By (arm, seed), what arms took turns for: speeds, and the memory of training."""
+    found: dict[tuple[str, int], dict[str, float | None]] = {}
+    for row in throughput.to_pylist():
+        mine = found.setdefault((row["arm"], row["seed"]), {})
+        mine[f"{row['kind']}/tokens per second"] = row["tokens"] / row["seconds"]
+        held = row.get("bytes")
+        mine[f"{row['kind']}/MiB"] = held / 2**20 if held else None
+    return found

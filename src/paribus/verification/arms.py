@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from paribus.errors import ParibusError
 from paribus.results import Results
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Setting, Study, curve_steps, own_parts
 from paribus.study.bounds import matrix_parameters
+
+if TYPE_CHECKING:
+    from paribus.model import GPT, InitialRule
 
 # Initial values that are drawn again of a trial, small parameters first; 4 million take 50 ms.
 MOST_DRAWN = 2**22
@@ -30,19 +35,21 @@ def arm_findings(results: Results, *, trust: bool) -> tuple[list[str], str]:
 
     Custom code is run with `trust` alone; of trials with such code less is looked at without.
     """
-    found: list[str] = []
+    found: dict[TrialFolder, list[str]] = {}
     built = 0
-    for trial in results.finished:
+    models, drawn = _Models(results.study.folder), _Drawn()
+    for trial in sorted(results.finished, key=lambda trial: trial.seed):
         setting = results.study.setting(trial.arm)
         record = results.trials[trial.arm, trial.seed]
-        found += _told(trial, _steps(trial, setting, record))
-        found += _told(trial, _points(trial, results.study, record))
+        found[trial] = _told(trial, _steps(results, trial, setting, record))
+        found[trial] += _told(trial, _points(trial, results.study, record))
         if trust or not own_parts(setting):
             built += 1
-            found += _told(trial, _model(results, trial, setting, record))
+            found[trial] += _told(trial, _model(models, drawn, trial, setting, record))
     n = len(results.finished)
     left = "" if built == n else f", of {n - built} with custom code less, for want of --trust"
-    return found, f"steps, parts, initial values and optimizer of {n} trials by arm and seed{left}"
+    looked_at = f"steps, parts, initial values and optimizer of {n} trials by arm and seed{left}"
+    return [one for trial in results.finished for one in found[trial]], looked_at
 
 
 def _told(trial: TrialFolder, findings: Iterator[str]) -> list[str]:
@@ -52,7 +59,9 @@ def _told(trial: TrialFolder, findings: Iterator[str]) -> list[str]:
         return [f"trial {trial.label}: no model of its arm ({error})"]
 
 
-def _steps(trial: TrialFolder, setting: Setting, record: dict[str, Any]) -> Iterator[str]:
+def _steps(
+    results: Results, trial: TrialFolder, setting: Setting, record: dict[str, Any]
+) -> Iterator[str]:
     from paribus.training.schedule import learning_rate
 
     t, planned = record["iterations"], setting.iterations
@@ -60,7 +69,7 @@ def _steps(trial: TrialFolder, setting: Setting, record: dict[str, Any]) -> Iter
         yield f"it has {t} steps, and its arm {planned}"
     if record["tokens"] != t * setting.tokens_per_step:
         yield f"it has {record['tokens']:,} tokens, and {t} steps of its arm have other"
-    rates = trial.read_columns("steps.parquet", ["learning_rate"])
+    rates = results.trial_steps[trial.arm, trial.seed]
     if "learning_rate" not in rates.column_names:
         return
     peak, schedule = setting.training.optimizer.learning_rate, setting.training.schedule
@@ -86,46 +95,119 @@ def _points(trial: TrialFolder, study: Study, record: dict[str, Any]) -> Iterato
 
 
 def _model(
-    results: Results, trial: TrialFolder, setting: Setting, record: dict[str, Any]
+    models: _Models, drawn: _Drawn, trial: TrialFolder, setting: Setting, record: dict[str, Any]
 ) -> Iterator[str]:
-    from paribus.model import build_model, describe_parts, initial_parameters, initial_rules
-    from paribus.training.groups import optimizer_record, parameter_groups
-
     vocab_size = record["data"].get("vocab_size")
     if not isinstance(vocab_size, int) or not 0 < vocab_size <= MOST_VOCABULARY:
         yield f"its vocabulary has {str(vocab_size)[:20]} tokens"
         return
-    parts = {site: about["name"] for site, about in describe_parts(setting.model).items()}
-    if _names(record.get("parts")) != parts:
+    model = models.of(setting, vocab_size)
+    if _names(record.get("parts")) != model.parts:
         yield "its parts are not those of its arm"
-    folder = results.study.folder
-    # A user's module may look at its values, or keep those of its constructor. Shapes alone are
-    # enough of a large model; for a small one they are no faster.
-    is_small = matrix_parameters(setting, vocab_size) <= MOST_DRAWN
-    device = "cpu" if is_small or setting.model.modules.named else "meta"
-    model = build_model(setting, vocab_size, folder, device=device)
-    sizes = {name: tuple(value.shape) for name, value in model.named_parameters()}
     there = trial.read_json("initial.json")
-    if {name: tuple(about["shape"]) for name, about in there.items()} != sizes:
+    if {name: tuple(about["shape"]) for name, about in there.items()} != model.sizes:
         yield "its parameters are not those of its arm"
         return
-    small, drawn = [], 0
-    for name in sorted(sizes, key=lambda name: math.prod(sizes[name])):
-        drawn += math.prod(sizes[name])
-        if drawn <= MOST_DRAWN:
-            small.append(name)
-    initial = initial_parameters(model, setting, trial.seed, only=small)
-    rules = {name: rule.text for name, rule in initial_rules(model, setting).items()}
+    initial = drawn.records(model, setting, trial.seed)
     for name, about in there.items():
         # A salt of the draw follows the rule's words.
-        if not about["rule"].startswith(rules[name]) or (
-            name in initial and initial[name].record != about
+        if not about["rule"].startswith(model.rules[name].text) or (
+            name in initial and initial[name] != about
         ):
             yield f"the initial values of {name} are not those of its arm and seed"
             return
-    groups = parameter_groups([setting], model, folder)
-    if record.get("optimizer") != optimizer_record(groups, model):
+    if record.get("optimizer") != models.optimizer(trial.arm, setting, vocab_size):
         yield "its optimizer is not that of its arm"
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What follows from the model of a setting, whatever the seed.
+
+    Attributes:
+        sizes: the shape of every parameter by name.
+        small: names of the parameters that are drawn again, as many as `MOST_DRAWN` allows.
+    """
+
+    built: GPT
+    parts: dict[str, Any]
+    sizes: dict[str, tuple[int, ...]]
+    small: tuple[str, ...]
+    rules: dict[str, InitialRule]
+
+
+class _Models:
+    """The models of a study, each built once: arms may differ in their training alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._models: dict[str, _Model] = {}
+        self._optimizers: dict[tuple[str, int], list[dict[str, Any]]] = {}
+
+    def of(self, setting: Setting, vocab_size: int) -> _Model:
+        """Raises ParibusError where no model of this setting can be built."""
+        from paribus.model import ModelConfig
+
+        key = ModelConfig.of(setting, vocab_size).model_dump_json()
+        if key not in self._models:
+            self._models[key] = self._new(setting, vocab_size)
+        return self._models[key]
+
+    def optimizer(self, arm: str, setting: Setting, vocab_size: int) -> list[dict[str, Any]]:
+        """The optimizer of an arm, as trial.json describes it."""
+        from paribus.training.groups import optimizer_record, parameter_groups
+
+        if (arm, vocab_size) not in self._optimizers:
+            model = self.of(setting, vocab_size).built
+            groups = parameter_groups([setting], model, self._folder)
+            self._optimizers[arm, vocab_size] = optimizer_record(groups, model)
+        return self._optimizers[arm, vocab_size]
+
+    def _new(self, setting: Setting, vocab_size: int) -> _Model:
+        from paribus.model import build_model, describe_parts, initial_rules
+
+        # A user's module may look at its values, or keep those of its constructor. Shapes alone are
+        # enough of a large model; for a small one they are no faster.
+        is_small = matrix_parameters(setting, vocab_size) <= MOST_DRAWN
+        device = "cpu" if is_small or setting.model.modules.named else "meta"
+        model = build_model(setting, vocab_size, self._folder, device=device)
+        sizes = {name: tuple(value.shape) for name, value in model.named_parameters()}
+        small, drawn = [], 0
+        for name in sorted(sizes, key=lambda name: math.prod(sizes[name])):
+            drawn += math.prod(sizes[name])
+            if drawn <= MOST_DRAWN:
+                small.append(name)
+        parts = {site: about["name"] for site, about in describe_parts(setting.model).items()}
+        return _Model(model, parts, sizes, tuple(small), initial_rules(model, setting))
+
+
+class _Drawn:
+    """Records of initial values of one seed: arms that share a parameter start with equal ones.
+
+    So each is drawn once, where trials come seed by seed.
+    """
+
+    def __init__(self) -> None:
+        self._seed: int | None = None
+        self._known: dict[Any, dict[str, Any]] = {}
+
+    def records(self, model: _Model, setting: Setting, seed: int) -> dict[str, dict[str, Any]]:
+        """initial.json of the parameters of `model` that are drawn again."""
+        from paribus.model import initial_parameters
+
+        if seed != self._seed:
+            self._seed, self._known = seed, {}
+        salt = setting.model.init.salt
+        keys = {
+            name: (name, salt, model.sizes[name], model.rules[name])
+            for name in model.small
+            if model.rules[name].std is not None  # else its module or constructor gives the value
+        }
+        new = [name for name in model.small if keys.get(name) not in self._known]
+        drawn = initial_parameters(model.built, setting, seed, only=new) if new else {}
+        records = {name: one.record for name, one in drawn.items()}
+        self._known |= {keys[name]: one for name, one in records.items() if name in keys}
+        return {name: records.get(name) or self._known[keys[name]] for name in model.small}
 
 
 def _names(parts: Any) -> dict[str, Any]:

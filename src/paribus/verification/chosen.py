@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paribus.analysis import next_candidates, tried_in, tuning_record, tuning_rounds
+from paribus.analysis import next_candidates, tried_in, tuning_record
 from paribus.digests import changes
 from paribus.results import Results, ResultsFolder
 from paribus.study.tuning_study import FOLDER
@@ -18,7 +18,7 @@ from paribus.study.tuning_study import FOLDER
 def tuning_findings(results: Results) -> Iterator[str]:
     """What tuning.json or the study says otherwise than the tuning trials do."""
     study, folder = results.study, ResultsFolder(results.path)
-    home, there = folder.path / FOLDER, tuning_rounds(folder.path)
+    home, there = folder.path / FOLDER, results.tuning_rounds
     rounds = {one.path for one in there}
     for found in sorted(home.iterdir()) if home.is_dir() else ():
         if found not in rounds:

@@ -10,7 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from paribus.results.trial_folder import TrialFolder
+
+Rows = list[dict[str, Any]]
 
 # Sums of the same numbers in another order; the records keep float64.
 ROUNDING = 1e-9
@@ -21,19 +25,19 @@ FLOAT32_ROUNDING = 1e-5
 def score_findings(trial: TrialFolder) -> Iterator[str]:
     """What evaluation.json, evaluation.parquet and tasks.parquet say otherwise than their parts."""
     scores: dict[str, Any] = trial.read_json("evaluation.json")
-    for name, value in _expected(trial):
+    blocks, tasks = trial.read_columns("blocks.parquet"), trial.read_columns("tasks.parquet")
+    for name, value in _expected(trial, blocks, tasks.to_pylist()):
         if name in scores and not _close(scores[name], value):
             yield (
                 f"trial {trial.label}: {name} is {scores[name]} in evaluation.json, and its parts "
                 f"give {value}"
             )
-    yield from _cells(trial)
-    yield from _curve(trial)
+    yield from _cells(trial, tasks.to_pylist())
+    yield from _curve(trial, scores, sum(blocks["predicted"].to_pylist()))
 
 
-def _expected(trial: TrialFolder) -> Iterator[tuple[str, Any]]:
+def _expected(trial: TrialFolder, blocks: pa.Table, tasks: Rows) -> Iterator[tuple[str, Any]]:
     """Scores and their names, as far as they follow from other records; some from two of them."""
-    blocks = trial.read_columns("blocks.parquet")
     loss_sum = math.fsum(_numbers(blocks["loss_sum_nats"].to_pylist()))
     correct, predicted = (sum(blocks[name].to_pylist()) for name in ("correct", "predicted"))
     loss = loss_sum / predicted if predicted else math.nan
@@ -58,22 +62,23 @@ def _expected(trial: TrialFolder) -> Iterator[tuple[str, Any]]:
             )
             yield name, ratio["scale"] * total / count if count else math.nan
     by_task: dict[str, list[float]] = defaultdict(list)
-    for row in trial.read_columns("tasks.parquet").to_pylist():
+    for row in tasks:
         by_task[row["task"].partition(":")[0]].append(row["accuracy"])
     if by_task:
         means = [math.fsum(cells) / len(cells) for cells in by_task.values()]
         yield "macro_accuracy", math.fsum(means) / len(means)
 
 
-def _cells(trial: TrialFolder) -> Iterator[str]:
+def _cells(trial: TrialFolder, tasks: Rows) -> Iterator[str]:
     """tasks.parquet against items.parquet: how many questions, and how many right."""
     counts: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
     items = trial.read_columns("items.parquet", ["task", "shots", "correct"])
-    for row in items.to_pylist():
-        cell = counts[row["task"], row["shots"]]
+    answers = (items[name].to_pylist() for name in ("task", "shots", "correct"))
+    for task, shots, correct in zip(*answers, strict=True):
+        cell = counts[task, shots]
         cell[0] += 1
-        cell[1] += bool(row["correct"])
-    for row in trial.read_columns("tasks.parquet").to_pylist():
+        cell[1] += bool(correct)
+    for row in tasks:
         n, right = counts.pop((row["task"], row["shots"]), (0, 0))
         accuracy = right / n if n else math.nan
         stated = (row["items"], row["correct"])
@@ -86,18 +91,16 @@ def _cells(trial: TrialFolder) -> Iterator[str]:
         yield f"trial {trial.label}: answers to {task} with {shots} shots are in no task"
 
 
-def _curve(trial: TrialFolder) -> Iterator[str]:
+def _curve(trial: TrialFolder, scores: dict[str, Any], predicted: int) -> Iterator[str]:
     """The last point of the curve against the loss of the same text, where it is of all of it."""
     points = trial.read_columns("curve.parquet").to_pylist()
-    predicted = trial.read_columns("blocks.parquet", ["predicted"])["predicted"].to_pylist()
-    if not points or points[-1]["predicted"] != sum(predicted):
+    if not points or points[-1]["predicted"] != predicted:
         return
     (last,) = _numbers([points[-1]["loss_sum_nats"]])
-    scores, n = trial.read_json("evaluation.json"), points[-1]["predicted"]
-    if not _close(scores.get("validation_loss"), last / n, rounding=FLOAT32_ROUNDING):
+    if not _close(scores.get("validation_loss"), last / predicted, rounding=FLOAT32_ROUNDING):
         yield (
-            f"trial {trial.label}: its curve ends at {last / n} nats/token, and validation_loss is "
-            f"{scores.get('validation_loss')}"
+            f"trial {trial.label}: its curve ends at {last / predicted} nats/token, and "
+            f"validation_loss is {scores.get('validation_loss')}"
         )
 
 

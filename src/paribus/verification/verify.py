@@ -95,17 +95,25 @@ def _verify_all(
     backend: Backend,
 ) -> Verification:
     """The same of a results folder and of every round of tuning in it."""
-    found = _verify(path, trials, folder, trust, workers, device, backend)
+    options = trials, folder, trust, workers, device, backend
+    found, results = _verify(path, *options)
     checked, findings = list(found.checked), list(found.findings)
     rounds = sorted((path / FOLDER).glob("*/study.json"))
+    read = {one.path: one for one in _rounds_of(results)}
     for number, file in enumerate(rounds, start=1):
-        of_round = _verify(
-            file.parent, trials, folder, trust, workers, device, backend, is_tuning=True
-        )
+        of_round, _ = _verify(file.parent, *options, is_tuning=True, read=read.get(file.parent))
         findings += [f"{FOLDER}/{file.parent.name}: {one}" for one in of_round.findings]
         if number == len(rounds):
             checked.append(f"{number} rounds of tuning trials, and what was chosen by them")
     return Verification(found.root, tuple(checked), tuple(findings))
+
+
+def _rounds_of(results: Results | None) -> list[Results]:
+    """The rounds of tuning that were read to verify the choice; none where they are damaged."""
+    try:
+        return results.tuning_rounds if results else []
+    except ParibusError:
+        return []  # found, and said, where each is read alone
 
 
 def _verify(
@@ -118,8 +126,10 @@ def _verify(
     backend: Backend,
     *,
     is_tuning: bool = False,
-) -> Verification:
-    """The same of one results folder; that of a round of tuning is not timed in turn."""
+    read: Results | None = None,
+) -> tuple[Verification, Results | None]:
+    """The same of one results folder, and its results, where they can be read; `read` is what was
+    read of it before. A round of tuning is not timed in turn."""
     results_folder = ResultsFolder(path)
     study = results_folder.read_study(trust=trust)
     if trials:
@@ -140,10 +150,11 @@ def _verify(
         *changed_files(results_folder.path),
     ]
     try:
-        results = load_results(path, trust=trust)
+        results = read or load_results(path, trust=trust)
     except ParibusError as error:
         # What is computed again would be computed from records that are not the sealed ones.
-        return Verification(root, tuple(checked), tuple(dict.fromkeys([*findings, str(error)])))
+        findings.append(str(error))
+        return Verification(root, tuple(checked), tuple(dict.fromkeys(findings))), None
     checked.append("registration")
     findings += _told("registration", lambda: registration_findings(results))
     findings += _told("records", lambda: _complete(results, is_timed=not is_tuning))
@@ -154,21 +165,27 @@ def _verify(
     if results_folder.is_kept:
         checked.append(f"weights of {len(finished)} trials: none were kept, their digests are")
         findings += _told("kept.json", lambda: _kept_root(results_folder, root))
-    of_arms, looked_at = arm_findings(results, trust=trust)
-    findings += of_arms
-    checked.append(looked_at)
-    whole = [trial for trial in results.finished if MEASUREMENTS not in trial.left_out]
-    for trial in whole:
-        findings += _told(trial.label, lambda trial=trial: score_findings(trial))
-    if whole or not finished:
-        checked.append(f"scores of {len(whole)} trials from blocks and questions")
+    of_trials, looked_at = _trials(results, trust=trust)
+    findings += of_trials
+    checked += looked_at
     if results.finished:
         findings += _told("analysis", lambda: _derived(results))
         checked.append("analysis and verdict from the scores")
     if trials and results.finished:
         findings += _repeated(study, results, folder, workers, device, backend)
         checked.append(f"weights, initial values and batches of {len(finished)} trials, repeated")
-    return Verification(root, tuple(checked), tuple(dict.fromkeys(findings)))
+    return Verification(root, tuple(checked), tuple(dict.fromkeys(findings))), results
+
+
+def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
+    """The findings on each trial by itself, and what was looked at."""
+    findings, looked_at = arm_findings(results, trust=trust)
+    whole = [trial for trial in results.finished if MEASUREMENTS not in trial.left_out]
+    for trial in whole:
+        findings += _told(trial.label, lambda trial=trial: score_findings(trial))
+    if not whole and results.finished:
+        return findings, [looked_at]
+    return findings, [looked_at, f"scores of {len(whole)} trials from blocks and questions"]
 
 
 def _repeated(

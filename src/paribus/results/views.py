@@ -1,0 +1,52 @@
+"""What several views of one study's results have in common is read once, when one of them needs it.
+
+A view is of other seeds, or has its held-out scores from the sealed test part; most records are the
+same in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from paribus.study import Plan
+
+if TYPE_CHECKING:
+    from paribus.results.read import Results
+
+
+T = TypeVar("T")
+
+
+class shared_property(cached_property[T]):  # noqa: N801 - it stands where `cached_property` does
+    """A cached property that a view (its `source` is not None) takes from what it is a view of."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> T: ...
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Self | T:
+        source = None if instance is None else instance.source
+        if source is None:
+            return super().__get__(instance, owner)
+        return getattr(source, str(self.attrname))
+
+
+def of_seeds(results: Results, seeds: Sequence[int], plan: Plan | None) -> Results:
+    """The records of these seeds alone, under this plan."""
+    kept = set(seeds)
+    part = replace(
+        results,
+        study=results.study.model_copy(update={"seeds": tuple(seeds), "plan": plan}),
+        finished=tuple(f for f in results.finished if f.seed in kept),
+        unfinished=tuple(f for f in results.unfinished if f.seed in kept),
+        trials={key: record for key, record in results.trials.items() if key[1] in kept},
+        source=results,
+    )
+    for name in ("trial_blocks", "metrics"):
+        part.__dict__[name] = getattr(results, name)
+    return part
