@@ -425,3 +425,14 @@ def test_segments_do_not_depend_on_how_a_document_arrives(seed: int) -> None:
     parts = [text[a:b] for a, b in itertools.pairwise(edges)]
     assert list(segments(parts)) == list(segments(text))
     assert "".join(found for found, _ in segments(parts)) == text
+
+
+def test_a_text_that_repeats_itself_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text(
+        "the same sentence, long enough to be a passage of its own.\n\n" * 60
+    )
+    data = Data(corpus="text", path="t.txt", seq_len=32, deduplicate="exact")
+    with pytest.raises(
+        ParibusError, match=r"'exact' takes out, leaves .*repeats other parts of it"
+    ):
+        load_dataset(data, tmp_path)

@@ -170,9 +170,15 @@ def _require_window(tokens: Tokens, data: Data, part: str, source: str = CORPUS)
     """Raise ParibusError where `tokens` are fewer than one window."""
     if len(tokens) < data.seq_len + 1:
         whose = f"corpus '{data.corpus}'" if source == CORPUS else f"source '{source}'"
+        way_out = "use more text or a shorter data.seq_len"
+        if data.deduplicate != "none":
+            whose += f", without what data.deduplicate = '{data.deduplicate}' takes out,"
+            way_out = (
+                "the rest repeats other parts of it; use other text, or data.deduplicate = 'none'"
+            )
         raise ParibusError(
             f"{whose} leaves {len(tokens)} {part} tokens, fewer than one window of "
-            f"seq_len + 1 = {data.seq_len + 1}; use more text or a shorter data.seq_len"
+            f"seq_len + 1 = {data.seq_len + 1}; {way_out}"
         )
 
 
