@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -277,6 +278,23 @@ def test_cxx_may_have_arguments_or_spaces_and_must_be_there(
         compiling._compiler()
 
 
+def compiling_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The real compiler, told to hurry, with what it made at first given again: it takes ten
+    seconds. Returns where each call is written down."""
+    compiler, real = folder / "cxx", shlex.join(compiling._compiler())
+    made, calls = folder / "made-before.so", folder / "calls"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        f'if [ "$1" = --version ]; then exec {real} --version; fi\n'
+        "for out; do :; done\n"
+        f'if [ -f {made} ]; then echo copied >> {calls}; exec cp {made} "$out"; fi\n'
+        f'echo compiled >> {calls}; {real} "$@" -O1 && cp "$out" {made}\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    return calls
+
+
 @compiled
 def test_wrong_numbers_are_refused(
     afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -286,6 +304,7 @@ def test_wrong_numbers_are_refused(
     shared.write_text(shared.read_text().replace("5.0000001201e-1f", "5.1e-1f"))
     monkeypatch.setattr(compiling, "SOURCES", sources)
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    calls = compiling_once(tmp_path, monkeypatch)
     q = torch.zeros(1, 1, 4, 8)
     with pytest.raises(ParibusError, match=r"wrong numbers.*PARIBUS_COMPILE=off"):
         is_for(q, q, q)
@@ -297,6 +316,7 @@ def test_wrong_numbers_are_refused(
     assert again is not None
     assert again == made
     assert not os.stat(made).st_mode & 0o022
+    assert calls.read_text().split() == ["compiled", "copied"]
 
 
 @compiled
