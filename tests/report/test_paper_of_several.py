@@ -20,14 +20,26 @@ from paribus.errors import ParibusError
 from paribus.report.figures import forest
 from paribus.report.paper import Material, compose
 from paribus.report.paper.advice_rules import KINDS, RULES, Record, advice_on
-from paribus.report.paper.document import Cite, Document, Grid, Paragraph, Picture, Ref, say
+from paribus.report.paper.alike import merged, once
+from paribus.report.paper.document import (
+    BREAK,
+    Cite,
+    Document,
+    Grid,
+    Paragraph,
+    Picture,
+    Ref,
+    say,
+    typeset,
+)
+from paribus.report.paper.finding_by_setting import BY_BUDGET, trends
 from paribus.report.paper.judged import RESOLVED, answer_of, judged
 from paribus.report.paper.measured_errors import measured_errors
 from paribus.report.paper.own_words import OwnWords, read_own_words
 from paribus.report.paper.prose import SECTIONS
-from paribus.report.paper.said_once import joined, said_once, sentences
+from paribus.report.paper.said_once import grouped, joined, said_once, sentences
 from paribus.report.paper.several import _labels
-from paribus.report.paper.study_section import DETAILS, study_section
+from paribus.report.paper.study_section import chosen_figures, details, study_section
 from paribus.results import Results, load_results
 
 from ..conftest import studies_in, write_results
@@ -164,10 +176,72 @@ def test_verdicts_and_effects_change_the_text(studies: list[Material], tmp_path:
         now = next(str(part) for part in after.parts if part.title == title)
         assert now != texts[title]
     assert before.abstract != after.abstract
-    assert "is worse with layernorm and rmsnorm" in before.abstract[0].text
-    assert "is better with layernorm and rmsnorm" in before.abstract[0].text
-    assert "within the margin of ±0.02 with layernorm" in before.abstract[0].text
+    said = before.abstract[0].text
+    assert "alidation loss is worse in “Worse” (+0.3010 nats/token)" in said
+    assert "better in “Better” (-0.2990 nats/token)" in said
+    assert "within the margin in “Apart” (+0.0010 nats/token)." in said
     assert "Its sign depends on the setting" in texts["Recommendations"]
+
+
+def test_lines_that_differ_in_numbers_alone_are_one() -> None:
+    lines = ["7 candidates on 3 seeds", "8 candidates on 12 seeds", "7 candidates on 3 seeds"]
+    assert merged(lines) == "7 or 8 candidates on 3 or 12 seeds"
+    assert once([*lines, "5 candidates on 3 seeds", "2 candidates on 3 seeds", "at 3e-4"]) == [
+        "2 to 8 candidates on 3 or 12 seeds",
+        "at 3e-4",
+    ]
+    assert once(["numpy 2.5.2, 5 replicas", "numpy 2.10.1, 16 replicas"]) == [
+        "numpy 2.5.2 or 2.10.1, 5 or 16 replicas"
+    ]
+
+
+def test_equal_paragraphs_stand_once_with_their_studies() -> None:
+    told = {"a": say("Same."), "b": say("Other."), "c": say("Same."), "d": say()}
+    assert [p.text for p in grouped(told)] == ["In a and c: Same.", "In b: Other."]
+
+
+def test_long_names_break_between_their_parts() -> None:
+    name = "embedding-norm-tuned-long"
+    assert typeset(name).split(BREAK) == ["embedding-", "norm-", "tuned-", "long"]
+    assert all(len(part) <= 8 for part in typeset("n" * 40).split(BREAK))
+    assert typeset("embedding-norm") == "embedding-norm"
+
+
+def test_a_finding_that_changes_with_the_budget_is_told(tmp_path: Path) -> None:
+    """In results, abstract and advice; and not where something else differs too."""
+    effects = {"brief": (0.3, 8), "middle": (0.2, 12), "long": (0.0, 16)}
+    budgets = {name: {"training.iterations": n} for name, (_, n) in effects.items()}
+    brief, middle, long = (
+        material_of(made(tmp_path, name, effects[name][0], overrides=budgets[name]))
+        for name in effects
+    )
+    (trend, *_) = trends([long, brief, middle])
+    assert trend.axis is BY_BUDGET and trend.called == "layernorm" and trend.changes and trend.apart
+    tokens = [one.study.setting("baseline").tokens for one in (brief, middle, long)]
+    assert [point.place for point in trend.points] == [(n,) for n in tokens]
+    document = compose(brief, middle, long)
+    parts = {part.title: str(part) for part in document.parts}
+    says = (
+        "worse after 8 and 12 iterations (+0.3010 and +0.2010) and within the margin after 16 "
+        "iterations (+0.0010)"
+    )
+    for text in (parts["Results"], parts["Recommendations"], document.abstract[0].text):
+        assert says in text
+    assert "The finding changes with it." in parts["Results"]
+    assert "the intervals of the least and the largest change do not overlap" in parts["Results"]
+    wider = {"training.iterations": 16, "model.n_layer": 1}
+    other_too = material_of(made(tmp_path, "other", 0.0, overrides=wider))
+    assert trends([brief, other_too]) == []
+
+
+def test_the_abstract_is_short_and_has_nothing_that_is_described_only(
+    studies: list[Material],
+) -> None:
+    few = [replace(verdict, outcome="DESCRIPTIVE ONLY") for verdict in studies[1].verdicts]
+    described = replace(studies[1], verdicts=few)
+    text = compose(studies[0], described, studies[2]).abstract[0].text
+    assert "“Better”" not in text and "-0.2990" not in text and "described" not in text
+    assert len(text.split()) <= 200
 
 
 def test_advice_is_total_and_never_contradicts_itself() -> None:
@@ -222,7 +296,7 @@ def test_the_baseline_against_itself_tells_its_error_rates(tmp_path: Path) -> No
     assert judged(material) == [] and answer_of(material) == (
         "of 40 studies of nothing, any claim: 2.5% (nominal 5.0%)"
     )
-    section = str(study_section(material, "title", DETAILS[0]))
+    section = str(study_section(material, "title", details(1)[0]))
     assert "2.5% [0.0%, 12.5%]" in section and "whatever is claimed of them is an error" in section
     record.write_text(json.dumps(counts | {"rates": [rate | {"rate": 7}]}))
     with pytest.raises(ParibusError, match="is not what `paribus null` writes"):
@@ -321,11 +395,13 @@ def test_it_is_set_in_few_pages_with_all_that_it_shows(printed: Path) -> None:
 
 def test_less_is_shown_where_there_is_no_room(studies: list[Material]) -> None:
     """Each step of detail shows no more than the one before, and the last one no figure."""
-    first = studies[0]
-    drawn = replace(first, figures=[forest(first.analysis, one) for one in first.study.judged])
+    first, *others = studies
+    figures = [forest(first.analysis, one) for one in first.study.judged]
+    drawn = [replace(first, figures=figures), *others]
     counts = []
-    for detail in DETAILS:
-        blocks = study_section(drawn, "title", detail).blocks
+    for detail in details(len(drawn)):
+        chosen = chosen_figures(drawn, detail.figures)
+        blocks = study_section(drawn[0], "title", detail, chosen["worse"]).blocks
         counts.append(sum(isinstance(block, (Picture, Grid)) for block in blocks))
     assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1] == 0
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from paribus.report.paper.judged import Judged, Stability, State
+from paribus.report.paper.judged import IN_WORDS, Judged, Stability, State, by_state
 from paribus.report.vocabulary import listed
 
 Kind = Literal["leave out", "use", "depends", "undecided"]
@@ -98,6 +98,12 @@ RULES: tuple[Advice, ...] = (
     ),
     Advice(
         "leave out",
+        lambda r: _has(r, "harm") and _has(r, "none"),
+        "It costs quality in some of these settings, makes no difference worth having in others, "
+        "and cures nothing here: leave it out. Where it does no harm it is of no use either.",
+    ),
+    Advice(
+        "leave out",
         lambda r: _has(r, "harm"),
         "It costs quality where this was resolved, and cures nothing here: leave it out.",
     ),
@@ -139,21 +145,12 @@ def advice_on(record: Record) -> Advice:
 
 def where_found(found: list[Judged]) -> str:
     """`validation loss is worse in A and B, and open in C; ...`: in which studies which state."""
-    words = {
-        "harm": "worse in {}",
-        "gain": "better in {}",
-        "none": "within the margin in {}",
-        "open": "open in {}",
-        "described": "described only in {}",
-        "invalid": "not judged in {}",
-    }
     told = []
     for metric in dict.fromkeys(one.metric for one in found):
         mine = [one for one in found if one.metric == metric]
         parts = []
-        for state, text in words.items():
-            studies = dict.fromkeys(one.study for one in mine if one.state == state)
-            if studies:
-                parts.append(text.format(listed(list(studies))))
+        for state, group in by_state(mine).items():
+            studies = dict.fromkeys(one.study for one in group)
+            parts.append(f"{IN_WORDS[state]} in {listed(list(studies))}")
         told.append(f"{mine[0].contrast.declared.label} is {', '.join(parts)}")
     return "; ".join(told)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from paribus import numbers
 from paribus.numbers import plural
+from paribus.report.paper.alike import merged, once, skeleton
+from paribus.report.paper.caveats import shared_caveats
 from paribus.report.paper.designs import spanned, texts
 from paribus.report.paper.document import Block, Grid, Part, Ref, say
 from paribus.report.paper.material import Material
@@ -29,7 +31,7 @@ def limits(studies: Sequence[Material]) -> Part:
         f"{what}, trained for {iterations} iterations on {texts(studies)}; nothing here says what "
         "would happen at another scale, with another budget or on another text.",
         _seeds(studies),
-        *dict.fromkeys(_named(studies, [_tuned(one) for one in studies])),
+        *_named(studies, [_tuned(one) for one in studies]),
     ]
     unbounded = sum(c.primary and c.paired is None for s in studies for c in s.analysis.contrasts)
     if unbounded:
@@ -44,6 +46,7 @@ def limits(studies: Sequence[Material]) -> Part:
         "used for."
     )
     if several:
+        told += shared_caveats(studies)
         told.append(
             "Each study holds its own error rate; none is held over all of them together, and "
             "nothing is pooled."
@@ -52,13 +55,15 @@ def limits(studies: Sequence[Material]) -> Part:
 
 
 def _named(studies: Sequence[Material], lines: Iterable[str]) -> list[str]:
-    """Each line once, with the names of the studies that it is of where others have another."""
-    by_line: dict[str, list[str]] = {}
+    """Lines that differ in numbers alone as one, with the names of the studies that it is of where
+    others have another."""
+    alike: dict[str, dict[str, str]] = {}
     for one, line in zip(studies, lines, strict=True):
-        by_line.setdefault(line, []).append(one.name)
-    if len(by_line) == 1:
-        return list(by_line)
-    return [f"In {listed(names)}: {line}" for line, names in by_line.items()]
+        alike.setdefault(skeleton(line), {})[one.name] = line
+    told = [merged(list(lines.values())) for lines in alike.values()]
+    if len(alike) == 1:
+        return told
+    return [f"In {listed(list(of))}: {line}" for of, line in zip(alike.values(), told, strict=True)]
 
 
 def _seeds(studies: Sequence[Material]) -> str:
@@ -114,8 +119,7 @@ def reproducibility(studies: Sequence[Material], own: Sequence[str]) -> Part:
     same = (
         "On the same software and kind of CPU the records are equal byte for byte, timing apart. "
     )
-    machines = " ".join(dict.fromkeys(one.facts.machine for one in studies if one.facts.machine))
-    machines += " " if machines else ""
+    machines = "".join(f"{line} " for line in once(one.facts.machine for one in studies) if line)
     if len(studies) == 1:
         text = (
             f"The study's digest is {studies[0].study.digest}. The file study.json beside this "

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from paribus import numbers
 from paribus.numbers import plural
-from paribus.report.facts import Facts
 from paribus.report.paper.material import Material
 from paribus.report.tables import Table
 from paribus.report.vocabulary import listed
@@ -101,7 +100,7 @@ def design_in_words(material: Material) -> str:
 
 def texts(studies: Sequence[Material]) -> str:
     """On what text models were trained, each text once."""
-    return listed(list(dict.fromkeys(Facts.of(one.results).text for one in studies)))
+    return listed(list(dict.fromkeys(one.facts.text for one in studies)))
 
 
 def _several(values: Iterable[str]) -> str:

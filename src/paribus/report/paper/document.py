@@ -11,7 +11,8 @@ from typing import Any
 
 from paribus.report.tables import Table
 
-LONG_WORD = 22  # characters; longer ones may be broken anywhere
+LONG_WORD = 22  # characters; longer ones may be broken after what joins their parts
+LONG_PART = 15  # characters; longer parts of such a word may be broken anywhere
 BREAK = "\u200b"  # a place to break a line that shows nothing
 DIGEST = re.compile(r"\b[0-9a-f]{64}\b")  # the template sets it on one line, to be copied
 LISTING_COLUMNS, LISTING_COST = 3, 12  # of keys and values; characters that each takes besides
@@ -110,7 +111,18 @@ class Listing:
         return {"kind": "listing", "columns": [column for column in columns if column]}
 
 
-Block = Paragraph | Picture | Grid | Listing
+@dataclass(frozen=True)
+class Items:
+    """A short list, numbered."""
+
+    lines: tuple[Paragraph, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the typst template reads it."""
+        return {"kind": "items", "lines": [line.to_dict()["runs"] for line in self.lines]}
+
+
+Block = Paragraph | Picture | Grid | Listing | Items
 
 
 @dataclass(frozen=True)
@@ -133,7 +145,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Document:
-    """A whole paper; `about` is the line under its title, and under its authors."""
+    """A whole paper; `about` is the line under its title and its authors, and may be empty."""
 
     title: str
     about: str
@@ -151,8 +163,11 @@ class Document:
     @property
     def paragraphs(self) -> list[Paragraph]:
         """All prose, in order."""
-        blocks = [block for part in (*self.parts, *self.appendix) for block in part.blocks]
-        return [*self.abstract, *(block for block in blocks if isinstance(block, Paragraph))]
+        found = list(self.abstract)
+        for block in (block for part in (*self.parts, *self.appendix) for block in part.blocks):
+            found += block.lines if isinstance(block, Items) else ()
+            found += [block] if isinstance(block, Paragraph) else ()
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """As the typst template reads it."""
@@ -187,7 +202,14 @@ def _typeset(text: str) -> str:
 
 
 def _breakable(word: str) -> str:
-    return BREAK.join(word[i : i + 8] for i in range(0, len(word), 8))
+    """Between its parts; typst itself breaks after a hyphen."""
+    parts = re.split(r"(?<=[-_./:=])(?=[^-_./:=])", word)
+    pieces = [
+        part[i : i + 8] if len(part) > LONG_PART else part
+        for part in parts
+        for i in range(0, len(part) if len(part) > LONG_PART else 1, 8)
+    ]
+    return BREAK.join(pieces)
 
 
 def _run(run: Run) -> dict[str, str]:

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from paribus.decision import HYPOTHESES, rule_of
 from paribus.numbers import plural
-from paribus.report.paper.designs import spanned
-from paribus.report.paper.document import Block, Paragraph, Part, Ref, say
-from paribus.report.paper.judged import RESOLVED, answer_of
+from paribus.report.paper.abstract_of_several import abstract_of_several
+from paribus.report.paper.document import Block, Items, Paragraph, Part, Ref, say
 from paribus.report.paper.material import Material
-from paribus.report.paper.said_once import said_once
+from paribus.report.paper.said_once import grouped, said_once
 from paribus.report.vocabulary import listed
 from paribus.report.words import headline, missing_in_words, ratio_in_words
 
@@ -54,24 +53,7 @@ def abstract(studies: Sequence[Material], titles: Mapping[str, str]) -> Paragrap
     """What was asked, what was done and what came out."""
     if len(studies) == 1:
         return _abstract(studies[0])
-    parameters = spanned(n for one in studies for n in one.parameters)
-    size = f" of {parameters} parameters" if parameters else ""
-    n = sum(one.analysis.n_trials for one in studies)
-    unregistered = [one.name for one in studies if one.analysis.unregistered]
-    text = (
-        f"We report {len(studies)} studies of decoder-only Transformers{size}, {n:,} trials in "
-        "all, in which arms differ from a shared setting in a stated way alone and are compared "
-        "seed by seed. "
-    )
-    if unregistered:
-        text += f"The registration of {listed(unregistered)} does not hold. "
-    else:
-        text += (
-            "Endpoints, margins and the rule of each verdict were registered before its first run. "
-        )
-    found = [(one, answer_of(one, RESOLVED)) for one in studies]
-    text += " ".join(f"{titles[one.name]}: {said}." for one, said in found if said)
-    return say(text)
+    return abstract_of_several(studies, titles)
 
 
 def _abstract(material: Material) -> Paragraph:
@@ -116,8 +98,9 @@ def introduction(studies: Sequence[Material], titles: Mapping[str, str]) -> Part
     """The questions, why they take more than two runs, and the hypotheses that rules speak to."""
     several = len(studies) > 1
     blocks: list[Block] = [
+        *_asked(studies, titles),
         say(
-            f"{_asked(studies, titles)} An answer needs more than two training runs: whatever else "
+            "An answer needs more than two training runs: whatever else "
             "differs between them, the seed to begin with, can make a difference as large as the "
             "one in question. Here each arm is a stated difference from one shared setting, and "
             "whether all else was equal is part of the record and not an assumption."
@@ -128,7 +111,7 @@ def introduction(studies: Sequence[Material], titles: Mapping[str, str]) -> Part
     }
     once = said_once(told)
     blocks += once.common
-    blocks += [say(f"In {name}: ", *own.runs) for name, own in once.own.items() if own.runs]
+    blocks += grouped(once.own)
     blocks.append(
         say(
             "What is reported here was computed from the records of the "
@@ -143,15 +126,13 @@ def introduction(studies: Sequence[Material], titles: Mapping[str, str]) -> Part
     return Part("Introduction", blocks)
 
 
-def _asked(studies: Sequence[Material], titles: Mapping[str, str]) -> str:
+def _asked(studies: Sequence[Material], titles: Mapping[str, str]) -> list[Block]:
     if len(studies) == 1:
         primary = studies[0].analysis.primary.label
         asked = studies[0].study.question
-        return asked or f"What do the arms of this study change in {primary}?"
-    told = [
-        f"({i}) {one.study.question or titles[one.name] + '?'}" for i, one in enumerate(studies, 1)
-    ]
-    return f"The studies of this paper ask: {' '.join(told)}"
+        return [say(asked or f"What do the arms of this study change in {primary}?")]
+    questions = tuple(say(one.study.question or f"{titles[one.name]}?") for one in studies)
+    return [say("The studies of this paper ask:"), Items(questions)]
 
 
 def _hypotheses(material: Material) -> str:

@@ -28,6 +28,8 @@ SHORT = {
     "described": "described",
     "invalid": "not judged",
 }
+# In a sentence, after what it is of.
+IN_WORDS = SHORT | {"none": "within the margin", "described": "described only"}
 _QUALITY: dict[str, State] = {"Q-": "harm", "Q+": "gain", "Q0": "none", "Q?": "open"}
 # What arms are given besides what they are about.
 APART = ("model.init.salt", "training.optimizer.learning_rate")
@@ -98,6 +100,11 @@ def judged(material: Material) -> list[Judged]:
             )
         )
     return found
+
+
+def judged_on(found: Iterable[Judged], metric: str) -> list[Judged]:
+    """Those on this endpoint."""
+    return [one for one in found if one.metric == metric]
 
 
 def treatment_of(material: Material, arm: str) -> Treatment:

@@ -9,7 +9,7 @@ import numpy as np
 from paribus import numbers
 from paribus.report.paper.designs import spanned
 from paribus.report.paper.document import Part, say
-from paribus.report.paper.judged import Judged, judged
+from paribus.report.paper.judged import Judged, judged, judged_on
 from paribus.report.paper.material import Material
 from paribus.report.paper.recommendations import by_treatment, called
 from paribus.report.vocabulary import listed
@@ -20,7 +20,9 @@ def larger_scale(studies: Sequence[Material]) -> Part | None:
     found = [(material, one) for material in studies for one in judged(material)]
     if not found:
         return None
-    told = [_span(studies), *_by_size(studies), *_seeds(studies), _instability(found)]
+    # Of several studies the results have it.
+    by_size = _by_size(studies[0]) if len(studies) == 1 else []
+    told = [_span(studies), *by_size, *_seeds(studies), _instability(found)]
     told += _chance(studies)
     return Part("What larger scale would have to show", [say(" ".join(filter(None, told)))])
 
@@ -35,15 +37,13 @@ def _span(studies: Sequence[Material]) -> str:
     )
 
 
-def _by_size(studies: Sequence[Material]) -> list[str]:
-    """Whether the sign of a change is the same at every size that one study tested it at."""
+def _by_size(material: Material) -> list[str]:
+    """Whether the sign of a change is the same at every size that the study tested it at."""
     told = []
-    for material in studies:
-        tested = [one for one in judged(material) if one.contrast.tested]
-        for mine in by_treatment(tested).values():
-            for metric in dict.fromkeys(one.metric for one in mine):
-                line = _signs(material, [one for one in mine if one.metric == metric])
-                told += [f"In {material.name} {line}"] if line else []
+    for mine in by_treatment([one for one in judged(material) if one.contrast.tested]).values():
+        for metric in dict.fromkeys(one.metric for one in mine):
+            line = _signs(material, judged_on(mine, metric))
+            told += [f"In {material.name} {line}"] if line else []
     return told
 
 

@@ -46,6 +46,15 @@ class MeasuredErrors:
         ]
         return f"of {self.replicates} studies of nothing, {'; '.join(told)}"
 
+    @property
+    def first(self) -> str:
+        """The first rate alone, without a full stop."""
+        one = self.rates[0]
+        return (
+            f"Measured on {self.replicates} studies of the baseline against itself: {one.name} "
+            f"{_share(one.rate)} (nominal {_share(one.nominal)})"
+        )
+
     def table(self, name: str) -> Table:
         """Every rate with its interval."""
         rows = tuple(

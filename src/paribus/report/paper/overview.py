@@ -12,6 +12,7 @@ from paribus.report.figures import Figure
 from paribus.report.figures.style import TEXT, rounded
 from paribus.report.paper.judged import SHORT, judged
 from paribus.report.paper.material import Material
+from paribus.report.vocabulary import listed
 
 OVERVIEW = "overview"
 ROW_PIXELS, LABELS = 13, 180
@@ -33,6 +34,9 @@ def overview(studies: Sequence[Material]) -> Figure | None:
     if not shared:
         return None
     rows = [row for one in studies for row in _rows(one, shared[0])]
+    described = [row for row in rows if row["finding"] == SHORT["described"]]
+    # Wide intervals of very few seeds would take the room of those that decide something.
+    rows = [row for row in rows if row not in described] or described
     if not rows:
         return None
     declared = studies[0].analysis.metrics[shared[0]]
@@ -45,6 +49,9 @@ def overview(studies: Sequence[Material]) -> Figure | None:
         "colours say what was found, each study by its own registration and with its own error "
         "rate."
     )
+    left = dict.fromkeys(row["study"] for row in described if row not in rows)
+    if left:
+        caption += f" What is described only is left out ({listed(list(left))})."
     return Figure(
         OVERVIEW, "endpoints", "Every study", caption, chart, rows, panel=180, room=LABELS + 20
     )

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from paribus.report.paper import appendix_parts
+from paribus.report.paper.caveats import often_said
 from paribus.report.paper.closing import limits, reproducibility
 from paribus.report.paper.document import Block, Document, Grid, Paragraph, Part, Picture, Ref, say
+from paribus.report.paper.finding_by_setting import finding_by_setting
 from paribus.report.paper.findings import analysis_part, results
 from paribus.report.paper.introduction import abstract, introduction, title_of, titles_of
 from paribus.report.paper.judged import answer_of
@@ -22,7 +24,12 @@ from paribus.report.paper.overview import OVERVIEW, overview
 from paribus.report.paper.own_words import OwnWords
 from paribus.report.paper.recommendations import recommendation
 from paribus.report.paper.related import related
-from paribus.report.paper.study_section import DETAILS, Detail, study_section
+from paribus.report.paper.study_section import (
+    Detail,
+    chosen_figures,
+    details,
+    study_section,
+)
 from paribus.report.paper.tuning_part import tuning_part
 from paribus.report.tables import Table
 
@@ -32,17 +39,19 @@ SECTIONS = (
     *("Limits", "Recommendation", "Recommendations", "What larger scale would have to show"),
     "Reproducibility",
 )
+MOST_OF_MECHANISM = 1  # figures
+MOST_NAMED = 4  # studies that are named under the title
 
 
 def compose(
-    *studies: Material, own: OwnWords | None = None, detail: Detail = DETAILS[0]
+    *studies: Material, own: OwnWords | None = None, detail: Detail | None = None
 ) -> Document:
     """The whole paper on these studies, in their order; their names differ."""
     own = own or OwnWords()
     titles = titles_of(studies)
     way, of_studies = method(studies)
     parts = [introduction(studies, titles), related(studies), way]
-    parts += _found(studies, titles, detail)
+    parts += _found(studies, titles, detail or details(len(studies))[0])
     parts += [
         limits(studies),
         recommendation(studies),
@@ -68,6 +77,8 @@ def _about(studies: Sequence[Material]) -> str:
     if len(studies) == 1:
         study = studies[0].study
         return f"A paribus study: “{study.name}”, digest {study.digest[:12]}"
+    if len(studies) > MOST_NAMED:
+        return ""  # they are named in the table of designs
     return f"{len(studies)} paribus studies: {', '.join(one.name for one in studies)}"
 
 
@@ -77,10 +88,11 @@ def _found(studies: Sequence[Material], titles: Mapping[str, str], detail: Detai
         only = studies[0]
         return [*tuning_part(only), results(only), analysis_part(only)]
     found = [_answers(studies)]
+    figures, left = chosen_figures(studies, detail.figures), often_said(studies)
     for i, one in enumerate(studies):
-        section = study_section(one, titles[one.name], detail)
+        section = study_section(one, titles[one.name], detail, figures[one.name], left)
         found.append(section.named(prefix_of(i, len(studies))))
-    why = mechanism(studies, detail.figures)
+    why = mechanism(studies, min(detail.figures, MOST_OF_MECHANISM))
     return [*found, why] if why else found
 
 
@@ -96,11 +108,13 @@ def _answers(studies: Sequence[Material]) -> Part:
     figure = overview(studies)
     opening = ("What every study found is in ", Ref("answers"))
     follows = "A section on each study follows."
+    by_setting = [say(line) for line in finding_by_setting(studies)]
     if figure is None:
-        return Part("Results", [say(*opening, f". {follows}"), Grid(table)])
+        return Part("Results", [say(*opening, f". {follows}"), Grid(table), *by_setting])
     drawn = (", and every contrast on the endpoint that all of them judge in ", Ref(OVERVIEW), ". ")
     picture = Picture(OVERVIEW, figure.caption)
-    return Part("Results", [say(*opening, *drawn, follows), Grid(table), picture])
+    told = [say(*opening, *drawn, follows), Grid(table), picture, *by_setting]
+    return Part("Results", told)
 
 
 def _answer(material: Material) -> str:

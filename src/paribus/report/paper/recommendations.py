@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paribus import numbers
+from paribus.analysis import SharedContrast
 from paribus.decision import Row, Verdict, rule_of
 from paribus.report.paper.advice_rules import KINDS, Record, advice_on, where_found
 from paribus.report.paper.document import Block, Part, say
+from paribus.report.paper.finding_by_setting import along, trends
 from paribus.report.paper.findings import MOST_TOLD
 from paribus.report.paper.judged import RESOLVED, Judged, Treatment, judged
 from paribus.report.paper.material import Material
@@ -37,6 +39,7 @@ def recommendation(studies: Sequence[Material]) -> Part:
         told = [text for of, text in advised if of == kind]
         if told:
             blocks.append(say(f"{title} {' '.join(told)}"))
+    blocks += map(say, _changing(studies))
     blocks.append(say(f"What to do instead. {' '.join(_instead(studies, found))}"))
     return Part("Recommendations", blocks)
 
@@ -62,6 +65,22 @@ def _by_treatment(found: Sequence[Judged]) -> list[tuple[str, str]]:
         same.setdefault((advice.kind, where_found(mine), advice.says), []).append(called(mine))
     return [
         (kind, f"{listed(names)}: {where}. {says}") for (kind, where, says), names in same.items()
+    ]
+
+
+def _changing(studies: Sequence[Material]) -> list[str]:
+    """Along what the findings change: advice holds at the values that were tried."""
+    told = [
+        f"{one.called} is {along(one)}"
+        + (", each arm at its best learning rate" if one.tuned else "")
+        for one in trends(studies)
+        if one.changes
+    ]
+    if not told:
+        return []
+    return [
+        f"At what values this was found. On the first endpoint, {'; '.join(told)}. Beyond these "
+        "values nothing here advises anything."
     ]
 
 
@@ -95,28 +114,43 @@ def _of_tuning(studies: Sequence[Material], found: Sequence[Judged]) -> list[str
             label = here[0].contrast.declared.label
             same.setdefault((label, said), []).append(called(mine))
     told = [f"The finding on {label} {said} ({listed(n)})." for (label, said), n in same.items()]
-    told += [line for one in studies for line in _signs(one)]
-    return told
+    return [*told, *_signs(studies)]
 
 
-def _signs(material: Material) -> list[str]:
-    """That the sign of a change depends on the learning rate that both arms share."""
-    tuned, lines = material.analysis.tuned, []
-    for arm, _ in material.study.contrasts if tuned else ():
-        ends = tuned.extremes(arm) if tuned else None
-        if tuned is None or ends is None or not ends[0].mean < 0 < ends[1].mean:
-            continue
-        low, high = (
-            f"{numbers.signed(one.mean, tuned.metric.change_digits)} at "
-            f"{in_words(tuned.candidates[one.candidate - 1])}"
-            for one in ends
-        )
-        lines.append(
-            f"In {material.name} the sign of the change of {tuned.metric.label} with "
-            f"{material.called[arm]} depends on the value that both arms share ({low}, {high}): "
-            "a comparison at one rate says little."
-        )
-    return lines
+def _signs(studies: Sequence[Material]) -> list[str]:
+    """That the sign of a change depends on the value that both arms share."""
+    there: dict[str, list[tuple[Material, SharedContrast]]] = {}
+    n, of = 0, 0
+    for material in studies:
+        tuned = material.analysis.tuned
+        for arm, _ in material.study.contrasts if tuned else ():
+            ends = tuned.extremes(arm) if tuned else None
+            of += ends is not None
+            if tuned is not None and ends is not None and ends[0].mean < 0 < ends[1].mean:
+                n += 1
+                there.setdefault(tuned.metric.label, []).extend((material, one) for one in ends)
+    if not there:
+        return []
+    told = [_span_of_signs(label, found) for label, found in there.items()]
+    return [
+        f"Where both arms share a value, the sign of the change depends on it in {n} of "
+        f"{of} tuned contrasts ({'; '.join(told)}): a comparison at one value says little."
+    ]
+
+
+def _span_of_signs(label: str, found: Sequence[tuple[Material, SharedContrast]]) -> str:
+    """`validation loss: from -0.1 in A to +0.3 in B`, and all studies where it is so."""
+    studies = listed(list(dict.fromkeys(material.name for material, _ in found)))
+    ordered = sorted(found, key=lambda pair: pair[1].mean)
+    ends = [_shared_change(*pair) for pair in (ordered[0], ordered[-1])]
+    return f"{label}, in {studies}, from {' to '.join(ends)}"
+
+
+def _shared_change(material: Material, one: SharedContrast) -> str:
+    tuned = material.analysis.tuned
+    assert tuned is not None
+    size = numbers.signed(one.mean, tuned.metric.change_digits)
+    return f"{size} (at {in_words(tuned.candidates[one.candidate - 1]).replace('_', ' ')})"
 
 
 def _alternatives(found: Sequence[Judged]) -> list[str]:

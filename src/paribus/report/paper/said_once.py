@@ -62,6 +62,18 @@ def said_once(told: Mapping[str, Sequence[Paragraph]]) -> SaidOnce:
     )
 
 
+def grouped(told: Mapping[str, Paragraph]) -> list[Paragraph]:
+    """Every paragraph once, after the names of the studies that say it; empty ones are left out."""
+    holders: dict[Paragraph, list[str]] = {}
+    for name, paragraph in told.items():
+        if paragraph.runs:
+            holders.setdefault(paragraph, []).append(name)
+    return [
+        Paragraph(tuple(_merged([f"In {listed(names)}: ", *paragraph.runs])))
+        for paragraph, names in holders.items()
+    ]
+
+
 def sentences(paragraph: Paragraph) -> list[Sentence]:
     """The sentences of a paragraph, each with its citations and references."""
     found: list[Sentence] = []

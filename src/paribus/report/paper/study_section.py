@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from paribus import numbers
@@ -11,16 +12,18 @@ from paribus.report import tables
 from paribus.report.figures import Figure
 from paribus.report.figures.contrasts import forest_name
 from paribus.report.figures.tuning_curves import SHARED, curve_name
+from paribus.report.paper.alike import skeleton
 from paribus.report.paper.designs import design_in_words
 from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
-from paribus.report.paper.judged import SHORT, Judged, answer, arms_in_words, judged
+from paribus.report.paper.judged import SHORT, STATES, Judged, answer, arms_in_words, judged
 from paribus.report.paper.material import Material
 from paribus.report.tables import Table, change_of
 from paribus.report.tuning_told import tuning_in_words
 from paribus.report.vocabulary import listed
 from paribus.report.words import p_in_words
 
-MOST_CAVEATS = 2  # that are told; the appendix has all
+MOST_CAVEATS = 1  # that are told; the appendix has all
+CURVES = "loss-curves"  # held-out loss along training
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Detail:
     """How much of each study a paper of several shows, so that it keeps to its pages.
 
     Attributes:
-        figures: of each study.
+        figures: of all studies together, the most telling ones of each first.
         depends: contrasts of a tuned study of which it is told what they depend on.
         tables: whether a study's table of contrasts stands in its section, or in the appendix.
     """
@@ -38,33 +41,61 @@ class Detail:
     tables: bool = True
 
 
-# From the most to the least; the first with which the text keeps to its pages is taken.
-DETAILS = (
-    Detail(2, 3),
-    Detail(1, 3),
-    Detail(1, 1),
-    Detail(1, 0),
-    Detail(0, 0),
-    Detail(0, 0, tables=False),
-)
+MOST_FIGURES = 2  # of a study
 
 
-def study_section(material: Material, title: str, detail: Detail) -> Part:
-    """The section; names of figures and tables are the study's own."""
+def details(n_studies: int) -> list[Detail]:
+    """From the most to the least; the first with which the text keeps to its pages is taken.
+
+    Second figures go first, then what contrasts depend on, then figures one by one, and last the
+    tables, which are in the appendix.
+    """
+    most = MOST_FIGURES * n_studies
+    wanted = [Detail(most, 3), Detail(n_studies, 3), Detail(n_studies, 1)]
+    fewer = [Detail(n, 0) for n in range(n_studies, -1, -1)]
+    return [*wanted, *fewer, Detail(0, 0, tables=False)]
+
+
+def chosen_figures(studies: Sequence[Material], most: int) -> dict[str, list[Figure]]:
+    """By study its figures that are shown: the first of each before the second of any, and those
+    of tuned studies before others, as they show a finding over a range of settings."""
+    ranked = [
+        (rank, not one.study.tuning, place, one.name, figure)
+        for place, one in enumerate(studies)
+        if one.errors is None
+        for rank, figure in enumerate(main_figures(one)[:MOST_FIGURES])
+    ]
+    shown: dict[str, list[Figure]] = {one.name: [] for one in studies}
+    for *_, name, figure in sorted(ranked, key=lambda one: one[:3])[:most]:
+        shown[name].append(figure)
+    return shown
+
+
+def study_section(
+    material: Material,
+    title: str,
+    detail: Detail,
+    figures: Sequence[Figure] = (),
+    left: Collection[str] = (),
+) -> Part:
+    """The section with these figures; names of figures and tables are the study's own.
+
+    Caveats in `left` are left to the appendix. The question is in the introduction.
+    """
     if material.errors is not None:
         return _of_nothing(material, title)
     found = judged(material)
     table = short_contrasts(material, found)
-    question = f"{material.study.question} " if material.study.question else ""
     where = ("Changes are in ", Ref(table.name), ".") if detail.tables else ()
-    blocks: list[Block] = [say(f"{question}{design_in_words(material)} ", *where)]
+    blocks: list[Block] = [say(f"{_capital(design_in_words(material))} ", *where)]
     blocks += [
         Picture(figure.name, f"{material.name}: {_lowered(_first(figure.caption))}")
-        for figure in main_figures(material)[: detail.figures]
+        for figure in figures
     ]
     if detail.tables:
         blocks.append(Grid(table, groups=True))
-    told = (f"{_capital(answer(found))}.", _stability(material), _rows(material, found))
+    said = answer(found, () if detail.tables else STATES)
+    told = (f"{_capital(said)}.", _stability(material), _rows(material, found, left))
     blocks.append(say(" ".join(told)))
     depends = _depends(material, detail.depends)
     if depends:
@@ -80,12 +111,11 @@ def _of_nothing(material: Material, title: str) -> Part:
     """The section of a study of the baseline against itself."""
     assert material.errors is not None
     table = material.errors.table(material.name)
-    question = f"{material.study.question} " if material.study.question else ""
     told = (
         "Arms are the baseline with other initial values from the same distributions, so that "
         "whatever is claimed of them is an error. How often that was so is in "
     )
-    opening = say(f"{question}{design_in_words(material)} {told}", Ref(table.name), ".")
+    opening = say(f"{_capital(design_in_words(material))} {told}", Ref(table.name), ".")
     return Part(title, [opening, Grid(table)], level=2)
 
 
@@ -93,8 +123,8 @@ def main_figures(material: Material) -> list[Figure]:
     """The figures that show what a study found, the most telling one first; all contrasts of all
     studies stand in one figure already."""
     study = material.study
-    wanted = [*map(curve_name, study.tuning.keys), SHARED] if study.tuning else []
-    wanted += ["train_loss", *(forest_name(study, endpoint) for endpoint in study.judged[1:])]
+    wanted = [*map(curve_name, study.tuning.keys), SHARED] if study.tuning else [CURVES]
+    wanted += [*(forest_name(study, endpoint) for endpoint in study.judged[1:]), "train_loss"]
     wanted.append(forest_name(study, study.primary))
     return [material.drawn[name] for name in wanted if name in material.drawn]
 
@@ -111,8 +141,8 @@ def short_contrasts(material: Material, found: list[Judged]) -> Table:
         rows += [_contrast(one) for one in mine]
     return Table(
         "short-contrasts",
-        f"{material.name}: changes of each arm against its reference at the same seed, with their "
-        f"{level} intervals by the test that decides, p by Holm's method, and what was found.",
+        f"{material.name}: changes against the reference at the same seed, with the {level} "
+        "intervals of the test that decides.",
         ("arm", f"change [{level}]", "Holm\N{NO-BREAK SPACE}p", "finding"),
         tuple(rows),
         frozenset({"arm", "finding"}),
@@ -128,23 +158,31 @@ def _contrast(one: Judged) -> tuple[str, ...]:
 
 def _stability(material: Material) -> str:
     """What happened to training, in a sentence."""
-    told = []
+    if not material.analysis.stabilities:
+        return "Stability is open."
+    alike: dict[str, list[str]] = {}
     for stability in material.analysis.stabilities:
         rates = stability.any_event
         base, own = rates.both + rates.only_baseline, rates.both + rates.only_treatment
         if base or own:
-            told.append(
-                f"{own} of {rates.n} in {material.called[stability.arm]} against {base} in "
-                f"{material.called[stability.reference]} (Holm p {p_in_words(stability.holm_p)})"
+            said = (
+                f"{own} of {rates.n} against {base} in the reference "
+                f"(Holm p {p_in_words(stability.holm_p)})"
             )
-    if not material.analysis.stabilities:
-        return "Stability is open."
-    if not told:
+            alike.setdefault(said, []).append(material.called[stability.arm])
+    if not alike:
         return "No trial of a pair diverged or had a spike."
+    n = len(material.analysis.stabilities)
+    told = [f"{said} with {_arms(arms, n)}" for said, arms in alike.items()]
     return f"Trials diverged or had a spike: {'; '.join(told)}."
 
 
-def _rows(material: Material, found: list[Judged]) -> str:
+def _arms(called: Sequence[str], n: int) -> str:
+    """By name, or all of them."""
+    return f"each of {n} arms" if len(called) == n > 1 else listed(list(called))
+
+
+def _rows(material: Material, found: list[Judged], left: Collection[str]) -> str:
     """The rows that fired, what they stand for and what they advise; and what qualifies them."""
     table = rule_of(material.analysis).all_rows
     fired: dict[tuple[str, str, str], list[str]] = {}
@@ -163,7 +201,7 @@ def _rows(material: Material, found: list[Judged]) -> str:
         f"{table[row].reason}{more}"
         for (row, arms, more), labels in fired.items()
     ]
-    caveats = _caveats(found)
+    caveats = [line for line in _caveats(found) if skeleton(line) not in left]
     text = f"Of the registered rule fired {'; '.join(told)}."
     text += "".join(f" {line}" for line in caveats[:MOST_CAVEATS])
     if len(caveats) > MOST_CAVEATS:
@@ -175,7 +213,7 @@ def _caveats(found: list[Judged]) -> list[str]:
     """What qualifies the verdicts; of lines that differ in their numbers alone the first."""
     told: dict[str, str] = {}
     for line in (line for one in found for line in one.verdict.caveats):
-        told.setdefault(re.sub(r"[\d.]+", "", line), line)
+        told.setdefault(skeleton(line), line)
     return list(told.values())
 
 

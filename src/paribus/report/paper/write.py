@@ -32,7 +32,7 @@ from paribus.report.paper.overview import OVERVIEW, overview
 from paribus.report.paper.own_words import OwnWords, beside, read_own_words
 from paribus.report.paper.prose import SECTIONS, compose
 from paribus.report.paper.several import material_of
-from paribus.report.paper.study_section import DETAILS
+from paribus.report.paper.study_section import Detail, details
 from paribus.report.paper.typesetting import Typeset, text_pages, typeset_paper
 from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.report.tuning_told import tuning_tables
@@ -107,13 +107,20 @@ def _made(folder: Path, studies: Sequence[Material], own: OwnWords) -> Typeset:
     if len(studies) > 1 and (side_by_side := overview(studies)):
         figures[OVERVIEW] = side_by_side
     shares: dict[str, float] = {}
-    system = False
-    for detail in DETAILS[: 1 if len(studies) == 1 else None]:
+
+    def written(detail: Detail) -> bool:
         document = compose(*studies, own=own, detail=detail)
-        system = _write_document(folder, document, figures, shares)
-        if text_pages(folder, system=system) <= MOST_PAGES:
-            break
-    return typeset_paper(folder, system=system)
+        return _write_document(folder, document, figures, shares)
+
+    wanted = details(len(studies))
+    first, last = 0, len(wanted) - 1 if len(studies) > 1 else 0
+    while first < last:  # the less is shown, the fewer pages: the first that keeps to them
+        middle = (first + last) // 2
+        if text_pages(folder, system=written(wanted[middle])) <= MOST_PAGES:
+            last = middle
+        else:
+            first = middle + 1
+    return typeset_paper(folder, system=written(wanted[first]))
 
 
 def _write_document(

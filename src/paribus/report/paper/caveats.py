@@ -1,0 +1,41 @@
+"""Caveats that several studies have: said once, and not in the section of each."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from paribus.report.paper.alike import NUMBER, merged, skeleton
+from paribus.report.paper.material import Material
+from paribus.report.vocabulary import listed
+
+OFTEN = 3  # studies with the same caveat
+MOST_NUMBERS = 3  # of a caveat that is merged with others of its kind
+DATED = re.compile(r"\d{4}-\d{2}-\d{2}T")  # when something happened: the appendix has it
+
+
+def often_said(studies: Sequence[Material]) -> set[str]:
+    """Caveats of several studies, without their numbers: limits and appendix have them."""
+    counts: Counter[str] = Counter()
+    for one in studies:
+        counts.update({skeleton(line) for verdict in one.verdicts for line in verdict.caveats})
+    return {line for line, n in counts.items() if n >= OFTEN}
+
+
+def shared_caveats(studies: Sequence[Material]) -> list[str]:
+    """Each of those once, with the names of the studies that have it."""
+    often, told = often_said(studies), {}
+    for one in studies:
+        for line in (line for verdict in one.verdicts for line in verdict.caveats):
+            if skeleton(line) in often and _can_be_merged(line):
+                told.setdefault(skeleton(line), []).append((one.name, line))
+    return [
+        f"In {listed(list(dict.fromkeys(name for name, _ in of)))}: "
+        f"{merged([line for _, line in of])}"
+        for of in told.values()
+    ]
+
+
+def _can_be_merged(line: str) -> bool:
+    return not DATED.search(line) and len(NUMBER.findall(line)) <= MOST_NUMBERS

@@ -1,0 +1,247 @@
+"""Whether a finding changes with the training budget, the model's size, the text or the tuning.
+
+Only verdicts on the same treatment and endpoint are set side by side whose references have the
+same setting but for what the comparison is along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paribus import numbers
+from paribus.digests import flatten
+from paribus.report.paper.judged import IN_WORDS, RESOLVED, Judged, judged, judged_on
+from paribus.report.paper.material import Material
+from paribus.report.vocabulary import listed
+from paribus.study import LEARNING_RATE
+
+BUDGET = ("training.iterations", "training.tokens", "training.batch_size")
+WARMUP = "training.schedule.warmup"
+SIZE = ("model.n_layer", "model.n_head", "model.d_model", "model.mlp.ratio", "model.preset")
+SCHEDULE = ("training.schedule.", LEARNING_RATE)
+# What is scored, and where models are kept: nothing that a model is trained with.
+NOT_TRAINED_WITH = ("data.test_", "data.validation_", "training.keep")
+TUNED = "tuned"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What verdicts may differ in.
+
+    Attributes:
+        title: what it is called.
+        keys: beginnings of the keys of a setting that belong to it.
+        within: whether only verdicts of one study are compared, which it set side by side itself.
+    """
+
+    title: str
+    keys: tuple[str, ...]
+    within: bool = False
+
+
+BY_BUDGET = Axis("training budget", (*BUDGET, WARMUP))
+BY_SIZE = Axis("model size", SIZE)
+BY_SIZE_AND_BUDGET = Axis("model size and the tokens with it", (*SIZE, *BUDGET, WARMUP), True)
+BY_TEXT = Axis("text", ("data.",))
+BY_TUNING = Axis("learning rate and its schedule", SCHEDULE)
+AXES = (BY_BUDGET, BY_SIZE, BY_SIZE_AND_BUDGET, BY_TEXT, BY_TUNING)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A verdict at its place on an axis; `place` orders points, `words` say where it is."""
+
+    one: Judged
+    material: Material
+    place: tuple[Any, ...]
+    words: str
+
+    @property
+    def iterations(self) -> int:
+        """Of the reference."""
+        return self.material.study.setting(self.one.contrast.reference).iterations
+
+    @property
+    def mean(self) -> float:
+        """The change that decided."""
+        assert self.one.contrast.decided is not None
+        return self.one.contrast.decided.mean
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The verdicts on one treatment along an axis, in its order; at two places or more."""
+
+    axis: Axis
+    called: str
+    points: tuple[Point, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Whether the finding is not the same everywhere."""
+        return len({point.one.state for point in self.points}) > 1
+
+    @property
+    def tuned(self) -> bool:
+        """Whether every arm is at its best learning rate."""
+        return all(_rate_is_tuned(point.material) for point in self.points)
+
+    @property
+    def same_steps(self) -> bool:
+        """Whether an iteration has as many tokens everywhere, so that iterations compare."""
+        settings = (p.material.study.setting(p.one.contrast.reference) for p in self.points)
+        return len({setting.tokens_per_step for setting in settings}) == 1
+
+    @property
+    def apart(self) -> bool:
+        """Whether the intervals of the least and of the largest change do not overlap."""
+        ends = [point.one.contrast.decided for point in sorted(self.points, key=lambda p: p.mean)]
+        least, largest = ends[0], ends[-1]
+        assert least is not None and largest is not None
+        return least.interval.high < largest.interval.low
+
+
+def trends(studies: Sequence[Material]) -> list[Trend]:
+    """Along every axis, of every treatment, on the first endpoint that the studies judge."""
+    known = [
+        (material, one)
+        for material in studies
+        for one in judged_on(judged(material), studies[0].study.primary.metric)
+        if one.state in (*RESOLVED, "open") and one.contrast.decided is not None
+    ]
+    found: list[Trend] = []
+    for axis in AXES:
+        groups: dict[tuple[Any, ...], list[Point]] = {}
+        for material, one in known:
+            rest = tuple((k, v) for k, v in _setting(material, one) if not k.startswith(axis.keys))
+            key = (one.treatment, rest, material.name if axis.within else "")
+            groups.setdefault(key, []).append(_point(axis, material, one))
+        for (treatment, *_), points in groups.items():
+            at = tuple(sorted(points, key=lambda point: point.place))
+            if len({point.place for point in at}) > 1:
+                called = min((j.called for _, j in known if j.treatment == treatment), key=len)
+                found.append(Trend(axis, called, at))
+    return found
+
+
+def _setting(material: Material, one: Judged) -> list[tuple[str, str]]:
+    """What the reference was trained with; values that tuning chose are no part of it."""
+    study = material.study
+    stated = flatten(study.setting(one.contrast.reference).model_dump())
+    for key in study.tuning.keys if study.tuning else ():
+        stated[key] = TUNED
+    known = ((k, str(v)) for k, v in stated.items() if v not in (None, {}, []))
+    return sorted((k, v) for k, v in known if not k.startswith(NOT_TRAINED_WITH))
+
+
+def _point(axis: Axis, material: Material, one: Judged) -> Point:
+    """Where a verdict is on an axis."""
+    setting = material.study.setting(one.contrast.reference)
+    if axis is BY_BUDGET:
+        tokens = setting.tokens
+        return Point(one, material, (tokens,), f"{tokens:,}")
+    if axis in (BY_SIZE, BY_SIZE_AND_BUDGET):
+        size = material.parameters_of.get(one.contrast.reference, 0)
+        return Point(one, material, (size,), f"{size:,}")
+    if axis is BY_TEXT:
+        return Point(one, material, (material.name,), f"in {material.name}")
+    tuned = _rate_is_tuned(material)
+    rate = numbers.compact(setting.training.optimizer.learning_rate)
+    words = "with each arm at its best learning rate" if tuned else f"at the learning rate {rate}"
+    return Point(one, material, (tuned, "" if tuned else rate), words)
+
+
+def _rate_is_tuned(material: Material) -> bool:
+    tuning = material.study.tuning
+    return tuning is not None and LEARNING_RATE in tuning.keys
+
+
+def where(points: Iterable[Point], trend: Trend) -> str:
+    """`after 150 and 300 iterations`: each place once, in the order of the axis."""
+    steps = trend.axis is BY_BUDGET and trend.same_steps
+    known = dict.fromkeys(f"{p.iterations:,}" if steps else p.words for p in points)
+    words = listed(list(known))
+    if trend.axis is BY_BUDGET:
+        return f"after {words} {'iterations' if steps else 'training tokens'}"
+    return f"at {words} parameters" if trend.axis in (BY_SIZE, BY_SIZE_AND_BUDGET) else words
+
+
+def along(trend: Trend) -> str:
+    """`worse after 150 iterations (+0.3) and open after 1,500 iterations (+0.1)`."""
+    told = [
+        f"{IN_WORDS[group[0].one.state]} {where(group, trend)} ({listed(_changes(group))})"
+        for group in _runs(trend.points)
+    ]
+    return listed(told)
+
+
+def in_short(trend: Trend) -> str:
+    """`worse at each of 5 values of it (+0.1 to +0.2)`; where it changes, as `along`."""
+    if trend.changes:
+        return along(trend)
+    n = len({point.place for point in trend.points})
+    ordered = _changes(sorted(trend.points, key=lambda point: point.mean))
+    span = " to ".join(dict.fromkeys((ordered[0], ordered[-1])))
+    state = IN_WORDS[trend.points[0].one.state]
+    return f"{state} at each of {n} values of it ({span})"
+
+
+def _changes(points: Iterable[Point]) -> list[str]:
+    return [numbers.signed(p.mean, p.one.contrast.declared.change_digits) for p in points]
+
+
+def _runs(points: Sequence[Point]) -> list[list[Point]]:
+    """Neighbours of the same state together."""
+    found: list[list[Point]] = []
+    for point in points:
+        if found and found[-1][0].one.state == point.one.state:
+            found[-1].append(point)
+        else:
+            found.append([point])
+    return found
+
+
+def finding_by_setting(studies: Sequence[Material]) -> list[str]:
+    """A paragraph for each axis along which there is something to compare."""
+    found, told = trends(studies), []
+    for axis in AXES:
+        mine = [trend for trend in found if trend.axis is axis]
+        if mine:
+            told.append(_told(axis, mine))
+    return told
+
+
+def _told(axis: Axis, found: Sequence[Trend]) -> str:
+    points = [point for trend in found for point in trend.points]
+    labels = " or ".join(dict.fromkeys(point.one.contrast.declared.label for point in points))
+    studies = list(dict.fromkeys(point.material.name for point in points))
+    unit = points[0].one.contrast.declared.change_unit
+    but = f"{axis.title} and the warmup" if _warmups(axis, points) else axis.title
+    text = f"Finding by {axis.title}. In {listed(studies)} settings share all but the {but}"
+    text += f"{', each arm at its best learning rate' if all(one.tuned for one in found) else ''}. "
+    text += f"{_opening(found)} "
+    for trend in found:
+        text += f"With {trend.called} {labels} is {along(trend)}"
+        if trend.changes:
+            overlap = "do not overlap" if trend.apart else "overlap"
+            text += f"; the intervals of the least and the largest change {overlap}"
+        text += ". "
+    if axis is BY_TEXT and len({point.material.facts.tokenizer for point in points}) > 1:
+        text += "Losses per token of different tokenizers do not compare in size. "
+    return f"{text}Changes are in {unit}." if unit else text.rstrip()
+
+
+def _warmups(axis: Axis, points: Sequence[Point]) -> bool:
+    """Whether the warmup differs too, along an axis that it goes with."""
+    settings = [point.material.study.setting(point.one.contrast.reference) for point in points]
+    return WARMUP in axis.keys and len({one.training.schedule.warmup for one in settings}) > 1
+
+
+def _opening(found: Sequence[Trend]) -> str:
+    if any(trend.changes for trend in found):
+        return "The finding changes with it."
+    signs = {point.mean > 0 for trend in found for point in trend.points}
+    same = ", and so is the sign of the change" if len(signs) == 1 else ""
+    return f"The finding is the same throughout{same}."
