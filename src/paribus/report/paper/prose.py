@@ -28,6 +28,7 @@ from paribus.report.paper.study_section import (
     Detail,
     chosen_figures,
     details,
+    n_comparing,
     study_section,
 )
 from paribus.report.paper.tuning_part import tuning_part
@@ -51,7 +52,7 @@ def compose(
     titles = titles_of(studies)
     way, of_studies = method(studies)
     parts = [introduction(studies, titles), related(studies), way]
-    parts += _found(studies, titles, detail or details(len(studies))[0])
+    parts += _found(studies, titles, detail or details(n_comparing(studies))[0])
     parts += [
         limits(studies),
         recommendation(studies),

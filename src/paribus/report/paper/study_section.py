@@ -45,7 +45,8 @@ MOST_FIGURES = 2  # of a study
 
 
 def details(n_studies: int) -> list[Detail]:
-    """From the most to the least; the first with which the text keeps to its pages is taken.
+    """From the most to the least, for so many studies that compare something; the first with which
+    the text keeps to its pages is taken.
 
     Second figures go first, then what contrasts depend on, then figures one by one, and last the
     tables, which are in the appendix.
@@ -54,6 +55,11 @@ def details(n_studies: int) -> list[Detail]:
     wanted = [Detail(most, 3), Detail(n_studies, 3), Detail(n_studies, 1)]
     fewer = [Detail(n, 0) for n in range(n_studies, -1, -1)]
     return [*wanted, *fewer, Detail(0, 0, tables=False)]
+
+
+def n_comparing(studies: Sequence[Material]) -> int:
+    """How many studies there are, but those of the baseline against itself."""
+    return sum(one.errors is None for one in studies)
 
 
 def chosen_figures(studies: Sequence[Material], most: int) -> dict[str, list[Figure]]:
@@ -86,15 +92,16 @@ def study_section(
         return _of_nothing(material, title)
     found = judged(material)
     table = short_contrasts(material, found)
-    where = ("Changes are in ", Ref(table.name), ".") if detail.tables else ()
+    tables_too = detail.tables and any(_is_compared(one) for one in found)
+    where = ("Changes are in ", Ref(table.name), ".") if tables_too else ()
     blocks: list[Block] = [say(f"{_capital(design_in_words(material))} ", *where)]
     blocks += [
         Picture(figure.name, f"{material.name}: {_lowered(_first(figure.caption))}")
         for figure in figures
     ]
-    if detail.tables:
+    if tables_too:
         blocks.append(Grid(table, groups=True))
-    said = answer(found, () if detail.tables else STATES)
+    said = answer(found, () if tables_too else STATES)
     told = (f"{_capital(said)}.", _stability(material), _rows(material, found, left))
     blocks.append(say(" ".join(told)))
     depends = _depends(material, detail.depends)
@@ -105,6 +112,11 @@ def study_section(
         blocks.append(say("Claims stand beside what was measured in ", Ref(claims.name), "."))
         blocks.append(Grid(claims))
     return Part(title, blocks, level=2)
+
+
+def _is_compared(one: Judged) -> bool:
+    """Whether it has a line in a table that says more than that it is described, or is not."""
+    return one.contrast.decided is not None and one.state not in ("described", "invalid")
 
 
 def _of_nothing(material: Material, title: str) -> Part:
@@ -124,8 +136,8 @@ def main_figures(material: Material) -> list[Figure]:
     studies stand in one figure already."""
     study = material.study
     wanted = [*map(curve_name, study.tuning.keys), SHARED] if study.tuning else [CURVES]
-    wanted += [*(forest_name(study, endpoint) for endpoint in study.judged[1:]), "train_loss"]
-    wanted.append(forest_name(study, study.primary))
+    wanted += [forest_name(study, study.primary), "train_loss"]
+    wanted += [forest_name(study, endpoint) for endpoint in study.judged[1:]]
     return [material.drawn[name] for name in wanted if name in material.drawn]
 
 
@@ -219,8 +231,8 @@ def _caveats(found: list[Judged]) -> list[str]:
 
 def _depends(material: Material, most: int) -> str:
     """What a tuned study's contrasts depend on; empty of one that is not."""
-    how, *found = tuning_in_words(material.analysis) or [""]
-    return " ".join([how, *found[:most]]).strip() if most else ""
+    _, *found = tuning_in_words(material.analysis) or [""]  # the design says how it was tuned
+    return " ".join(found[:most])
 
 
 def _first(caption: str) -> str:

@@ -32,7 +32,7 @@ from paribus.report.paper.overview import OVERVIEW, overview
 from paribus.report.paper.own_words import OwnWords, beside, read_own_words
 from paribus.report.paper.prose import SECTIONS, compose
 from paribus.report.paper.several import material_of
-from paribus.report.paper.study_section import Detail, details
+from paribus.report.paper.study_section import Detail, details, n_comparing
 from paribus.report.paper.typesetting import Typeset, text_pages, typeset_paper
 from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.report.tuning_told import tuning_tables
@@ -112,7 +112,7 @@ def _made(folder: Path, studies: Sequence[Material], own: OwnWords) -> Typeset:
         document = compose(*studies, own=own, detail=detail)
         return _write_document(folder, document, figures, shares)
 
-    wanted = details(len(studies))
+    wanted = details(n_comparing(studies))
     first, last = 0, len(wanted) - 1 if len(studies) > 1 else 0
     while first < last:  # the less is shown, the fewer pages: the first that keeps to them
         middle = (first + last) // 2
