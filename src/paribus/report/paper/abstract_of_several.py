@@ -137,8 +137,9 @@ def _along(studies: Sequence[Material]) -> str:
     told = []
     for trend in longest[:MOST_TRENDS]:
         tuned = " and each arm has its best learning rate" if trend.tuned else ""
+        differ = "differ" if " and " in trend.axis.title else "differs"
         told.append(
-            f"Where only the {trend.axis.title} differs{tuned}, {trend.called} is "
+            f"Where only the {trend.axis.title} {differ}{tuned}, {trend.called} is "
             f"{in_short(trend)}."
         )
     return " ".join(told)

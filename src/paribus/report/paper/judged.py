@@ -46,11 +46,13 @@ class Judged:
     Attributes:
         study: the name of the study in this paper.
         treatment: what sets the arm apart from its reference: (key, its own value) of each.
-        called: the arm in words.
+        against: in words the arm that it is compared with, where that has a treatment itself.
+        called: the arm in words, and `against` where there is one.
     """
 
     study: str
     treatment: Treatment
+    against: str
     called: str
     verdict: Verdict
     contrast: Contrast
@@ -89,17 +91,27 @@ def judged(material: Material) -> list[Judged]:
     found = []
     for verdict in material.verdicts:
         contrast = material.analysis.contrast(verdict.arm, verdict.metric)
+        against = _against(material, verdict.arm)
+        called = material.called[verdict.arm]
         found.append(
             Judged(
                 material.name,
                 treatment_of(material, verdict.arm),
-                material.called[verdict.arm],
+                against,
+                f"{called} against {against}" if against else called,
                 verdict,
                 contrast,
                 margin_in_words(material.study, contrast),
             )
         )
     return found
+
+
+def _against(material: Material, arm: str) -> str:
+    """The name of an arm's reference that has a reference of its own; else empty."""
+    reference = material.study.reference(arm)
+    treated = reference is not None and material.study.reference(reference) is not None
+    return material.called[reference] if reference and treated else ""
 
 
 def judged_on(found: Iterable[Judged], metric: str) -> list[Judged]:

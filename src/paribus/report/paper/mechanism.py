@@ -91,11 +91,11 @@ def _parts_of(studies: Sequence[Material]) -> list[Block]:
     rows, told = [], []
     for part, arms in found.items():
         for one in arms:
-            of_baseline = one.contrast.reference == material.study.baseline
-            if one.metric == metric and (of_baseline or part == ONLY_PLACE):
+            if one.metric == metric:
                 change = change_of(one.contrast) if one.contrast.decided else one.contrast.why_not
-                rows.append((part, change, SHORT[one.state]))
-                told.append((part, one))
+                other = f", against {one.against}" if one.against and part != ONLY_PLACE else ""
+                rows.append((f"{part}{other}", change, SHORT[one.state]))
+                told.append((f"{part}{other}", one))
     label = material.analysis.metrics[metric].label
     table = Table(
         "parts",

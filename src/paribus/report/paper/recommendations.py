@@ -44,11 +44,11 @@ def recommendation(studies: Sequence[Material]) -> Part:
     return Part("Recommendations", blocks)
 
 
-def by_treatment(found: Sequence[Judged]) -> dict[Treatment, list[Judged]]:
-    """The verdicts of every treatment, over all studies."""
-    groups: dict[Treatment, list[Judged]] = {}
+def by_treatment(found: Sequence[Judged]) -> dict[tuple[Treatment, str], list[Judged]]:
+    """The verdicts of every treatment, and of what it is tried against, over all studies."""
+    groups: dict[tuple[Treatment, str], list[Judged]] = {}
     for one in found:
-        groups.setdefault(one.treatment, []).append(one)
+        groups.setdefault((one.treatment, one.against), []).append(one)
     return groups
 
 
