@@ -46,7 +46,7 @@ class Judged:
     Attributes:
         study: the name of the study in this paper.
         treatment: what sets the arm apart from its reference: (key, its own value) of each.
-        against: in words the arm that it is compared with, where that has a treatment itself.
+        against: in words the arm that it is compared with, where that has such a treatment itself.
         called: the arm in words, and `against` where there is one.
     """
 
@@ -108,10 +108,15 @@ def judged(material: Material) -> list[Judged]:
 
 
 def _against(material: Material, arm: str) -> str:
-    """The name of an arm's reference that has a reference of its own; else empty."""
+    """The name of an arm's reference that has a treatment of the same kind; else empty."""
     reference = material.study.reference(arm)
-    treated = reference is not None and material.study.reference(reference) is not None
-    return material.called[reference] if reference and treated else ""
+    if reference is None or material.study.reference(reference) is None:
+        return ""
+    kinds = [
+        {key.rpartition(".")[0] for key, _ in treatment_of(material, one)}
+        for one in (arm, reference)
+    ]
+    return material.called[reference] if kinds[0] & kinds[1] else ""
 
 
 def judged_on(found: Iterable[Judged], metric: str) -> list[Judged]:

@@ -48,16 +48,18 @@ def typeset_paper(folder: Path, *, system: bool) -> Typeset:
     """Set `document.json` of `folder`, whose figures are there, and leave there what sets it.
 
     Pages of the appendix have one column and begin anew after the references. So that these do not
-    leave an empty page behind, the first layout is taken with which they fill their last one.
+    leave an empty page behind, the first layout is taken with which they fill their last one, of
+    those that take no more pages than what the text was shortened for.
     """
-    tried = []
+    tried: list[tuple[bool, float, int, Layout]] = []
     for leading, references in itertools.product(LEADINGS, REFERENCES):
         layout = Layout(leading, references)
         pages, filled = _ends(folder, layout, system=system)
-        tried.append((filled, pages, layout))
-        if filled >= FULL_ENOUGH:
+        is_short = not tried or pages <= tried[0][2]
+        tried.append((is_short, filled, pages, layout))
+        if is_short and filled >= FULL_ENOUGH:
             break
-    filled, pages, layout = max(tried, key=lambda one: one[0])
+    _, filled, pages, layout = max(tried, key=lambda one: one[:2])
     _write_layout(folder, layout)
     pdf = _compiler(folder, system=system).compile(format="pdf", timestamp=0)
     assert isinstance(pdf, bytes)  # other formats, which are not asked for, are a list of pages
