@@ -153,8 +153,9 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     ).properties(width=WIDTH, height=ROW_PIXELS * len(rows) + 10)
     level = numbers.level(study.inference.alpha)
     caption = (
-        f"Change of {metric.label} at the same seed, treatment minus baseline, with its {level} "
-        f"interval by the test that decides. The band is the registered margin of ±{margin:.3g}: "
+        f"Change of {metric.label} at the same seed, each arm minus its reference, with its "
+        f"{level} interval by the test that decides. The band is the registered margin of "
+        f"±{margin:.3g}: "
         "what lies within is too small to matter. Shapes say what the test found, adjusted by "
         "Holm's method over the registered contrasts and primary endpoints."
     )
