@@ -30,9 +30,9 @@ from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
 from paribus.foreign import MIB, files_below, is_regular, open_regular, read_bytes
 from paribus.results.formats import write_json
-from paribus.results.read import load_results
+from paribus.results.read import Results, load_results
 from paribus.results.root import root_digest
-from paribus.results.store import KEPT, TUNING_FOLDER, ResultsFolder
+from paribus.results.store import KEPT, TUNING_FOLDER
 from paribus.results.trial_folder import MEASUREMENTS, WEIGHTS, kind_of
 
 RECORDS = "records.tar.xz"
@@ -74,7 +74,7 @@ def keep(results: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
         for file in (folder / TABLES / "scores.csv", *folder.glob("paper/tables/*.csv")):
             if is_regular(file):
                 write_bytes(new / TABLES / file.name, read_bytes(file, MOST_BYTES))
-        write_bytes(new / RECORDS, _packed(folder))
+        write_bytes(new / RECORDS, _packed(loaded))
         about = {"left_out": [WEIGHTS], "root": root_digest(folder)}
         write_json(new / KEPT, about)
     return target
@@ -106,10 +106,10 @@ def readable(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _packed(folder: Path) -> bytes:
+def _packed(results: Results) -> bytes:
     """The archive: equal records give equal bytes."""
-    sink = io.BytesIO()
-    rounds = {one.path: _left_out(one.path) for one in ResultsFolder(folder).tuning_rounds}
+    sink, folder = io.BytesIO(), results.path
+    rounds = {one.path: _left_out(one) for one in results.tuning_rounds}
     with tarfile.open(fileobj=sink, mode="w:xz", preset=9, format=tarfile.PAX_FORMAT) as archive:
         for name in PACKED:
             if not (folder / name).is_dir():
@@ -126,13 +126,12 @@ def _packed(folder: Path) -> bytes:
     return sink.getvalue()
 
 
-def _left_out(tuning: Path) -> list[str]:
+def _left_out(tuning: Results) -> list[str]:
     """What a round of tuning is kept without: measurements too, unless one chose the values.
 
     Each value that was compared is in evaluation.json and in steps.parquet.
     """
-    results = load_results(tuning)
-    compared = {results.metrics[name].record for name in results.study.metrics}
+    compared = {tuning.metrics[name].record for name in tuning.study.metrics}
     return [WEIGHTS] if compared & {"probes", "parts"} else [WEIGHTS, MEASUREMENTS]
 
 
