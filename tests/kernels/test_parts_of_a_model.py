@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paribus.errors import ParibusError
-from paribus.kernels import activations, library
+from paribus.kernels import activations, library, linear_maps
 from paribus.kernels import normalization as norms
 from paribus.kernels.linear_maps import linear, residual
 from paribus.model.norms.layernorm import LayerNorm
@@ -27,6 +27,12 @@ WIDTHS = (128, 37, 1, 400)
 def drawn(*shapes: tuple[int, ...], seed: int = 1) -> list[Tensor]:
     draw = torch.Generator().manual_seed(seed)
     return [torch.randn(shape, generator=draw) for shape in shapes]
+
+
+def products_are_ours() -> bool:
+    """Whether this processor is one on which float32 is multiplied by our kernel."""
+    found = linear_maps._kernel()
+    return found is not None and found.products_pay()
 
 
 def answers(call: Callable[..., Tensor], given: list[Tensor]) -> list[Tensor]:
@@ -102,6 +108,28 @@ def test_gated_activation() -> None:
 def test_linear_maps(has_bias: bool) -> None:
     given = drawn((2, 9, 24), (149, 24), *[(149,)] * has_bias)
     require_alike(linear, F.linear, given)
+
+
+@pytest.mark.parametrize("N", [1, 3, 11, 300])  # less than a tile, rows beside one, two chunks
+@pytest.mark.parametrize(("K", "M"), [(128, 96), (35, 45), (7, 1)])
+def test_products_of_every_size(N: int, K: int, M: int) -> None:
+    x, weight, bias = drawn((N, K), (M, K), (M,))
+    require_alike(linear, F.linear, [x, weight, bias])
+    apart = linear(x.t().contiguous().t(), weight.t().contiguous().t(), bias)
+    assert torch.equal(apart, linear(x, weight, bias))  # wherever the numbers lie
+
+
+def test_a_product_s_row_does_not_depend_on_those_beside_it() -> None:
+    x, weight, bias = (one.requires_grad_() for one in drawn((30, 64), (40, 64), (40,)))
+    whole = linear(x, weight, bias)
+    (of_whole,) = torch.autograd.grad(whole.square().sum(), x)
+    part = x[11:24].detach().requires_grad_()
+    few = linear(part, weight, bias)
+    (of_few,) = torch.autograd.grad(few.square().sum(), part)
+    if products_are_ours():
+        assert torch.equal(few, whole[11:24])
+        assert torch.equal(of_few, of_whole[11:24])
+    torch.testing.assert_close(of_few, of_whole[11:24])
 
 
 def test_autocast_rounds_where_pytorch_s_does() -> None:
