@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
+import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder, load_results, settle
+from paribus.results import ResultsFolder, load_results, package_versions, settle
 from paribus.study import Study
 
 from ..conftest import registered
@@ -39,6 +41,18 @@ def test_everything_that_counts_is_written_down(small_study: Maker, tmp_path: Pa
     assert {"torch", "numpy", "scipy", "paribus"} <= written["packages"].keys()
     for part in ("inference", "stability", "decision", "device", "registered_at"):
         assert written[part]
+
+
+def test_versions_need_no_installation_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a checkout, with its folder `src` on the path, nothing says what is installed."""
+
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    assert package_versions(["paribus"]) == {"paribus": paribus.__version__}
+    with pytest.raises(ParibusError, match=r"'numpy' is not installed.*pip install"):
+        package_versions(["paribus", "numpy"])
 
 
 def test_a_later_run_continues_under_it(small_study: Maker, tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 from paribus.data import Dataset
 from paribus.digests import digest, package_digest
 from paribus.errors import ParibusError
 from paribus.execution.heldout_curve import HeldOutCurve
+from paribus.results import package_versions
 from paribus.results.checkpoints import Checkpoint, StackCheckpoints
 from paribus.study import Study, measuring_record, own_digests
 from paribus.study.study import substance
@@ -31,7 +31,7 @@ def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer
         "own code": own,
         "own probes": measuring_record(study)["own_probes"],
         "code": package_digest(),
-        "version": {name: version(name) for name in PACKAGES},
+        "version": package_versions(PACKAGES),
         "device": stack.device.type,
     }
 

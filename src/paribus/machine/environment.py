@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from paribus.digests import package_digest
 from paribus.errors import ParibusError
 from paribus.kernels import identity
 from paribus.machine.memory import keep_freed
-from paribus.results import PACKAGES
+from paribus.results import PACKAGES, package_versions
 
 
 def environment(device: torch.device, stack: int) -> dict[str, Any]:
@@ -96,7 +95,7 @@ def _has_bfloat16(device: torch.device) -> bool:
 @cache
 def _versions() -> dict[str, str]:
     """What is installed; it stays while a process runs."""
-    return {name: version(name) for name in PACKAGES}
+    return package_versions(PACKAGES)
 
 
 def _processor() -> str:

@@ -7,6 +7,7 @@ from paribus.results.look_record import append_look, looks_left, needed_trials, 
 from paribus.results.read import Results, load_results
 from paribus.results.registration import (
     PACKAGES,
+    package_versions,
     read_registration,
     registered_rule,
     registration,
@@ -36,6 +37,7 @@ __all__ = [
     "load_results",
     "looks_left",
     "needed_trials",
+    "package_versions",
     "read_looks",
     "read_registration",
     "readable",

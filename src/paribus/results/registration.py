@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib import metadata
 from typing import Any
 
+import paribus
 from paribus.digests import changes, digest, package_digest
 from paribus.errors import ParibusError
 from paribus.metric import Metric, find, from_records
@@ -76,10 +77,31 @@ def registration(
         "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
         **measuring_record(study),
         RULE: {"sources": rule_record(study), "rule": own_rule or {}},
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": package_versions(PACKAGES),
         "code": package_digest(),
         "device": device,
     }
+
+
+def package_versions(names: Iterable[str]) -> dict[str, str]:
+    """The versions of installed packages; our own is that of the source, installed or not.
+
+    Raises:
+        ParibusError: one of them is not installed.
+    """
+    return {name: _version(name) for name in names}
+
+
+def _version(name: str) -> str:
+    if name == paribus.__name__:
+        return paribus.__version__
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        raise ParibusError(
+            f"the package '{name}' is not installed, and every record states its version; "
+            "install paribus with its dependencies: pip install ."
+        ) from None
 
 
 def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
