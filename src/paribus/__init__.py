@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from paribus.version import VERSION
+
 if TYPE_CHECKING:
     from paribus.analysis import analyse, detectable
     from paribus.decision import calibrate, decide
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from paribus.study import Study, load_study, null_study, shipped_studies
     from paribus.verification import verify
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Where each public name lives; nothing is loaded before it is asked for.
 _HOMES = {

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
-import paribus
 from paribus.digests import changes, digest, package_digest
 from paribus.errors import ParibusError
 from paribus.metric import Metric, find, from_records
@@ -33,6 +32,7 @@ from paribus.study import (
     own_parts,
     rule_record,
 )
+from paribus.version import VERSION
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
 FILE = "registration.json"
@@ -93,8 +93,8 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def _version(name: str) -> str:
-    if name == paribus.__name__:
-        return paribus.__version__
+    if name == "paribus":
+        return VERSION
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
