@@ -134,7 +134,7 @@ def test_what_local_starts_by_itself() -> None:
 
 
 def test_no_other_file_starts_processes() -> None:
-    """Or asks what only holds on the machine of the one who starts them."""
+    """Or asks what only holds on the machine of the one who starts them (`machine.programs`)."""
     room = Path(paribus.execution.__file__).parent
     found = {
         path.relative_to(room).as_posix()
@@ -143,11 +143,7 @@ def test_no_other_file_starts_processes() -> None:
         if isinstance(node, ast.Import)
         and {name.name for name in node.names} & {"subprocess", "multiprocessing", "shutil"}
     }
-    assert found == {
-        "backends/local.py",
-        "backends/piped_process.py",
-        "suite.py",
-    }  # removes a folder
+    assert found == {"backends/piped_process.py", "suite.py"}  # which removes a folder
 
 
 OWN = """

@@ -23,6 +23,7 @@ from paribus.machine.assembly import build_stack
 from paribus.model import build_model, load_parameters
 from paribus.results import TrialFolder
 from paribus.study import Study
+from paribus.training import Trainer
 
 Maker = Callable[..., Study]
 CPU = torch.device("cpu")
@@ -311,6 +312,29 @@ def test_a_leak_that_opens_while_training_is_found_in_the_trained_model(
     load_parameters(model, stack.parameters(0))
     with pytest.raises(ParibusError, match=r"at position t = \d+, in evaluation"):
         require_causal_reading("trial x", model, setting, small_dataset)
+
+
+def test_own_code_is_tried_with_more_weights_than_built_in_parts(
+    arm: Callable[..., Study], small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its path may open for one sign alone, or not before it is trained."""
+    tried: list[dict[str, np.ndarray]] = []
+    train = Trainer.load
+
+    def load(self: Trainer, weights: dict[str, np.ndarray]) -> None:
+        tried.append(dict(weights))
+        train(self, weights)
+
+    monkeypatch.setattr(Trainer, "load", load)
+    study, counts = arm("0 * x"), list[int]()
+    for one in ("baseline", "cheat"):
+        tried.clear()
+        dry_run(study, one, small_dataset, CPU, 1)
+        counts.append(len(tried))
+        assert all(np.any(value != 0) for value in tried[-1].values())
+    assert counts == [1, 3]
+    first, other = (weights["embedding.tokens.weight"] for weights in tried[1:])
+    np.testing.assert_array_equal(first, -other)
 
 
 def test_built_in_parts_are_causal_to_the_bit(small_study: Maker, small_dataset: Dataset) -> None:

@@ -8,18 +8,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
 import pytest
 
+import paribus
+from paribus.cli.options import HERE, Where
 from paribus.errors import ParibusError
-from paribus.execution import forks, template
-from paribus.execution.backends import End, Hear, find_backend, piped_process
+from paribus.execution import template
+from paribus.execution.backends import End, Hear, find_backend
 from paribus.execution.backends.piped_process import PipedProcess
-from paribus.execution.forks import Fork, Template
 from paribus.execution.messages import Hello, Ready, decode, encode
+from paribus.machine import forks, programs
+from paribus.machine.forks import Fork, Template
 from paribus.study import Study
 
 from ..process_life import is_alive
@@ -148,10 +152,37 @@ def test_a_template_that_cannot_start_is_an_error_and_no_wait(
     def refused() -> str:
         raise ParibusError("PARIBUS_COMPILE is 'fast'")
 
-    monkeypatch.setattr(piped_process, "resolve", refused)
+    monkeypatch.setattr(programs, "resolve", refused)
     with pytest.raises(ParibusError, match="'fast'"):
         start(lambda line: None)
     assert not none_there
+
+
+def test_a_command_begins_it_before_the_first_worker_is_asked_for(
+    none_there: dict[bool, tuple[forks.Key, Template]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_start_template", idle)
+    for elsewhere in (Where(device="cuda"), Where(backend="cluster.py:Slurm")):
+        elsewhere.warm_up()
+    assert not none_there
+    HERE.warm_up()
+    deadline = time.monotonic() + 10
+    while not none_there:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    begun = none_there[False][1]
+    assert programs.worker_template(is_fresh=False) is begun
+    begun.kill()
+
+
+def test_a_command_has_little_to_import_before_that() -> None:
+    """Nor has a bad study file anything started."""
+    code = (
+        "import sys, paribus.cli.commands\n"
+        "heavy = {'torch', 'scipy', 'pyarrow', 'paribus.execution', 'paribus.analysis'}\n"
+        "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_cannot_be_imported_is_told_by_the_worker(
@@ -194,7 +225,7 @@ def test_workers_die_with_whoever_asked_for_them(small_study: Maker, tmp_path: P
     """Though one is stopped, and hears of no end of input; and so does the template."""
     script = (
         "import os, signal, sys, threading, time\n"
-        "from paribus.execution import forks\n"
+        "from paribus.machine import forks\n"
         "from paribus.execution.backends import find_backend\n"
         "said = threading.Event()\n"
         "workers = []\n"
@@ -223,3 +254,25 @@ def test_workers_die_with_whoever_asked_for_them(small_study: Maker, tmp_path: P
     while any(is_alive(pid) for pid in left):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_dry_runs_before_tuning_are_shared_by_all_workers(
+    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there are models to try: arms that differ in a rate alone are one."""
+    asked: list[tuple[int | None, int]] = []
+
+    def start(*given: object) -> None:
+        workers, n_trials = given[4], given[6]
+        asked.append((workers, n_trials))  # type: ignore[arg-type]
+        raise ParibusError("enough")
+
+    monkeypatch.setattr(import_module("paribus.execution.run"), "start", start)
+    arms = {
+        "baseline": {},
+        "hot": {"set": {"training.optimizer.learning_rate": 1e-2}},
+        "rotary": {"set": {"model.positions.kind": "rotary"}},
+    }
+    with pytest.raises(ParibusError, match="enough"):
+        paribus.register(small_study(arms=arms), tmp_path / "r")
+    assert asked == [(None, 2)]

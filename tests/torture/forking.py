@@ -117,12 +117,13 @@ class ForkedWorker(Forked):
 
 
 def _command(main: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    from paribus.execution.backends import local, piped_process
+    from paribus.execution.backends import piped_process
+    from paribus.machine import programs
 
-    assert piped_process.subprocess is subprocess and local.FORKS
-    local.FORKS = False  # workers are forks of this command, which holds what was patched
-    piped_process.subprocess = SimpleNamespace(  # type: ignore[assignment]
-        Popen=ForkedWorker, TimeoutExpired=subprocess.TimeoutExpired
+    assert programs.subprocess is piped_process.subprocess is subprocess and programs.FORKS
+    programs.FORKS = False  # workers are forks of this command, which holds what was patched
+    programs.subprocess = piped_process.subprocess = SimpleNamespace(  # type: ignore[assignment]
+        Popen=ForkedWorker, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
     )
     return main(list(arguments))
 

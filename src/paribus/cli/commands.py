@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from paribus.cli import decision_tables, printed_tables, study_tables, tuning_tables
 from paribus.cli.options import (
     HERE,
     Eager,
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 
 def studies() -> None:
     """List the studies that ship with paribus."""
+    from paribus.cli import study_tables
+
     console.print(study_tables.shipped(shipped_studies()))
 
 
@@ -50,7 +51,7 @@ def show(
     trust: Trust = False,
 ) -> None:
     """Show what a study would do: its arms, its cost on this machine, its whole specification."""
-    loaded = _load(study, set_, trust)
+    loaded = _load(study, set_, trust, None if parameters else where)
     if parameters:
         from paribus.cli import parameter_table
         from paribus.training.parameters import parameter_rows, parameter_warnings
@@ -58,6 +59,7 @@ def show(
         rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
         parts = parameter_table.parameters(loaded, rows, parameter_warnings(loaded))
     else:
+        from paribus.cli import decision_tables, study_tables
         from paribus.execution import estimate, settled_budgets
 
         loaded = settled_budgets(loaded, **where.chosen())
@@ -84,13 +86,13 @@ def plan(
     trust: Trust = False,
 ) -> None:
     """What a study costs on this machine, and the smallest effect it can detect."""
+    loaded = _load(study, set_, trust, where)
     from paribus.analysis import analyse as analyse_results
     from paribus.analysis import detectable, planned_looks
-    from paribus.cli import sampling_tables
+    from paribus.cli import decision_tables, sampling_tables, study_tables
     from paribus.execution import estimate
     from paribus.results import load_results
 
-    loaded = _load(study, set_, trust)
     earlier = analyse_results(load_results(pilot)) if pilot else None
     rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
@@ -113,9 +115,10 @@ def register(
     trust: Trust = False,
 ) -> None:
     """Fix what would count before the first run."""
+    loaded = _load(study, set_, trust, where)
+    from paribus.cli import decision_tables
     from paribus.execution import register as register_study
 
-    loaded = _load(study, set_, trust)
     path = register_study(loaded, results, **where.chosen(), eager=eager)
     for part in decision_tables.design(loaded, {}, warnings=True):
         console.print(part)
@@ -138,10 +141,11 @@ def run(
     trust: Trust = False,
 ) -> int:
     """Train, evaluate, compare and report a study; continues an earlier run."""
+    loaded = _load(study, set_, trust, where)
+    from paribus.cli import decision_tables
     from paribus.execution import results_folder
     from paribus.results import extended
 
-    loaded = _load(study, set_, trust)
     staged = extended(loaded, results_folder(loaded, results))
     for part in decision_tables.design(staged, {}, warnings=True):
         console.print(part)
@@ -157,7 +161,7 @@ def analyse(
     ] = False,
 ) -> int:
     """Test every contrast as registered; everything goes to analysis.json."""
-    from paribus.cli import sampling_tables, task_tables
+    from paribus.cli import printed_tables, sampling_tables, task_tables, tuning_tables
     from paribus.results import load_results
 
     analysis, verdicts = _analyse(load_results(folder))
@@ -185,6 +189,7 @@ def decide(
     ] = False,
 ) -> int:
     """The verdict on every arm, with the row of the registered rule that fired."""
+    from paribus.cli import decision_tables
     from paribus.decision import rule_of, shipped_rules
     from paribus.results import load_results
 
@@ -213,11 +218,12 @@ def null(
     trust: Trust = False,
 ) -> None:
     """Run the baseline against itself through the whole pipeline, and count what is found."""
+    loaded = _load(study, set_, trust, where)
+    from paribus.cli import decision_tables
     from paribus.decision import calibrate
     from paribus.results.formats import write_json
     from paribus.study import null_study
 
-    loaded = _load(study, set_, trust)
     nulls = null_study(loaded, replicates)
     done = _train(nulls, results, workers, where, None)
     calibration = calibrate(done, pairs=len(loaded.seeds), plan=loaded.plan)
@@ -254,11 +260,11 @@ def bench(
     trust: Trust = False,
 ) -> None:
     """Time training on this machine: against its ceiling, and where the time goes."""
+    loaded = _load(study, set_, trust, where)
     from paribus.cli import bench_table
     from paribus.execution import bench as bench_study
     from paribus.results.formats import write_json
 
-    loaded = _load(study, set_, trust)
     with console.status("timing"):
         found = bench_study(
             loaded,
@@ -308,12 +314,18 @@ def _train(
         )
 
 
-def _load(study: str, overrides: list[str] | None, trust: bool) -> Study:
-    from paribus.decision import find_rule
+def _load(study: str, overrides: list[str] | None, trust: bool, where: Where | None) -> Study:
+    """The study; its workers begin to import what they need, and so does this process after it.
 
+    What is imported up here would be waited for before they begin: the rest is, in each verb.
+    """
     changes = dict(parse_override(text) for text in overrides or ())
     loaded = load_study(study, changes, trust=trust)
     require_trust(loaded)
+    if where is not None:
+        where.warm_up()
+    from paribus.decision import find_rule
+
     find_rule(loaded)  # a rule that is none is told at once
     return loaded
 
@@ -345,6 +357,7 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
 
 def _finish(results: Results) -> int:
     """Analyse, decide, print, write page and paper; returns the exit code."""
+    from paribus.cli import decision_tables, printed_tables, tuning_tables
     from paribus.cli.progress import doing
     from paribus.files import sweep
     from paribus.report import draw, prepare, write_paper, write_report

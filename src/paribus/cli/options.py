@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from cyclopts import Parameter
 from rich.console import Console
 
-from paribus.execution import Device
-from paribus.execution.backends import Backend, find_backend
 from paribus.kernels import choose
+from paribus.machine.programs import Device, warm_up
 from paribus.study import parse_override
+
+if TYPE_CHECKING:
+    from paribus.execution.backends import Backend
 
 StudyName = Annotated[
     str, Parameter(help="A shipped name (see `paribus studies`), or the path of a TOML file.")
@@ -86,8 +88,15 @@ class Where:
         if self.compiled is not None:
             choose(self.compiled)
 
+    def warm_up(self) -> None:
+        """Let workers import what they need, while this process has other things to do."""
+        if self.backend == "local" and self.device in ("auto", "cpu"):
+            warm_up()
+
     def chosen(self) -> Chosen:
         """The same as functions take it. Raises ParibusError for a backend that is none."""
+        from paribus.execution.backends import find_backend
+
         options = dict(parse_override(text) for text in self.backend_option or ())
         return {"device": self.device, "backend": find_backend(self.backend, options)}
 

@@ -5,8 +5,8 @@ from paribus.execution.budgets import settled_budgets
 from paribus.execution.estimate import Estimate, estimate
 from paribus.execution.evaluate import Answers, evaluate
 from paribus.execution.followers import Progress
-from paribus.execution.pool import Device
 from paribus.execution.run import register, results_folder, run
+from paribus.machine.programs import Device
 
 __all__ = [
     "Answers",

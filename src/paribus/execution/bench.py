@@ -14,10 +14,11 @@ from paribus.execution.backends import Backend, find_backend
 from paribus.execution.backends.local import count_cores
 from paribus.execution.device_precision import settle_precision
 from paribus.execution.messages import Check, MeasureStack
-from paribus.execution.pool import Device, Pool
+from paribus.execution.pool import Pool
 from paribus.execution.stacks import default_size
 from paribus.machine.limits import WARM_UP_STEPS
 from paribus.machine.measurements import StackTimes
+from paribus.machine.programs import Device
 from paribus.study import Study, require_trust
 
 STEPS = 25  # every probe is due as often in them as in a long run, or nearly

@@ -17,8 +17,9 @@ from paribus.errors import ParibusError
 from paribus.execution.backends import Backend
 from paribus.execution.device_precision import settle_precision
 from paribus.execution.messages import CountModel, MeasureStep
-from paribus.execution.pool import Device, Pool
+from paribus.execution.pool import Pool
 from paribus.execution.texts import read_data
+from paribus.machine.programs import Device
 from paribus.results import ResultsFolder
 from paribus.study import Setting, Study, parse_study
 from paribus.study.bounds import MOST_STEPS

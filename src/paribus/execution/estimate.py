@@ -13,10 +13,11 @@ from paribus.execution.backends import Backend, find_backend
 from paribus.execution.budgets import settled_budgets
 from paribus.execution.device_precision import is_emulated, settle_precision
 from paribus.execution.messages import CountModel, MeasureMemory, MeasureStep
-from paribus.execution.pool import Device, Pool
+from paribus.execution.pool import Pool
 from paribus.execution.stacks import Trial, default_size, plan_stacks
 from paribus.execution.texts import read_data
 from paribus.machine.measurements import ModelSize, StepCost
+from paribus.machine.programs import Device
 from paribus.metric import Metric
 from paribus.study import Study, tuning_study
 

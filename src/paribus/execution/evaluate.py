@@ -18,10 +18,11 @@ from paribus.digests import digest
 from paribus.errors import ParibusError, require_positive
 from paribus.execution.backends import Backend, find_backend
 from paribus.execution.messages import AnswerTasks
-from paribus.execution.pool import Device, Pool
+from paribus.execution.pool import Pool
 from paribus.execution.suite import FOLDER, make_suite
 from paribus.execution.texts import read_data
 from paribus.files import file_digest
+from paribus.machine.programs import Device
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
 from paribus.results.sources import require_same_sources

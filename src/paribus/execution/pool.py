@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Queue
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from paribus.errors import ParibusError
 from paribus.execution.backends import (
@@ -35,10 +35,10 @@ from paribus.execution.messages import (
     decode,
     encode,
 )
+from paribus.machine.programs import Device
 from paribus.metric import Metric, from_records
 from paribus.study import Setting, Study, own_parts, require_trust
 
-Device = Literal["auto", "cpu", "cuda", "mps"]
 Asked = TypeVar("Asked", bound=ArmTask[Any])
 
 

@@ -21,14 +21,15 @@ from paribus.execution.followers import Followers, Progress, Watch
 from paribus.execution.live import Live
 from paribus.execution.looking import take_look
 from paribus.execution.messages import Finished, Resumed, Train, Trained
-from paribus.execution.pool import Device, Pool
+from paribus.execution.pool import Pool
 from paribus.execution.sealed_test import judge_on_test, require_sealed
 from paribus.execution.sinks import Sinks, known_sinks
-from paribus.execution.stacks import Trial
+from paribus.execution.stacks import Trial, sharing_arms
 from paribus.execution.start import Tried, start
 from paribus.execution.texts import read_data
 from paribus.execution.tune import tune
 from paribus.execution.turns import time_in_turn
+from paribus.machine.programs import Device
 from paribus.results import (
     Results,
     ResultsFolder,
@@ -189,10 +190,9 @@ def _register(
     study: Study, folder: ResultsFolder, datasets: dict[Data, Dataset], held: str, way: _Way
 ) -> Study:
     """Try a step of every arm and register `study`; returns it with its precision settled."""
+    n_tried = len(sharing_arms(study))
     with way.pool(study, folder, held) as pool:
-        return start(
-            pool, folder, study, datasets, workers=1, stack=None, n_trials=1, tried=way.tried
-        )[0]
+        return start(pool, folder, study, datasets, way.workers, None, n_tried, way.tried)[0]
 
 
 def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:

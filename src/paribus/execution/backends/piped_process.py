@@ -11,38 +11,13 @@ import threading
 from collections.abc import Callable, Sequence
 
 from paribus.execution.backends.declare_backend import End, Hear
-from paribus.execution.forks import Running
-from paribus.kernels import SWITCH, resolve
+from paribus.machine.forks import Running
+from paribus.machine.programs import start_program
 
 # A worker, wherever it runs. -P: the current folder may be somebody else's; it is searched only
 # where ours has it.
 WORKER = (sys.executable, "-P", "-m", "paribus.execution.worker")
 LEAVE_SECONDS = 30  # a worker that was asked to stop finishes its step and writes a checkpoint
-
-
-def worker_environment() -> dict[str, str]:
-    """The environment variables that a worker needs beside those that are there."""
-    return {
-        "OMP_NUM_THREADS": "1",
-        # Needed for deterministic matrix products on CUDA.
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-        # The worker imports what this process imports, installed or not.
-        # Settled here, so that no worker does without what another has.
-        SWITCH: resolve(),
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-    }
-
-
-def start_program(command: Sequence[str], files: Sequence[int]) -> Running:
-    """Start a program with `files` as its standard input, output and error."""
-    stdin, stdout, stderr = files
-    return subprocess.Popen(
-        [*command],
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env=os.environ | worker_environment(),
-    )
 
 
 class PipedProcess:

@@ -56,14 +56,18 @@ def dry_run(
     to be warned of, a line each. Raises ParibusError.
     """
     setting, before, where = study.setting(arm), watched(), f"arm '{arm}'"
+    own = _own_code(study, arm)
     require_room(setting, dataset.vocab_size, device, arm)
     try:
         model = _built(study, setting, dataset, device)
-        lively = list(opened(model, setting))
+        # Built-in parts are tried with one set of weights: what they read is known.
+        mirrored = list(opened(model, setting))
+        lively = mirrored[:1]
         # One replica goes a way of its own; two go the way of all other stacks.
         for R in {1, min(stack_size, 2)}:
             trained = _try_steps(study, arm, dataset, device, R, graphs=graphs)
-            lively = [trained.parameters(0), *lively[-2:]]
+            if own:
+                lively = [trained.parameters(0), *mirrored]
             for weights in lively:
                 trained.load(weights)
                 require_causal_training(where, trained, dataset, gradients=True, brief=True)
@@ -202,9 +206,14 @@ def _scaled(state: ReplicaState, factor: float) -> dict[str, np.ndarray]:
     }
 
 
+def _own_code(study: Study, arm: str) -> list[str]:
+    """The user's own code that a step of an arm runs, by import path."""
+    return [*own_parts(study.setting(arm)), *study.probes.own]
+
+
 def _suspects(study: Study, arm: str) -> str:
-    """The user's own code in an arm, in brackets."""
-    own = [*own_parts(study.setting(arm)), *study.probes.own]
+    """The same in brackets."""
+    own = _own_code(study, arm)
     return f" ({', '.join(own)})" if own else ""
 
 

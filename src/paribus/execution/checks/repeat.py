@@ -11,7 +11,8 @@ import numpy as np
 from paribus.errors import ParibusError
 from paribus.execution.backends import Backend
 from paribus.execution.messages import Findings, Repeat
-from paribus.execution.pool import Device, Pool
+from paribus.execution.pool import Pool
+from paribus.machine.programs import Device
 from paribus.results import Results, ResultsFolder, TrialFolder
 from paribus.results.test_part import is_tested, purpose, test_folder
 from paribus.study import Study
