@@ -12,8 +12,12 @@ gives the same numbers for the parts that ship.
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import types
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -56,15 +60,50 @@ def counted_flops_per_token(
     setting: Setting, vocab_size: int, folder: Path | None = None
 ) -> int | None:
     """By PyTorch's counter, for one window without values; None where a module needs values."""
-    from torch.utils.flop_counter import FlopCounterMode  # takes a second, and few need it
+    for functions in (_uncompiled(), contextlib.nullcontext()):
+        # A module that the first cannot count may use the compiler itself, so it is there then.
+        with contextlib.suppress(Exception), functions:
+            return _count(setting, vocab_size, folder) // setting.data.seq_len
+    return None
 
-    T = setting.data.seq_len
+
+def _count(setting: Setting, vocab_size: int, folder: Path | None) -> int:
+    """Operations of one window, forward and backward."""
+    from torch.utils.flop_counter import FlopCounterMode  # few need it
+
+    model = build_model(setting, vocab_size, folder, device="meta").train()
+    tokens_BT = torch.zeros(1, setting.data.seq_len, dtype=torch.int64, device="meta")
     # Attention written out: the counter knows no rule for the CPU's fused kernel.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        F.cross_entropy(model(tokens_BT).flatten(0, 1), tokens_BT.flatten()).backward()
+    return counter.get_total_flops()
+
+
+@contextlib.contextmanager
+def _uncompiled() -> Iterator[None]:
+    """PyTorch's functions for tensors without values, called without importing its compiler.
+
+    They are written in Python, and hidden from the compiler: before its first call each imports the
+    compiler, in two seconds, to be told not to be compiled (`torch._disable_dynamo`). Here a
+    stand-in tells them, and is forgotten afterwards. Where the compiler is imported already,
+    nothing changes.
+    """
+    name, told = "torch._dynamo", list[Any]()
+    if name in sys.modules:
+        yield
+        return
+
+    def disable(function: Any, *_: Any, **__: Any) -> Any:
+        told.append(function)
+        return function
+
+    stand_in = types.ModuleType(name)
+    setattr(stand_in, "disable", disable)  # noqa: B010
+    sys.modules[name] = stand_in
     try:
-        model = build_model(setting, vocab_size, folder, device="meta").train()
-        tokens_BT = torch.zeros(1, T, dtype=torch.int64, device="meta")
-        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-            F.cross_entropy(model(tokens_BT).flatten(0, 1), tokens_BT.flatten()).backward()
-    except Exception:  # whatever a user's module does with a tensor that has no values
-        return None
-    return counter.get_total_flops() // T
+        yield
+    finally:
+        del sys.modules[name]
+        torch.__dict__.pop("_dynamo", None)
+        for function in told:
+            function.__dict__.pop("__dynamo_disable", None)
