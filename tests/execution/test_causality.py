@@ -268,7 +268,7 @@ def test_a_look_ahead_that_begins_after_the_check_leaves_no_sealed_trial(
     trials = [("cheat", 1)]
     trained = TrainedStack(study, small_dataset, stack, trials, None, 1.0, 0.0, curve)
     with pytest.raises(ParibusError, match=r"after its evaluation.*tokens after it"):
-        record(trained, 0, folder)
+        record(trained, [(0, folder)])
     assert not list(folder.path.iterdir())
 
 
@@ -396,9 +396,9 @@ class TestWeightsThrownFar:
         folder.path.mkdir()
         folder.write_json("initial.json", stack.initial_records[0])
         with pytest.raises(ParibusError, match="tokens after it"):
-            record(trained, 0, folder)
+            record(trained, [(0, folder)])
         monkeypatch.setattr("paribus.execution.record.has_diverged", lambda *of: True)
-        record(trained, 0, folder)
+        record(trained, [(0, folder)])
         shown = folder.read_json("trial.json")["causality"]
         assert "it diverged, and a log-probability moves by" in shown["not_proven"]
         # Its rows in the stack are not compared; those of its neighbour are.

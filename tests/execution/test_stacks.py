@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,9 @@ from hypothesis import strategies as st
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.execution import trial
+from paribus.execution import record
 from paribus.execution.leaving import Leaving
 from paribus.execution.messages import Check, MeasureMemory
-from paribus.execution.record import record
 from paribus.execution.stacks import (
     Recorded,
     default_size,
@@ -135,11 +135,13 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
     folder.create(study)
     task = StackTask(study, tuple(("baseline", s) for s in (1, 2, 3)), folder, CPU, 60)
 
+    write = record._write
+
     def interrupted(*arguments: Any) -> None:
-        record(*arguments)
+        write(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trial, "record", interrupted)
+    monkeypatch.setattr(record, "_write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_stack(task, small_dataset, **quiet())
     trials = task.folders
@@ -152,6 +154,46 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
     assert [one.read_json("environment.json")["stack"] for one in trials] == [3, 3, 3]
     assert (trials[0].path / "manifest.json").stat().st_mtime_ns == sealed
     assert not list((folder.path / "checkpoints").glob("*"))
+
+
+def test_files_of_one_replica_are_written_while_the_next_is_evaluated(
+    small_study: Callable[..., Study],
+    small_dataset: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At most one waits, seals come in order, and what cannot be written ends it before another."""
+    study = small_study({"tasks.names": [], "seeds": [1, 2, 3, 4]})
+    folder = ResultsFolder(tmp_path / "results")
+    folder.create(study)
+    task = StackTask(study, tuple(("baseline", s) for s in (1, 2, 3, 4)), folder, CPU, 60)
+    evaluate, write, happened = record._evaluate, record._write, list[str]()
+    begun = {replica: threading.Event() for replica in range(5)}
+
+    def evaluated(of: Any, replica: int, where: str) -> Any:
+        happened.append(f"evaluate {replica}")
+        begun[replica].set()
+        return evaluate(of, replica, where)
+
+    def written(of: Any, replica: int, *more: Any) -> None:
+        assert begun[replica + 1].wait(20)  # the next one is at work meanwhile
+        if replica == 2:
+            raise ParibusError("the disk is full")
+        write(of, replica, *more)
+        happened.append(f"written {replica}")
+
+    monkeypatch.setattr(record, "_evaluate", evaluated)
+    monkeypatch.setattr(record, "_write", written)
+    with pytest.raises(ParibusError, match="the disk is full"):
+        run_stack(task, small_dataset, **quiet())
+    assert [what for what in happened if "written" in what] == ["written 0", "written 1"]
+    assert happened.index("written 0") < happened.index("evaluate 2")
+    assert [one.is_finished for one in task.folders] == [True, True, False, False]
+    for one in task.folders[:2]:
+        one.verify()
+    monkeypatch.undo()
+    assert run_stack(task, small_dataset, **quiet())  # from the checkpoint of the trained stack
+    assert all(one.is_finished for one in task.folders)
 
 
 def quiet(words: list[str] | None = None, leaving: Leaving | None = None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -82,27 +83,63 @@ class _Evaluated:
         return found | ({BITS_PER_BYTE.name: self.told.bits_per_byte} if self.told else {})
 
 
-def record(of: TrainedStack, replica: int, folder: TrialFolder) -> None:
-    """Evaluate one replica of a trained stack and write its records; the manifest comes last."""
-    stack, state = of.trainer, of.trainer.state(replica)
-    evaluated = _evaluate(of, replica, f"trial {folder.label}")
+@dataclass(frozen=True)
+class _Records:
+    """All that is written of one trial; what is written asks neither the device nor own code."""
 
-    _write_steps(folder, stack, state)
+    state: ReplicaState
+    evaluated: _Evaluated
+    about: dict[str, Any]
+    environment: dict[str, Any]
+    timing: dict[str, Any]
+
+
+def record(of: TrainedStack, todo: Sequence[tuple[int, TrialFolder]]) -> None:
+    """Evaluate replicas of a trained stack and write their records; a manifest comes last in each.
+
+    One is evaluated while the files of the one before are written, by one thread in the order of
+    `todo`. At most one trial waits for it. Raises what writing raises, before another one is begun.
+    """
+    with ThreadPoolExecutor(1, "records") as writer:
+        last: Future[None] | None = None
+        for replica, folder in todo:
+            records = _records(of, replica, folder)
+            if last:
+                last.result()
+            last = writer.submit(_write, of, replica, folder, records)
+        if last:
+            last.result()
+
+
+def _records(of: TrainedStack, replica: int, folder: TrialFolder) -> _Records:
+    stack = of.trainer
+    evaluated, state = _evaluate(of, replica, f"trial {folder.label}"), stack.history(replica)
+    return _Records(
+        state,
+        evaluated,
+        _about(of, replica, folder, state, evaluated),
+        environment(stack.device, len(of.trials)),
+        # Replicas of a stack share its time: each is charged its part.
+        timing={
+            "training_seconds": of.seconds / len(of.trials),
+            "evaluation_seconds": evaluated.heldout_seconds,
+            "task_seconds": evaluated.task_seconds,
+            "curve_seconds": of.curve.seconds,
+        },
+    )
+
+
+def _write(of: TrainedStack, replica: int, folder: TrialFolder, records: _Records) -> None:
+    evaluated = records.evaluated
+    _write_steps(folder, of.trainer, records.state)
     of.curve.write(folder, replica)
     write_evaluation(folder, evaluated.heldout)
     write_tasks(folder, evaluated.tasks)
     folder.write_json("evaluation.json", plain(evaluated.scores))
     folder.write_weights(evaluated.weights)
-    folder.write_json("trial.json", _about(of, replica, folder, state, evaluated))
-    folder.write_json("environment.json", environment(stack.device, len(of.trials)))
-    # Replicas of a stack share its time: each is charged its part.
-    timing = {
-        "training_seconds": of.seconds / len(of.trials),
-        "evaluation_seconds": evaluated.heldout_seconds,
-        "task_seconds": evaluated.task_seconds,
-        "curve_seconds": of.curve.seconds,
-    }
-    folder.write_json("timing.json", timing)
+    folder.write_json("trial.json", records.about)
+    folder.write_json("environment.json", records.environment)
+    folder.write_json("timing.json", records.timing)
     folder.finish()
 
 
@@ -137,7 +174,7 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
 def has_diverged(study: Study, stack: Trainer, replica: int) -> bool:
     """Whether a replica of a trained stack diverged, by the rule of `study`: it learned nothing,
     so that a look ahead would have told it nothing."""
-    state = stack.state(replica)
+    state = stack.history(replica)
     losses = state.measured[: state.t, list(stack.columns).index("train_loss")]
     return state.diverged_at is not None or (state.t > 0 and events_in(losses, study).diverged)
 

@@ -189,5 +189,4 @@ class _Stack:
         trained = TrainedStack(
             study, self.dataset, trainer, trials, suite, seconds, causality, self.curve, requests
         )
-        for replica, folder in self.todo:
-            record(trained, replica, folder)
+        record(trained, self.todo)

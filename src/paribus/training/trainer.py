@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -166,10 +167,14 @@ class Trainer:
 
     def state(self, replica: int) -> ReplicaState:
         """A copy of everything that replica number `replica` goes on from."""
-        measured = {MEASURED: self._measured.all()[:, replica].copy()}
+        told = self.history(replica)
+        return replace(told, arrays={**self.replicas.arrays(replica), **told.arrays})
+
+    def history(self, replica: int) -> ReplicaState:
+        """The same without its weights and what its optimizer keeps: nothing of these is copied."""
         return ReplicaState(
             t=self.t,
-            arrays=self.replicas.arrays(replica) | measured,
+            arrays={MEASURED: self._measured.all()[:, replica].copy()},
             batch_digest=self.batch_digests[replica],
             diverged_at=self._divergence.at(replica),
         )
