@@ -12,7 +12,7 @@ from paribus.data import load_dataset
 from paribus.results import Results, ResultsFolder, settle
 from paribus.study import Study, tuning_study, with_choice
 
-from .conftest import registered, write_results
+from .fabricated import registered, write_results
 
 RATE = "training.optimizer.learning_rate"
 # By arm, where in log10 of the rate its loss is least.

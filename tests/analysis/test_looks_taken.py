@@ -23,7 +23,8 @@ from paribus.results import (
 from paribus.statistics import AtLook, InverseNormal, Looks, holm, seed_test, stage_weights
 from paribus.streams import stream
 
-from ..conftest import studies_in, write_results
+from ..conftest import studies_in
+from ..fabricated import write_results
 
 ARMS = {
     "baseline": {},

@@ -32,7 +32,8 @@ from paribus.results import Results, ResultsFolder, extend, load_results
 from paribus.study import Study
 from paribus.verification import verify
 
-from ..conftest import studies_in, write_results
+from ..conftest import studies_in
+from ..fabricated import write_results
 from ..tuned_results import ARMS, RATE, surface, tables, tune_by, tuned_and_trained
 
 Maker = Callable[..., Study]

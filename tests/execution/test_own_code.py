@@ -26,7 +26,7 @@ from paribus.results.sources import require_same_sources
 from paribus.study import Study, own_digests
 from paribus.training import Trainer
 
-from ..conftest import registered
+from ..fabricated import registered
 
 Maker = Callable[..., Study]
 OWN = """

@@ -22,7 +22,8 @@ from paribus.study import Study
 from paribus.study.trust import custom_code
 from paribus.tasks import build_suite, own_tasks
 
-from ..conftest import registered, studies_in
+from ..conftest import studies_in
+from ..fabricated import registered
 
 IDEAS = """
 import itertools

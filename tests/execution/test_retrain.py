@@ -23,7 +23,7 @@ from paribus.results.registration import repetitions
 from paribus.study import Study
 from paribus.verification import verify
 
-from ..conftest import registered
+from ..fabricated import registered
 
 Maker = Callable[..., Study]
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from paribus.errors import ParibusError
 from paribus.results import Results
 from paribus.study import Study
 
-from ..conftest import write_results
+from ..fabricated import write_results
 from .conftest import Trained
 
 FILES = {

@@ -24,7 +24,8 @@ from paribus.report.vocabulary import WORDS
 from paribus.results import Control
 from paribus.study import Study
 
-from ..conftest import studies_in, write_results
+from ..conftest import studies_in
+from ..fabricated import write_results
 
 # What makes every key of the setting count: a key that has no effect has no sentence either.
 FULL = {

@@ -20,7 +20,8 @@ from paribus.report.task_accuracy import task_table
 from paribus.results import Results
 from paribus.study import Study
 
-from ..conftest import studies_in, write_results
+from ..conftest import studies_in
+from ..fabricated import write_results
 
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5]

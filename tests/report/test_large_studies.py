@@ -18,7 +18,8 @@ from paribus.report.tables import MOST_SAID, left_out, trials
 from paribus.report.trial_tables import summed_up_in_words, trial_tables
 from paribus.results import Results, write_tables
 
-from ..conftest import studies_in, write_results
+from ..conftest import studies_in
+from ..fabricated import write_results
 
 SEEDS = list(range(1, 8))
 # A large study takes long to make: here it begins at fewer trials.

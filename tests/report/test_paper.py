@@ -35,7 +35,8 @@ from paribus.results import Results, load_results
 from paribus.results.root import root_digest
 from paribus.study import Study
 
-from ..conftest import studies_in, write_results
+from ..conftest import studies_in
+from ..fabricated import write_results
 
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5]

@@ -38,7 +38,8 @@ from paribus.report.paper.several import _labels
 from paribus.report.paper.study_section import chosen_figures, details, study_section
 from paribus.results import Results, load_results
 
-from ..conftest import studies_in, write_results
+from ..conftest import studies_in
+from ..fabricated import write_results
 from .test_facts import at, other
 from .test_paper import known_numbers, unknown_numbers
 

@@ -20,7 +20,8 @@ from paribus.results import ResultsFolder, load_results
 from paribus.results.expected import COLUMNS, FILES, require_json
 from paribus.verification import verify
 
-from ..conftest import studies_in, write_results
+from ..conftest import studies_in
+from ..fabricated import write_results
 
 TRIAL = Path("trials") / "baseline" / "seed-1"
 GOOD_SPEEDS = {"arm": ["baseline"], "seed": [1], "kind": ["training"], "tokens": [8]}

@@ -24,7 +24,7 @@ from paribus.streams import stream
 from paribus.study import first_stage
 from paribus.verification.registered import registration_findings
 
-from ..conftest import registered, write_results
+from ..fabricated import registered, write_results
 
 SEEDS = [1, 2, 3, 4, 5]
 FIXED = {"inference.target": "this item set"}

@@ -16,7 +16,7 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, load_results, package_versions, settle
 from paribus.study import Study
 
-from ..conftest import registered
+from ..fabricated import registered
 
 Maker = Callable[..., Study]
 DATA = {"baseline": {"digests": {"corpus": "abc"}}}

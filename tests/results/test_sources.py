@@ -15,7 +15,7 @@ from paribus.results.sources import require_same_sources
 from paribus.study import Study, changed_files, load_study, own_digests, require_trust
 from paribus.verification import verify
 
-from ..conftest import registered
+from ..fabricated import registered
 
 Maker = Callable[..., Study]
 

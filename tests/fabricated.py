@@ -1,0 +1,216 @@
+"""Records of a study as `run` writes them, with the scores that a test wants, without training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paribus.analysis import boundaries
+from paribus.data import load_dataset
+from paribus.decision import own_rule
+from paribus.evaluation.harness import CELLS, ITEMS
+from paribus.evaluation.measures import all_measures
+from paribus.execution.endpoints import endpoint_metrics, possible
+from paribus.probes import shipped_probes
+from paribus.results import (
+    Results,
+    ResultsFolder,
+    TrialFolder,
+    load_results,
+    registration,
+    settle,
+)
+from paribus.results.formats import write_table
+from paribus.streams import stream
+from paribus.study import Study, curve_steps, measuring_record
+from paribus.training import DRAWINGS
+
+
+def registered(
+    study: Study,
+    data: dict[str, Any],
+    device: str = "cpu",
+    tasks: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The registration of `study`, with its endpoints as its code declares them."""
+    metrics, rule = endpoint_metrics(study), own_rule(study)
+    return registration(study, data, device, metrics, tasks, rule, boundaries(study))
+
+
+def write_results(
+    path: Path,
+    study: Study,
+    loss: Callable[[str, int], float],
+    *,
+    skip: Collection[tuple[str, int]] = (),
+    curve: Callable[[str, int], np.ndarray] | None = None,
+    diverged: Collection[tuple[str, int]] = (),
+    calibration: Callable[[str], float] = lambda arm: 0.01,
+    probes: Collection[str] | None = None,
+    heldout: Callable[[str, int, np.ndarray], np.ndarray] | None = None,
+) -> Results:
+    """Records of every trial with the scores that a test wants: `loss(arm, seed)`, or none.
+
+    `probes` are the ones that measured, and by default all that a report draws. `heldout(arm, seed,
+    steps)` are the losses of the points of a held-out curve, where the study has one.
+    """
+    folder = ResultsFolder(path)
+    dataset = load_dataset(study.data, study.folder)
+    settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
+    declared = {name: metric.about for name, metric in possible(study).items()}
+    shipped = [drawing for probe in shipped_probes().values() for drawing in probe.drawn]
+    shipped += [one for measure in all_measures() for one in measure.drawn(16)]
+    for arm, seed in study.trials:
+        if (arm, seed) in skip:
+            continue
+        trial, setting, value = folder.trial(arm, seed), study.setting(arm), loss(arm, seed)
+        steps = setting.iterations
+        losses = curve(arm, seed) if curve else np.linspace(3, 2, steps)
+        trial.write_columns(
+            "steps.parquet",
+            {
+                "step": np.arange(1, steps + 1),
+                "train_loss": losses,
+                "grad_norm": np.full(steps, 1.0),
+            },
+            {"step": "1", "train_loss": "nats/token", "grad_norm": "L2"},
+        )
+        points = np.array(curve_steps(study, arm), dtype=np.int64)
+        along = heldout(arm, seed, points) if heldout else np.linspace(3, value, len(points))
+        trial.write_columns(
+            "curve.parquet",
+            {"step": points, "loss_sum_nats": 320 * along, "predicted": np.full(len(points), 320)},
+            {"step": "1", "loss_sum_nats": "nats", "predicted": "tokens"},
+        )
+        columns = _write_probes(trial, steps, setting.model.n_layer, only=probes)
+        predicted = np.full(20, 16)
+        correct = stream(seed, arm, "hits").integers(2, 9, size=20)
+        trial.write_columns(
+            "blocks.parquet",
+            sums := {
+                "loss_sum_nats": value * predicted,
+                "brier_sum": 0.6 * predicted,
+                "correct": correct,
+                "predicted": predicted,
+                "characters": predicted,
+            },
+            dict.fromkeys(sums, "1"),
+        )
+        parts = _write_measures(trial, value)
+        write_table(trial.path / "tasks.parquet", CELLS.empty_table())
+        write_table(trial.path / "items.parquet", ITEMS.empty_table())
+        trial.write_weights({"w": np.ones(1, np.float32)})
+        finite = math.isfinite(value)
+        trial.write_json(
+            "evaluation.json",
+            {
+                "validation_loss": value if finite else None,
+                "validation_perplexity": math.exp(value) if finite else None,
+                "validation_accuracy": float(correct.sum() / predicted.sum()),
+                "calibration_error": calibration(arm),
+                "brier_score": 0.6,
+            },
+        )
+        shared = {"shape": [2], "rule": "normal(std=0.02)", "sha256": f"values of {seed}"}
+        trial.write_json("initial.json", {"embedding.tokens.weight": shared})
+        trial.write_json(
+            "trial.json",
+            {
+                "arm": arm,
+                "seed": seed,
+                "setting": setting.model_dump(mode="json"),
+                "data": dataset.record,
+                "tasks": {},
+                "consumed": {"token_classes": {"alphabetic": 10}, "times_seen": [1, 2]},
+                "batch_digest": f"batches of {seed}",
+                "causality": {"training": 0.0, "evaluation": 0.0, "positions": 1.0},
+                "blocks": {"kind": "window", "items": 20, "blocks": 20},
+                "parameters": 12_345,
+                "tokens": setting.tokens,
+                "flops": {"per_token": 1_000, "by": "formula"},
+                "iterations": steps,
+                "own_modules": {},
+                **measuring_record(study),
+                "metrics": declared,
+                "drawings": [
+                    there.about
+                    for drawing in (*DRAWINGS, *shipped)
+                    if (there := drawing.recorded(["train_loss", "grad_norm", *columns, *parts]))
+                ],
+                "diverged_at": steps // 2 if (arm, seed) in diverged else None,
+            },
+        )
+        environment = {"packages": {"torch": "2"}, "device": "cpu", "threads": 1, "stack": 1}
+        environment["kernels"] = "torch"
+        trial.write_json("environment.json", environment)
+        seconds = (2.0 * points / steps).tolist()
+        timing = {"training_seconds": 2.0, "evaluation_seconds": 0.5, "curve_seconds": seconds}
+        trial.write_json("timing.json", timing)
+        trial.finish()
+    return load_results(path)
+
+
+def _write_probes(
+    trial: TrialFolder, steps: int, n_layer: int, *, only: Collection[str] | None
+) -> list[str]:
+    """Constant values of every probe that declares drawings; returns their columns."""
+    depths = [*(f"block {i + 1}" for i in range(n_layer)), "output"]
+    groups = ("embedding", "positions", "attention", "mlp", "norms")
+    quantiles = ("mean", "q05", "q25", "q75", "q95")
+    columns = {
+        **{f"embedding_norm/{c}/{s}": 11.3 for c in ("all", "alphabetic") for s in quantiles},
+        **{f"residual_norm/{depth}/mean": 12.0 for depth in depths},
+        **{f"position_similarity/{depth}/plain": 0.2 for depth in depths},
+        "embedding_similarity/tokens/plain": 0.01,
+        "logits/all/mean magnitude": 1.5,
+        "logits/all/max magnitude": 4.0,
+        **{f"gradient_norm/{group}/value": 0.3 for group in groups},
+        **{f"optimizer_slots/exp_avg_sq {group}/mean": 1e-5 for group in groups},
+        **{f"update_ratio/{group}/value": 1e-2 for group in groups},
+    }
+    kept = {k: v for k, v in columns.items() if only is None or k.split("/")[0] in only}
+    labels = {
+        key: dict(zip(("probe", "part", "statistic"), [*key.split("/"), "value"][:3], strict=True))
+        for key in kept
+    }
+    values = {key: np.full(steps, value, "f4") for key, value in kept.items()}
+    trial.write_columns(
+        "probes.parquet",
+        {"step": np.arange(1, steps + 1, dtype=np.int32)} | values,
+        {"step": "1"} | dict.fromkeys(kept, "1"),
+        labels,
+    )
+    return list(kept)
+
+
+def _write_measures(trial: TrialFolder, loss: float) -> list[str]:
+    """Held-out measures in all the parts that a report draws; returns these."""
+    rows = [("validation_loss", "all", loss)]
+    rows += [("validation_loss", f"position {p}", loss + 0.01 * p) for p in range(1, 17)]
+    rows += [("validation_loss", c, loss + 0.1) for c in ("alphabetic", "whitespace")]
+    rows += [("context_loss", f"context {c}", loss - 0.01 * c) for c in (8, 16)]
+    for temperature in (0.5, 1.0, 2.0):
+        distance = abs(math.log(temperature))
+        rows.append(("temperature_loss", f"T={temperature:g}", loss + distance))
+        rows.append(("temperature_calibration_error", f"T={temperature:g}", 0.02 + distance))
+    for b in range(1, 5):
+        rows.append(("reliability_confidence", f"bin {b}", 0.2 * b))
+        rows.append(("reliability_accuracy", f"bin {b}", 0.19 * b))
+    values = np.array([value for *_, value in rows])
+    trial.write_columns(
+        "evaluation.parquet",
+        {
+            "measure": np.array([row[0] for row in rows]),
+            "part": np.array([row[1] for row in rows]),
+            "value": values,
+            "total": values * 100,
+            "count": np.full(len(rows), 100.0),
+            "unit": np.array(["1"] * len(rows)),
+        },
+        dict.fromkeys(("measure", "part", "value", "total", "count", "unit"), "1"),
+    )
+    return [f"{measure}/{part}" for measure, part, _ in rows]
