@@ -134,6 +134,14 @@ def test_what_is_random_or_remembers_is_refused(
         dry_run(arm(body), "cheat", small_dataset, CPU, 1)
 
 
+def test_a_device_that_does_not_repeat_itself_is_named(
+    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paribus.execution.checks.dry_run._differing", lambda *_: ["weights/x"])
+    with pytest.raises(ParibusError, match=r"\(weights/x\); no code of yours .* \(cpu\)"):
+        dry_run(small_study({}), "baseline", small_dataset, CPU, 1)
+
+
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_honest_arms_pass(

@@ -63,7 +63,8 @@ def prepare(device: torch.device) -> None:
         # Graphs, streams and events are made on the current device, wherever tensors are.
         torch.cuda.set_device(device)
         torch.use_deterministic_algorithms(True, warn_only=True)
-        # cuDNN's attention sums its gradients in no fixed order, and flash attention in one.
+        # cuDNN's attention sums its gradients in no fixed order; flash attention has one
+        # (`paribus.model.ordered_attention`).
         torch.backends.cuda.enable_cudnn_sdp(False)
         # It would cost a pass over every tensor; nothing here reads what it has not written.
         setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010

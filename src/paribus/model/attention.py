@@ -18,6 +18,7 @@ from paribus.model.dropout import Dropout
 from paribus.model.head import capped
 from paribus.model.key_value_cache import KeyValueCache
 from paribus.model.linear import Linear
+from paribus.model.ordered_attention import ordered_attention
 from paribus.model.parts import find_part
 
 
@@ -112,7 +113,7 @@ class Attention(nn.Module):
                 return F.scaled_dot_product_attention(
                     q_BHTK.float(), k_BHSK.float(), v_BHSK.float(), is_causal=causal
                 )
-        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=causal)
+        return ordered_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=causal)
 
 
 def visible(start: int, T: int, S: int, window: int | None, device: torch.device) -> Tensor:

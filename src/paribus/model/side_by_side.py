@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from paribus.model.ordered_attention import ordered_attention
+
 
 class SideBySide(TorchFunctionMode):
     """Inside it, modules mapped over replicas compute what they compute alone, and as fast.
@@ -63,7 +65,7 @@ class _Attention(torch.autograd.Function):
             x_RBHTK = x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
             folded.append(x_RBHTK.flatten(0, 1))
         q, k, v = folded
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+        y = ordered_attention(q, k, v, is_causal=is_causal)
         return y.unflatten(0, (info.batch_size, -1)), 0
 
 

@@ -111,7 +111,7 @@ def _try_steps(
         build_stack(study, tiny, range(R), dataset, device, graphs=graphs) for _ in range(2)
     )
     start = _states(stack)
-    after = _require_repeatable(study, arm, stack, other)
+    after = _require_repeatable(study, arm, stack, other, device)
     if R > 1:
         _require_apart(study, arm, other, start, after)
     if study.probes.own:
@@ -140,7 +140,7 @@ def _try_evaluation(study: Study, model: GPT, setting: Setting, dataset: Dataset
 
 
 def _require_repeatable(
-    study: Study, arm: str, stack: Trainer, other: Trainer
+    study: Study, arm: str, stack: Trainer, other: Trainer, device: torch.device
 ) -> list[ReplicaState]:
     """The states of a stack after a step.
 
@@ -166,10 +166,17 @@ def _require_repeatable(
     for again in results[1:]:
         differing = _differing(results[0], again)
         if differing:
+            own = _suspects(study, arm)
+            why = (
+                f"own code{own} draws random numbers, or keeps something between calls; for "
+                "dropout take paribus.model.Dropout"
+                if own
+                else f"no code of yours runs in it, so a kernel of this device ({device}) adds up "
+                "in no fixed order, and no trial could be repeated: train on another device"
+            )
             raise ParibusError(
                 f"arm '{arm}': a step made twice from the same state gives other bits "
-                f"({_some(differing)}); own code{_suspects(study, arm)} draws random numbers, or "
-                "keeps something between calls; for dropout take paribus.model.Dropout"
+                f"({_some(differing)}); {why}"
             )
     return results[0]
 
