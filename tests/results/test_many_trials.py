@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +13,13 @@ import pytest
 
 from paribus.errors import ParibusError
 from paribus.execution.stacks import plan_stacks
-from paribus.results import Results, ResultsFolder
+from paribus.results import Results, ResultsFolder, TrialFolder, load_results, read
 from paribus.results.answers import read_answers
 from paribus.results.controls import ACROSS_SEEDS, CHECKS
 from paribus.results.formats import write_table
 from paribus.results.shared_records import distinct
+from paribus.results.tidy import of_each
+from paribus.results.views import has_read
 from paribus.study import Study
 
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
@@ -89,6 +93,56 @@ def test_probes_are_tidy_column_by_column(made: Results) -> None:
         if value is not None
     ]
     assert rows == expected
+
+
+def test_last_values_are_the_same_from_whole_probes_and_from_their_own_columns(
+    made: Results,
+) -> None:
+    """A report reads probes whole, once; an analysis alone the few columns that it needs."""
+    trial = made.finished[0]
+    names = [*made.trial_probes[trial.arm, trial.seed].columns.at, "no such column"]
+    alone = load_results(made.path)
+    assert not has_read(alone, "trial_probes") and has_read(made.judged, "trial_probes")
+    whole, own = made._last_probes(trial, names), alone._last_probes(trial, names)
+    assert len(whole) == len(names) - 1
+    np.testing.assert_equal(whole, own)
+    np.testing.assert_equal(made.scores.to_pydict(), alone.scores.to_pydict())
+
+
+def test_whether_all_were_timed_is_asked_once(
+    made: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not of all trials for each of them."""
+    asked = []
+    whether = read.timed_in_turn
+
+    def counted(*of: Any) -> bool:
+        asked.append(of)
+        return whether(*of)
+
+    monkeypatch.setattr(read, "timed_in_turn", counted)
+    assert len(made.scores) == len(made.finished) and [made._of_curve(t) for t in made.trials]
+    assert len(asked) == 1
+
+
+def test_trials_are_read_by_threads_and_told_in_their_order(made: Results) -> None:
+    turns = [threading.Event() for _ in made.finished]
+
+    def slowly(folder: TrialFolder) -> str:
+        i = made.finished.index(folder)
+        if i == 0:
+            assert turns[1].wait(20)  # another is read meanwhile
+        turns[i].set()
+        if i >= 2:
+            raise ParibusError(f"{folder.label} is damaged")
+        return folder.label
+
+    first = made.finished[:2]
+    assert list(of_each(slowly, first).values()) == [folder.label for folder in first]
+    for turn in turns:
+        turn.clear()
+    with pytest.raises(ParibusError, match=made.finished[2].label):
+        of_each(slowly, made.finished)
 
 
 def test_probes_without_labels_are_refused(made: Results) -> None:

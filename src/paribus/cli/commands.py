@@ -369,6 +369,7 @@ def _finish(results: Results) -> int:
     with answering(results.path):
         sweep(results.path)
         with doing(console, "analysing"):
+            _ = results.trial_probes  # whole, as figures and tables need them: read once for all
             analysis, verdicts = _judge(results)
             write_tables(results)
         with doing(console, "drawing the page and the paper"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.errors import ParibusError
+from paribus.results.tidy import last_row
 from paribus.results.trial_folder import MEASUREMENTS, TrialFolder
 
 FILE = "probes.parquet"
@@ -61,6 +64,15 @@ class Probed:
         at = self.columns.at.get(name)
         return None if at is None else self.values[:, at]
 
+    def last(self, names: Iterable[str]) -> dict[str, float]:
+        """The last row of those of `names` that the trial has; NaN where one was not due."""
+        if not len(self.step):
+            return {}
+        row = self.values[-1]
+        return {
+            name: float(row[at]) for name in names if (at := self.columns.at.get(name)) is not None
+        }
+
     @property
     def tidy(self) -> pa.Table:
         """A row for each value: step, probe, part, statistic, value, unit; column by column."""
@@ -104,6 +116,14 @@ def read_probed(folder: TrialFolder, known: list[Columns]) -> Probed:
     except (pa.ArrowException, TypeError) as error:
         raise _refused(folder, f"it holds what are no numbers ({error})") from None
     return Probed(columns, step, values)
+
+
+def read_last(folder: TrialFolder, names: list[str]) -> dict[str, float]:
+    """`Probed.last` of a finished trial, without reading its hundreds of other columns."""
+    if MEASUREMENTS in folder.left_out:
+        return {}
+    row = last_row(folder.read_columns(FILE, names))
+    return {name: math.nan if value is None else float(value) for name, value in row.items()}
 
 
 def _labels(field: pa.Field) -> dict[str, str]:

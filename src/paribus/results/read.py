@@ -24,16 +24,15 @@ from paribus.results.expected import COLUMNS
 from paribus.results.formats import joined
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.own_records import require_choice, require_distinct, require_own
-from paribus.results.probed import FILE as PROBED
-from paribus.results.probed import Columns, Probed, read_probed
+from paribus.results.probed import Columns, Probed, read_last, read_probed
 from paribus.results.registration import read_registration
 from paribus.results.root import digest_of, of_the_study, root_lines
 from paribus.results.shared_records import distinct, read_trials
 from paribus.results.store import THROUGHPUT, ResultsFolder
 from paribus.results.test_part import Tested, judged, read_test
-from paribus.results.tidy import by_task, last_row, of_no_trial, of_trial, turns
-from paribus.results.trial_folder import MEASUREMENTS, TrialFolder
-from paribus.results.views import of_seeds, shared_property
+from paribus.results.tidy import by_task, last_row, of_each, of_no_trial, of_trial, turns
+from paribus.results.trial_folder import TrialFolder
+from paribus.results.views import has_read, of_seeds, shared_property
 from paribus.study import Plan, Study
 
 READINGS = 5  # of a folder that changes meanwhile, before that is said
@@ -130,7 +129,7 @@ class Results:
     @shared_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
         """What was measured at every step, by (arm, seed)."""
-        return {(f.arm, f.seed): f.read_columns("steps.parquet") for f in self.finished}
+        return of_each(lambda folder: folder.read_columns("steps.parquet"), self.finished)
 
     @cached_property
     def steps(self) -> pa.Table:
@@ -162,7 +161,7 @@ class Results:
     def trial_probes(self) -> dict[tuple[str, int], Probed]:
         """What probes measured, by (arm, seed)."""
         known: list[Columns] = []
-        return {(f.arm, f.seed): read_probed(f, known) for f in self.finished}
+        return of_each(lambda folder: read_probed(folder, known), self.finished)
 
     @cached_property
     def probes(self) -> pa.Table:
@@ -205,7 +204,7 @@ class Results:
         """Held-out loss along training, by (arm, seed); of trials that measured it."""
         return read_curves(self.study, self.finished, self.trials, self.timing, self._turns)
 
-    @property
+    @cached_property
     def curves_in_turn(self) -> bool:
         """Whether the seconds of curves follow from speeds that were measured in turn."""
         return timed_in_turn(self.trials, self._turns)
@@ -243,13 +242,18 @@ class Results:
     @shared_property
     def tasks(self) -> pa.Table:
         """Task accuracy, tidy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
-        tables = [of_trial(f, f.read_columns("tasks.parquet")) for f in self.finished]
+        tables = [of_trial(f, self.trial_tasks[f.arm, f.seed]) for f in self.finished]
         return joined(tables) if tables else of_no_trial("task", "shots", "accuracy")
+
+    @shared_property
+    def trial_tasks(self) -> dict[tuple[str, int], pa.Table]:
+        """The same by (arm, seed)."""
+        return of_each(lambda folder: folder.read_columns("tasks.parquet"), self.finished)
 
     @shared_property
     def trial_answers(self) -> dict[tuple[str, int], dict[str, Answers]]:
         """Which questions of each task were answered right, by (arm, seed)."""
-        return {(f.arm, f.seed): read_answers(f) for f in self.finished}
+        return of_each(read_answers, self.finished)
 
     @cached_property
     def items(self) -> pa.Table:
@@ -311,7 +315,7 @@ class Results:
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
         """The numbers of a trial that metrics are read from, by `Metric.record`."""
-        wanted: dict[str, list[str]] = {}
+        trial, wanted = (folder.arm, folder.seed), dict[str, list[str]]()
         for metric in self.metrics.values():
             wanted.setdefault(metric.record, []).append(metric.key)
         parts = {}
@@ -322,29 +326,25 @@ class Results:
         return {
             "evaluation": self.held_out(folder).read_json("evaluation.json"),
             "parts": parts,
-            "tasks": by_task(folder) if "tasks" in wanted else {},
-            "steps": last_row(self.trial_steps[folder.arm, folder.seed]),
+            "tasks": by_task(self.trial_tasks[trial]) if "tasks" in wanted else {},
+            "steps": last_row(self.trial_steps[trial]),
             "probes": self._last_probes(folder, wanted["probes"]) if "probes" in wanted else {},
-            "curve": self._of_curve(folder) if "curve" in wanted else {},
-            "turns": self._turns.get((folder.arm, folder.seed), {}) if "turns" in wanted else {},
+            "curve": self._of_curve(trial) if "curve" in wanted else {},
+            "turns": self._turns.get(trial, {}) if "turns" in wanted else {},
         }
 
     def _last_probes(self, folder: TrialFolder, names: list[str]) -> dict[str, float]:
-        if MEASUREMENTS in folder.left_out:
-            return {}
-        row = last_row(folder.read_columns(PROBED, names))  # without the hundreds of others
-        return {name: math.nan if value is None else float(value) for name, value in row.items()}
+        if has_read(self, "trial_probes"):
+            return self.trial_probes[folder.arm, folder.seed].last(names)
+        return read_last(folder, names)
 
-    def _of_curve(self, folder: TrialFolder) -> dict[str, float]:
-        curves, trial = self.trial_curves, (folder.arm, folder.seed)
-        return curve_values(self.study, curves, *trial, in_turn=self.curves_in_turn)
+    def _of_curve(self, trial: tuple[str, int]) -> dict[str, float]:
+        return curve_values(self.study, self.trial_curves, *trial, in_turn=self.curves_in_turn)
 
     @cached_property
     def trial_blocks(self) -> dict[tuple[str, int], pa.Table]:
         """Sums of every block of the validation split, by (arm, seed)."""
-        return {
-            (f.arm, f.seed): self.held_out(f).read_columns("blocks.parquet") for f in self.finished
-        }
+        return of_each(lambda f: self.held_out(f).read_columns("blocks.parquet"), self.finished)
 
     @cached_property
     def _turns(self) -> dict[tuple[str, int], dict[str, float | None]]:

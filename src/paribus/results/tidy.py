@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from paribus.results.trial_folder import TrialFolder
+
+Read = TypeVar("Read")
 
 
 def last_row(table: pa.Table) -> dict[str, Any]:
@@ -27,10 +32,23 @@ def of_no_trial(*columns: str) -> pa.Table:
     return pa.table({name: [] for name in ("arm", "seed", *columns)})
 
 
-def by_task(folder: TrialFolder) -> dict[str, float]:
-    """Accuracy by task, the mean over its numbers of shots."""
+def of_each(
+    read: Callable[[TrialFolder], Read], trials: Iterable[TrialFolder]
+) -> dict[tuple[str, int], Read]:
+    """What `read` gives of every trial, by (arm, seed), with a thread for each core.
+
+    A Parquet file is opened and read where other threads may run meanwhile.
+    """
+    folders = list(trials)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(read, folders))
+    return {(f.arm, f.seed): one for f, one in zip(folders, found, strict=True)}
+
+
+def by_task(cells: pa.Table) -> dict[str, float]:
+    """Accuracy by task, of one trial: the mean over its numbers of shots."""
     found: dict[str, list[float]] = {}
-    for row in folder.read_columns("tasks.parquet", ["task", "accuracy"]).to_pylist():
+    for row in cells.select(["task", "accuracy"]).to_pylist():
         found.setdefault(row["task"], []).append(row["accuracy"])
     return {task: math.fsum(values) / len(values) for task, values in found.items()}
 

@@ -36,6 +36,11 @@ class shared_property(cached_property[T]):  # noqa: N801 - it stands where `cach
         return getattr(source, str(self.attrname))
 
 
+def has_read(results: Results, name: str) -> bool:
+    """Whether this shared property has been asked for, of any view."""
+    return name in vars(results) if results.source is None else has_read(results.source, name)
+
+
 def of_seeds(results: Results, seeds: Sequence[int], plan: Plan | None) -> Results:
     """The records of these seeds alone, under this plan."""
     kept = set(seeds)
