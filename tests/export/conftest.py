@@ -61,6 +61,7 @@ STUDY: dict[str, Any] = {
         "optimizer": {"learning_rate": 0.01},
     },
     "stability": {"smoothing_steps": 2, "median_steps": 3, "spike_steps": 2},
+    "tasks": {"items": 4},  # what is asked here is asked of a suite of its own
     "arms": ARMS,
 }
 
