@@ -6,9 +6,10 @@ from pathlib import Path
 
 from paribus.report.paper import compose
 from paribus.report.paper.alike import merged, once
-from paribus.report.paper.document import BREAK, say, typeset
+from paribus.report.paper.document import BREAK, Grid, say, typeset
 from paribus.report.paper.finding_by_setting import BY_BUDGET, trends
 from paribus.report.paper.said_once import grouped
+from paribus.report.paper.several import short_names
 
 from .test_paper_of_several import made, material_of
 
@@ -37,6 +38,13 @@ def test_long_names_break_between_their_parts() -> None:
     assert typeset("embedding-norm") == "embedding-norm"
 
 
+def test_what_names_of_studies_begin_with_is_left_out() -> None:
+    names = ["norm", "norm-tuned", "norm-tuned-long", "norm-null"]
+    assert short_names(names) == ["norm", "tuned", "tuned-long", "null"]
+    for alike in (["a", "b"], ["a-b"], ["x", "a-x", "a-y", "a-z"], ["a-b", "c-d"]):
+        assert short_names(alike) == alike
+
+
 def test_a_finding_that_changes_with_the_budget_is_told(tmp_path: Path) -> None:
     """In results, abstract and advice; and not where something else differs too."""
     effects = {"brief": (0.3, 8), "middle": (0.2, 12), "long": (0.0, 16)}
@@ -55,10 +63,25 @@ def test_a_finding_that_changes_with_the_budget_is_told(tmp_path: Path) -> None:
         "worse after 8 and 12 iterations (+0.3010 and +0.2010) and within the margin after 16 "
         "iterations (+0.0010)"
     )
-    for text in (parts["Results"], parts["Recommendations"], document.abstract[0].text):
+    for text in (parts["Results"], document.abstract[0].text):
         assert says in text
     assert "The finding changes with it." in parts["Results"]
     assert "the intervals of the least and the largest change do not overlap" in parts["Results"]
+    (table,) = (
+        block.table
+        for part in document.parts
+        for block in part.blocks
+        if isinstance(block, Grid) and block.table.name == "advice"
+    )
+    rows = [(row[0], row[1], row[2], row[-1]) for row in table.rows]
+    assert rows[0] == ("When to leave it out", "", "", "")
+    assert [row[0].partition(": ")[0] for row in rows[1:3]] == ["brief", "middle"]
+    for row, steps, change in zip(rows[1:3], (8, 12), ("+0.3010", "+0.2010"), strict=True):
+        assert f"{steps} iterations, learning rate " in row[0] and row[1] == "layernorm; rmsnorm"
+        assert row[2].startswith(f"worse: {change} [") and row[3] == "Leave it out."
+    last = rows[-1]
+    assert last[0].startswith("long: ") and last[2].startswith("within the margin: +0.0010 [")
+    assert last[3] == "Keep the simpler model."
     wider = {"training.iterations": 16, "model.n_layer": 1}
     other_too = material_of(made(tmp_path, "other", 0.0, overrides=wider))
     assert trends([brief, other_too]) == []

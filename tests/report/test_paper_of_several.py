@@ -177,7 +177,7 @@ def test_verdicts_and_effects_change_the_text(studies: list[Material], tmp_path:
     assert "alidation loss is worse in “Worse” (+0.3010 nats/token)" in said
     assert "better in “Better” (-0.2990 nats/token)" in said
     assert "within the margin in “Apart” (+0.0010 nats/token)." in said
-    assert "Its sign depends on the setting" in texts["Recommendations"]
+    assert "its sign depends on the setting" in texts["Recommendations"]
 
 
 def test_the_abstract_is_short_and_has_nothing_that_is_described_only(

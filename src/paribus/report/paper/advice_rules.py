@@ -11,15 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from paribus.report.paper.judged import IN_WORDS, Judged, Stability, State, by_state
-from paribus.report.vocabulary import listed
+from paribus.report.paper.judged import Judged, Stability, State
 
 Kind = Literal["leave out", "use", "depends", "undecided"]
 KINDS: dict[Kind, str] = {
-    "leave out": "When to leave it out.",
-    "use": "When to use it.",
-    "depends": "What depends on the setting.",
-    "undecided": "What is not decided.",
+    "leave out": "When to leave it out",
+    "use": "When to use it",
+    "depends": "What depends on the setting",
+    "undecided": "What is not decided",
 }
 
 
@@ -44,11 +43,16 @@ class Record:
 
 @dataclass(frozen=True)
 class Advice:
-    """A rule: where it holds, what kind of advice it is, and the sentence that says it."""
+    """A rule: where it holds, what kind of advice it is, and the sentence that says it.
+
+    Attributes:
+        does: what to do, as a cell of a table has room for.
+    """
 
     kind: Kind
     holds: Callable[[Record], bool]
     says: str
+    does: str
 
 
 def _has(record: Record, *states: State) -> bool:
@@ -60,80 +64,101 @@ RULES: tuple[Advice, ...] = (
         "undecided",
         lambda r: not r.quality,
         "No study here could judge it: what is reported of it is a description.",
+        "decide nothing on it",
     ),
     Advice(
         "depends",
         lambda r: {"cured", "destabilised"} <= r.stability,
         "It cures instability in one setting and causes it in another: use it in neither before "
         "the setting that is meant was tested.",
+        "test it where it is meant",
     ),
     Advice(
         "leave out",
         lambda r: "destabilised" in r.stability,
         "It destabilises training: do not use it in such settings.",
+        "do not use it",
     ),
     Advice(
         "depends",
         lambda r: "cured" in r.stability and _has(r, "harm"),
         "It cures instability at a cost in quality: use it only where training fails without it, "
         "and look for a cure that costs less.",
+        "use it only where training fails without it",
     ),
     Advice(
         "use",
         lambda r: "cured" in r.stability and r.quality <= {"gain", "none"},
         "It cures instability, and no cost in quality was found: use it where training is "
         "unstable without it.",
+        "use it where training is unstable",
     ),
     Advice(
         "depends",
         lambda r: "cured" in r.stability,
         "It cures instability, and what that costs is not resolved: use it only where training "
         "fails without it.",
+        "use it only where training fails without it",
     ),
     Advice(
         "depends",
         lambda r: _has(r, "harm") and _has(r, "gain"),
         "Its sign depends on the setting or the endpoint: do not use it by default; test it in the "
         "setting that is meant, with each arm at its best learning rate.",
+        "test it where it is meant",
     ),
     Advice(
         "leave out",
         lambda r: _has(r, "harm") and _has(r, "none"),
         "It costs quality in some of these settings, makes no difference worth having in others, "
         "and cures nothing here: leave it out. Where it does no harm it is of no use either.",
+        "leave it out",
     ),
     Advice(
         "leave out",
         lambda r: _has(r, "harm"),
         "It costs quality where this was resolved, and cures nothing here: leave it out.",
+        "leave it out",
     ),
     Advice(
         "use",
         lambda r: _has(r, "gain") and not _has(r, "open"),
         "It improves quality, or changes nothing worth having, wherever it was judged: it is worth "
         "using in settings like these, and a study of its own elsewhere.",
+        "use it",
     ),
     Advice(
         "depends",
         lambda r: _has(r, "gain"),
         "It improves quality in some of these settings and is unresolved in others: use it in "
         "settings like the former, and test it elsewhere.",
+        "use it, and test it elsewhere",
     ),
     Advice(
         "leave out",
         lambda r: r.quality == {"none"},
         "It makes no difference worth having: keep the simpler model.",
+        "keep the simpler model",
     ),
     Advice(
         "undecided",
         lambda r: _has(r, "none"),
         "It makes no difference worth having where this was resolved, and is open elsewhere: "
         "keep the simpler model until it is resolved.",
+        "keep the simpler model",
+    ),
+    Advice(
+        "undecided",
+        lambda r: r.stability == {"not cured"},
+        "It was tried where training is unstable, and no cure was shown: do not count on it as "
+        "one.",
+        "do not count on it as a cure",
     ),
     Advice(
         "undecided",
         lambda r: True,
         "No effect was shown and none was excluded: prefer neither on this evidence.",
+        "prefer neither on this evidence",
     ),
 )
 
@@ -141,16 +166,3 @@ RULES: tuple[Advice, ...] = (
 def advice_on(record: Record) -> Advice:
     """The first rule that holds; the last one always does."""
     return next(rule for rule in RULES if rule.holds(record))
-
-
-def where_found(found: list[Judged]) -> str:
-    """`validation loss is worse in A and B, and open in C; ...`: in which studies which state."""
-    told = []
-    for metric in dict.fromkeys(one.metric for one in found):
-        mine = [one for one in found if one.metric == metric]
-        parts = []
-        for state, group in by_state(mine).items():
-            studies = dict.fromkeys(one.study for one in group)
-            parts.append(f"{IN_WORDS[state]} in {listed(list(studies))}")
-        told.append(f"{mine[0].contrast.declared.label} is {', '.join(parts)}")
-    return "; ".join(told)

@@ -152,7 +152,7 @@ def reproducibility(studies: Sequence[Material], own: Sequence[str]) -> Part:
 
 
 def _digests(studies: Sequence[Material]) -> Table:
-    rows = tuple((one.name, one.study.digest[:12], one.results.root) for one in studies)
+    rows = tuple((one.full_name, one.study.digest[:12], one.results.root) for one in studies)
     head = ("study", "its digest", "root digest over registration and sealed records")
     caption = "Digests of what was registered and recorded."
     return Table("digests", caption, head, rows, frozenset(head), wide=True)

@@ -15,30 +15,40 @@ from paribus.study import LEARNING_RATE, Study
 def designs(studies: Sequence[Material]) -> Table:
     """The design of every study."""
     rows = tuple(_row(material) for material in studies)
-    head = ("study", "layers x width", "parameters", "tokens a trial")
+    head = ("study", "layers x width", "parameters", "iterations", "windows", "tokens a trial")
     return Table(
         "designs",
-        "The studies: the sizes of their models, the training tokens of a trial, learning rate and "
-        "schedule, seeds, arms and trials that were trained for the verdict. Where several stand "
-        "in a cell, arms differ in it.",
-        (*head, "iterations x windows x tokens", "learning rate", "seeds", "arms", "trials"),
+        "The studies: the sizes of their models, the iterations of a trial, windows and their "
+        "tokens in a batch, the training tokens of a trial, learning rate and schedule, seeds, "
+        "arms, and trials that were trained for the verdict. Where several stand in a cell, arms "
+        f"differ in it.{_left_of_names(studies)}",
+        (*head, "learning rate", "seeds", "arms", "trials"),
         rows,
-        frozenset({"study", "learning rate"}),
+        frozenset({"study", "layers x width", "windows", "learning rate"}),
         wide=True,
     )
 
 
+def _left_of_names(studies: Sequence[Material]) -> str:
+    """What names of studies begin with, where it is not told."""
+    starts = {one.full_name.removesuffix(one.name) for one in studies} - {""}
+    if not starts:
+        return ""
+    return f" Names are told without “{listed(sorted(starts))}”, which they begin with."
+
+
 def _row(material: Material) -> tuple[str, ...]:
     study, settings = material.study, [material.study.setting(arm) for arm in material.study.arms]
+    batches = sorted({one.training.batch_size for one in settings})
+    shapes = sorted({(one.model.n_layer, one.model.d_model) for one in settings})
+    lengths = sorted({one.data.seq_len for one in settings})
     return (
         material.name,
-        _several(f"{one.model.n_layer} x {one.model.d_model}" for one in settings),
+        _several(f"{layers} x {width}" for layers, width in shapes),
         spanned(material.parameters),
+        _several(f"{one.iterations:,}" for one in settings),
+        f"{_several(str(n) for n in batches)} x {_several(str(n) for n in lengths)}",
         spanned(one.tokens for one in settings),
-        _several(
-            f"{one.iterations:,} x {one.training.batch_size} x {one.data.seq_len}"
-            for one in settings
-        ),
         _rates(study),
         seeds(study),
         str(len(study.arms)),
@@ -48,11 +58,12 @@ def _row(material: Material) -> tuple[str, ...]:
 
 def _rates(study: Study) -> str:
     settings = [study.setting(arm) for arm in study.arms]
-    schedule = _several(
+    schedules = (
         one.training.schedule.kind
         + (f", warmup {one.training.schedule.warmup}" if one.training.schedule.warmup else "")
         for one in settings
     )
+    schedule = _several(schedules, "; ")
     if study.tuning and LEARNING_RATE in study.tuning.keys:
         return f"tuned for each arm; {schedule}"
     rates = sorted({one.training.optimizer.learning_rate for one in settings})
@@ -70,6 +81,13 @@ def spanned(values: Iterable[int]) -> str:
     if len(known) < 2:
         return "".join(f"{value:,}" for value in known)
     return f"{known[0]:,} to {known[-1]:,}"
+
+
+def millions(values: Sequence[int]) -> str:
+    """`0.1, 0.5 and 6.4 million`; fewer than a tenth of a million as they are."""
+    if any(value < 100_000 for value in values):
+        return listed([f"{value:,}" for value in values])
+    return f"{listed(list(dict.fromkeys(f'{value / 1e6:.1f}' for value in values)))} million"
 
 
 def design_in_words(material: Material) -> str:
@@ -103,5 +121,5 @@ def texts(studies: Sequence[Material]) -> str:
     return listed(list(dict.fromkeys(one.facts.text for one in studies)))
 
 
-def _several(values: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(values))
+def _several(values: Iterable[str], between: str = ", ") -> str:
+    return between.join(dict.fromkeys(values))

@@ -20,6 +20,7 @@ class Material:
 
     Attributes:
         label: what the study is called among others of its name; its name where it is empty.
+        short: that without what most names of the paper begin with; empty where they share nothing.
         errors: of a study of the baseline against itself, what was measured.
     """
 
@@ -29,10 +30,16 @@ class Material:
     figures: list[Figure]
     label: str = ""
     errors: MeasuredErrors | None = None
+    short: str = ""
 
     @property
     def name(self) -> str:
         """What the study is called in this paper."""
+        return self.short or self.full_name
+
+    @property
+    def full_name(self) -> str:
+        """What the study is called beside the digests, and in the authors' file."""
         return self.label or self.study.name
 
     @property

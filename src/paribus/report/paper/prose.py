@@ -63,7 +63,7 @@ def compose(
         appendix = appendix_parts.of_one(studies[0])
     else:
         appendix = appendix_parts.of_several(studies, titles, of_studies)
-    places = {title: name for name, title in titles.items()}
+    places = {titles[one.name]: one.full_name for one in studies}
     return Document(
         title=own.title or title_of(studies),
         about=_about(studies),

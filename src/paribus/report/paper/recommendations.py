@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from paribus import numbers
 from paribus.analysis import SharedContrast
 from paribus.decision import Row, Verdict, rule_of
-from paribus.report.paper.advice_rules import KINDS, Record, advice_on, where_found
-from paribus.report.paper.document import Block, Part, say
-from paribus.report.paper.finding_by_setting import along, trends
+from paribus.report.paper.advice_rules import Record, advice_on
+from paribus.report.paper.advice_table import advice_table
+from paribus.report.paper.document import Block, Grid, Part, Ref, say
 from paribus.report.paper.findings import MOST_TOLD
 from paribus.report.paper.judged import RESOLVED, Judged, Treatment, judged
 from paribus.report.paper.material import Material
@@ -28,18 +28,18 @@ def recommendation(studies: Sequence[Material]) -> Part:
     if len(studies) == 1:
         return Part("Recommendation", of_one(studies[0]))
     found = [one for material in studies for one in judged(material)]
-    blocks: list[Block] = [
-        say(
-            "What follows is advice for settings like these, by rules that were written before the "
-            "verdicts they read, one for every set of verdicts that can come out."
-        )
-    ]
-    advised = _by_treatment(found)
-    for kind, title in KINDS.items():
-        told = [text for of, text in advised if of == kind]
-        if told:
-            blocks.append(say(f"{title} {' '.join(told)}"))
-    blocks += map(say, _changing(studies))
+    opening = (
+        "What follows is advice for settings like these, by rules that were written before the "
+        "verdicts they read, one for every set of verdicts that can come out"
+    )
+    table = advice_table(studies)
+    blocks: list[Block] = [say(f"{opening}.")]
+    if table is not None:
+        blocks = [
+            say(f"{opening}: setting by setting in ", Ref(table.name), "."),
+            Grid(table, True),
+        ]
+    blocks.append(say(f"Over all settings. {' '.join(_over_all(found))}"))
     blocks.append(say(f"What to do instead. {' '.join(_instead(studies, found))}"))
     return Part("Recommendations", blocks)
 
@@ -57,31 +57,13 @@ def called(found: Sequence[Judged]) -> str:
     return min((one.called for one in found), key=len)
 
 
-def _by_treatment(found: Sequence[Judged]) -> list[tuple[str, str]]:
-    """(kind of advice, text) of treatments; those of which the same is said stand together."""
-    same: dict[tuple[str, str, str], list[str]] = {}
+def _over_all(found: Sequence[Judged]) -> list[str]:
+    """What all verdicts on a treatment advise; treatments of which the same is said together."""
+    same: dict[str, list[str]] = {}
     for mine in by_treatment(found).values():
-        advice = advice_on(Record.of(mine))
-        same.setdefault((advice.kind, where_found(mine), advice.says), []).append(called(mine))
-    return [
-        (kind, f"{listed(names)}: {where}. {says}") for (kind, where, says), names in same.items()
-    ]
-
-
-def _changing(studies: Sequence[Material]) -> list[str]:
-    """Along what the findings change: advice holds at the values that were tried."""
-    told = [
-        f"{one.called} is {along(one)}"
-        + (", each arm at its best learning rate" if one.tuned else "")
-        for one in trends(studies)
-        if one.changes
-    ]
-    if not told:
-        return []
-    return [
-        f"At what values this was found. On the first endpoint, {'; '.join(told)}. Beyond these "
-        "values nothing here advises anything."
-    ]
+        same.setdefault(advice_on(Record.of(mine)).says, []).append(called(mine))
+    told = [f"{listed(names)}: {says[:1].lower()}{says[1:]}" for says, names in same.items()]
+    return [f"{line[:1].upper()}{line[1:]}" for line in told]
 
 
 def _instead(studies: Sequence[Material], found: Sequence[Judged]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,14 +37,15 @@ def material_of(folders: Sequence[Path]) -> list[Material]:
             _require_finished(folder, one)
         _require_distinct(folders, read)
         labels = _labels(folders, [one.study.name for one in read])
-        return [_material(one, label) for one, label in zip(read, labels, strict=True)]
+        named = zip(read, labels, short_names(labels), strict=True)
+        return [_material(one, label, short) for one, label, short in named]
 
 
-def _material(results: Results, label: str) -> Material:
+def _material(results: Results, label: str, short: str) -> Material:
     analysis = analyse(results)
     judged = results.judged
     drawn, errors = draw(judged, analysis), measured_errors(results)
-    material = Material(judged, analysis, decide(analysis), drawn, label, errors)
+    material = Material(judged, analysis, decide(analysis), drawn, label, errors, short)
     # What is read only now and then, while the folder is there.
     _ = (judged.tasks, judged.scores, material.facts)
     return material
@@ -79,3 +81,15 @@ def _labels(folders: Sequence[Path], names: Sequence[str]) -> list[str]:
         if len(set(labels)) == len(labels):
             return labels
     return [f"{name} ({path})" for name, path in zip(names, folders, strict=True)]
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names without what more than half of them begin with, up to a hyphen; as they are where they
+    would then be alike, or where they share nothing."""
+    starts = Counter(
+        name[: i + 1] for name in names for i, letter in enumerate(name[:-1]) if letter == "-"
+    )
+    shared = [start for start, n in starts.items() if 2 * n > len(names) and n > 1]
+    start = max(shared, key=len, default="")
+    short = [name.removeprefix(start) for name in names]
+    return short if len(set(short)) == len(short) else list(names)

@@ -89,7 +89,7 @@ def write_papers(
     text = text or beside(folders)
     studies = material_of(folders)
     # Words at an unknown place are told before anything is drawn.
-    places = [*SECTIONS, *(one.name for one in studies)]
+    places = [*SECTIONS, *(one.full_name for one in studies)]
     own = read_own_words(text, places) if text else OwnWords()
     with tempfile.TemporaryDirectory() as scratch:
         made = _made(parts or Path(scratch), studies, own)

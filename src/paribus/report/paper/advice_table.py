@@ -1,0 +1,160 @@
+"""What to do where: a row for every setting and for all arms that fared alike in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from paribus import numbers
+from paribus.analysis import Contrast
+from paribus.report.paper.advice_rules import KINDS, Advice, Record, advice_on
+from paribus.report.paper.designs import millions
+from paribus.report.paper.judged import IN_WORDS, Judged, judged, judged_on
+from paribus.report.paper.material import Material
+from paribus.report.tables import Table, change_of
+from paribus.report.vocabulary import listed
+from paribus.study import LEARNING_RATE
+
+MOST_CHANGES = 2  # of one cell that stand one by one
+LEFT = ("described", "invalid")  # states on which nobody can act
+
+
+def advice_table(studies: Sequence[Material]) -> Table | None:
+    """The table, its rows by kind of advice; None where nothing could be judged."""
+    found = [
+        (material, one) for material in studies for one in judged(material) if one.state not in LEFT
+    ]
+    metrics = list(dict.fromkeys(one.metric for _, one in found))
+    groups = [(material, group) for material in studies for group in _alike(material, metrics)]
+    told: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in KINDS}
+    for material, group in groups:
+        advice = advice_on(Record.of(group))
+        told[advice.kind].append(_row(studies, material, group, metrics, advice))
+    blank = ("",) * (len(metrics) + 2)
+    rows = [
+        row for kind, title in KINDS.items() if told[kind] for row in ((title, *blank), *told[kind])
+    ]
+    if not rows:
+        return None
+    heads = (_head([one for _, one in found], metric) for metric in metrics)
+    head = ("setting", "what was tried", *heads, "what to do")
+    caption = (
+        "Recommendations by setting: what was found there, with the intervals of the test that "
+        "decides, and what to do in a setting like it. Arms of a study that fared alike share a "
+        "row."
+    )
+    if len({one.facts.text for one in studies}) > 1:
+        caption += f" Where no text is named it is {_usual_text(studies)}."
+    left = [one.name for one in studies if judged(one) and one not in [m for m, _ in groups]]
+    if left:
+        caption += f" What is described only advises nothing ({listed(left)})."
+    return Table("advice", caption, head, tuple(rows), frozenset(head), wide=True)
+
+
+def _alike(material: Material, metrics: Sequence[str]) -> list[list[Judged]]:
+    """The verdicts on arms that fared alike on every endpoint."""
+    arms: dict[str, list[Judged]] = {}
+    for one in judged(material):
+        if one.state not in LEFT:
+            arms.setdefault(one.verdict.arm, []).append(one)
+    groups: dict[tuple[object, ...], list[Judged]] = {}
+    for mine in arms.values():
+        states = {one.metric: (one.state, one.stability) for one in mine}
+        key = (bool(mine[0].against), *(states.get(metric) for metric in metrics))
+        groups.setdefault(key, []).extend(mine)
+    return list(groups.values())
+
+
+def _head(found: Iterable[Judged], metric: str) -> str:
+    """`test loss (nats/token)`: of what a column is."""
+    declared = [one.contrast.declared for one in judged_on(found, metric)]
+    labels = " or ".join(dict.fromkeys(one.label for one in declared))
+    unit = declared[0].change_unit
+    return f"{labels} ({unit})" if unit else labels
+
+
+def _row(
+    studies: Sequence[Material],
+    material: Material,
+    group: list[Judged],
+    metrics: Sequence[str],
+    advice: Advice,
+) -> tuple[str, ...]:
+    first = judged_on(group, group[0].metric)
+    cells = [_finding(judged_on(group, metric)) for metric in metrics]
+    if (events := _events(material, first)) and cells:
+        cells[0] = f"{cells[0]}; {events}" if cells[0] else events
+    does = advice.does
+    pairs = [n for one in group if (n := one.verdict.pairs_needed) is not None]
+    if pairs and advice.kind == "undecided":
+        does += f"; about {max(pairs):,} seed pairs would tell"
+    return (f"{material.name}: {setting_in_words(studies, material, first)}", _arms(first), *cells,
+            f"{does[:1].upper()}{does[1:]}.")  # fmt: skip
+
+
+def setting_in_words(
+    studies: Sequence[Material], material: Material, group: Sequence[Judged]
+) -> str:
+    """What sets these verdicts apart from others of the paper: size, steps, text, learning rate."""
+    study = material.study
+    references = list(dict.fromkeys(one.contrast.reference for one in group))
+    settings = [study.setting(arm) for arm in references]
+    sizes = sorted({material.parameters_of.get(arm, 0) for arm in references} - {0})
+    told = [f"{millions(sizes)} parameters"] if sizes else []
+    steps = sorted({one.iterations for one in settings})
+    told.append(f"{listed([f'{n:,}' for n in steps])} iterations")
+    if material.facts.text != _usual_text(studies):
+        told.append(f"on {material.facts.text}")
+    if study.tuning and LEARNING_RATE in study.tuning.keys:
+        told.append("each arm tuned")
+    else:
+        rates = sorted({one.training.optimizer.learning_rate for one in settings})
+        told.append(f"learning rate {listed([numbers.compact(rate) for rate in rates])}")
+    return ", ".join(told)
+
+
+def _usual_text(studies: Sequence[Material]) -> str:
+    """The text that most studies train on."""
+    return Counter(one.facts.text for one in studies).most_common(1)[0][0]
+
+
+def _arms(group: Sequence[Judged]) -> str:
+    """By name up to a comma, after which a title says what the setting has; each once."""
+    counts = Counter(one.called.partition(",")[0] for one in group)
+    return "; ".join(f"{name} ({n} arms)" if n > 1 else name for name, n in counts.items())
+
+
+def _finding(group: Sequence[Judged]) -> str:
+    """`worse: +0.12 [+0.10, +0.14] and +0.11 [+0.09, +0.13]`; of many their span and that of all
+    intervals."""
+    if not group:
+        return ""
+    known = [one.contrast for one in group if one.contrast.decided is not None]
+    state = IN_WORDS[group[0].state]
+    if not known:
+        return f"{state}: {group[0].contrast.why_not or 'not compared'}"
+    if len(known) <= MOST_CHANGES:
+        return f"{state}: {listed([change_of(one) for one in known])}"
+    return f"{state}: {_span(known)}"
+
+
+def _span(known: Sequence[Contrast]) -> str:
+    says = [one.decided for one in known if one.decided is not None]
+    digits = known[0].declared.change_digits
+    ends = [numbers.signed(f(one.mean for one in says), digits) for f in (min, max)]
+    low = min(one.interval.low for one in says)
+    high = max(one.interval.high for one in says)
+    return f"{' to '.join(ends)}, intervals within {numbers.interval(low, high, digits)}"
+
+
+def _events(material: Material, group: Sequence[Judged]) -> str:
+    """How many trials had an event, where training is not stable."""
+    told = []
+    for one in group:
+        stability = material.analysis.stability(one.verdict.arm)
+        if one.stability == "stable" or stability is None:
+            continue
+        rates = stability.any_event
+        own, base = rates.both + rates.only_treatment, rates.both + rates.only_baseline
+        told.append(f"{own} of {rates.n} trials diverged or had a spike, without it {base}")
+    return "; ".join(dict.fromkeys(told))
