@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paribus.errors import ParibusError
-from paribus.kernels import activations, library, linear_maps
+from paribus.kernels import activations, library, products
 from paribus.kernels import normalization as norms
 from paribus.kernels.linear_maps import linear, residual
 from paribus.model.norms.layernorm import LayerNorm
@@ -27,12 +27,6 @@ WIDTHS = (128, 37, 1, 400)
 def drawn(*shapes: tuple[int, ...], seed: int = 1) -> list[Tensor]:
     draw = torch.Generator().manual_seed(seed)
     return [torch.randn(shape, generator=draw) for shape in shapes]
-
-
-def products_are_ours() -> bool:
-    """Whether this processor is one on which float32 is multiplied by our kernel."""
-    found = linear_maps._kernel()
-    return found is not None and found.products_pay()
 
 
 def answers(call: Callable[..., Tensor], given: list[Tensor]) -> list[Tensor]:
@@ -119,6 +113,32 @@ def test_products_of_every_size(N: int, K: int, M: int) -> None:
     assert torch.equal(apart, linear(x, weight, bias))  # wherever the numbers lie
 
 
+@pytest.mark.parametrize("N", [1, 11, 525])
+@pytest.mark.parametrize(("K", "M"), [(128, 96), (34, 46)])
+def test_products_of_bfloat16(N: int, K: int, M: int) -> None:
+    """Asked directly, for a processor without its instructions multiplies it another way."""
+    x, dy, weight, bias = drawn((N, K), (N, M), (M, K), (M,))
+    x, dy = x.bfloat16(), dy.bfloat16()
+    rounded, wide_x, wide_dy = (one.to(torch.bfloat16).double() for one in (weight, x, dy))
+    y = products.times(x, weight, bias, turned=True)
+    torch.testing.assert_close(y.double(), wide_x @ rounded.T + bias, atol=1e-4, rtol=2**-8)
+    dx = products.times(dy, weight)
+    torch.testing.assert_close(dx.double(), wide_dy @ rounded, atol=1e-4, rtol=2**-8)
+    dweight, dbias = products.of_columns(dy, x, has_bias=True)
+    torch.testing.assert_close(dweight.double(), wide_dy.T @ wide_x, atol=1e-4, rtol=1e-5)
+    assert dbias is not None
+    torch.testing.assert_close(dbias.double(), wide_dy.sum(0), atol=1e-4, rtol=1e-5)
+
+
+def test_odd_widths_of_bfloat16_are_pytorch_s() -> None:
+    assert not products.are_for(torch.bfloat16, 128, 65)
+    x, weight = drawn((4, 128), (65, 128))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, wanted = answers(linear, [x, weight]), answers(F.linear, [x, weight])
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-2, rtol=2**-7)
+
+
 def test_a_product_s_row_does_not_depend_on_those_beside_it() -> None:
     x, weight, bias = (one.requires_grad_() for one in drawn((30, 64), (40, 64), (40,)))
     whole = linear(x, weight, bias)
@@ -126,7 +146,7 @@ def test_a_product_s_row_does_not_depend_on_those_beside_it() -> None:
     part = x[11:24].detach().requires_grad_()
     few = linear(part, weight, bias)
     (of_few,) = torch.autograd.grad(few.square().sum(), part)
-    if products_are_ours():
+    if products.are_for(torch.float32):
         assert torch.equal(few, whole[11:24])
         assert torch.equal(of_few, of_whole[11:24])
     torch.testing.assert_close(of_few, of_whole[11:24])

@@ -33,7 +33,8 @@ FUNCTIONS = (
     *("attention_forward", "attention_backward", "norm_forward", "norm_backward"),
     *("activation_forward", "activation_backward", "gated_forward", "gated_backward"),
     *("sums_columns", "sums_residual", "adamw_step"),
-    *("products_pay", "products_rows", "products_columns"),
+    *("products_pay", "products_rows", "products_residual", "products_activation"),
+    *("products_activation_back", "products_norm_back", "products_columns"),
 )
 WIDE = {"x86_64": ("-mprefer-vector-width=512",)}
 LIMIT_SECONDS = 300  # some 15 s of a core, of which others may have the most

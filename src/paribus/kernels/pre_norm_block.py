@@ -1,7 +1,8 @@
 """A pre-norm block on a CPU as one function: x + attention(norm(x)), then x + mlp(norm(x)).
 
-It calls what its parts call, in their order, so that every bit is the same as when each part is
-asked alone; what it spares is what PyTorch and Python do around thirty small functions.
+It computes what its parts compute, in their order, so that every bit is the same as when each part
+is asked alone. What it spares is what PyTorch and Python do around thirty functions, and where
+products are ours, the way of a row to memory and back between a product and what follows it.
 
 Axes: B sequences, T positions, D channels.
 """
@@ -14,15 +15,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from paribus.kernels import activations, causal_attention, linear_maps, normalization
+from paribus.kernels import activations, causal_attention, linear_maps, normalization, products
 from paribus.kernels.activations import KINDS, _Activation
 from paribus.kernels.calling import are_plain, lower_dtype, refuse_second_derivative
 from paribus.kernels.causal_attention import MOST_CHANNELS, _SelfAttention
-from paribus.kernels.linear_maps import _Linear, _Residual
+from paribus.kernels.linear_maps import (
+    _Linear,
+    _Residual,
+    gradient_rows,
+    of_weight_and_bias,
+    rows,
+)
 from paribus.kernels.normalization import _Norm
 
 HAVE_KERNELS = tuple(
-    part._kernel for part in (normalization, linear_maps, causal_attention, activations)
+    part._kernel for part in (normalization, linear_maps, products, causal_attention, activations)
 )
 
 
@@ -112,11 +119,10 @@ class _Block(torch.autograd.Function):
         h = _Norm.forward(norm1, x, *block.attention_norm, dtype)
         h = _Linear.forward(qkv, h, *block.qkv, dtype)
         h = _SelfAttention.forward(attention, h.view(B, T, 3 * H, D // H))
-        x = _sum(x, _Linear.forward(out, h, *block.out, dtype))
+        x = _sum(out, x, h, block.out, dtype)
         h = _Norm.forward(norm2, x, *block.mlp_norm, dtype)
-        h = _Linear.forward(up, h, *block.up, dtype)
-        h = _Activation.forward(activation, h, KINDS[block.activation])
-        x = _sum(x, _Linear.forward(down, h, *block.down, dtype))
+        h = _activated(up, activation, h, block.up, KINDS[block.activation], dtype)
+        x = _sum(down, x, h, block.down, dtype)
         ctx.save_for_backward(*(one for part in kept for one in part.saved_tensors))
         ctx.counts, ctx.dtype = [len(part.saved_tensors) for part in kept], dtype
         for part in kept:
@@ -131,21 +137,71 @@ class _Block(torch.autograd.Function):
         for part, count in zip(ctx.kept, ctx.counts, strict=True):
             part.saved_tensors = tuple(islice(saved, count))
         norm1, qkv, attention, out, norm2, up, activation, down = ctx.kept
-        dx = grad_outputs[0]
-        dh, *of_down = _Linear.backward(down, dx.to(ctx.dtype))[:3]
-        dh = _Activation.backward(activation, dh)[0]
-        dh, *of_up = _Linear.backward(up, dh)[:3]
-        more, *of_norm2 = _Norm.backward(norm2, dh)[:3]
-        dx = dx + more
+        dx = grad_outputs[0].contiguous()
+        dh, *of_down = _activated_back(down, activation, dx.to(ctx.dtype))
+        dx, of_up, of_norm2 = _normed_back(up, norm2, dh, dx)
         dh, *of_out = _Linear.backward(out, dx.to(ctx.dtype))[:3]
         dh = _SelfAttention.backward(attention, dh)
-        dh, *of_qkv = _Linear.backward(qkv, dh)[:3]
-        more, *of_norm1 = _Norm.backward(norm1, dh)[:3]
+        dx, of_qkv, of_norm1 = _normed_back(qkv, norm1, dh, dx)
         for part in ctx.kept:
             part.saved_tensors = ()
         of_parts = (of_norm1, of_qkv, of_out, of_norm2, of_up, of_down)
-        return dx + more, None, None, *(one for part in of_parts for one in part)
+        return dx, None, None, *(one for part in of_parts for one in part)
 
 
-def _sum(x: Tensor, more: Tensor) -> Tensor:
+def _sum(kept: Any, x: Tensor, h: Tensor, given: MapParameters, dtype: torch.dtype) -> Tensor:
+    """x plus the map of h."""
+    if products.are_for(dtype, *given.weight.shape):
+        _keep_map(kept, h, given, dtype)
+        h_NK, weight_MK = kept.saved_tensors
+        return products.plus(h_NK, weight_MK, given.bias, x)
+    more = _Linear.forward(kept, h, *given, dtype)
     return _Residual.forward(None, x, more) if more.dtype == torch.bfloat16 else x + more
+
+
+def _activated(
+    kept_map: Any, kept: Any, h: Tensor, given: MapParameters, kind: int, dtype: torch.dtype
+) -> Tensor:
+    """The activation of the map of h."""
+    if products.are_for(dtype, *given.weight.shape):
+        _keep_map(kept_map, h, given, dtype)
+        h_NK, weight_MK = kept_map.saved_tensors
+        y_NM, activated_NM = products.activated(kind, h_NK, weight_MK, given.bias)
+        kept.save_for_backward(y_NM.view(*h.shape[:-1], -1))
+        kept.kind = kind
+        return activated_NM.view(*h.shape[:-1], -1)
+    return _Activation.forward(kept, _Linear.forward(kept_map, h, *given, dtype), kind)
+
+
+def _keep_map(kept: Any, h: Tensor, given: MapParameters, dtype: torch.dtype) -> None:
+    """What `_Linear.forward` keeps."""
+    kept.save_for_backward(rows(h, dtype), given.weight.contiguous())
+    kept.own, kept.has_bias = True, given.bias is not None
+    kept.shape, kept.dtype = h.shape, h.dtype
+
+
+def _activated_back(kept_map: Any, kept: Any, dy: Tensor) -> tuple[Any, ...]:
+    """Gradients: of what an activation is given, and of weight and bias of the map after it."""
+    if not kept_map.own:
+        dh, *of_map = _Linear.backward(kept_map, dy)[:3]
+        return _Activation.backward(kept, dh)[0], *of_map
+    dy_NM, weight_MK = gradient_rows(kept_map, dy), kept_map.saved_tensors[1]
+    (x,) = kept.saved_tensors
+    dx = products.activated_back(kept.kind, dy_NM, weight_MK, rows(x, x.dtype))
+    return dx.view(x.shape), *of_weight_and_bias(kept_map, dy_NM)
+
+
+def _normed_back(
+    kept_map: Any, kept: Any, dy: Tensor, dx: Tensor
+) -> tuple[Tensor, list[Any], list[Any]]:
+    """dx plus the gradient of what a norm is given; those of weight and bias of the map after it,
+    and of gain and bias of the norm."""
+    if not kept_map.own:
+        dh, *of_map = _Linear.backward(kept_map, dy)[:3]
+        more, *of_norm = _Norm.backward(kept, dh)[:3]
+        return dx + more, of_map, of_norm
+    x, gain, stats_N2 = kept.saved_tensors
+    norm = products.OfNorm(x, gain, stats_N2, kept.centred, kept.has_bias)
+    dy_NM, weight_MK = gradient_rows(kept_map, dy), kept_map.saved_tensors[1]
+    dx, *of_norm = products.normed_back(dy_NM, weight_MK, norm, dx)
+    return dx, list(of_weight_and_bias(kept_map, dy_NM)), of_norm

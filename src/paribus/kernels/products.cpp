@@ -1,131 +1,112 @@
-// Products of float32 matrices that are tall, as those of a linear map: of N rows with a weight, and
-// of the gradient of N rows with their inputs.
-//
-// Every number of a result is summed in one order, whatever else is in the matrix. MKL chooses a
-// kernel without AVX-512 on processors of other makers, and repacks what fits into the cache anyway.
+// Products of linear maps as Python asks for them, with what is done to each row before it leaves the
+// cache. `lower` says that rows are bfloat16, and not float32; weights are float32, and rounded here.
 // Axes: N rows, K inputs, M outputs.
 
-#include "vectors.h"
+#include "activations.h"
+#include "norms.h"
+#include "products.h"
 
 namespace {
 
-constexpr int HIGH = 12, WIDE = 2 * LANES;  // of a tile, whose sums are registers: 24 of 32
-constexpr int64_t CHUNK = 256;              // rows whose products with others are in the cache
-
-// acc[r, :] = sum_k a[r * row + k * step] b[k, :] for R rows and WIDE columns.
-template <int R>
-inline void tile(const float* a, int64_t row, int64_t step, const float* b, int64_t K,
-                 Vec (&acc)[R][2]) {
-  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = Vec{};
-  for (int64_t k = 0; k < K; ++k) {
-    const Vec b0 = load(b + k * WIDE), b1 = load(b + k * WIDE + LANES);
-#pragma GCC unroll 12
-    for (int r = 0; r < R; ++r) {
-      const Vec x = all(a[r * row + k * step]);
-      acc[r][0] += x * b0;
-      acc[r][1] += x * b1;
-    }
-  }
+template <typename F>
+inline void as(bool lower, F f) {
+  lower ? f(Bfloat16{}) : f(float{});
 }
 
-inline int64_t panels(int64_t M) { return (M + WIDE - 1) / WIDE * WIDE; }
-
-// w [K, M] as panels [K, WIDE], one after the other, with zeros beside the last.
-void pack(const float* w, int64_t K, int64_t M, float* out) {
-  for (int64_t j = 0; j < M; j += LANES) {
-    const int64_t n = std::min<int64_t>(LANES, M - j);
-    float* to = out + j / WIDE * WIDE * K + j % WIDE;
-    for (int64_t k = 0; k < K; ++k) store(to + k * WIDE, get(w + k * M + j, n));
-  }
-}
-
-// The same of w [M, K]; four at once, of which each is read along.
-void pack_turned(const float* w, int64_t K, int64_t M, float* out) {
-  constexpr int64_t DEEP = 64;
-  for (int64_t j = 0; j < M; j += 4) {
-    const int64_t n = std::min<int64_t>(4, M - j);
-    float* to = out + j / WIDE * WIDE * K + j % WIDE;
-    for (int64_t from = 0; from < K; from += DEEP)
-      for (int64_t k = from; k < std::min(K, from + DEEP); ++k)
-        for (int64_t c = 0; c < n; ++c) to[k * WIDE + c] = w[(j + c) * K + k];
-  }
-}
-
-// R rows of x times all panels.
-template <int R>
-void times(const float* x, const float* packed, const float* bias, int64_t K, int64_t M, float* y) {
-  for (int64_t j = 0; j < M; j += WIDE) {
-    Vec acc[R][2];
-    tile<R>(x, K, 1, packed + j * K, K, acc);
-    for (int c = 0; c < 2 && j + c * LANES < M; ++c) {
-      const int64_t at = j + c * LANES, n = std::min<int64_t>(LANES, M - at);
-      const Vec more = bias ? get(bias + at, n) : Vec{};
-      for (int r = 0; r < R; ++r) put(y + r * M + at, acc[r][c] + more, n);
-    }
-  }
+template <typename E, typename T>
+auto at(T* p) {
+  return static_cast<std::conditional_t<std::is_const_v<T>, const E, E>*>(p);
 }
 
 }  // namespace
 
 extern "C" {
 
-// Whether these products were measured to be faster than a library's where this is compiled.
-bool products_pay() {
-#if defined(__AVX512F__)
+// Whether these products were measured to be faster than a library's where this is compiled: MKL
+// has no AVX-512 for processors of other makers, and oneDNN's bfloat16 costs casts and a dispatch.
+bool products_pay(bool lower) {
+#if defined(__AVX512BF16__)
   return true;
+#elif defined(__AVX512F__)
+  return !lower;
 #else
   return false;
 #endif
 }
 
 // y [N, M] = x [N, K] w + bias, which may be null. w: [K, M], or [M, K] where it is `turned`.
-void products_rows(const float* x, const float* w, bool turned, const float* bias, int64_t N,
-                   int64_t K, int64_t M, float* y) {
-  const Buffer packed = buffer(panels(M) * K);
-  if (turned && M % WIDE) std::memset(packed.get(), 0, panels(M) * K * sizeof(float));
-  (turned ? pack_turned : pack)(w, K, M, packed.get());
-  int64_t i = 0;
-  for (; i + HIGH <= N; i += HIGH) times<HIGH>(x + i * K, packed.get(), bias, K, M, y + i * M);
-  for (; i + 4 <= N; i += 4) times<4>(x + i * K, packed.get(), bias, K, M, y + i * M);
-  for (; i < N; ++i) times<1>(x + i * K, packed.get(), bias, K, M, y + i * M);
+void products_rows(bool lower, const Sizes* size, const void* x, const float* w, bool turned,
+                   const float* bias, void* y) {
+  as(lower, [&](auto e) {
+    using E = decltype(e);
+    products<E>(at<E>(x), w, turned, bias, *size, at<E>(y), [](int64_t, int64_t, E*) {});
+  });
+}
+
+// out [N, M] = given + (x w^T + bias), of which given and out are float32.
+void products_residual(bool lower, const Sizes* size, const void* x, const float* w,
+                       const float* bias, const float* given, float* out) {
+  as(lower, [&](auto e) {
+    using E = decltype(e);
+    const int64_t M = size->M;
+    products<E>(at<E>(x), w, true, bias, *size, nullptr, [&](int64_t i, int64_t rows, E* y) {
+      for_lanes(rows * M, [&](int64_t j, int64_t n) {
+        put(out + i * M + j, get(given + i * M + j, n) + get(y + j, n), n);
+      });
+    });
+  });
+}
+
+// y [N, M] = x w^T + bias, and its activation. kind: as `activation_forward`.
+void products_activation(bool lower, const Sizes* size, const void* x, const float* w,
+                         const float* bias, int kind, void* y, void* activated) {
+  as(lower, [&](auto e) {
+    using E = decltype(e);
+    const int64_t M = size->M;
+    products<E>(at<E>(x), w, true, bias, *size, at<E>(y), [&](int64_t i, int64_t rows, E* given) {
+      forward_of<E>(kind, given, at<E>(activated) + i * M, rows * M);
+    });
+  });
+}
+
+// dx [N, M] = (dy w) times the slope of the activation at x.
+void products_activation_back(bool lower, const Sizes* size, const void* dy, const float* w,
+                              int kind, const void* x, void* dx) {
+  as(lower, [&](auto e) {
+    using E = decltype(e);
+    const int64_t M = size->M;
+    products<E>(at<E>(dy), w, false, nullptr, *size, nullptr, [&](int64_t i, int64_t rows, E* of) {
+      backward_of<E>(kind, of, at<E>(x) + i * M, at<E>(dx) + i * M, rows * M);
+    });
+  });
+}
+
+// dx [N, M] = given + the gradient of a norm by x, of (dy w) by what it gave; see `norm_backward`.
+void products_norm_back(bool lower, const Sizes* size, const void* dy, const float* w,
+                        const float* x, const float* gain, const float* stats, bool centred,
+                        const float* given, float* dx, float* dgain, float* dbias) {
+  const int64_t M = size->M;
+  if (dgain) std::fill(dgain, dgain + M, 0.0f);
+  if (dbias) std::fill(dbias, dbias + M, 0.0f);
+  as(lower, [&](auto e) {
+    using E = decltype(e);
+    products<E>(at<E>(dy), w, false, nullptr, *size, nullptr, [&](int64_t i, int64_t rows, E* of) {
+      float* to = dx + i * M;
+      norm_rows_back(of, x + i * M, gain, stats + 2 * i, centred, rows, M, to, dgain, dbias);
+      for_lanes(rows * M, [&](int64_t j, int64_t n) {
+        put(to + j, get(given + i * M + j, n) + get(to + j, n), n);
+      });
+    });
+  });
 }
 
 // dw [M, K] = dy [N, M]^T x [N, K]; dbias [M], which may be null, the sum of each column of dy.
-void products_columns(const float* dy, const float* x, int64_t N, int64_t K, int64_t M, float* dw,
+void products_columns(bool lower, const Sizes* size, const void* dy, const void* x, float* dw,
                       float* dbias) {
-  const int64_t high = (M + HIGH - 1) / HIGH * HIGH;
-  const Buffer X = buffer(panels(K) * CHUNK), DY = buffer(high * CHUNK);
-  std::memset(X.get(), 0, panels(K) * CHUNK * sizeof(float));
-  std::memset(DY.get(), 0, high * CHUNK * sizeof(float));
-  if (dbias) std::fill(dbias, dbias + M, 0.0f);
-  for (int64_t from = 0; from < N; from += CHUNK) {
-    const int64_t rows = std::min(CHUNK, N - from);
-    for (int64_t n = 0; n < rows; ++n) {
-      const float *along = x + (from + n) * K, *given = dy + (from + n) * M;
-      for_lanes(K, [&](int64_t k, int64_t count) {
-        store(X.get() + k / WIDE * WIDE * CHUNK + n * WIDE + k % WIDE, get(along + k, count));
-      });
-      int64_t m = 0;
-      for (; m + HIGH <= M; m += HIGH)
-        std::memcpy(DY.get() + m * CHUNK + n * HIGH, given + m, HIGH * sizeof(float));
-      std::memcpy(DY.get() + m * CHUNK + n * HIGH, given + m, (M - m) * sizeof(float));
-      if (dbias)
-        for_lanes(M, [&](int64_t j, int64_t count) {
-          put(dbias + j, get(dbias + j, count) + get(given + j, count), count);
-        });
-    }
-    for (int64_t m = 0; m < M; m += HIGH)
-      for (int64_t k = 0; k < K; k += WIDE) {
-        Vec acc[HIGH][2];
-        tile<HIGH>(DY.get() + m * CHUNK, 1, HIGH, X.get() + k * CHUNK, rows, acc);
-        for (int64_t r = 0; r < std::min<int64_t>(HIGH, M - m); ++r)
-          for (int c = 0; c < 2 && k + c * LANES < K; ++c) {
-            const int64_t at = k + c * LANES, count = std::min<int64_t>(LANES, K - at);
-            float* to = dw + (m + r) * K + at;
-            put(to, from ? get(to, count) + acc[r][c] : acc[r][c], count);
-          }
-      }
-  }
+  as(lower, [&](auto e) {
+    using E = decltype(e);
+    products_of_columns<E>(at<E>(dy), at<E>(x), *size, dw, dbias);
+  });
 }
 
 }
