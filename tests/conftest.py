@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,16 @@ SMALL: dict[str, Any] = {
         "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}},
     },
 }
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Folders of own code, which a process searches from then on, leave with their test."""
+    before = sys.path[:]
+    try:
+        return (yield)
+    finally:
+        sys.path[:] = before
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,6 +24,7 @@ from paribus.execution.backends.piped_process import PipedProcess
 from paribus.execution.messages import Hello, Ready, decode, encode
 from paribus.machine import forks, programs
 from paribus.machine.forks import Fork, Template
+from paribus.search_path import add_own_folder, own_folders
 from paribus.study import Study
 
 from ..process_life import is_alive
@@ -112,6 +113,11 @@ def test_a_template_serves_while_nothing_has_changed(
     assert now() is first
     fresh = forks.template(idle, is_fresh=True)
     assert fresh is not first and now() is first
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        add_own_folder(Path("beside a study"))  # told to each worker, and searched last
+        assert now() is first and sys.path[-1] == own_folders()[-1]
+        assert programs.worker_environment()["PYTHONPATH"].endswith(sys.path[-1])
     seen = [first]
     with monkeypatch.context() as patch:
         patch.setenv("HF_HOME", "elsewhere")

@@ -5,11 +5,11 @@ memory of what was imported. The template runs no code of a study: a worker that
 nothing but import, as a new interpreter has.
 
 It is asked over a socket, its standard input. A message with three open files asks for a worker
-that has them as its standard input, output and error, in the folder that the message names; one
-without files is the number of a worker to kill. The template answers in JSON: `{"forked": pid}`
-in the order of asking, and `{"ended": pid, "status": ...}` (of `os.waitpid`) when a worker has
-left. When the socket is closed it waits for its workers and leaves; when whoever started it dies,
-it dies, and its workers with it.
+that has them as its standard input, output and error, in the folder that the message names first,
+and that searches the others for own code; one without files is the number of a worker to kill. The
+template answers in JSON: `{"forked": pid}` in the order of asking, and `{"ended": pid, "status":
+...}` (of `os.waitpid`) when a worker has left. When the socket is closed it waits for its workers
+and leaves; when whoever started it dies, it dies, and its workers with it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from paribus.execution.launch import leave, tie_to, work_for
+from paribus.search_path import add_own_folder
 
-MESSAGE_BYTES = 8192
+MESSAGE_BYTES = 2**17
 STANDARD = (0, 1, 2)
 # Threads that libraries start when they are imported, and bring safely over a fork.
 SAFE_THREADS = {"jemalloc_bg_thd"}  # pyarrow's allocator
@@ -84,7 +85,7 @@ def _serve(channel: socket.socket, woken: int, *, is_warm: bool) -> None:
             message, files, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, len(STANDARD))
             if files:
                 can_fork = is_warm and _threads() <= SAFE_THREADS
-                pid = (_fork if can_fork else _start_anew)(here, files, os.fsdecode(message))
+                pid = (_fork if can_fork else _start_anew)(here, files, *json.loads(message))
                 for file in files:
                     os.close(file)
                 running.add(pid)
@@ -114,7 +115,7 @@ def _threads() -> set[str]:
     return {(task / "comm").read_text().strip() for task in others}
 
 
-def _start_anew(here: int, files: list[int], folder: str) -> int:
+def _start_anew(here: int, files: list[int], folder: str, *own: str) -> int:
     """Start a worker in a new interpreter: a fork would leave a thread in the middle of something.
 
     Its folder is that of the template meanwhile, which does nothing else.
@@ -124,20 +125,25 @@ def _start_anew(here: int, files: list[int], folder: str) -> int:
         (os.POSIX_SPAWN_DUP2, file, number) for file, number in zip(files, STANDARD, strict=True)
     ]
     arguments = [sys.executable, "-P", "-m", "paribus.execution.launch", str(here)]
+    searched = os.pathsep.join([os.environ["PYTHONPATH"], *own])
     return os.posix_spawn(
-        sys.executable, arguments, os.environ, file_actions=standard, setsigdef=IGNORED
+        sys.executable,
+        arguments,
+        os.environ | {"PYTHONPATH": searched},
+        file_actions=standard,
+        setsigdef=IGNORED,
     )
 
 
-def _fork(here: int, files: list[int], folder: str) -> int:
+def _fork(here: int, files: list[int], folder: str, *own: str) -> int:
     """Fork a worker from this process."""
     pid = os.fork()
     if pid == 0:
-        _be_worker(here, files, folder)
+        _be_worker(here, files, folder, *own)
     return pid
 
 
-def _be_worker(here: int, files: list[int], folder: str) -> NoReturn:
+def _be_worker(here: int, files: list[int], folder: str, *own: str) -> NoReturn:
     """In the fork: work, and leave without coming back."""
     code = 1
     try:
@@ -148,6 +154,8 @@ def _be_worker(here: int, files: list[int], folder: str) -> NoReturn:
             os.dup2(file, number)
         os.closerange(len(STANDARD), os.sysconf("SC_OPEN_MAX"))
         os.chdir(folder)
+        for path in own:
+            add_own_folder(Path(path))
         _draw_anew()
         code = work_for(here)
     except BaseException:

@@ -2,6 +2,7 @@
 
 A template serves every run of its process, one after the other, as long as a new interpreter
 would come out the same: while the environment, the search path and the source of paribus stay.
+Folders of own code are told to each worker: loading some starts no other template.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import contextlib
 import json
 import os
 import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
+
+from paribus.search_path import own_folders, shared_folders
 
 # Nothing that a worker imports reads where pytest is, or what the terminal of its parent is like.
 PASSING = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "NO_COLOR"}
@@ -100,7 +102,7 @@ class Template:
                 return one
             self._asked.append(one)
             with contextlib.suppress(ConnectionError):  # it has died, which `_keep` sees
-                socket.send_fds(self._channel, [os.fsencode(os.getcwd())], list(files))
+                socket.send_fds(self._channel, [_where()], list(files))
         return one
 
     def tell_to_kill(self, pid: int) -> None:
@@ -151,6 +153,11 @@ class Template:
                 self._running.pop(message["ended"]).has_ended(code)
 
 
+def _where() -> bytes:
+    """The folder that a worker starts in, and those of own code that it searches."""
+    return os.fsencode(json.dumps([os.getcwd(), *own_folders()]))
+
+
 # Process, environment, search path, source: what a template that serves again has in common.
 Key = tuple[int, frozenset[tuple[str, str]], tuple[str, ...], int]
 _THERE: dict[bool, tuple[Key, Template]] = {}
@@ -164,7 +171,7 @@ def template(begin: Callable[[int], Running], *, is_fresh: bool) -> Template:
     start, such as the order of sets, is not theirs.
     """
     with _LOCK:
-        key = (os.getpid(), _settings(), tuple(sys.path), _newest())
+        key = (os.getpid(), _settings(), tuple(shared_folders()), _newest())
         if is_fresh in _THERE:
             before, there = _THERE[is_fresh]
             if before == key and not there.is_over:

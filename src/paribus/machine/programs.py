@@ -14,6 +14,7 @@ from typing import Literal
 
 from paribus.kernels import SWITCH, resolve
 from paribus.machine.forks import Running, Template, template
+from paribus.search_path import own_folders, shared_folders
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
@@ -45,19 +46,24 @@ def worker_environment() -> dict[str, str]:
         # The worker imports what this process imports, installed or not.
         # Settled here, so that no worker does without what another has.
         SWITCH: resolve(),
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        "PYTHONPATH": os.pathsep.join([*shared_folders(), *own_folders()]),
     }
 
 
-def start_program(command: Sequence[str], files: Sequence[int]) -> Running:
+def start_program(
+    command: Sequence[str], files: Sequence[int], *, searches_own_code: bool = True
+) -> Running:
     """Start a program with `files` as its standard input, output and error."""
+    environment = os.environ | worker_environment()
+    if not searches_own_code:
+        environment["PYTHONPATH"] = os.pathsep.join(shared_folders())
     stdin, stdout, stderr = files
     return subprocess.Popen(
         [*command],
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        env=os.environ | worker_environment(),
+        env=environment,
     )
 
 
@@ -84,4 +90,5 @@ def _warm_up() -> None:
 def _start_template(channel: int) -> Running:
     """A process that workers are forked from; their words are their own."""
     nowhere = subprocess.DEVNULL
-    return start_program((*TEMPLATE, str(os.getpid())), (channel, nowhere, nowhere))
+    command = (*TEMPLATE, str(os.getpid()))
+    return start_program(command, (channel, nowhere, nowhere), searches_own_code=False)

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from paribus.errors import ParibusError, nearest
+from paribus.search_path import add_own_folder
 from paribus.study.guard import require_unchanged, watched
 
 STUDY_FOLDER = "the study's folder"  # where relative paths start, as a rule
@@ -64,9 +65,7 @@ def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
             require_unchanged(before, where)
             return module
         file = (folder / name).resolve()
-        # Files beside it can be imported, behind everything that is installed.
-        if str(folder.resolve()) not in sys.path:
-            sys.path.append(str(folder.resolve()))
+        add_own_folder(folder)  # files beside it can be imported
         # One module object for a file, under a name of its own that no import can meet.
         alias = f"paribus_own_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}"
         if alias in sys.modules:
