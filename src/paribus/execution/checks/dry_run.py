@@ -149,13 +149,18 @@ def _require_repeatable(
     ParibusError where the bits are not the same each time.
     """
     start, buffers = _states(stack), _buffers(stack)
-    results = []
+    first: list[ReplicaState] = []
+    differing: list[str] = []
     for seed, one in enumerate((stack, other, stack)):
-        if results:
+        if first:
             one.restore(start)
         with seeded(seed):
             one.step()
-        results.append(_states(one))
+        # Of a large model a state takes gigabytes: no more than three are held.
+        if first:
+            differing = differing or _differing(first, _states(one))
+        else:
+            first = _states(one)
     written = [n for n, value in _buffers(stack).items() if not _same(buffers.get(n), value)]
     if written:
         raise ParibusError(
@@ -163,22 +168,20 @@ def _require_repeatable(
             "kept with the weights, so an evaluation would not see what is in them: state that "
             "training changes must be a parameter"
         )
-    for again in results[1:]:
-        differing = _differing(results[0], again)
-        if differing:
-            own = _suspects(study, arm)
-            why = (
-                f"own code{own} draws random numbers, or keeps something between calls; for "
-                "dropout take paribus.model.Dropout"
-                if own
-                else f"no code of yours runs in it, so a kernel of this device ({device}) adds up "
-                "in no fixed order, and no trial could be repeated: train on another device"
-            )
-            raise ParibusError(
-                f"arm '{arm}': a step made twice from the same state gives other bits "
-                f"({_some(differing)}); {why}"
-            )
-    return results[0]
+    if differing:
+        own = _suspects(study, arm)
+        why = (
+            f"own code{own} draws random numbers, or keeps something between calls; for "
+            "dropout take paribus.model.Dropout"
+            if own
+            else f"no code of yours runs in it, so a kernel of this device ({device}) adds up "
+            "in no fixed order, and no trial could be repeated: train on another device"
+        )
+        raise ParibusError(
+            f"arm '{arm}': a step made twice from the same state gives other bits "
+            f"({_some(differing)}); {why}"
+        )
+    return first
 
 
 def _require_apart(
