@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from statsmodels.stats.multitest import multipletests
 
 from paribus.analysis import Contrast
 from paribus.analysis.families import adjusted
@@ -166,6 +165,8 @@ def family_of(rng: np.random.Generator, arms: int, n: int) -> list[Contrast]:
 
 def test_the_family_is_adjusted_as_statsmodels_does() -> None:
     """And fewer null studies have a significant contrast than without it."""
+    from statsmodels.stats.multitest import multipletests  # a second, in this test alone
+
     rng = np.random.default_rng(12)
     unadjusted = adjusted_too = 0
     for _ in range(60):

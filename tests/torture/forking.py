@@ -43,7 +43,6 @@ MODULES = (
     "paribus.report",
     "paribus.export",
     "scipy.stats",
-    "torch._dynamo",
     "pyarrow.csv",
 )
 
