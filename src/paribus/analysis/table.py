@@ -12,6 +12,7 @@ import numpy as np
 
 from paribus.analysis.sampling import Sampling, sampling_of
 from paribus.results import Control, Results
+from paribus.results.formats import as_numpy
 from paribus.statistics import StabilityEvents, StabilityRule, stability_events
 from paribus.study import Study
 
@@ -42,7 +43,7 @@ class Table:
                 values[row["arm"], row["seed"], metric] = row[metric]
         events = {}
         for key, steps in results.trial_steps.items():
-            seen = events_in(steps["train_loss"].to_numpy(), results.study)
+            seen = events_in(as_numpy(steps["train_loss"]), results.study)
             # The last step's gradient or update can be the one that diverges: no loss shows it.
             broken = results.trials[key]["diverged_at"] is not None
             broken = broken or not math.isfinite(values[*key, "validation_loss"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,12 @@ from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.results.expected import require_json
 
+NUMBERS = {
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+    pa.float32(): np.float32,
+    pa.float64(): np.float64,
+}
 GROUP_ROWS = 1_000_000  # of a table that is written in turn, at least
 # What begins a formula; no text begins with nothing.
 FORMULA = frozenset("=+-@\t\r")
@@ -56,6 +62,49 @@ def column(values: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(
         pa.from_numpy_dtype(values.dtype), len(values), [valid, data], absent
     )
+
+
+def as_numpy(column: pa.ChunkedArray) -> np.ndarray:
+    """[n] what `to_numpy` gives of a column of numbers: of what is absent, NaN. Of its buffers."""
+    array = column.combine_chunks()
+    valid, data = array.buffers()
+    n, start = len(array), array.offset
+    if data is None:
+        return np.empty(0, NUMBERS[array.type])
+    values = np.frombuffer(data, NUMBERS[array.type])[start : start + n]
+    if not array.null_count:
+        return values
+    there = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[start : start + n]
+    return np.where(there, values, values.dtype.type("nan") if values.dtype.kind == "f" else np.nan)
+
+
+def from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """A table of `rows`; None, or a key that a row lacks, is absent (null). NaN is a number.
+
+    Of buffers, as `column` is, and for the same reason.
+    """
+    arrays = [_values([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _values(values: list[Any], kind: pa.DataType) -> pa.Array:
+    n, there = len(values), np.array([value is not None for value in values], bool)
+    absent = n - int(there.sum())
+    valid = pa.py_buffer(np.packbits(there, bitorder="little")) if absent else None
+    if pa.types.is_string(kind):
+        encoded = [(value or "").encode() for value in values]
+        ends = pa.py_buffer(np.cumsum([0, *map(len, encoded)], dtype=np.int32))
+        return pa.Array.from_buffers(kind, n, [valid, ends, pa.py_buffer(b"".join(encoded))])
+    if pa.types.is_list(kind):
+        ends = pa.py_buffer(np.cumsum([0, *(len(value or ()) for value in values)], dtype=np.int32))
+        inner = _values([one for value in values for one in value or ()], kind.value_type)
+        return pa.Array.from_buffers(kind, n, [valid, ends], absent, children=[inner])
+    filled = [0 if value is None else value for value in values]
+    if pa.types.is_boolean(kind):
+        data = np.packbits(np.array(filled, bool), bitorder="little")
+    else:
+        data = np.array(filled, NUMBERS[kind])
+    return pa.Array.from_buffers(kind, n, [valid, pa.py_buffer(data)], absent)
 
 
 def write_tables_in_turn(path: Path, tables: Iterable[pa.Table]) -> None:

@@ -21,7 +21,7 @@ from paribus.results.controls import Control, TrialRecord, check_controls, trial
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.expected import COLUMNS
-from paribus.results.formats import joined
+from paribus.results.formats import from_rows, joined
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.own_records import require_choice, require_distinct, require_own
 from paribus.results.probed import Columns, Probed, read_last, read_probed
@@ -232,7 +232,7 @@ class Results:
         ]
         fields = [("arm", pa.string()), ("seed", pa.int64()), ("kind", pa.string())]
         schema = pa.schema([*fields, ("part", pa.string()), ("tokens", pa.int64())])
-        return pa.Table.from_pylist(rows, schema=schema)
+        return from_rows(rows, schema)
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -311,7 +311,7 @@ class Results:
         fields = [("arm", pa.string()), ("seed", pa.int64()), ("diverged", pa.bool_())]
         # A measure may have parts alone, and no value of the whole text.
         fields += [(name, pa.float64()) for name in self.metrics if name in there]
-        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+        return from_rows(rows, pa.schema(fields))
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
         """The numbers of a trial that metrics are read from, by `Metric.record`."""
