@@ -93,6 +93,20 @@ inline void unpack(const float* x, int64_t T, int64_t K, Rows<E> out) {
     });
 }
 
+// Scores of [from, end) to minus infinity, of which end is a multiple of LANES: in vectors, as they
+// are read next.
+inline void hide(float* s, int64_t from, int64_t end) {
+  int64_t j = from / LANES * LANES;
+  if (j < from && j < end) {
+    Int lane;
+    for (int i = 0; i < LANES; ++i) lane[i] = i;
+    const Int last = static_cast<int32_t>(from - j) - Int{};
+    store(s + j, lane < last ? load(s + j) : all(-INFINITY));
+    j += LANES;
+  }
+  for (; j < end; j += LANES) store(s + j, all(-INFINITY));
+}
+
 inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 template <int C, typename E>
@@ -111,25 +125,34 @@ struct Forward {
       const int64_t here = std::min<int64_t>(ROWS, T - i), seen = std::min(i + ROWS, T);
       const int64_t wide = up(seen, LANES);
       products(Q.get() + i * W, W, KT.get(), width, K, wide, S.get(), width);
-      float factors[ROWS];
+      // Step by step for all rows: what one row waits for is another's work.
+      float factors[ROWS], peaks[ROWS];
+      Vec totals[ROWS];
       for (int64_t r = 0; r < ROWS; ++r) {
         float* s = S.get() + r * width;
-        for (int64_t j = i + r + 1; j < wide; ++j) s[j] = -INFINITY;
+        hide(s, i + r + 1, wide);
         Vec top = load(s);
         for (int64_t j = LANES; j < wide; j += LANES) {
           const Vec x = load(s + j);
           top = x > top ? x : top;
         }
-        const float peak = largest(top);
+        peaks[r] = largest(top);
+      }
+      for (int64_t r = 0; r < ROWS; ++r) {
+        float* s = S.get() + r * width;
+        const float peak = peaks[r];
         Vec total{};
         for (int64_t j = 0; j < wide; j += LANES) {
           const Vec e = exponential(load(s + j) - peak);
           store(s + j, e);
           total += e;
         }
-        const float z = sum(total);
+        totals[r] = total;
+      }
+      for (int64_t r = 0; r < ROWS; ++r) {
+        const float z = sum(totals[r]);
         factors[r] = 1.0f / z;
-        if (r < here) logsumexp[i + r] = peak + std::log(z);
+        if (r < here) logsumexp[i + r] = peaks[r] + std::log(z);
       }
       Vec acc[ROWS][C];
       mixture<C>(S.get(), width, V.get(), seen, acc);
@@ -174,7 +197,7 @@ struct Backward {
           std::memset(ds, 0, wide * sizeof(float));
           continue;
         }
-        for (int64_t j = i + r + 1; j < wide; ++j) p[j] = -INFINITY;
+        hide(p, i + r + 1, wide);
         Vec both{};
         for (int64_t c = 0; c < W; c += LANES)
           both += load(DY.get() + (i + r) * W + c) * load(Y.get() + (i + r) * W + c);
