@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,20 +18,7 @@ import numpy as np
 import paribus
 from paribus.errors import ParibusError
 from paribus.results import load_results, readable
-from paribus.statistics import PairedContrast, paired_contrast
-
-
-def slopes(parameters: Sequence[int], effects: np.ndarray) -> np.ndarray:
-    """Least-squares slopes against log10 of the parameters: effects [sizes, seeds] -> [seeds]."""
-    x = np.log10(np.asarray(parameters, dtype=np.float64))
-    x = x - x.mean()
-    return (x[:, None] * effects).sum(axis=0) / (x**2).sum()
-
-
-def trend(parameters: Sequence[int], effects: np.ndarray) -> PairedContrast:
-    """The mean slope over seeds, as a contrast with no slope at all."""
-    found = slopes(parameters, effects)
-    return paired_contrast(np.zeros_like(found), found, seed=0)
+from paribus.statistics import trend
 
 
 def main() -> int:

@@ -174,9 +174,12 @@ def test_verdicts_and_effects_change_the_text(studies: list[Material], tmp_path:
         assert now != texts[title]
     assert before.abstract != after.abstract
     said = before.abstract[0].text
-    assert "alidation loss is worse in “Worse” (+0.3010 nats/token)" in said
-    assert "better in “Better” (-0.2990 nats/token)" in said
-    assert "within the margin in “Apart” (+0.0010 nats/token)." in said
+    assert (
+        "Of 8 comparisons on validation loss, 2 are worse (+0.3010 nats/token), 2 are better "
+        "(-0.2990 nats/token) and 4 are within the margin (+0.0010 nats/token)." in said
+    )
+    assert "Taken apart, scale, centring and gain (LayerNorm) is within the margin (" in said
+    assert "each study by rules that it registered before its own first trial" in said
     assert "its sign depends on the setting" in texts["Recommendations"]
 
 
@@ -186,8 +189,12 @@ def test_the_abstract_is_short_and_has_nothing_that_is_described_only(
     few = [replace(verdict, outcome="DESCRIPTIVE ONLY") for verdict in studies[1].verdicts]
     described = replace(studies[1], verdicts=few)
     text = compose(studies[0], described, studies[2]).abstract[0].text
-    assert "“Better”" not in text and "-0.2990" not in text and "described" not in text
+    assert "Of 6 comparisons" in text and "-0.2990" not in text and "described" not in text
     assert len(text.split()) <= 200
+    own = OwnWords(paragraphs={"Abstract": [say(" ".join(["word"] * 120))]})
+    first, second = compose(*studies, own=own).abstract
+    assert len(f"{first.text} {second.text}".split()) <= 200
+    assert "comparisons on validation loss" in second.text
 
 
 def test_advice_is_total_and_never_contradicts_itself() -> None:

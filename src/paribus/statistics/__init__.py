@@ -33,6 +33,8 @@ Randomness is seeded by the caller, always; bad input raises `StatisticsError`; 
 `to_dict()`, of JSON types. Differences are treatment minus baseline.
 """
 
+from paribus.statistics.slopes import slopes, trend
+
 from .best_of import expected_best_of
 from .bootstrap import PairedBootstrap, paired_bootstrap
 from .contrast import (
@@ -161,8 +163,10 @@ __all__ = [
     "seed_means",
     "seed_test",
     "sign_flip",
+    "slopes",
     "stability_events",
     "stage_weights",
+    "trend",
     "two_one_sided_tests",
     "which_first",
     "wilson",

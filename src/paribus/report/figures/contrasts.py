@@ -262,7 +262,7 @@ def _intervals(
     there = {row["arm"] for row in rows}
     order = [called[arm] for arm, _ in study.contrasts if called[arm] in there]
     base = chart.encode(
-        y=alt.Y("arm:N", title=None, sort=order, axis=alt.Axis(labelLimit=LABEL_PIXELS)),
+        y=alt.Y("arm:N", title=None, sort=order),
         color=arm_colour(study, legend=False),
         tooltip=hover(
             "arm:N",

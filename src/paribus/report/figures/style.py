@@ -43,6 +43,7 @@ WIDER = 1.4  # times its width is the most that a panel is stretched to
 ROUND_UP = 0.35  # a panel that fits but for so much of it is made narrower
 MOST_PANELS = 30
 LABEL_PIXELS = 130
+LABEL_SHARE = 0.6  # of the width of a print, at most, for the labels of an axis
 LEGEND_COLUMNS = 4
 CHARACTER_PIXELS, SYMBOL_PIXELS = 7, 40  # of a legend
 
@@ -127,7 +128,10 @@ class Figure:
         definition = json.loads(text)
         definition["datasets"] = definition.get("datasets", {}) | {self.name: self.rows}
         definition["config"] |= {"font": PRINTED_FONT, "background": "white"}
-        definition["config"]["legend"]["columns"] = self._legend_columns(width)
+        columns = self._legend_columns(width)
+        label = width // columns - SYMBOL_PIXELS  # nothing of a name is cut off
+        definition["config"]["legend"] |= {"columns": columns, "labelLimit": label}
+        definition["config"]["axis"]["labelLimit"] = max(LABEL_PIXELS, int(width * LABEL_SHARE))
         if self.panel:
             fit = max(1, int(width / (self.panel + self.room) + ROUND_UP))
             n = len({row[definition["facet"]["field"]] for row in self.rows})
@@ -144,7 +148,7 @@ class Figure:
     def _legend_columns(self, width: int) -> int:
         """As many as fit beside each other with the longest name of an arm."""
         longest = max((len(str(row.get("arm", ""))) for row in self.rows), default=0)
-        label = min(LABEL_PIXELS, longest * CHARACTER_PIXELS)
+        label = longest * CHARACTER_PIXELS
         return max(1, min(LEGEND_COLUMNS, (width - PANEL_ROOM) // (label + SYMBOL_PIXELS)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from paribus import numbers
 from paribus.report.paper.designs import spanned
@@ -14,47 +14,49 @@ from paribus.report.paper.judged import (
     Judged,
     Stability,
     State,
-    arms_in_words,
     judged,
     judged_on,
 )
 from paribus.report.paper.material import Material
+from paribus.report.paper.mechanism import mechanism_in_short
 from paribus.report.vocabulary import listed
 
 TOLD: tuple[State, ...] = (*RESOLVED, "open")  # what is described only has no place here
 MOST_TRENDS = 2
-MOST_WORDS, MOST_TITLES = 200, 3
+MOST_WORDS = 200  # the authors' own with them
 STABILITY: dict[Stability, str] = {
-    "cured": "Instability is cured",
-    "destabilised": "Training is destabilised",
-    "not cured": "Instability is not shown to be cured",
+    "cured": "instability is cured",
+    "destabilised": "training is destabilised",
+    "not cured": "instability is not shown to be cured",
 }
 
 
-def abstract_of_several(studies: Sequence[Material], titles: Mapping[str, str]) -> Paragraph:
-    """The numbers of the first endpoint that each study judges; of the others the findings.
+def abstract_of_several(studies: Sequence[Material], own_words: int = 0) -> Paragraph:
+    """The numbers of the first endpoint that the studies judge, what it is due to, and along what
+    it changes; of other endpoints the counts.
 
-    Studies are named by their titles as long as there is room for that.
+    `own_words` are the authors', before it. What there is no room for is left out, the least
+    important first; what stands is in the order of an argument.
     """
-    text = ""
-    for most in (len(studies), MOST_TITLES):
-        told = [_done(studies)]
-        metrics = dict.fromkeys(e.metric for one in studies for e in one.study.judged)
-        for i, metric in enumerate(metrics):
-            brief = _in_short(studies, metric)
-            told.append(brief if i else _answers(studies, metric, titles, most))
-        told += [_along(studies), *_stability(studies, titles), _calibrated(studies)]
-        text = " ".join(filter(None, told))
-        if len(text.split()) <= MOST_WORDS:
-            break
-    return say(text)
+    metrics = list(dict.fromkeys(e.metric for one in studies for e in one.study.judged))
+    first, *others = [_answers(studies, metric) for metric in metrics]
+    parts = mechanism_in_short(studies)
+    along, calibrated = _along(studies), _calibrated(studies)
+    told = [_done(studies), first, parts, *along, *_stability(studies), *others, calibrated]
+    ranked = [*told[:3], *along[:1], *_stability(studies), *others, *along[1:], calibrated]
+    room, kept = MOST_WORDS - own_words, set[str]()
+    for line in ranked:
+        if line and (len(line.split()) <= room or not kept):
+            kept.add(line)
+            room -= len(line.split())
+    return say(" ".join(line for line in told if line in kept))
 
 
 def _done(studies: Sequence[Material]) -> str:
     parameters = spanned(n for one in studies for n in one.parameters)
     size = f" of {parameters} parameters" if parameters else ""
     n = sum(one.analysis.n_trials for one in studies)
-    rules = ", by rules that were registered before the first run"
+    rules = ", each study by rules that it registered before its own first trial"
     unregistered = [one.name for one in studies if one.analysis.unregistered]
     more = f" The registration of {listed(unregistered)} does not hold." if unregistered else ""
     return (
@@ -64,46 +66,24 @@ def _done(studies: Sequence[Material]) -> str:
     )
 
 
-def _found(studies: Sequence[Material], metric: str) -> dict[State, list[tuple[Material, str]]]:
-    """By state the studies that have it, each with the arms that do where others do not."""
-    found: dict[State, list[tuple[Material, str]]] = {state: [] for state in TOLD}
-    for material in studies:
-        mine = judged_on(judged(material), metric)
-        for state in TOLD:
-            group = [one for one in mine if one.state == state]
-            if group:
-                arms = "" if len(group) == len(mine) else f" ({arms_in_words(group, len(mine))})"
-                found[state].append((material, arms))
-    return {state: of for state, of in found.items() if of}
-
-
-def _answers(studies: Sequence[Material], metric: str, titles: Mapping[str, str], most: int) -> str:
-    """In which studies the endpoint is worse, better, within the margin or open; where they are
-    more than `most`, in how many."""
-    found, parts = _found(studies, metric), []
-    n = len({material.name for of in found.values() for material, _ in of})
-    for state, of in found.items():
-        group = [
-            one
-            for material, _ in of
-            for one in judged_on(judged(material), metric)
-            if one.state == state
-        ]
-        named = listed([f"“{titles[material.name]}”{arms}" for material, arms in of])
-        where = named if len(of) <= most else f"{len(of)} of {n} studies"
-        parts.append(f"{IN_WORDS[state]} in {where}{_range(group) if state in RESOLVED else ''}")
-    label = _label(studies, metric)
-    return f"{label[:1].upper()}{label[1:]} is {'; '.join(parts)}." if parts else ""
-
-
-def _in_short(studies: Sequence[Material], metric: str) -> str:
-    """Of a further endpoint the number of studies alone."""
-    found = _found(studies, metric)
-    n = len({material.name for of in found.values() for material, _ in of})
-    parts = [f"{IN_WORDS[state]} in {len(of)}" for state, of in found.items()]
+def _answers(studies: Sequence[Material], metric: str) -> str:
+    """Of all comparisons on an endpoint how many are worse, better, within the margin, or open:
+    each is one of these, so that the counts add up."""
+    on = [one for material in studies for one in judged_on(judged(material), metric)]
+    groups = {state: [one for one in on if one.state == state] for state in TOLD}
+    n = sum(map(len, groups.values()))
     if not n:
         return ""
-    return f"Of {n} studies that test it, {_label(studies, metric)} is {listed(parts)}."
+    label = " or ".join(
+        dict.fromkeys(one.contrast.declared.label for group in groups.values() for one in group)
+    )
+    parts = [
+        f"{len(group)} {'is' if len(group) == 1 else 'are'} {IN_WORDS[state]}"
+        f"{_range(group) if state in RESOLVED else ''}"
+        for state, group in groups.items()
+        if group
+    ]
+    return f"Of {numbers.plural(n, 'comparison')} on {label}, {listed(parts)}."
 
 
 def _range(group: Sequence[Judged]) -> str:
@@ -117,16 +97,7 @@ def _range(group: Sequence[Judged]) -> str:
     return f" ({' to '.join(ends)}{unit})"
 
 
-def _label(studies: Sequence[Material], metric: str) -> str:
-    labels = dict.fromkeys(
-        one.contrast.declared.label
-        for material in studies
-        for one in judged_on(judged(material), metric)
-    )
-    return " or ".join(labels)
-
-
-def _along(studies: Sequence[Material]) -> str:
+def _along(studies: Sequence[Material]) -> list[str]:
     """Of each axis the trend with the most points: those first that change the finding."""
     longest: list[Trend] = []
     found = trends(studies)
@@ -142,15 +113,18 @@ def _along(studies: Sequence[Material]) -> str:
             f"Where only the {trend.axis.title} {differ}{tuned}, {trend.called} is "
             f"{in_short(trend)}."
         )
-    return " ".join(told)
+    return told
 
 
-def _stability(studies: Sequence[Material], titles: Mapping[str, str]) -> list[str]:
+def _stability(studies: Sequence[Material]) -> list[str]:
     told = []
     for state, said in STABILITY.items():
-        of = [one for one in studies if any(j.stability == state for j in judged(one))]
-        if of:
-            told.append(f"{said} in {listed([f'“{titles[one.name]}”' for one in of])}.")
+        found = [one for material in studies for one in judged(material) if one.stability == state]
+        if found:
+            arms = {(one.study, one.verdict.arm) for one in found}
+            where = "Where the baseline is unstable, " if state != "destabilised" else ""
+            line = f"{where}{said} in {numbers.plural(len(arms), 'comparison')}."
+            told.append(f"{line[:1].upper()}{line[1:]}")
     return told
 
 

@@ -94,8 +94,8 @@ def _tuned(material: Material) -> str:
     study, tuned = material.study, material.analysis.tuned
     if tuned is None or study.tuning is None:
         return (
-            "No learning rate was tuned: every verdict holds "
-            f"{_listed_rates(study)}. An arm may do better, or worse, at settings tuned for it."
+            f"The study itself tunes no learning rate: every verdict holds {_listed_rates(study)}, "
+            "however that was chosen. An arm may do better, or worse, at settings tuned for it."
         )
     keys = listed([key.rpartition(".")[2].replace("_", " ") for key in study.tuning.keys])
     return (

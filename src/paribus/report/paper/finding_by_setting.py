@@ -219,7 +219,7 @@ def _told(axis: Axis, found: Sequence[Trend]) -> str:
     studies = list(dict.fromkeys(point.material.name for point in points))
     unit = points[0].one.contrast.declared.change_unit
     but = f"{axis.title} and the warmup" if _warmups(axis, points) else axis.title
-    text = f"Finding by {axis.title}. In {listed(studies)} settings share all but the {but}"
+    text = f"Finding by {axis.title}. Settings of {listed(studies)} share all but the {but}"
     text += f"{', each arm at its best learning rate' if all(one.tuned for one in found) else ''}. "
     text += f"{_opening(found)} "
     for trend in found:

@@ -49,11 +49,11 @@ def _common(studies: Sequence[Material]) -> str:
     return max(shared, key=len, default="")
 
 
-def abstract(studies: Sequence[Material], titles: Mapping[str, str]) -> Paragraph:
-    """What was asked, what was done and what came out."""
+def abstract(studies: Sequence[Material], own_words: int = 0) -> Paragraph:
+    """What was asked, what was done and what came out; `own_words` of the authors are before it."""
     if len(studies) == 1:
         return _abstract(studies[0])
-    return abstract_of_several(studies, titles)
+    return abstract_of_several(studies, own_words)
 
 
 def _abstract(material: Material) -> Paragraph:
@@ -107,7 +107,8 @@ def introduction(studies: Sequence[Material], titles: Mapping[str, str]) -> Part
         ),
     ]
     told = {
-        one.name: [say(_hypotheses(one)) if one.normalises_embeddings else say()] for one in studies
+        one.name: [say(_hypotheses(one, alone=not several)) if one.normalises_embeddings else say()]
+        for one in studies
     }
     once = said_once(told)
     blocks += once.common
@@ -119,11 +120,21 @@ def introduction(studies: Sequence[Material], titles: Mapping[str, str]) -> Part
             f"{'s' if several else ''} (",
             Ref("answers" if several else "primary"),
             "), what happened while training, what the trained models look like, and a verdict by "
-            "rules that were fixed before there was anything to judge. Results that settle nothing "
-            "are reported as such.",
+            f"rules that {_fixed(several=several)} Results that settle nothing are reported as "
+            "such.",
         )
     )
     return Part("Introduction", blocks)
+
+
+def _fixed(*, several: bool) -> str:
+    """When rules were fixed, and of several studies what that does not say."""
+    if not several:
+        return "were registered before its first run."
+    return (
+        "each study registered before its own first trial. A registration speaks of its own study: "
+        "what was known of others by then it does not say."
+    )
 
 
 def _asked(studies: Sequence[Material], titles: Mapping[str, str]) -> list[Block]:
@@ -135,15 +146,18 @@ def _asked(studies: Sequence[Material], titles: Mapping[str, str]) -> list[Block
     return [say("The studies of this paper ask:"), Items(questions)]
 
 
-def _hypotheses(material: Material) -> str:
-    """The hypotheses that the rule's rows speak to, and where they are judged; or empty."""
+def _hypotheses(material: Material, *, alone: bool) -> str:
+    """The hypotheses that the rule's rows speak to, and of a single study where they are judged, as
+    the results of several say; or empty."""
     rows = rule_of(material.analysis).rows
     spoken = [name for name in HYPOTHESES if any(row.hypothesis == name for row in rows)]
     if not spoken:
         return ""
-    text = "The decision table, which was fixed beforehand, speaks to these hypotheses. "
+    text = (
+        "The decision table, which was fixed before the first trial, speaks to these hypotheses. "
+    )
     text += " ".join(f"{name}: {HYPOTHESES[name].words}." for name in spoken)
-    for metric in dict.fromkeys(HYPOTHESES[name].metric for name in spoken):
+    for metric in dict.fromkeys(HYPOTHESES[name].metric for name in spoken if alone):
         if metric is not None:
             about = [name for name in spoken if HYPOTHESES[name].metric == metric]
             text += f" {_judged_on(material, listed(about), metric, HYPOTHESES[about[0]].of)}"

@@ -104,7 +104,20 @@ def judged(material: Material) -> list[Judged]:
                 margin_in_words(material.study, contrast),
             )
         )
-    return found
+    return _by_size(material, found)
+
+
+def _by_size(material: Material, found: list[Judged]) -> list[Judged]:
+    """Of a study of one treatment at several sizes from the smallest on; others as they are."""
+    treatments = {(one.treatment, one.against) for one in found}
+    sizes = material.parameters_of
+    if len(treatments) > 1:
+        return found
+    metrics = list(dict.fromkeys(one.metric for one in found))
+    return sorted(
+        found,
+        key=lambda one: (metrics.index(one.metric), sizes.get(one.contrast.reference, 0)),
+    )
 
 
 def _against(material: Material, arm: str) -> str:

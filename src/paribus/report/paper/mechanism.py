@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paribus import numbers
 from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
-from paribus.report.paper.judged import SHORT, Judged, judged
+from paribus.report.paper.judged import IN_WORDS, SHORT, Judged, by_state, judged
 from paribus.report.paper.material import Material
 from paribus.report.tables import Table, change_of
 from paribus.report.vocabulary import listed
@@ -60,8 +60,12 @@ def mechanism(studies: Sequence[Material], figures: int) -> Part | None:
 
 def _study(studies: Sequence[Material]) -> tuple[str, Material] | None:
     """(prefix of its figures, the study) that has the most parts of normalization."""
-    known = [(len(_isolated(one)), -i, one) for i, one in enumerate(studies)]
-    n, place, material = max(known, key=lambda one: one[:2])
+    # Of several the one that gave each arm its best values.
+    known = [
+        (len(_isolated(one)), one.study.tuning is not None, -i, one)
+        for i, one in enumerate(studies)
+    ]
+    n, _, place, material = max(known, key=lambda one: one[:3])
     return (prefix_of(-place, len(studies)), material) if n else None
 
 
@@ -107,6 +111,33 @@ def _parts_of(studies: Sequence[Material]) -> list[Block]:
     )
     opening = f"Arms of {material.name} have parts of normalization alone ("
     return [say(opening, Ref("parts"), f"). {_compared(label, told)}".rstrip()), Grid(table)]
+
+
+def mechanism_in_short(studies: Sequence[Material]) -> str:
+    """`Taken apart, centring alone is within the margin (...), ...`: what each part does by itself,
+    and in one clause those on top of another; empty where no study takes normalization apart."""
+    shown = _study(studies)
+    if shown is None or len(found := _isolated(shown[1])) < LEAST_PARTS:
+        return ""
+    metric = shown[1].study.primary.metric
+    on = [(part, one) for part, arms in found.items() for one in arms if one.metric == metric]
+    known = [(part, one) for part, one in on if one.contrast.decided is not None]
+    told = [
+        f"{part} is {IN_WORDS[one.state]} ({_mean(one)})" for part, one in known if not one.against
+    ]
+    steps = [one for _, one in known if one.against]
+    for state, group in by_state(steps).items():
+        ends = sorted((one.contrast.decided.mean, _mean(one)) for one in group
+                      if one.contrast.decided is not None)  # fmt: skip
+        span = " to ".join(dict.fromkeys((ends[0][1], ends[-1][1])))
+        what = f"{len(group)} further part{'s' if len(group) > 1 else ''} on top of another"
+        told.append(f"{what} {'are' if len(group) > 1 else 'is'} {IN_WORDS[state]} ({span})")
+    return f"Taken apart, {listed(told)}."
+
+
+def _mean(one: Judged) -> str:
+    says = one.contrast.decided
+    return numbers.signed(says.mean if says else None, one.contrast.declared.change_digits)
 
 
 def _compared(label: str, told: list[tuple[str, Judged]]) -> str:

@@ -138,7 +138,7 @@ def _registration(material: Material) -> Paragraph:
     text = (
         f"The registration does not hold: {unregistered}. "
         if unregistered
-        else "Before the first run the study was registered: its digest, endpoints, margins, "
+        else "Before its first run the study was registered: its digest, endpoints, margins, "
         "families and thresholds. "
     )
     text += (

@@ -15,7 +15,7 @@ from paribus.report.paper.material import Material
 from paribus.report.vocabulary import listed
 
 OVERVIEW = "overview"
-ROW_PIXELS, LABELS = 13, 180
+ROW_PIXELS, LABELS = 13, 190
 # Okabe & Ito 2008, and a shape for prints without colour; the order is that of the legend.
 LOOKS = {
     "worse": ("#D55E00", "triangle-up"),

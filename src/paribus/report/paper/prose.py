@@ -14,6 +14,7 @@ from paribus.report.paper.closing import limits, reproducibility
 from paribus.report.paper.document import Block, Document, Grid, Paragraph, Part, Picture, Ref, say
 from paribus.report.paper.finding_by_setting import finding_by_setting
 from paribus.report.paper.findings import analysis_part, results
+from paribus.report.paper.hypotheses import hypotheses
 from paribus.report.paper.introduction import abstract, introduction, title_of, titles_of
 from paribus.report.paper.judged import answer_of
 from paribus.report.paper.larger_scale import larger_scale
@@ -22,6 +23,7 @@ from paribus.report.paper.mechanism import mechanism, prefix_of
 from paribus.report.paper.method import method
 from paribus.report.paper.overview import OVERVIEW, overview
 from paribus.report.paper.own_words import OwnWords
+from paribus.report.paper.rates_and_sizes import rate_sensitivity, size_trends
 from paribus.report.paper.recommendations import recommendation
 from paribus.report.paper.related import related
 from paribus.report.paper.study_section import (
@@ -63,11 +65,12 @@ def compose(
         appendix = appendix_parts.of_one(studies[0])
     else:
         appendix = appendix_parts.of_several(studies, titles, of_studies)
+    first = own.paragraphs.get("Abstract", [])
     places = {titles[one.name]: one.full_name for one in studies}
     return Document(
         title=own.title or title_of(studies),
         about=_about(studies),
-        abstract=[*own.paragraphs.get("Abstract", []), abstract(studies, titles)],
+        abstract=[*first, abstract(studies, sum(len(one.text.split()) for one in first))],
         parts=[_with(part, own.paragraphs, places) for part in parts],
         appendix=appendix,
         authors=own.authors,
@@ -88,7 +91,8 @@ def _found(studies: Sequence[Material], titles: Mapping[str, str], detail: Detai
     if len(studies) == 1:
         only = studies[0]
         return [*tuning_part(only), results(only), analysis_part(only)]
-    found = [_answers(studies)]
+    across = (hypotheses(studies), rate_sensitivity(studies), size_trends(studies))
+    found = [_answers(studies), *filter(None, across)]
     figures, left = chosen_figures(studies, detail.figures), often_said(studies)
     for i, one in enumerate(studies):
         section = study_section(one, titles[one.name], detail, figures[one.name], left)

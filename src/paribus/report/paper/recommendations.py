@@ -29,8 +29,8 @@ def recommendation(studies: Sequence[Material]) -> Part:
         return Part("Recommendation", of_one(studies[0]))
     found = [one for material in studies for one in judged(material)]
     opening = (
-        "What follows is advice for settings like these, by rules that were written before the "
-        "verdicts they read, one for every set of verdicts that can come out"
+        "What follows is advice for settings like these, by rules that read the verdicts and "
+        "nothing else, one for every set of verdicts that can come out"
     )
     table = advice_table(studies)
     blocks: list[Block] = [say(f"{opening}.")]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from paribus import numbers
-from paribus.decision import rule_of
+from paribus.decision import OUTCOMES, rule_of
 from paribus.report import tables
 from paribus.report.figures import Figure
 from paribus.report.figures.contrasts import forest_name
@@ -15,6 +15,7 @@ from paribus.report.figures.tuning_curves import SHARED, curve_name
 from paribus.report.paper.alike import skeleton
 from paribus.report.paper.designs import design_in_words
 from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
+from paribus.report.paper.hypotheses import spoken_to
 from paribus.report.paper.judged import SHORT, STATES, Judged, answer, arms_in_words, judged
 from paribus.report.paper.material import Material
 from paribus.report.tables import Table, change_of
@@ -95,15 +96,12 @@ def study_section(
     tables_too = detail.tables and any(_is_compared(one) for one in found)
     where = ("Changes are in ", Ref(table.name), ".") if tables_too else ()
     blocks: list[Block] = [say(f"{_capital(design_in_words(material))} ", *where)]
-    blocks += [
-        Picture(figure.name, f"{material.name}: {_lowered(_first(figure.caption))}")
-        for figure in figures
-    ]
+    blocks += [Picture(figure.name, _caption(material, figure)) for figure in figures]
     if tables_too:
         blocks.append(Grid(table, groups=True))
-    said = answer(found, () if tables_too else STATES)
-    told = (f"{_capital(said)}.", _stability(material), _rows(material, found, left))
-    blocks.append(say(" ".join(told)))
+    said = "" if tables_too else f"{_capital(answer(found, STATES))}."
+    told = (said, _stability(material), _rows(material, found, left))
+    blocks.append(say(" ".join(filter(None, told))))
     depends = _depends(material, detail.depends)
     if depends:
         blocks.append(say(depends))
@@ -112,6 +110,19 @@ def study_section(
         blocks.append(say("Claims stand beside what was measured in ", Ref(claims.name), "."))
         blocks.append(Grid(claims))
     return Part(title, blocks, level=2)
+
+
+def _caption(material: Material, figure: Figure) -> str:
+    """Its first sentence, as the same kind of figure stands in several sections; and the references
+    of contrasts where arms have several."""
+    text = f"{material.name}: {_lowered(_first(figure.caption))}"
+    by_reference: dict[str, list[str]] = {}
+    for arm, reference in material.study.contrasts:
+        by_reference.setdefault(material.called[reference], []).append(material.called[arm])
+    if figure.name != forest_name(material.study, material.study.primary) or len(by_reference) < 2:
+        return text
+    told = (f"{reference} is that of {listed(arms)}" for reference, arms in by_reference.items())
+    return f"{text} Of references {'; '.join(told)}."
 
 
 def _is_compared(one: Judged) -> bool:
@@ -136,16 +147,18 @@ def main_figures(material: Material) -> list[Figure]:
     studies stand in one figure already."""
     study = material.study
     wanted = [*map(curve_name, study.tuning.keys), SHARED] if study.tuning else [CURVES]
-    wanted += [forest_name(study, study.primary), "train_loss"]
-    wanted += [forest_name(study, endpoint) for endpoint in study.judged[1:]]
+    if not any(_is_compared(one) for one in judged(material)):  # the others are in the overview
+        wanted += [forest_name(study, study.primary), "train_loss"]
     return [material.drawn[name] for name in wanted if name in material.drawn]
 
 
 def short_contrasts(material: Material, found: list[Judged]) -> Table:
-    """Every contrast on the endpoints that are judged, as a column of the paper has room for."""
+    """Every contrast on the endpoints that are judged, as a column of the paper has room for; but
+    those that stand in the table of hypotheses."""
     study, rows = material.study, []
     level = numbers.level(study.inference.alpha)
-    for metric in dict.fromkeys(one.metric for one in found):
+    elsewhere = {one.metric for one in spoken_to(material)}
+    for metric in dict.fromkeys(one.metric for one in found if one.metric not in elsewhere):
         mine = [one for one in found if one.metric == metric]
         declared = mine[0].contrast.declared
         unit = f" ({declared.change_unit})" if declared.change_unit else ""
@@ -203,18 +216,18 @@ def _rows(material: Material, found: list[Judged], left: Collection[str]) -> str
         for row in dict.fromkeys(one.verdict.row for one in mine):
             of = [one for one in mine if one.verdict.row == row]
             needed = [n for one in of if (n := one.verdict.pairs_needed) is not None]
-            more = f" (about {max(needed):,} seed pairs would tell)" if needed else ""
+            more = f"; about {max(needed):,} seed pairs would tell" if needed else ""
             labels = fired.setdefault((row, arms_in_words(of, len(mine)), more), [])
             labels.append(mine[0].verdict.label)
     if not fired:
         return "Nothing is compared."
     told = [
-        f"row {row}, {table[row].outcome}, for {arms} on {listed(labels)}: "
-        f"{table[row].reason}{more}"
+        f"{OUTCOMES[table[row].outcome].several} with {arms} on {listed(labels)} "
+        f"({table[row].reason}{more}; row {row} of the rule)"
         for (row, arms, more), labels in fired.items()
     ]
     caveats = [line for line in _caveats(found) if skeleton(line) not in left]
-    text = f"Of the registered rule fired {'; '.join(told)}."
+    text = f"By the registered rule the verdicts {'; '.join(told)}."
     text += "".join(f" {line}" for line in caveats[:MOST_CAVEATS])
     if len(caveats) > MOST_CAVEATS:
         text += f" {len(caveats) - MOST_CAVEATS} further caveats are in the appendix."
