@@ -150,7 +150,12 @@ def test_a_parameter_that_starts_at_random_needs_an_initializer(
     require_initializers(models[0], models[1], quiet)
 
 
-def test_own_digests_follow_the_source(small_study: Callable[..., Study], tmp_path: Path) -> None:
+def test_own_digests_follow_the_source(
+    small_study: Callable[..., Study],
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     study = own(small_study, tmp_path, mlp="ideas.py:ScaledNorm")
     setting = study.setting("own")
     before = own_digests(setting, study.folder)
@@ -159,10 +164,16 @@ def test_own_digests_follow_the_source(small_study: Callable[..., Study], tmp_pa
     assert own_digests(setting, study.folder) == before  # not a part of it
     (tmp_path / "ideas.py").write_text(OWN.replace("0.5", "0.25"))
     assert own_digests(setting, study.folder) != before
-    packaged = small_study({"model.modules.mlp": "paribus.model.mlps.gelu:GELU"}).setting(
-        "baseline"
-    )
-    assert "paribus/model/mlps/gelu.py" in own_digests(packaged, tmp_path)["mlp"]
+    elsewhere = tmp_path_factory.mktemp("installed")
+    installed = elsewhere / "bricks" / "mlps"
+    installed.mkdir(parents=True)
+    for folder in (installed, installed.parent):
+        (folder / "__init__.py").touch()
+    (installed / "scaled.py").write_text(OWN)
+    monkeypatch.syspath_prepend(elsewhere)
+    packaged = small_study({"model.modules.mlp": "bricks.mlps.scaled:ScaledNorm"})
+    digests = own_digests(packaged.setting("baseline"), tmp_path)
+    assert "bricks/mlps/scaled.py" in digests["mlp"]
     missing = small_study({"model.modules.mlp": "no_such_package:MLP"}).setting("baseline")
     with pytest.raises(ParibusError, match="no module named"):
         own_digests(missing, tmp_path)
