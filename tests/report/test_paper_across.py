@@ -19,8 +19,10 @@ from paribus.report.paper import hypotheses as of_hypotheses
 from paribus.report.paper.document import Grid, Paragraph, Part
 from paribus.report.paper.hypotheses import hypotheses
 from paribus.report.paper.judged import judged
+from paribus.report.paper.mechanism import mechanism
 from paribus.report.paper.rates_and_sizes import rate_sensitivity, size_trends
 from paribus.report.paper.study_section import short_contrasts
+from paribus.report.tables import Table
 from paribus.statistics import paired_contrast
 
 from .test_paper_of_several import SEEDS, made, material_of
@@ -141,7 +143,7 @@ def test_sensitivity_to_the_learning_rate_is_tested(shift: float, says: str) -> 
     )
     part = rate_sensitivity([material])
     said = words(part)
-    assert "Over 2 rates from 0.001 to 0.01" in said and f"the sensitivity is 1 {says}: " in said
+    assert "Over 2 rates from 0.001 to 0.01" in said and f"the sensitivity is {says} in 1: " in said
     ((arm, means, change, _),) = table(part).rows
     assert arm == "tuned: norm" and means == f"0.5450 → {np.mean([*own.values()]):.4f}"
     assert change.startswith(f"{shift:+.4f} [")
@@ -159,3 +161,23 @@ def test_nothing_of_a_legend_or_a_label_is_cut_off_in_print(tmp_path: Path) -> N
     assert config["legend"]["labelLimit"] >= len(name) * CHARACTER_PIXELS
     assert config["axis"]["labelLimit"] >= 170
     assert '"labelLimit": 130' not in str(figure.printed(380)).replace("'", '"')
+
+
+def test_a_chain_of_parts_is_told_part_by_part(tmp_path: Path) -> None:
+    """In the section as in the abstract: the parts on top of another in one clause."""
+    chain = {"center": None, "fixed_scale": None, "rms_free": "fixed_scale", "rmsnorm": "rms_free"}
+    arms: dict[str, Any] = {"baseline": {}}
+    for name, against in chain.items():
+        arms[name] = {"set": {"model.embedding.norm": name}}
+        if against:
+            arms[name]["against"] = against
+    part = mechanism([material_of(made(tmp_path, "chain", 0.3, arms=arms))], 0)
+    said = words(part)
+    assert "Taken apart, centring alone is worse (+0.3" in said
+    assert "2 further parts on top of another are within the margin (" in said
+
+
+def test_words_of_a_narrow_table_break_and_intervals_do_not() -> None:
+    table = Table("t", "", ("arm", "change"), (("n" * 60, "+0.1234 [+0.1234, +0.1234]"),))
+    arm, change = Grid(table).to_dict()["widths"]
+    assert change > arm

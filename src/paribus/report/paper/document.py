@@ -18,6 +18,7 @@ DIGEST = re.compile(r"\b[0-9a-f]{64}\b")  # the template sets it on one line, to
 LISTING_COLUMNS, LISTING_COST = 3, 12  # of keys and values; characters that each takes besides
 SHORT_HEAD = 10  # a heading that is not broken
 LEAST_CELL, MOST_CELL = 3, 30  # characters that a column of a table is made for
+MOST_NARROW = 20  # of words, in a table of one column of the paper: names break, intervals do not
 WIDE_ROW = 180  # characters of a row across the page: few columns may be wider than that
 
 
@@ -234,7 +235,7 @@ def _named(block: Block, prefix: str) -> Block:
 
 def _widths(table: Table, *, groups: bool) -> list[int]:
     """Relative widths of columns: of words what they can do with, of numbers all that they need."""
-    widths, most = [], max(MOST_CELL, WIDE_ROW // len(table.head) if table.wide else 0)
+    widths, most = [], max(MOST_CELL, WIDE_ROW // len(table.head)) if table.wide else MOST_NARROW
     for i, name in enumerate(table.head):
         cells = [row[i] for row in table.rows if not groups or any(row[1:])]
         word = len(name) if len(name) <= SHORT_HEAD else max(map(len, name.split()))

@@ -109,8 +109,10 @@ def _parts_of(studies: Sequence[Material]) -> list[Block]:
         tuple(rows),
         frozenset({"what the arm has", "finding"}),
     )
+    # Where arms stand in a chain the whole is not compared with the baseline: then part by part.
+    compared = _compared(label, told) or mechanism_in_short(studies)
     opening = f"Arms of {material.name} have parts of normalization alone ("
-    return [say(opening, Ref("parts"), f"). {_compared(label, told)}".rstrip()), Grid(table)]
+    return [say(opening, Ref("parts"), f"). {compared}".rstrip()), Grid(table)]
 
 
 def mechanism_in_short(studies: Sequence[Material]) -> str:

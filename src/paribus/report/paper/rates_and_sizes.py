@@ -55,7 +55,7 @@ def rate_sensitivity(studies: Sequence[Material]) -> Part | None:
         tuple(rows),
         frozenset({"arm"}),
     )
-    told = [f"{n} {what}" for what, n in counts.items() if n]
+    told = [f"{what} in {n}" for what, n in counts.items() if n]
     opening = (
         f"Over {_rates(found[0][0])} of {found[0][0].name} the loss depends on the rate as "
         if len({material.name for material, *_ in found}) == 1
