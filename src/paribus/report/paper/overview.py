@@ -16,6 +16,9 @@ from paribus.report.vocabulary import listed
 
 OVERVIEW = "overview"
 ROW_PIXELS, LABELS = 13, 190
+# More rows than this are taller than what a column has left beside the table of answers: such a
+# figure goes across the page, two studies beside each other.
+MOST_IN_A_COLUMN = 24
 # Okabe & Ito 2008, and a shape for prints without colour; the order is that of the legend.
 LOOKS = {
     "worse": ("#D55E00", "triangle-up"),
@@ -42,6 +45,7 @@ def overview(studies: Sequence[Material]) -> Figure | None:
     declared = studies[0].analysis.metrics[shared[0]]
     unit = f" ({declared.change_unit})" if declared.change_unit else ""
     panels = list(dict.fromkeys(row["study"] for row in rows))
+    wide = len(rows) > MOST_IN_A_COLUMN
     chart = _chart(rows, panels, f"change of {declared.label}{unit}")
     caption = (
         f"Change of {declared.label} in every study, each arm minus its reference at the same "
@@ -53,7 +57,15 @@ def overview(studies: Sequence[Material]) -> Figure | None:
     if left:
         caption += f" What is described only is left out ({listed(list(left))})."
     return Figure(
-        OVERVIEW, "endpoints", "Every study", caption, chart, rows, panel=180, room=LABELS + 20
+        OVERVIEW,
+        "endpoints",
+        "Every study",
+        caption,
+        chart,
+        rows,
+        panel=180,
+        room=LABELS + 20,
+        wide=wide,
     )
 
 
@@ -99,7 +111,7 @@ def _chart(rows: list[dict[str, Any]], panels: list[str], title: str) -> Any:
     base = alt.Chart().encode(
         y=alt.Y("arm:N", title=None, sort=alt.EncodingSortField("place"), axis=axis)
     )
-    ticks = alt.Axis(tickCount=5, labelOverlap="greedy")
+    ticks = alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=8)
     band = base.mark_bar(color=TEXT, opacity=0.1, height={"band": 1}).encode(
         x=alt.X("from:Q", title=title, axis=ticks), x2=alt.X2("to:Q")
     )
@@ -110,7 +122,9 @@ def _chart(rows: list[dict[str, Any]], panels: list[str], title: str) -> Any:
     means = base.mark_point(filled=True, size=42, opacity=1).encode(
         x=alt.X("mean:Q", title=title, axis=ticks), color=colour, shape=shape
     )
-    header = alt.Header(labelOrient="top", labelAnchor="start", labelFontSize=10, labelLimit=360)
+    header = alt.Header(
+        labelOrient="top", labelAnchor="start", labelFontSize=10, labelLimit=360, labelPadding=3
+    )
     return (
         alt.layer(band, zero, lines, means)
         .properties(height={"step": ROW_PIXELS})
@@ -118,7 +132,9 @@ def _chart(rows: list[dict[str, Any]], panels: list[str], title: str) -> Any:
             facet=alt.Facet("study:N", title=None, sort=panels, header=header),
             columns=1,
             data=alt.NamedData(OVERVIEW),
-            spacing=6,
+            # Labels differ in width: panels are aligned, and room is kept free for the widest.
+            bounds="flush",
+            spacing={"row": 26, "column": LABELS + 20},
         )
         .resolve_scale(y="independent")
     )

@@ -117,7 +117,7 @@ def _answers(studies: Sequence[Material]) -> Part:
     if figure is None:
         return Part("Results", [say(*opening, f". {follows}"), Grid(table), *by_setting])
     drawn = (", and every contrast on the endpoint that all of them judge in ", Ref(OVERVIEW), ". ")
-    picture = Picture(OVERVIEW, figure.caption)
+    picture = Picture(OVERVIEW, figure.caption, figure.wide)
     told = [say(*opening, *drawn, follows), Grid(table), picture, *by_setting]
     return Part("Results", told)
 
