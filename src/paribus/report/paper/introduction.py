@@ -142,7 +142,9 @@ def _asked(studies: Sequence[Material], titles: Mapping[str, str]) -> list[Block
         primary = studies[0].analysis.primary.label
         asked = studies[0].study.question
         return [say(asked or f"What do the arms of this study change in {primary}?")]
-    questions = tuple(say(one.study.question or f"{titles[one.name]}?") for one in studies)
+    # Two studies may ask the same: a second one at other values, or on another machine.
+    asked = dict.fromkeys(one.study.question or f"{titles[one.name]}?" for one in studies)
+    questions = tuple(map(say, asked))
     return [say("The studies of this paper ask:"), Items(questions)]
 
 
