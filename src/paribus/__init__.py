@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from paribus.analysis import analyse, detectable
     from paribus.decision import calibrate, decide
     from paribus.errors import ParibusError
-    from paribus.execution import bench, estimate, evaluate, register, run
+    from paribus.execution.bench import bench
+    from paribus.execution.estimate import estimate
+    from paribus.execution.evaluate import evaluate
+    from paribus.execution.run import register, run
     from paribus.export import export_trial
     from paribus.report import write_report
     from paribus.results import extend, load_results
@@ -33,19 +36,19 @@ _HOMES = {
     "ParibusError": "paribus.errors",
     "Study": "paribus.study",
     "analyse": "paribus.analysis",
-    "bench": "paribus.execution",
+    "bench": "paribus.execution.bench",
     "calibrate": "paribus.decision",
     "decide": "paribus.decision",
     "detectable": "paribus.analysis",
-    "estimate": "paribus.execution",
-    "evaluate": "paribus.execution",
+    "estimate": "paribus.execution.estimate",
+    "evaluate": "paribus.execution.evaluate",
     "extend": "paribus.results",
     "export_trial": "paribus.export",
     "load_results": "paribus.results",
     "load_study": "paribus.study",
     "null_study": "paribus.study",
-    "register": "paribus.execution",
-    "run": "paribus.execution",
+    "register": "paribus.execution.run",
+    "run": "paribus.execution.run",
     "shipped_studies": "paribus.study",
     "verify": "paribus.verification",
     "write_report": "paribus.report",

@@ -19,7 +19,7 @@ import pytest
 
 from paribus.cli import VERBS, main
 from paribus.cli.options import Where
-from paribus.execution import Estimate, estimate
+from paribus.execution.estimate import Estimate, estimate
 from paribus.kernels import SWITCH, library, resolve
 from paribus.machine.programs import worker_environment
 from paribus.results import load_results

@@ -16,8 +16,7 @@ import paribus
 from paribus.cli import bench_table
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
-from paribus.execution import Bench
-from paribus.execution.bench import StackSpeed
+from paribus.execution.bench import Bench, StackSpeed
 from paribus.machine.ceiling import product_speed
 from paribus.machine.timing import PhaseClock, timed
 from paribus.model import training_flops_per_token

@@ -17,10 +17,9 @@ import torch
 import paribus
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
-from paribus.execution import estimate
 from paribus.execution.backends import find_backend
 from paribus.execution.checks.dry_run import dry_run
-from paribus.execution.estimate import _together
+from paribus.execution.estimate import _together, estimate
 from paribus.execution.leaving import Leaving
 from paribus.execution.trial import StackTask, run_stack
 from paribus.results import Results, ResultsFolder

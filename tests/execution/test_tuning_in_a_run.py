@@ -25,7 +25,7 @@ from paribus.data import load_dataset, open_test
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.evaluation import evaluate_on
-from paribus.execution import Progress
+from paribus.execution.followers import Progress
 from paribus.export import export_trial
 from paribus.model import build_model, load_parameters
 from paribus.report.words import headline

@@ -96,8 +96,8 @@ def main(arguments: list[str]) -> int:
 
         return worker.main()
 
-    from paribus.execution import run
     from paribus.execution.backends import local
+    from paribus.execution.run import run
 
     run.__kwdefaults__["checkpoint_seconds"] = 0.0
     if arguments[0] == "--brief":

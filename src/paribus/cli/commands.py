@@ -60,7 +60,8 @@ def show(
         parts = parameter_table.parameters(loaded, rows, parameter_warnings(loaded))
     else:
         from paribus.cli import decision_tables, study_tables
-        from paribus.execution import estimate, settled_budgets
+        from paribus.execution.budgets import settled_budgets
+        from paribus.execution.estimate import estimate
 
         loaded = settled_budgets(loaded, **where.chosen())
         cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
@@ -90,7 +91,7 @@ def plan(
     from paribus.analysis import analyse as analyse_results
     from paribus.analysis import detectable, planned_looks
     from paribus.cli import decision_tables, sampling_tables, study_tables
-    from paribus.execution import estimate
+    from paribus.execution.estimate import estimate
     from paribus.results import load_results
 
     earlier = analyse_results(load_results(pilot)) if pilot else None
@@ -117,7 +118,7 @@ def register(
     """Fix what would count before the first run."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import decision_tables
-    from paribus.execution import register as register_study
+    from paribus.execution.run import register as register_study
 
     path = register_study(loaded, results, **where.chosen(), eager=eager)
     for part in decision_tables.design(loaded, {}, warnings=True):
@@ -143,7 +144,7 @@ def run(
     """Train, evaluate, compare and report a study; continues an earlier run."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import decision_tables
-    from paribus.execution import results_folder
+    from paribus.execution.run import results_folder
     from paribus.results import extended
 
     staged = extended(loaded, results_folder(loaded, results))
@@ -262,7 +263,7 @@ def bench(
     """Time training on this machine: against its ceiling, and where the time goes."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import bench_table
-    from paribus.execution import bench as bench_study
+    from paribus.execution.bench import bench as bench_study
     from paribus.results.formats import write_json
 
     with console.status("timing"):
@@ -299,7 +300,7 @@ def _train(
     eager: bool = False,
 ) -> Results:
     from paribus.cli.progress import watching
-    from paribus.execution import run as run_study
+    from paribus.execution.run import run as run_study
 
     with watching(console) as watch:
         return run_study(

@@ -75,7 +75,7 @@ def evaluate(
 ) -> None:
     """Let finished trials answer zero- and few-shot tasks through the LM Evaluation Harness."""
     from paribus.cli import task_tables
-    from paribus.execution import evaluate as evaluate_trials
+    from paribus.execution.evaluate import evaluate as evaluate_trials
     from paribus.results import ResultsFolder
 
     found = evaluate_trials(

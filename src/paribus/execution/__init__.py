@@ -1,25 +1,5 @@
-"""Running a study's trials. Importing this loads no torch; the worker processes do."""
+"""Running a study's trials: `run.py` starts them, `worker.py` is where they are trained.
 
-from paribus.execution.bench import Bench, StackSpeed, bench
-from paribus.execution.budgets import settled_budgets
-from paribus.execution.estimate import Estimate, estimate
-from paribus.execution.evaluate import Answers, evaluate
-from paribus.execution.followers import Progress
-from paribus.execution.run import register, results_folder, run
-from paribus.machine.programs import Device
-
-__all__ = [
-    "Answers",
-    "Bench",
-    "Device",
-    "Estimate",
-    "Progress",
-    "StackSpeed",
-    "bench",
-    "estimate",
-    "evaluate",
-    "register",
-    "results_folder",
-    "run",
-    "settled_budgets",
-]
+Names are imported from the files that have them: a worker, whose start is waited for, imports this
+folder as well and needs little of it. What starts workers imports no torch.
+"""

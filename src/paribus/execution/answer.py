@@ -8,10 +8,9 @@ import torch
 
 from paribus.data import Dataset
 from paribus.evaluation.harness import TaskResults, evaluate_standard, evaluate_tasks
-from paribus.execution.evaluate import ANSWERED, answers_folder
 from paribus.execution.messages import AnswerTasks
 from paribus.execution.record import write_tasks
-from paribus.execution.suite import FOLDER
+from paribus.execution.suite import ANSWERED, FOLDER, answers_folder
 from paribus.files import file_digest
 from paribus.model import GPT, build_model, load_parameters
 from paribus.results import ResultsFolder

@@ -19,7 +19,7 @@ from paribus.errors import ParibusError, require_positive
 from paribus.execution.backends import Backend, find_backend
 from paribus.execution.messages import AnswerTasks
 from paribus.execution.pool import Pool
-from paribus.execution.suite import FOLDER, make_suite
+from paribus.execution.suite import ANSWERED, FOLDER, answers_folder, make_suite
 from paribus.execution.texts import read_data
 from paribus.files import file_digest
 from paribus.machine.programs import Device
@@ -32,7 +32,6 @@ from paribus.study import require_trust
 from paribus.tasks import SHOTS, WrittenSuite, read_suite
 
 Kind = Literal["own", "standard"]
-ANSWERED = ("tasks.parquet", "items.parquet")  # sealed by about.json beside them
 
 
 @dataclass(frozen=True)
@@ -144,11 +143,6 @@ def _suite(results: Results, folder: ResultsFolder) -> WrittenSuite:
             )
         return suite
     return make_suite(study, read_data(study), there)
-
-
-def answers_folder(out: Path, arm: str, seed: int) -> TrialFolder:
-    """Where one trial's answers are."""
-    return TrialFolder(out / "trials" / arm / f"seed-{seed}", arm, seed)
 
 
 def _is_answered(out: Path, trial: TrialFolder) -> bool:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from paribus.analysis import events_in
 from paribus.data import TOKEN_CLASSES, Dataset, consumption
 from paribus.drawing import Drawing
 from paribus.evaluation import (
@@ -174,6 +173,8 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
 def has_diverged(study: Study, stack: Trainer, replica: int) -> bool:
     """Whether a replica of a trained stack diverged, by the rule of `study`: it learned nothing,
     so that a look ahead would have told it nothing."""
+    from paribus.analysis import events_in  # and with it much that a first step does not need
+
     state = stack.history(replica)
     losses = state.measured[: state.t, list(stack.columns).index("train_loss")]
     return state.diverged_at is not None or (state.t > 0 and events_in(losses, study).diverged)

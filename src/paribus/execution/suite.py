@@ -11,6 +11,7 @@ from typing import Any
 from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, task_names
+from paribus.results.trial_folder import TrialFolder
 from paribus.study import Data, Study
 from paribus.tasks import (
     STANDARD_FILE,
@@ -25,6 +26,7 @@ from paribus.tasks import (
 
 FOLDER = "tasks"
 DRAFT = ".tasks"
+ANSWERED = ("tasks.parquet", "items.parquet")  # later answers, sealed by about.json beside them
 
 
 @contextlib.contextmanager
@@ -145,3 +147,8 @@ def adopt_suite(folder: ResultsFolder) -> None:
 def suite_folder(study: Study, folder: ResultsFolder) -> Path | None:
     """Where the suite of a study under way is; None where it has no tasks."""
     return folder.path / FOLDER if _asks(study) else None
+
+
+def answers_folder(out: Path, arm: str, seed: int) -> TrialFolder:
+    """Where one trial's answers to more questions are (see `evaluate`)."""
+    return TrialFolder(out / "trials" / arm / f"seed-{seed}", arm, seed)

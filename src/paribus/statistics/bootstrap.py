@@ -21,7 +21,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
 
 from .conventions import (
     ALPHA,
@@ -35,6 +34,7 @@ from .conventions import (
     checked_scores,
 )
 from .paired import PairedT, paired_t
+from .scipy_later import ndtr, ndtri
 
 CANCELS = 1e-3  # of the sample's; a difference of squares this small has lost digits
 PLANS_KEPT = 16  # resampling plans kept in memory: the same seed and n recur across endpoints

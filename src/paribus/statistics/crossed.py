@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtr, stdtrit
 
 from .bootstrap import resample_counts
 from .conventions import (
@@ -33,6 +32,7 @@ from .conventions import (
 )
 from .paired import LEAST, rounding
 from .power import minimum_detectable_effect
+from .scipy_later import stdtr, stdtrit
 
 MOST_SEEDS = 10**6  # a plan that needs more is no plan
 BLOCK = 1_000  # resamples that are computed at once

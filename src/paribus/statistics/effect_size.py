@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
-from scipy.special import gammaln
 
 from .conventions import ALPHA, DESCRIPTIVE_BELOW, Interval, Result, checked_fraction
 from .noncentral import noncentrality_interval
 from .paired import paired_t
+from .scipy_later import gammaln
 
 
 @dataclass(frozen=True)

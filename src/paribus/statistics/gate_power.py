@@ -11,7 +11,6 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import stdtrit
 
 from .bootstrap import ResamplePlan, resample_plan, sampled_plan
 from .conventions import (
@@ -22,6 +21,7 @@ from .conventions import (
     checked_count,
     checked_fraction,
 )
+from .scipy_later import stdtrit
 
 STUDIES = 2_000  # simulated: a power of 80% is known to 0.9 percentage points (one standard error)
 RESAMPLES = 4_000  # of each study above 7 pairs

@@ -16,8 +16,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import chdtrc, gammainccinv, gammaincinv, ndtr
+
+from paribus.statistics.scipy_later import brentq, chdtrc, gammainccinv, gammaincinv, ndtr
 
 NEGLIGIBLE = 1e-17  # probability below double precision
 NORMAL_REACH = 9.0  # |z| beyond which the normal has negligible mass

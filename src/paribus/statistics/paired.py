@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtr, stdtrit
 
 from .conventions import (
     ALPHA,
@@ -27,6 +26,7 @@ from .conventions import (
     checked_positive,
     checked_scores,
 )
+from .scipy_later import stdtr, stdtrit
 
 # A subtraction of two scores is exact to half a unit in the last place of the larger, and each
 # score carries half a unit of its own; 4 units bound the spread that this alone can cause.

@@ -9,9 +9,6 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from scipy.optimize import brentq
-from scipy.special import stdtrit
-
 from .conventions import (
     ALPHA,
     POWER,
@@ -22,6 +19,7 @@ from .conventions import (
 )
 from .gate_power import STUDIES, gate_detectable, gate_power
 from .noncentral import noncentral_t_cdf
+from .scipy_later import brentq, stdtrit
 
 TestName = Literal["paired_t", "gate"]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import bdtr, betaincinv, ndtri
 
 from .conventions import (
     ALPHA,
@@ -18,6 +17,7 @@ from .conventions import (
     checked_fraction,
     finite_array,
 )
+from .scipy_later import bdtr, betaincinv, ndtri
 
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:

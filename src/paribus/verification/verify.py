@@ -34,8 +34,8 @@ from paribus.verification.registered import registration_findings
 from paribus.verification.scores import score_findings
 
 if TYPE_CHECKING:
-    from paribus.execution import Device
     from paribus.execution.backends import Backend
+    from paribus.machine.programs import Device
 
 SHOWN = 5  # of the keys in which a file differs
 # Beside the sealed records, what a trial's folder may hold.

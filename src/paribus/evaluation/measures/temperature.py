@@ -10,8 +10,6 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.interpolate import KroghInterpolator
-from scipy.optimize import brentq
 
 from paribus.drawing import Drawing
 from paribus.evaluation.bins import equal_width, gap_sum, tally
@@ -121,6 +119,10 @@ def _zero(inverse: np.ndarray, loss: np.ndarray, slope: np.ndarray) -> float:
         return TEMPERATURES[0]
     if slope[-1] <= 0:
         return TEMPERATURES[-1]
+    # Imported when it is needed: it takes half a second, for which the first step would wait.
+    from scipy.interpolate import KroghInterpolator
+    from scipy.optimize import brentq
+
     after = int((slope > 0).argmax())
     known = np.stack([loss, slope], axis=1).ravel()  # each place twice: its value, its derivative
     curve = KroghInterpolator(np.repeat(log_T, 2), known)

@@ -15,7 +15,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from paribus.statistics.conventions import (
     ALPHA,
@@ -25,6 +24,7 @@ from paribus.statistics.conventions import (
     checked_fraction,
 )
 from paribus.statistics.deciding import DecidingTest
+from paribus.statistics.scipy_later import stdtr, stdtrit
 from paribus.statistics.sequential.boundaries import Looks
 
 # Below it a level of 1 - 2 p is 1 in double precision: no interval has it.

@@ -29,7 +29,6 @@ from functools import cached_property, lru_cache
 from typing import get_args
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from paribus.statistics.conventions import (
     ALPHA,
@@ -39,6 +38,7 @@ from paribus.statistics.conventions import (
     checked_count,
     checked_fraction,
 )
+from paribus.statistics.scipy_later import stdtr, stdtrit
 from paribus.statistics.sequential.spending import MONOTONE_TO, Spending, log_spent
 
 STUDIES = 2**20  # simulated; the error over all looks is then known to some 0.02 percentage points

@@ -24,10 +24,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scipy.integrate import quad
-from scipy.optimize import brentq
-from scipy.special import bdtr, ndtr, ndtri
-
 from paribus.statistics.conventions import (
     ALPHA,
     Interval,
@@ -36,6 +32,7 @@ from paribus.statistics.conventions import (
 )
 from paribus.statistics.deciding import DecidingTest
 from paribus.statistics.paired import LEAST
+from paribus.statistics.scipy_later import bdtr, brentq, ndtr, ndtri, quad
 
 NEAREST_TO_ONE = 1 - 1e-15
 WIDEST = 1e9  # half-widths of the stages' own intervals, beyond which a bound is taken as infinite

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import stdtr, stdtrit
 
 from paribus.statistics.conventions import (
     ALPHA,
@@ -29,6 +27,7 @@ from paribus.statistics.conventions import (
     checked_fraction,
     finite_array,
 )
+from paribus.statistics.scipy_later import brentq, stdtr, stdtrit
 from paribus.statistics.sequential.at_look import predictive_power
 from paribus.statistics.sequential.boundaries import Looks, running_sums, t_statistics
 

@@ -16,9 +16,9 @@ import math
 from typing import Literal
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
 
 from paribus.statistics.conventions import Floats
+from paribus.statistics.scipy_later import log_ndtr, ndtri
 
 Spending = Literal["obrien_fleming", "pocock"]
 
