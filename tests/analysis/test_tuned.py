@@ -152,6 +152,7 @@ def test_values_that_differ_by_chance_are_said_to(
     found = Tuned(metric, ({RATE: 1e-3}, {RATE: 1e-2}), points, (), {}, {})
     why = found.why_values_differ("layernorm", "baseline", 0.05)
     assert (why == "") is told_apart
+    assert found.values_differ_untold("layernorm", "baseline", 0.05) is not told_apart
     if why:
         assert "layernorm has learning_rate 0.01 and baseline learning_rate 0.001" in why
     same = replace(found, points=tuple(replace(p, chosen=p.candidate == 1) for p in points))

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from paribus.report.paper import compose
 from paribus.report.paper.alike import merged, once
+from paribus.report.paper.caveats import often_said, rates_untold, shared_caveats
 from paribus.report.paper.document import BREAK, Grid, say, typeset
-from paribus.report.paper.finding_by_setting import BY_BUDGET, trends
+from paribus.report.paper.finding_by_setting import (
+    BY_BUDGET,
+    BY_OUTPUT_MATRIX,
+    differing,
+    finding_by_setting,
+    trends,
+)
+from paribus.report.paper.mechanism import mechanism, mechanism_in_short
 from paribus.report.paper.said_once import grouped
 from paribus.report.paper.several import short_names
 
-from .test_paper_of_several import made, material_of
+from .test_paper_of_several import NORMS, made, material_of
 
 
 def test_lines_that_differ_in_numbers_alone_are_one() -> None:
@@ -85,3 +95,72 @@ def test_a_finding_that_changes_with_the_budget_is_told(tmp_path: Path) -> None:
     wider = {"training.iterations": 16, "model.n_layer": 1}
     other_too = material_of(made(tmp_path, "other", 0.0, overrides=wider))
     assert trends([brief, other_too]) == []
+
+
+def test_a_finding_that_turns_with_the_output_matrix_is_told(tmp_path: Path) -> None:
+    """The sign turns where the output matrix is one of its own: in results and abstract, and in
+    the section on the mechanism, where the parts of a norm are those of the study that has most."""
+    arms: dict[str, Any] = {"baseline": {}}
+    arms |= {name: {"set": {"model.embedding.norm": name}} for name in NORMS}
+    arms["unit"] = {"set": {"model.init.token_std": 1.0}}
+    few = {name: arms[name] for name in ("baseline", "fixed_scale", "unit", "layernorm")}
+    own = {"model.head.tied": False}
+    tied = material_of(made(tmp_path, "tied", 0.3, arms=arms))
+    untied = material_of(made(tmp_path, "untied", -0.2, arms=few, overrides=own))
+    found = [trend for trend in trends([tied, untied]) if trend.axis is BY_OUTPUT_MATRIX]
+    assert {trend.called for trend in found} == {"fixed_scale", "unit", "layernorm"}
+    assert all(trend.changes and trend.apart for trend in found)
+    says = (
+        "worse where the token matrix is the output matrix (+0.3010) and better where it is not "
+        "(-0.1990)"
+    )
+    (told,) = (line for line in finding_by_setting([tied, untied]) if "output matrix. " in line)
+    assert "Settings of tied and untied share all but the output matrix. " in told and says in told
+    assert says in compose(tied, untied).abstract[0].text
+    part = mechanism([tied, untied], 0)
+    said = "" if part is None else str(part)
+    at_start = "scale at the start alone (initialization of the token matrix, which is the output"
+    assert at_start in said and at_start in mechanism_in_short([tied, untied])
+    other = "In untied (an output matrix of its own) scale alone, one constant is better (-0.1990 ["
+    assert other in said
+    # The whole norm is no part, and a token matrix that is no output matrix is that alone.
+    assert "(initialization of token embeddings) is better" in said
+    assert "In untied (an output matrix of its own) scale, centring" not in said
+
+
+def test_what_differs_too_is_told(tmp_path: Path) -> None:
+    budgets = {"brief": {}, "long": {"training.iterations": 16, "training.schedule.warmup": 2}}
+    brief, long = (
+        material_of(made(tmp_path, name, 0.3, overrides=budgets[name])) for name in budgets
+    )
+    (trend, *_) = trends([brief, long])
+    assert differing(BY_BUDGET, trend.points) == ["the training budget", "the warmup"]
+    assert "Where only the training budget and the warmup differ" in str(compose(brief, long))
+    assert "differ too" not in finding_by_setting([brief, long])[0]
+    object.__setattr__(long.study, "seeds", [7, 8, 9, 10, 11])
+    assert " Seeds differ too. " in finding_by_setting([brief, long])[0]
+
+
+def test_values_that_tuning_did_not_tell_apart_are_said_once(tmp_path: Path) -> None:
+    """By arm and study, and not with the numbers of several studies in one sentence."""
+    one, other, plain = (material_of(made(tmp_path, name, 0.3)) for name in ("a", "b", "c"))
+    rates = [{"training.optimizer.learning_rate": rate} for rate in (1e-2, 1e-3)]
+    for material, best in ((one, {"baseline": 1}), (other, {"layernorm": 1})):
+        tuned = SimpleNamespace(
+            values_differ_untold=lambda arm, *_: arm == "layernorm",
+            why_values_differ=lambda arm, *_: f"{arm} and its values",
+            best=lambda arm, best=best: SimpleNamespace(candidate=best.get(arm, 2)),
+            candidates=rates,
+        )
+        material.analysis.__dict__["tuned"] = tuned
+        for verdict in material.verdicts[:2]:
+            verdict.__dict__["caveats"] = [f"{verdict.arm} and its values.", "Another."]
+    plain.verdicts[0].__dict__["caveats"] = ["Another."]
+    (said,) = rates_untold([one, other, plain])
+    assert (
+        "in a (layernorm learning rate 0.001, baseline learning rate 0.01) and b (layernorm "
+        "learning rate 0.01, baseline learning rate 0.001): part of these changes"
+    ) in said
+    assert rates_untold([plain]) == []
+    assert "layernorm and its values." in often_said([one, other, plain])
+    assert shared_caveats([one, other, plain]) == ["In a, b and c: Another."]

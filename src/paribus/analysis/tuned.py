@@ -137,20 +137,24 @@ class Tuned:
         They are told apart where each arm is significantly better with its own value than with the
         other's, or diverges with that: two arms that are one would not both be.
         """
-        ours, theirs = self.best(arm).candidate, self.best(reference).candidate
-        if ours == theirs:
-            return ""
-        if self._prefers(arm, ours, theirs, alpha) and self._prefers(
-            reference, theirs, ours, alpha
-        ):
+        if not self.values_differ_untold(arm, reference, alpha):
             return ""
         n_seeds = len(self.points[0].values)
         seeds = f"{n_seeds} tuning seed{'s do' if n_seeds > 1 else ' does'}"
-        mine, other = (in_words(self.candidates[n - 1]) for n in (ours, theirs))
+        mine, other = (in_words(self.candidates[self.best(one).candidate - 1])
+                       for one in (arm, reference))  # fmt: skip
         return (
             f"{arm} has {mine} and {reference} {other}, which {seeds} not tell apart: part of the "
             "change may be one of these values, and not of the arms"
         )
+
+    def values_differ_untold(self, arm: str, reference: str, alpha: float) -> bool:
+        """Whether the two have different values that the tuning seeds do not tell apart."""
+        ours, theirs = self.best(arm).candidate, self.best(reference).candidate
+        if ours == theirs:
+            return False
+        told = self._prefers(arm, ours, theirs, alpha)
+        return not (told and self._prefers(reference, theirs, ours, alpha))
 
     def _prefers(self, arm: str, own: int, other: int, alpha: float) -> bool:
         """Whether an arm is better with candidate `own`, beyond chance."""

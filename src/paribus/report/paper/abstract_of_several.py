@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from paribus import numbers
 from paribus.report.paper.designs import spanned
 from paribus.report.paper.document import Paragraph, say
-from paribus.report.paper.finding_by_setting import AXES, Trend, in_short, trends
+from paribus.report.paper.finding_by_setting import (
+    AXES,
+    BEST_OF_TRIED,
+    Axis,
+    Trend,
+    differing,
+    in_short,
+    trends,
+    where,
+)
 from paribus.report.paper.judged import (
     IN_WORDS,
     RESOLVED,
@@ -19,11 +28,12 @@ from paribus.report.paper.judged import (
 )
 from paribus.report.paper.material import Material
 from paribus.report.paper.mechanism import mechanism_in_short
+from paribus.report.paper.untold_rates import untold
 from paribus.report.vocabulary import listed
 
 TOLD: tuple[State, ...] = (*RESOLVED, "open")  # what is described only has no place here
 MOST_TRENDS = 2
-MOST_WORDS = 200  # the authors' own with them
+MOST_WORDS = 260  # the authors' own with them
 STABILITY: dict[Stability, str] = {
     "cured": "instability is cured",
     "destabilised": "training is destabilised",
@@ -43,7 +53,7 @@ def abstract_of_several(studies: Sequence[Material], own_words: int = 0) -> Para
     parts = mechanism_in_short(studies)
     along, calibrated = _along(studies), _calibrated(studies)
     told = [_done(studies), first, parts, *along, *_stability(studies), *others, calibrated]
-    ranked = [*told[:3], *along[:1], *_stability(studies), *others, *along[1:], calibrated]
+    ranked = [*told[:2], *along[:1], parts, *_stability(studies), *others, *along[1:], calibrated]
     room, kept = MOST_WORDS - own_words, set[str]()
     for line in ranked:
         if line and (len(line.split()) <= room or not kept):
@@ -56,12 +66,14 @@ def _done(studies: Sequence[Material]) -> str:
     parameters = spanned(n for one in studies for n in one.parameters)
     size = f" of {parameters} parameters" if parameters else ""
     n = sum(one.analysis.n_trials for one in studies)
-    rules = ", each study by rules that it registered before its own first trial"
+    rules = ", by rules that each study registered before its own first trial"
     unregistered = [one.name for one in studies if one.analysis.unregistered]
     more = f" The registration of {listed(unregistered)} does not hold." if unregistered else ""
+    again = sum(one.analysis.n_trials for one in studies if one.errors is not None)
+    trials = f"{n:,} trials" + (f", {again:,} of the baseline against itself" if again else "")
     return (
-        f"We report {len(studies)} studies ({n:,} trials) of decoder-only Transformers{size}. Arms "
-        "differ from a shared setting in a stated way alone and are compared seed by seed"
+        f"We report {len(studies)} studies ({trials}) of decoder-only Transformers{size}. Arms "
+        "differ in a stated way alone and are compared seed by seed"
         f"{'' if unregistered else rules}.{more}"
     )
 
@@ -79,11 +91,17 @@ def _answers(studies: Sequence[Material], metric: str) -> str:
     )
     parts = [
         f"{len(group)} {'is' if len(group) == 1 else 'are'} {IN_WORDS[state]}"
-        f"{_range(group) if state in RESOLVED else ''}"
+        f"{_range(group) if state in RESOLVED else _without_pairs(group)}"
         for state, group in groups.items()
         if group
     ]
     return f"Of {numbers.plural(n, 'comparison')} on {label}, {listed(parts)}."
+
+
+def _without_pairs(group: Sequence[Judged]) -> str:
+    """` (4 without a pair to compare)`: of those that are open."""
+    n = sum(one.contrast.decided is None for one in group)
+    return f" ({n} without a pair to compare)" if n else ""
 
 
 def _range(group: Sequence[Judged]) -> str:
@@ -98,22 +116,40 @@ def _range(group: Sequence[Judged]) -> str:
 
 
 def _along(studies: Sequence[Material]) -> list[str]:
-    """Of each axis the trend with the most points: those first that change the finding."""
-    longest: list[Trend] = []
+    """Of each axis a sentence on all trends, those first with the most points: those axes first
+    that change a finding."""
     found = trends(studies)
-    for axis in AXES:
-        mine = [trend for trend in found if trend.axis is axis]
-        longest += [max(mine, key=lambda trend: len(trend.points))] if mine else []
-    longest.sort(key=lambda trend: (not trend.changes, -len(trend.points)))
+    by_axis = [[trend for trend in found if trend.axis is axis] for axis in AXES]
+    for mine in by_axis:
+        mine.sort(key=lambda trend: -len(trend.points))
+    known = [mine for mine in by_axis if mine]
+    known.sort(key=lambda mine: (not any(t.changes for t in mine), -len(mine[0].points)))
+    return [_on_an_axis(mine[0].axis, mine) for mine in known[:MOST_TRENDS]]
+
+
+def _on_an_axis(axis: Axis, found: Sequence[Trend]) -> str:
+    """`Where only ... differ, LayerNorm is ...; RMSNorm is ...`."""
+    but = differing(axis, [point for trend in found for point in trend.points])
+    differ = "differ" if len(but) > 1 or " and " in axis.title else "differs"
+    tuned = f", {BEST_OF_TRIED}" if all(trend.tuned for trend in found) else ""
+    told = "; ".join(f"{trend.called} is {in_short(trend)}" for trend in found)
+    return f"Where only {listed(but)} {differ}{tuned}: {told}.{_untold(found)}"
+
+
+def _untold(found: Sequence[Trend]) -> str:
+    """That part of a change may be one of learning rates."""
     told = []
-    for trend in longest[:MOST_TRENDS]:
-        tuned = " and each arm has its best learning rate" if trend.tuned else ""
-        differ = "differ" if " and " in trend.axis.title else "differs"
-        told.append(
-            f"Where only the {trend.axis.title} {differ}{tuned}, {trend.called} is "
-            f"{in_short(trend)}."
-        )
-    return told
+    for trend in found:
+        points = [
+            point
+            for point in trend.points
+            if any(one.arm == point.one.contrast.arm for one in untold(point.material))
+        ]
+        if points:
+            told.append(f"{trend.called} {where(points, trend)}")
+    if not told:
+        return ""
+    return f" Tuning did not tell the rates of baseline and arm apart with {listed(told)}."
 
 
 def _stability(studies: Sequence[Material]) -> list[str]:

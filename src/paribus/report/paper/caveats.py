@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from paribus.report.paper.alike import NUMBER, merged, skeleton
 from paribus.report.paper.material import Material
+from paribus.report.paper.untold_rates import untold
 from paribus.report.vocabulary import listed
 
 OFTEN = 3  # studies with the same caveat
@@ -20,21 +21,46 @@ def often_said(studies: Sequence[Material]) -> set[str]:
     counts: Counter[str] = Counter()
     for one in studies:
         counts.update({skeleton(line) for verdict in one.verdicts for line in verdict.caveats})
-    return {line for line, n in counts.items() if n >= OFTEN}
+    often = {line for line, n in counts.items() if n >= OFTEN}
+    return often | {skeleton(line) for one in studies for line in _untold(one)}
 
 
 def shared_caveats(studies: Sequence[Material]) -> list[str]:
     """Each of those once, with the names of the studies that have it."""
     often, told = often_said(studies), {}
     for one in studies:
+        untold = _untold(one)
         for line in (line for verdict in one.verdicts for line in verdict.caveats):
-            if skeleton(line) in often and _can_be_merged(line):
+            if line not in untold and skeleton(line) in often and _can_be_merged(line):
                 told.setdefault(skeleton(line), []).append((one.name, line))
     return [
         f"In {listed(list(dict.fromkeys(name for name, _ in of)))}: "
         f"{merged([line for _, line in of])}"
         for of in told.values()
     ]
+
+
+def rates_untold(studies: Sequence[Material]) -> list[str]:
+    """A sentence on all arms whose values tuning did not tell from those of their references."""
+    told = [
+        f"{one.name} ({'; '.join(pair.words for pair in pairs)})"
+        for one in studies
+        if (pairs := untold(one))
+    ]
+    if not told:
+        return []
+    return [
+        "Tuning chose other values for an arm than for its reference, and its seeds do not tell "
+        f"the two apart, in {listed(told)}: part of these changes may be of the values, and not "
+        "of the arms."
+    ]
+
+
+def _untold(material: Material) -> set[str]:
+    """What verdicts say of these."""
+    caveats = {one.caveat for one in untold(material)}
+    lines = {line for verdict in material.verdicts for line in verdict.caveats}
+    return {line for line in lines if line.rstrip(".") in caveats}
 
 
 def _can_be_merged(line: str) -> bool:

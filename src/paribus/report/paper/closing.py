@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from paribus import numbers
 from paribus.numbers import plural
 from paribus.report.paper.alike import merged, once, skeleton
-from paribus.report.paper.caveats import shared_caveats
+from paribus.report.paper.caveats import rates_untold, shared_caveats
 from paribus.report.paper.designs import spanned, texts
 from paribus.report.paper.document import Block, Grid, Part, Ref, say
 from paribus.report.paper.material import Material
@@ -46,7 +46,7 @@ def limits(studies: Sequence[Material]) -> Part:
         "used for."
     )
     if several:
-        told += shared_caveats(studies)
+        told += [*shared_caveats(studies), *rates_untold(studies)]
         told.append(
             "Each study holds its own error rate; none is held over all of them together, and "
             "nothing is pooled."

@@ -1,4 +1,4 @@
-"""Whether a finding changes with the training budget, the model's size, the text or the tuning.
+"""Whether a finding changes with training budget, output matrix, size, text or tuning.
 
 Only verdicts on the same treatment and endpoint are set side by side whose references have the
 same setting but for what the comparison is along.
@@ -24,6 +24,7 @@ SCHEDULE = ("training.schedule.", LEARNING_RATE)
 # What is scored, and where models are kept: nothing that a model is trained with.
 NOT_TRAINED_WITH = ("data.test_", "data.validation_", "training.keep")
 TUNED = "tuned"
+BEST_OF_TRIED = "each arm at the best of the learning rates that were tried for it"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ BY_SIZE = Axis("model size", SIZE)
 BY_SIZE_AND_BUDGET = Axis("model size and the tokens with it", (*SIZE, *BUDGET, WARMUP), True)
 BY_TEXT = Axis("text", ("data.",))
 BY_TUNING = Axis("learning rate and its schedule", SCHEDULE)
-AXES = (BY_BUDGET, BY_SIZE, BY_SIZE_AND_BUDGET, BY_TEXT, BY_TUNING)
+BY_OUTPUT_MATRIX = Axis("output matrix", ("model.head.tied",))
+AXES = (BY_BUDGET, BY_OUTPUT_MATRIX, BY_SIZE, BY_SIZE_AND_BUDGET, BY_TEXT, BY_TUNING)
 
 
 @dataclass(frozen=True)
@@ -116,12 +118,14 @@ def trends(studies: Sequence[Material]) -> list[Trend]:
         groups: dict[tuple[Any, ...], list[Point]] = {}
         for material, one in known:
             rest = tuple((k, v) for k, v in _setting(material, one) if not k.startswith(axis.keys))
-            key = (one.treatment, rest, material.name if axis.within else "")
+            key = (one.treatment, one.against, rest, material.name if axis.within else "")
             groups.setdefault(key, []).append(_point(axis, material, one))
-        for (treatment, *_), points in groups.items():
+        for (treatment, against, *_), points in groups.items():
             at = tuple(sorted(points, key=lambda point: point.place))
             if len({point.place for point in at}) > 1:
-                called = min((j.called for _, j in known if j.treatment == treatment), key=len)
+                same = (treatment, against)
+                names = [j.called for _, j in known if (j.treatment, j.against) == same]
+                called = min(names, key=len)
                 found.append(Trend(axis, called, at))
     return found
 
@@ -147,6 +151,10 @@ def _point(axis: Axis, material: Material, one: Judged) -> Point:
         return Point(one, material, (size,), f"{size:,}")
     if axis is BY_TEXT:
         return Point(one, material, (material.name,), f"in {material.name}")
+    if axis is BY_OUTPUT_MATRIX:
+        tied = setting.model.head.tied
+        words = "where the token matrix is the output matrix" if tied else "where it is not"
+        return Point(one, material, (not tied,), words)
     tuned = _rate_is_tuned(material)
     rate = numbers.compact(setting.training.optimizer.learning_rate)
     words = "with each arm at its best learning rate" if tuned else f"at the learning rate {rate}"
@@ -218,25 +226,48 @@ def _told(axis: Axis, found: Sequence[Trend]) -> str:
     labels = " or ".join(dict.fromkeys(point.one.contrast.declared.label for point in points))
     studies = list(dict.fromkeys(point.material.name for point in points))
     unit = points[0].one.contrast.declared.change_unit
-    but = f"{axis.title} and the warmup" if _warmups(axis, points) else axis.title
-    text = f"Finding by {axis.title}. Settings of {listed(studies)} share all but the {but}"
-    text += f"{', each arm at its best learning rate' if all(one.tuned for one in found) else ''}. "
-    text += f"{_opening(found)} "
+    text = f"Finding by {axis.title}. Settings of {listed(studies)} share all but "
+    text += listed(differing(axis, points))
+    text += f"{f', {BEST_OF_TRIED}' if all(one.tuned for one in found) else ''}. "
+    text += f"{_what_else_differs(points)}{_opening(found)} "
     for trend in found:
         text += f"With {trend.called} {labels} is {along(trend)}"
         if trend.changes:
             overlap = "do not overlap" if trend.apart else "overlap"
             text += f"; the intervals of the least and the largest change {overlap}"
         text += ". "
-    if axis is BY_TEXT and len({point.material.facts.tokenizer for point in points}) > 1:
+    if axis is BY_TEXT and _tokenizers(points) > 1:
         text += "Losses per token of different tokenizers do not compare in size. "
     return f"{text}Changes are in {unit}." if unit else text.rstrip()
 
 
-def _warmups(axis: Axis, points: Sequence[Point]) -> bool:
-    """Whether the warmup differs too, along an axis that it goes with."""
+def differing(axis: Axis, points: Sequence[Point]) -> list[str]:
+    """`the training budget`, `the warmup`: what the settings of these points do not share."""
+    found = [f"the {axis.title}"]
     settings = [point.material.study.setting(point.one.contrast.reference) for point in points]
-    return WARMUP in axis.keys and len({one.training.schedule.warmup for one in settings}) > 1
+    if WARMUP in axis.keys and len({one.training.schedule.warmup for one in settings}) > 1:
+        found.append("the warmup")
+    if axis is BY_TEXT and _tokenizers(points) > 1:
+        found.append("the tokenizer, whose vocabulary changes the number of parameters")
+    return found
+
+
+def _tokenizers(points: Sequence[Point]) -> int:
+    return len({point.material.facts.tokenizer for point in points})
+
+
+def _what_else_differs(points: Sequence[Point]) -> str:
+    """What is no part of a setting: seeds, and the values that tuning tried."""
+    studies = {point.material.name: point.material for point in points}.values()
+    seeds = {tuple(one.study.seeds) for one in studies}
+    tried = {
+        frozenset(map(str, one.analysis.tuned.candidates))
+        for one in studies
+        if one.analysis.tuned is not None
+    }
+    found = [("Seeds", seeds), ("Learning rates that were tried", tried)]
+    differ = [words for words, of in found if len(of) > 1]
+    return f"{listed(differ).capitalize()} differ too. " if differ else ""
 
 
 def _opening(found: Sequence[Trend]) -> str:

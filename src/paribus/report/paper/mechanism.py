@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paribus import numbers
+from paribus.numbers import plural
 from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
-from paribus.report.paper.judged import IN_WORDS, SHORT, Judged, by_state, judged
+from paribus.report.paper.judged import IN_WORDS, RESOLVED, SHORT, Judged, by_state, judged
 from paribus.report.paper.material import Material
 from paribus.report.tables import Table, change_of
 from paribus.report.vocabulary import listed
@@ -26,14 +27,22 @@ PARTS = {
 }
 OF_TOKENS = "LayerNorm before positions are added"
 ONLY_PLACE = "place alone: normalised before positions are added, against LayerNorm"
-AT_START = "scale at the start alone (initialization)"
+AT_START = "scale at the start alone (initialization of token embeddings)"
+AT_START_TIED = (
+    "scale at the start alone (initialization of the token matrix, which is the output matrix too)"
+)
+TOLD = (*RESOLVED, "open")
+WHOLE = (PARTS["layernorm"], PARTS["rmsnorm"])  # the norms that a part is taken from
 WHILE_TRAINING = ("steps", "probes")
 FIGURES = ("embedding_norm-all-mean", "residual-norm-depth")
 LEAST_PARTS = 3  # of a study that takes normalization apart
 
 
-def isolates(one: Judged) -> str:
-    """Which part of normalising an arm has; empty where it has another difference."""
+def isolates(one: Judged, *, tied: bool = False) -> str:
+    """Which part of normalising an arm has; empty where it has another difference.
+
+    Where the token matrix is `tied` to the output's, another scale of it is one of the logits too.
+    """
     stated = dict(one.treatment)
     norm, place = stated.pop(NORM, ""), stated.pop(PLACE, "sum")
     if place == "tokens" and not norm and not stated:
@@ -43,12 +52,14 @@ def isolates(one: Judged) -> str:
         if place == "tokens":
             return OF_TOKENS if norm == "layernorm" else ""
         return PARTS.get(norm, "")
-    return AT_START if not norm and TOKENS in stated and starts == set(stated) else ""
+    at_start = AT_START_TIED if tied else AT_START
+    return at_start if not norm and TOKENS in stated and starts == set(stated) else ""
 
 
 def mechanism(studies: Sequence[Material], figures: int) -> Part | None:
     """The section; None where no study takes normalization apart and none has diagnostics."""
     blocks = _parts_of(studies)
+    blocks += [say(line) for line in parts_elsewhere(studies)]
     blocks += _diagnostics(studies)
     shown = _study(studies)
     if shown is not None:
@@ -77,7 +88,8 @@ def prefix_of(place: int, n_studies: int) -> str:
 def _isolated(material: Material) -> dict[str, list[Judged]]:
     found: dict[str, list[Judged]] = {}
     for one in judged(material):
-        if part := isolates(one):
+        tied = material.study.setting(one.contrast.arm).model.head.tied
+        if part := isolates(one, tied=tied):
             found.setdefault(part, []).append(one)
     return found
 
@@ -133,8 +145,48 @@ def mechanism_in_short(studies: Sequence[Material]) -> str:
                       if one.contrast.decided is not None)  # fmt: skip
         span = " to ".join(dict.fromkeys((ends[0][1], ends[-1][1])))
         what = f"{len(group)} further part{'s' if len(group) > 1 else ''} on top of another"
+        if len(group) == 1:
+            what = group[0].called
         told.append(f"{what} {'are' if len(group) > 1 else 'is'} {IN_WORDS[state]} ({span})")
     return f"Taken apart, {listed(told)}."
+
+
+def parts_elsewhere(studies: Sequence[Material]) -> list[str]:
+    """What the same parts do in the other studies that have them: a sentence for each study."""
+    shown = _study(studies)
+    if shown is None or len(_isolated(shown[1])) < LEAST_PARTS:
+        return []
+    told = []
+    for material in studies:
+        if material is shown[1]:
+            continue
+        metric = material.study.primary.metric
+        found = [
+            f"{part}{f', against {one.against},' if one.against else ''} is "
+            f"{IN_WORDS[one.state]} ({change_of(one.contrast)})"
+            for part, arms in _isolated(material).items()
+            for one in arms
+            if one.metric == metric and part not in WHOLE and one.state in TOLD
+            and one.contrast.decided is not None
+        ]  # fmt: skip
+        if found:
+            told.append(f"In {material.name} ({_apart(material, shown[1])}) {listed(found)}.")
+    return [" ".join(told)] if told else []
+
+
+def _apart(material: Material, shown: Material) -> str:
+    """Where a study's setting differs from that of the one that is shown: its budget and shape."""
+    mine, other = (one.study.setting(one.study.baseline) for one in (material, shown))
+    facts = [
+        (plural(mine.iterations, "iteration"), mine.iterations != other.iterations),
+        (plural(mine.model.n_layer, "block"), mine.model.n_layer != other.model.n_layer),
+        ("width " + str(mine.model.d_model), mine.model.d_model != other.model.d_model),
+        (
+            "an output matrix of its own" if not mine.model.head.tied else "tied embeddings",
+            mine.model.head.tied != other.model.head.tied,
+        ),
+    ]
+    return ", ".join(words for words, differs in facts if differs) or "a study of the same setting"
 
 
 def _mean(one: Judged) -> str:
