@@ -119,7 +119,7 @@ def test_a_finding_that_turns_with_the_output_matrix_is_told(tmp_path: Path) -> 
     assert says in compose(tied, untied).abstract[0].text
     part = mechanism([tied, untied], 0)
     said = "" if part is None else str(part)
-    at_start = "scale at the start alone (initialization of the token matrix, which is the output"
+    at_start = "scale at the start alone (initialization of the token matrix, the output matrix"
     assert at_start in said and at_start in mechanism_in_short([tied, untied])
     other = "In untied (an output matrix of its own) scale alone, one constant is better (-0.1990 ["
     assert other in said

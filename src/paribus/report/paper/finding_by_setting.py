@@ -24,7 +24,7 @@ SCHEDULE = ("training.schedule.", LEARNING_RATE)
 # What is scored, and where models are kept: nothing that a model is trained with.
 NOT_TRAINED_WITH = ("data.test_", "data.validation_", "training.keep")
 TUNED = "tuned"
-BEST_OF_TRIED = "each arm at the best of the learning rates that were tried for it"
+BEST_OF_TRIED = "each arm at the best learning rate tried for it"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ OF_TOKENS = "LayerNorm before positions are added"
 ONLY_PLACE = "place alone: normalised before positions are added, against LayerNorm"
 AT_START = "scale at the start alone (initialization of token embeddings)"
 AT_START_TIED = (
-    "scale at the start alone (initialization of the token matrix, which is the output matrix too)"
+    "scale at the start alone (initialization of the token matrix, the output matrix too)"
 )
 TOLD = (*RESOLVED, "open")
 WHOLE = (PARTS["layernorm"], PARTS["rmsnorm"])  # the norms that a part is taken from
