@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -355,6 +355,27 @@ def test_built_in_parts_are_causal_to_the_bit(small_study: Maker, small_dataset:
         load_parameters(model, stack.parameters(0))
         assert require_causal_reading(one, model, setting, small_dataset).nats == 0
         assert model.training
+
+
+def test_built_in_parts_that_are_not_exact_in_bfloat16_are_read_in_float32_as_well(
+    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As own code is from the start: what rounds in float32 may round more in bfloat16."""
+    study = small_study({"training.precision": "bfloat16"})
+    stack = build_stack(study, study.setting("baseline"), [1], small_dataset, CPU)
+    read, asked = Trainer.logits, list[bool]()
+
+    def logits(self: Trainer, *about: Any, mixed: bool) -> Any:
+        asked.append(mixed)
+        found, outputs = read(self, *about, mixed=mixed)
+        return found + (len(asked) % 2) * (1e-3 if mixed else 1e-6) * found.sign(), outputs
+
+    monkeypatch.setattr(Trainer, "logits", logits)
+    assert (
+        require_causal_training("x", stack, small_dataset, gradients=True, brief=True, is_own=False)
+        > 0
+    )
+    assert [*dict.fromkeys(asked)] == [True, False]
 
 
 class TestWeightsThrownFar:

@@ -11,17 +11,21 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
+from typing import cast
 
 import numpy as np
 import pytest
 
 import paribus
+from paribus.cli import main
 from paribus.cli.options import HERE, Where
 from paribus.errors import ParibusError
 from paribus.execution import template
 from paribus.execution.backends import End, Hear, find_backend
 from paribus.execution.backends.piped_process import PipedProcess
-from paribus.execution.messages import Hello, Ready, decode, encode
+from paribus.execution.messages import Check, Hello, Ready, decode, encode
+from paribus.execution.pool import Pool
+from paribus.execution.start import Tried, _check
 from paribus.machine import forks, programs
 from paribus.machine.forks import Fork, Template
 from paribus.search_path import add_own_folder, own_folders
@@ -181,8 +185,20 @@ def test_a_command_begins_it_before_the_first_worker_is_asked_for(
     begun.kill()
 
 
+def test_a_command_that_trains_begins_it_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(programs, "warm_up", lambda: begun.append("begun"))
+    monkeypatch.setattr("paribus.cli.commands.load_study", lambda *_, **__: begun.append("read"))
+    monkeypatch.setattr("paribus.cli.commands.require_trust", lambda study: sys.exit(7))
+    for words in (["run", "x"], ["run", "x", "--device", "cuda"], ["show", "x"]):
+        with pytest.raises(SystemExit):
+            main(words)
+    assert begun == ["begun", "read", "read", "read"]  # a GPU's workers are no forks of it
+
+
 def test_a_command_has_little_to_import_before_that() -> None:
-    """Nor has a bad study file anything started."""
     code = (
         "import sys, paribus.cli.commands\n"
         "heavy = {'torch', 'scipy', 'pyarrow', 'paribus.execution', 'paribus.analysis'}\n"
@@ -282,3 +298,18 @@ def test_dry_runs_before_tuning_are_shared_by_all_workers(
     with pytest.raises(ParibusError, match="enough"):
         paribus.register(small_study(arms=arms), tmp_path / "r")
     assert asked == [(None, 2)]
+
+
+def test_steps_and_reading_of_built_in_arms_are_two_tasks(small_study: Maker) -> None:
+    """Own code is read with what its steps left, in the process that made them."""
+
+    class NoWorkers:
+        def work(self, tasks: list[Check], *_: object) -> None:
+            asked.extend((task.arm, task.part) for task in tasks)
+
+    asked: list[tuple[str, str]] = []
+    own = {"set": {"model.modules.mlp": "ideas.py:Cheat"}}
+    study, tried = small_study(arms={"baseline": {}, "own": own}), Tried()
+    for _ in range(2):
+        _check(cast(Pool, NoWorkers()), study, 1, tried)
+    assert asked == [("baseline", "steps"), ("baseline", "reading"), ("own", "whole")]

@@ -48,6 +48,9 @@ VERBS = {
     "unpack": "Make a results folder of a kept study.",
     "export": "Write a trained model as a Hugging Face folder.",
 }
+# Those that start workers whatever else is said, and what chooses other workers than usual.
+WORKING = frozenset({"run", "register", "null", "bench"})
+CHOOSING = ("--device", "--backend", "--compile", "--help", "-h", "--version")
 OF_A_FOLDER = frozenset(
     {
         *("extend", "watch", "status", "evaluate", "compare", "paper", "verify"),
@@ -72,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0: done; 2: bad input, said in one line; 3: done, and an arm cannot be judged; 130: interrupted.
     """
+    _warm_up(sys.argv[1:] if arguments is None else arguments)
     try:
         with _stopped_like_interrupted():
             code = app(
@@ -94,6 +98,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("paribus: interrupted; run the same command again to continue", file=sys.stderr)
         return 130
+
+
+def _warm_up(words: Sequence[str]) -> None:
+    """Let workers import what they need, where a command will want the usual ones.
+
+    It takes them longer than this process needs to read the command and the study.
+    """
+    if words and words[0] in WORKING and not any(word.startswith(CHOOSING) for word in words):
+        from paribus.machine.programs import warm_up
+
+        warm_up()
 
 
 def _told(error: OSError) -> str:

@@ -125,7 +125,15 @@ def _declare(here: Here, task: messages.Declare) -> messages.Metrics:
 def _check(here: Here, task: messages.Check) -> messages.Checked:
     dataset = here.dataset_of(task)
     return messages.Checked(
-        dry_run(here.study, task.arm, dataset, here.device, task.stack, graphs=here.graphs)
+        dry_run(
+            here.study,
+            task.arm,
+            dataset,
+            here.device,
+            task.stack,
+            graphs=here.graphs,
+            part=task.part,
+        )
     )
 
 

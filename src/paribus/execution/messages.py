@@ -13,13 +13,14 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cache
 from types import NoneType
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from pydantic import TypeAdapter
 
 from paribus.machine.measurements import Fit, ModelSize, StackTimes, StepCost
 
 Trial = tuple[str, int]  # (arm, seed)
+DryPart = Literal["whole", "steps", "reading"]
 Answer = TypeVar("Answer")
 Message = TypeVar("Message")
 
@@ -164,10 +165,11 @@ class Checked:
 
 @dataclass(frozen=True)
 class Check(ArmTask[Checked]):
-    """Try some steps of an arm, in stacks of so many replicas."""
+    """Try some steps of an arm, in stacks of so many replicas; see `checks.dry_run`."""
 
     arm: str
     stack: int
+    part: DryPart = "whole"
 
 
 @dataclass(frozen=True)

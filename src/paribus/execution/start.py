@@ -15,7 +15,7 @@ from paribus.execution.device_precision import (
     warn_of_emulation,
     warn_of_plain_kernels,
 )
-from paribus.execution.messages import Check, Checked, MeasureMemory
+from paribus.execution.messages import Check, Checked, DryPart, MeasureMemory
 from paribus.execution.pool import Pool
 from paribus.execution.stacks import (
     Recorded,
@@ -27,7 +27,7 @@ from paribus.execution.stacks import (
 )
 from paribus.execution.suite import adopt_suite, drafted_tasks
 from paribus.results import ResultsFolder, registration, settle
-from paribus.study import Data, Study
+from paribus.study import Data, Study, own_parts
 
 Tried = set[tuple[str, int]]
 """Of dry runs that were passed: the digest of what replicas of a stack share, and its size."""
@@ -83,7 +83,8 @@ def _check(pool: Pool, study: Study, size: int, tried: Tried) -> None:
     """Try some steps of every arm, the workers sharing the arms.
 
     Arms that could share a stack run the same code, and are tried as one: a grid of learning rates
-    costs no more dry runs than its arms.
+    costs no more dry runs than its arms. Without own code, the steps of an arm and the reading with
+    its weights know nothing of each other, and are two tasks.
     """
     warnings: list[str] = []
     todo: dict[tuple[str, int], str] = {}
@@ -95,7 +96,12 @@ def _check(pool: Pool, study: Study, size: int, tried: Tried) -> None:
     def hear(task: Check, message: Checked) -> None:
         warnings.extend(message.warnings)
 
-    tasks = [Check(arm, size) for key, arm in todo.items() if key not in tried]
+    parts: dict[str, tuple[DryPart, ...]] = {}
+    for key, arm in todo.items():
+        if key not in tried:
+            own = own_parts(study.setting(arm)) or study.probes.own
+            parts[arm] = ("whole",) if own else ("steps", "reading")
+    tasks = [Check(arm, size, part) for arm, names in parts.items() for part in names]
     pool.work(tasks, lambda task: f"in the dry run of arm '{task.arm}'", hear)
     tried.update(todo)
     for line in dict.fromkeys(warnings):

@@ -8,8 +8,9 @@ Axes: R replicas, B batch, T time, V vocabulary.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -80,6 +81,7 @@ def require_causal_training(
     *,
     gradients: bool,
     brief: bool = False,
+    is_own: bool = True,
     diverged: Collection[int] = (),
 ) -> float:
     """Raise NotCausalError where the logits of a step of `stack` follow what they must not.
@@ -89,12 +91,40 @@ def require_causal_training(
     take a step's memory, and what opens for them alone lowers no held-out loss. If `brief` a
     short text is changed at every position, and a window at few; otherwise a window as far as two
     passes go. Which they are is drawn anew for other weights. Rows of replicas that `diverged` are
-    changed as all others, and not compared: what they round is beyond bounds.
+    changed as all others, and not compared: what they round is beyond bounds. Code that is not
+    the user's own (`is_own`) is read in the precision that it trains in, and in float32 too only
+    where it is not exact in that; if `brief`, the short text alone.
 
     Returns the largest difference that was seen, in nats of log-probability: 0 is bit-equal.
     """
+    both = tuple(dict.fromkeys((False, stack.setting.training.precision == "bfloat16")))
+    R, size = len(stack.seeds), stack.setting.training.batch_size
+    texts: list[tuple[Tensor, int]] = []
+    if is_own or not brief:
+        texts.append((_rows(stack, dataset, size), FEW_PLACES if brief else 2 * R * size))
+    if brief:
+        short = _rows(stack, dataset, SHORT_ROWS)[:, :SHORT]
+        texts.append((short.contiguous(), SHORT))
+    spared = np.isin(np.arange(R), list(diverged))
+    if not is_own and both[1:]:
+        with contextlib.suppress(NotCausalError):
+            return _train_causally(where, stack, dataset, texts, both[1:], spared, gradients)
+    return _train_causally(where, stack, dataset, texts, both, spared, gradients)
+
+
+def _train_causally(
+    where: str,
+    stack: Trainer,
+    dataset: Dataset,
+    texts: Sequence[tuple[Tensor, int]],
+    precisions: Sequence[bool],
+    spared: np.ndarray,
+    gradients: bool,
+) -> float:
+    """The same of `texts`, each with how many positions are changed, with products in each of
+    `precisions`: whether they are bfloat16."""
     setting, R = stack.setting, len(stack.seeds)
-    size, calls = setting.training.batch_size, count()
+    calls = count()
 
     def tap(
         tokens_BT: Tensor, paths: tuple[str, ...] = _sites(setting), *, mixed: bool
@@ -108,13 +138,8 @@ def require_causal_training(
     def read(tokens_BT: Tensor, *, mixed: bool) -> Tensor:
         return tap(tokens_BT, (), mixed=mixed)[LOGITS]
 
-    texts = [(_rows(stack, dataset, size), FEW_PLACES if brief else 2 * R * size)]
-    if brief:
-        short = _rows(stack, dataset, SHORT_ROWS)[:, :SHORT]
-        texts.append((short.contiguous(), SHORT))
-    spared = np.isin(np.arange(R), list(diverged))
     seen, key = 0.0, _digest(stack.parameters(0))
-    for mixed in dict.fromkeys((False, setting.training.precision == "bfloat16")):
+    for mixed in precisions:
         # What rounds in float32 rounds more in bfloat16; what is exact there must be exact here.
         dtype = torch.bfloat16 if mixed and seen > 0 else torch.float32
         for tokens_BT, places in texts:
@@ -144,29 +169,37 @@ def _rows(stack: Trainer, dataset: Dataset, size: int) -> Tensor:
 
 
 def require_causal_reading(
-    where: str, model: GPT, setting: Setting, dataset: Dataset, *, brief: bool = False
+    where: str,
+    model: GPT,
+    setting: Setting,
+    dataset: Dataset,
+    *,
+    brief: bool = False,
+    is_own: bool = True,
 ) -> Reading:
     """The same of a model as it is evaluated: on held-out windows, cut off, and with a cache.
 
     As many windows at once as an evaluation reads, changed at up to PLACES positions; if `brief`
-    as few as in `require_causal_training`.
+    as few as in `require_causal_training`, and, where no code is the user's own (`is_own`), the
+    window alone.
 
     Weights that a large learning rate threw far can amplify what float32 rounds beyond any bound.
     A model of built-in parts alone is then read again in float64: what was rounding is gone there,
     and what is not is refused. Own code could know the type, and is judged by float32.
     """
     try:
-        return _read_causally(where, model, setting, dataset, brief=brief)
+        return _read_causally(where, model, setting, dataset, brief=brief, is_own=is_own)
     except NotCausalError as error:
         device = next(model.parameters()).device
         if setting.model.modules.named or device.type == "mps":  # which has no float64
             raise
-        wide = _read_causally(where, deepcopy(model).double(), setting, dataset, brief=brief)
+        wide_model = deepcopy(model).double()
+        wide = _read_causally(where, wide_model, setting, dataset, brief=brief, is_own=is_own)
         return Reading(max(error.nats, wide.nats), wide.positions)
 
 
 def _read_causally(
-    where: str, model: GPT, setting: Setting, dataset: Dataset, *, brief: bool
+    where: str, model: GPT, setting: Setting, dataset: Dataset, *, brief: bool, is_own: bool
 ) -> Reading:
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
     B = FEW_ROWS if brief else max(windows_per_batch(seq_len, dataset.vocab_size, device), FEW_ROWS)
@@ -186,7 +219,7 @@ def _read_causally(
         return outputs
 
     texts = [(rows(B), FEW_PLACES if brief else PLACES)]
-    if brief:
+    if brief and is_own:
         texts.append((rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT))
     was_training, allowed, seen = model.training, tolerance(setting), 0.0
     weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}

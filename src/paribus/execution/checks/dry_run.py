@@ -7,6 +7,7 @@ must give equal bits when a step is made twice from one state, and read the past
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from paribus.execution.checks.causality import (
     require_causal_training,
 )
 from paribus.execution.checks.global_generators import seeded
+from paribus.execution.messages import DryPart
 from paribus.machine.assembly import build_stack
 from paribus.machine.memory import require_room
 from paribus.model import (
@@ -49,11 +51,13 @@ def dry_run(
     stack_size: int,
     *,
     graphs: bool = True,
+    part: DryPart = "whole",
 ) -> list[str]:
     """Steps and an evaluated window of `arm`, in stacks as it will be trained in.
 
-    On a GPU further steps follow, of which one is recorded and replayed. Returns what the user is
-    to be warned of, a line each. Raises ParibusError.
+    On a GPU further steps follow, of which one is recorded and replayed. `part` is the steps or
+    the reading alone: of an arm without own code, two processes may do them. Returns what the user
+    is to be warned of, a line each. Raises ParibusError.
     """
     setting, before, where = study.setting(arm), watched(), f"arm '{arm}'"
     own = _own_code(study, arm)
@@ -61,21 +65,26 @@ def dry_run(
     try:
         model = _built(study, setting, dataset, device)
         # Built-in parts are tried with one set of weights: what they read is known.
-        mirrored = list(opened(model, setting))
-        lively = mirrored[:1]
+        lively = [*islice(opened(model, setting), None if own else 1)]
+        mirrored = lively
         # One replica goes a way of its own; two go the way of all other stacks.
-        for R in {1, min(stack_size, 2)}:
+        for R in {1, min(stack_size, 2)} if part != "reading" else ():
             trained = _try_steps(study, arm, dataset, device, R, graphs=graphs)
             if own:
                 lively = [trained.parameters(0), *mirrored]
             for weights in lively:
                 trained.load(weights)
-                require_causal_training(where, trained, dataset, gradients=True, brief=True)
-        for weights in lively:
-            load_parameters(model, weights)
-            require_causal_reading(where, model, setting, dataset, brief=True)
-        _try_evaluation(study, model, setting, dataset)
+                require_causal_training(
+                    where, trained, dataset, gradients=True, brief=True, is_own=bool(own)
+                )
+        if part != "steps":
+            for weights in lively:
+                load_parameters(model, weights)
+                require_causal_reading(where, model, setting, dataset, brief=True, is_own=bool(own))
+            _try_evaluation(study, model, setting, dataset)
         require_unchanged(before, f"a step of {where}")
+        if part == "steps":
+            return []
         return [*undeclared_projections(model, setting), *unused_positions(model, setting)]
     except ParibusError:
         raise
@@ -88,11 +97,10 @@ def dry_run(
 
 def _built(study: Study, setting: Setting, dataset: Dataset, device: torch.device) -> GPT:
     """The arm's model, whose initial values do not hang on any generator."""
-    model, again = (
-        build_model(setting, dataset.vocab_size, study.folder, constructor_seed=seed)
-        for seed in (0, 1)
-    )
-    require_initializers(model, again, setting)
+    model = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=0)
+    if own_parts(setting):
+        again = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=1)
+        require_initializers(model, again, setting)
     model = model.to(device)
     require_parts(model, setting, dataset.vocab_size)
     return model
@@ -107,9 +115,10 @@ def _try_steps(
     optimizer = setting.training.optimizer.model_copy(update={"learning_rate": tame})
     small = setting.training.model_copy(update={"batch_size": FEW_ROWS, "optimizer": optimizer})
     tiny = setting.model_copy(update={"training": small})
-    stack, other = (
-        build_stack(study, tiny, range(R), dataset, device, graphs=graphs) for _ in range(2)
-    )
+    stack = build_stack(study, tiny, range(R), dataset, device, graphs=graphs)
+    other = stack
+    if R > 1 or _own_code(study, arm):
+        other = build_stack(study, tiny, range(R), dataset, device, graphs=graphs)
     start = _states(stack)
     after = _require_repeatable(study, arm, stack, other, device)
     if R > 1:
@@ -144,14 +153,14 @@ def _require_repeatable(
 ) -> list[ReplicaState]:
     """The states of a stack after a step.
 
-    Two fresh stacks make it, then the first makes it again from its state; the generators that a
-    module could draw from start elsewhere each time. `stack` has made one step at the end. Raises
-    ParibusError where the bits are not the same each time.
+    Two fresh stacks make it, where there is an `other`, then the first makes it again from its
+    state; the generators that a module could draw from start elsewhere each time. `stack` has made
+    one step at the end. Raises ParibusError where the bits are not the same each time.
     """
     start, buffers = _states(stack), _buffers(stack)
     first: list[ReplicaState] = []
     differing: list[str] = []
-    for seed, one in enumerate((stack, other, stack)):
+    for seed, one in enumerate((stack, other, stack) if other is not stack else (stack, stack)):
         if first:
             one.restore(start)
         with seeded(seed):
