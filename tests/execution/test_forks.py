@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -233,6 +234,49 @@ def test_a_template_has_no_thread_that_a_fork_would_lose(small_study: Maker) -> 
     assert set(names) <= template.SAFE_THREADS
     # This process, which has threads of its own, would not be forked.
     assert not template._threads() <= template.SAFE_THREADS
+
+
+def test_what_a_template_imports_later_leaves_it_safe_to_fork() -> None:
+    """Only what it imports while its workers are busy; PyTorch is not imported for it here."""
+    light = [module for module in template.LATER if not module.startswith("paribus")]
+    assert light
+    code = (
+        "import sys\n"
+        "from paribus.execution import template\n"
+        f"for module in {light} + ['there_is.none']: template._import_later(module)\n"
+        f"assert set({light}) <= sys.modules.keys()\n"
+        "assert template._threads() <= template.SAFE_THREADS, template._threads()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_template_imports_later_while_its_workers_are_busy_and_nobody_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    woken, wake = os.pipe()
+    waits: list[float | None] = []
+    imported: list[str] = []
+
+    def select(heard: list[object], _: object, __: object, wait: float | None) -> tuple[list, ...]:
+        """A worker is asked for; nobody asks; then it leaves, and so does who asked."""
+        waits.append(wait)
+        if len(waits) > 1 and wait is not None:
+            return [], [], []
+        if len(waits) > 1:
+            os.write(wake, b"x")
+            ours.shutdown(socket.SHUT_WR)
+        return heard if len(waits) > 1 else [theirs], [], []
+
+    monkeypatch.setattr(template.select, "select", select)
+    monkeypatch.setattr(template, "_import_later", imported.append)
+    monkeypatch.setattr(template, "_threads", set)
+    monkeypatch.setattr(template, "_fork", lambda *_: 1)
+    monkeypatch.setattr(os, "waitpid", lambda pid, _: (pid, 0))
+    socket.send_fds(ours, [b'["."]'], [os.dup(woken) for _ in range(3)])
+    template._serve(theirs, woken, is_warm=True)
+    assert imported == [*template.LATER]
+    assert waits == [None, *[template.IDLE_SECONDS] * len(imported), None]
 
 
 def test_global_generators_start_elsewhere() -> None:

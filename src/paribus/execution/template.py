@@ -2,7 +2,8 @@
 
 Importing PyTorch and the rest takes seconds of a core; a fork takes milliseconds, and shares the
 memory of what was imported. The template runs no code of a study: a worker that it forks has done
-nothing but import, as a new interpreter has.
+nothing but import, as a new interpreter has. While its workers train it imports what they need
+after that, so that the next ones share it.
 
 It is asked over a socket, its standard input. A message with three open files asks for a worker
 that has them as its standard input, output and error, in the folder that the message names first,
@@ -46,6 +47,17 @@ DECLARING = (
     "paribus.training.losses",
     "paribus.training.optimizers",
 )
+# What a worker needs after its first trial, in the order of need: the study's analysis tells
+# whether a trial diverged, SciPy finds the best temperature, and the harness asks its tasks.
+LATER = (
+    "paribus.analysis",
+    "scipy.interpolate",
+    "scipy.optimize",
+    "paribus.evaluation.harness.adapter",
+    "lm_eval.tasks",
+    "lm_eval.evaluator",
+)
+IDLE_SECONDS = 3.0  # without a request, before any of it is imported
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # who started us decides
 
 
@@ -81,8 +93,12 @@ def _warm_up() -> bool:
 
 def _serve(channel: socket.socket, woken: int, *, is_warm: bool) -> None:
     here, running, is_open = os.getpid(), set[int](), True
+    later = list(LATER) if is_warm else []
     while is_open or running:
-        readable, _, _ = select.select([woken, *([channel] if is_open else [])], [], [])
+        heard = [woken, *([channel] if is_open else [])]
+        readable, _, _ = select.select(heard, [], [], IDLE_SECONDS if later and running else None)
+        if not readable:
+            _import_later(later.pop(0))
         if channel in readable:
             message, files, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, len(STANDARD))
             if files:
@@ -104,6 +120,18 @@ def _serve(channel: socket.socket, woken: int, *, is_warm: bool) -> None:
                 if ended:
                     running.discard(pid)
                     _tell(channel, {"ended": pid, "status": status})
+
+
+def _import_later(module: str) -> None:
+    """Import what the workers of now import themselves, for those that are forked from here on.
+
+    What cannot be imported a worker that needs it tells.
+    """
+    gc.disable()
+    with contextlib.suppress(Exception):
+        importlib.import_module(module)
+    gc.enable()
+    gc.freeze()
 
 
 def _tell(channel: socket.socket, message: dict[str, int]) -> None:

@@ -22,6 +22,7 @@ from paribus.execution.record import TrainedStack, has_diverged, record
 from paribus.execution.resuming import identity, restore, save
 from paribus.execution.suite import suite_folder
 from paribus.machine.assembly import build_stack
+from paribus.machine.memory import free_unused
 from paribus.machine.timing import wait
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.checkpoints import StackCheckpoints
@@ -179,6 +180,7 @@ class _Stack:
     def record(self, seconds: float) -> None:
         """Show that the stack reads the past alone; evaluate, record and seal its trials."""
         study, trainer = self.task.study, self.trainer
+        free_unused(self.task.device)  # what a step takes, evaluation does not
         diverged = [r for r in range(len(trainer.seeds)) if has_diverged(study, trainer, r)]
         causality = require_causal_training(
             f"trial {self.labels}", trainer, self.dataset, gradients=False, diverged=diverged
