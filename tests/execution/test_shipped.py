@@ -32,7 +32,6 @@ STUDIES = shipped_studies()
 TIMES = {
     "quickstart": 1,
     "embedding-norm-tuned": 25,
-    "embedding-norm-untied-long": 12,
     "embedding-norm-untied-tuned": 14,
 }
 # The same of what is meant for a GPU, as its file says: there 15 such trials take seconds.
