@@ -4,13 +4,20 @@
 
 extern "C" {
 
-// kind: 0 GELU, 1 GELU by tanh, 2 squared ReLU. lower: whether numbers are bfloat16.
-void activation_forward(int kind, const void* x, void* y, int64_t n, bool lower) {
-  lower ? forward_of<Bfloat16>(kind, x, y, n) : forward_of<float>(kind, x, y, n);
+// kind: 0 GELU, 1 GELU by tanh, 2 squared ReLU. lower: whether numbers are bfloat16. slope: of each
+// number, or null.
+void activation_forward(int kind, const void* x, void* slope, void* y, int64_t n, bool lower) {
+  as(lower, [&](auto e) {
+    using E = decltype(e);
+    forward_of<E>(kind, at<E>(x), at<E>(slope), at<E>(y), n);
+  });
 }
 
-void activation_backward(int kind, const void* dy, const void* x, void* dx, int64_t n, bool lower) {
-  lower ? backward_of<Bfloat16>(kind, dy, x, dx, n) : backward_of<float>(kind, dy, x, dx, n);
+void activation_backward(const void* dy, const void* slope, void* dx, int64_t n, bool lower) {
+  as(lower, [&](auto e) {
+    using E = decltype(e);
+    backward_of<E>(at<E>(dy), at<E>(slope), at<E>(dx), n);
+  });
 }
 
 // x: gate, up, y.

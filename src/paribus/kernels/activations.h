@@ -58,15 +58,13 @@ struct Silu {
   }
 };
 
+// The activation of each number, and its slope there, which may be the place of x or null.
 template <typename F, typename E>
-void forward(const E* x, E* y, int64_t count) {
-  for_lanes(count, [&](int64_t i, int64_t n) { put(y + i, F::at(get(x + i, n)).value, n); });
-}
-
-template <typename F, typename E>
-void backward(const E* dy, const E* x, E* dx, int64_t count) {
+void forward(const E* x, E* slope, E* y, int64_t count) {
   for_lanes(count, [&](int64_t i, int64_t n) {
-    put(dx + i, get(dy + i, n) * F::at(get(x + i, n)).slope, n);
+    const Both found = F::at(get(x + i, n));
+    if (slope) put(slope + i, found.slope, n);
+    put(y + i, found.value, n);
   });
 }
 
@@ -89,21 +87,18 @@ void gated_back(const E* dy, const E* gate, const E* up, E* dgate, E* dup, int64
 }
 
 template <typename E>
-void forward_of(int kind, const void* x, void* y, int64_t n) {
-  const E* from = static_cast<const E*>(x);
-  E* to = static_cast<E*>(y);
-  if (kind == 0) forward<Gelu>(from, to, n);
-  if (kind == 1) forward<TanhGelu>(from, to, n);
-  if (kind == 2) forward<SquaredRelu>(from, to, n);
+void forward_of(int kind, const E* x, E* slope, E* y, int64_t n) {
+  if (kind == 0) forward<Gelu>(x, slope, y, n);
+  if (kind == 1) forward<TanhGelu>(x, slope, y, n);
+  if (kind == 2) forward<SquaredRelu>(x, slope, y, n);
 }
 
+// dx = dy times the slope, which may be the place of dx.
 template <typename E>
-void backward_of(int kind, const void* dy, const void* x, void* dx, int64_t n) {
-  const E *given = static_cast<const E*>(dy), *from = static_cast<const E*>(x);
-  E* to = static_cast<E*>(dx);
-  if (kind == 0) backward<Gelu>(given, from, to, n);
-  if (kind == 1) backward<TanhGelu>(given, from, to, n);
-  if (kind == 2) backward<SquaredRelu>(given, from, to, n);
+void backward_of(const E* dy, const E* slope, E* dx, int64_t count) {
+  for_lanes(count, [&](int64_t i, int64_t n) {
+    put(dx + i, get(dy + i, n) * get(slope + i, n), n);
+  });
 }
 
 }  // namespace

@@ -47,10 +47,10 @@ class _Activation(torch.autograd.Function):
         assert found is not None
         x = x.contiguous()
         y = torch.empty_like(x)
+        slope = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         lower = x.dtype == torch.bfloat16
-        found.activation_forward(kind, address(x), address(y), x.numel(), lower)
-        ctx.save_for_backward(x)
-        ctx.kind = kind
+        found.activation_forward(kind, *map(address, (x, slope, y)), x.numel(), lower)
+        ctx.save_for_backward(slope)
         return y
 
     @staticmethod
@@ -59,12 +59,11 @@ class _Activation(torch.autograd.Function):
             refuse_second_derivative("activations")
         found = _kernel()
         assert found is not None
-        (x,) = ctx.saved_tensors
-        dy = grad_outputs[0].to(x.dtype).contiguous()
-        dx = torch.empty_like(x)
-        lower = x.dtype == torch.bfloat16
-        places = map(address, (dy, x, dx))
-        found.activation_backward(ctx.kind, *places, x.numel(), lower)
+        (slope,) = ctx.saved_tensors
+        dy = grad_outputs[0].to(slope.dtype).contiguous()
+        dx = torch.empty_like(slope)
+        lower = slope.dtype == torch.bfloat16
+        found.activation_backward(*map(address, (dy, slope, dx)), slope.numel(), lower)
         return dx, None
 
 
@@ -100,8 +99,8 @@ def _kernel() -> CDLL | None:
 
 def _is_right(kernel: CDLL) -> bool:
     """Whether a few numbers, forward and backward, are what float64 gives written out."""
-    kernel.activation_forward.argtypes = (c_int, c_void_p, c_void_p, c_int64, c_bool)
-    kernel.activation_backward.argtypes = (c_int, *(c_void_p,) * 3, c_int64, c_bool)
+    kernel.activation_forward.argtypes = (c_int, *(c_void_p,) * 3, c_int64, c_bool)
+    kernel.activation_backward.argtypes = (*(c_void_p,) * 3, c_int64, c_bool)
     for function in (kernel.gated_forward, kernel.gated_backward):
         function.argtypes = (c_void_p, c_int64, c_bool)
     for name in ("activation", "gated"):
@@ -124,9 +123,10 @@ def _is_right(kernel: CDLL) -> bool:
     right = True
     y, dx, dup = np.empty((3, n), np.float32)
     for name, kind in KINDS.items():
-        kernel.activation_forward(kind, x.ctypes.data, y.ctypes.data, n, False)
-        places = (dy.ctypes.data, x.ctypes.data, dx.ctypes.data)
-        kernel.activation_backward(kind, *places, n, False)
+        places = (one.ctypes.data for one in (x, dup, y))
+        kernel.activation_forward(kind, *places, n, False)
+        places = (one.ctypes.data for one in (dy, dup, dx))
+        kernel.activation_backward(*places, n, False)
         value, slope = known[name]
         right &= np.allclose([y, dx], [value, dy * slope], rtol=1e-6, atol=TOLERANCE)
     kernel.gated_forward((c_void_p * 3)(*(one.ctypes.data for one in (x, up, y))), n, False)

@@ -18,7 +18,7 @@ void norm_backward(const void* dy, bool lower, const float* x, const float* gain
   if (dgain) std::fill(dgain, dgain + D, 0.0f);
   if (dbias) std::fill(dbias, dbias + D, 0.0f);
   auto back = [&](auto* given) {
-    norm_rows_back(given, x, gain, stats, centred, N, D, dx, dgain, dbias);
+    norm_rows_back(given, x, gain, stats, centred, N, D, nullptr, dx, nullptr, dgain, dbias);
   };
   lower ? back(static_cast<const Bfloat16*>(dy)) : back(static_cast<const float*>(dy));
 }

@@ -39,31 +39,37 @@ void norm_rows(const X* x, const float* gain, const float* bias, float eps, bool
   }
 }
 
-// With a = dy gain: dx = (a - mean(a) - x_hat mean(a x_hat)) inverse, without mean(a) where nothing
-// was centred; dgain and dbias grow by the sums of dy x_hat and dy over rows.
-template <typename DY, typename X>
-void norm_rows_back(const DY* dy, const X* x, const float* gain, const float* stats, bool centred,
-              int64_t N, int64_t D, X* dx, float* dgain, float* dbias) {
+// With a = dy gain: the gradient is (a - mean(a) - x_hat mean(a x_hat)) inverse, without mean(a) where
+// nothing was centred. dx is that, plus `given` where it is not null; `lower`, where it is not null,
+// is dx as bfloat16. dgain and dbias grow by the sums of dy x_hat and dy over rows.
+template <typename DY>
+void norm_rows_back(const DY* dy, const float* x, const float* gain, const float* stats,
+                    bool centred, int64_t N, int64_t D, const float* given, float* dx,
+                    Bfloat16* lower, float* dgain, float* dbias) {
   for (int64_t row = 0; row < N; ++row, dy += D, x += D, dx += D, stats += 2) {
     const float mean = stats[0], inverse = stats[1];
     Vec ones{}, along{};
     for_lanes(D, [&](int64_t i, int64_t n) {
-      const Vec given = get(dy + i, n);
+      const Vec slope = get(dy + i, n);
       const Vec hat = (get(x + i, n) - mean) * inverse;
-      const Vec a = gain ? given * get(gain + i, n) : given;
+      const Vec a = gain ? slope * get(gain + i, n) : slope;
       ones += a;
       along += a * hat;
-      if (dgain) put(dgain + i, get(dgain + i, n) + given * hat, n);
-      if (dbias) put(dbias + i, get(dbias + i, n) + given, n);
+      if (dgain) put(dgain + i, get(dgain + i, n) + slope * hat, n);
+      if (dbias) put(dbias + i, get(dbias + i, n) + slope, n);
     });
     const float level = centred ? sum(ones) / static_cast<float>(D) : 0.0f;
     const float slope = sum(along) / static_cast<float>(D);
     for_lanes(D, [&](int64_t i, int64_t n) {
-      const Vec given = get(dy + i, n);
       const Vec hat = (get(x + i, n) - mean) * inverse;
-      const Vec a = gain ? given * get(gain + i, n) : given;
-      put(dx + i, (a - level - hat * slope) * inverse, n);
+      const Vec a = gain ? get(dy + i, n) * get(gain + i, n) : get(dy + i, n);
+      Vec out = (a - level - hat * slope) * inverse;
+      if (given) out = get(given + i, n) + rounded(out);
+      put(dx + i, out, n);
+      if (lower) put(lower + i, out, n);
     });
+    if (given) given += D;
+    if (lower) lower += D;
   }
 }
 

@@ -139,10 +139,10 @@ class _Block(torch.autograd.Function):
         norm1, qkv, attention, out, norm2, up, activation, down = ctx.kept
         dx = grad_outputs[0].contiguous()
         dh, *of_down = _activated_back(down, activation, dx.to(ctx.dtype))
-        dx, of_up, of_norm2 = _normed_back(up, norm2, dh, dx)
-        dh, *of_out = _Linear.backward(out, dx.to(ctx.dtype))[:3]
+        dx, lower, of_up, of_norm2 = _normed_back(up, norm2, dh, dx, replaces=False)
+        dh, *of_out = _Linear.backward(out, lower)[:3]
         dh = _SelfAttention.backward(attention, dh)
-        dx, of_qkv, of_norm1 = _normed_back(qkv, norm1, dh, dx)
+        dx, _, of_qkv, of_norm1 = _normed_back(qkv, norm1, dh, dx, replaces=True)
         for part in ctx.kept:
             part.saved_tensors = ()
         of_parts = (of_norm1, of_qkv, of_out, of_norm2, of_up, of_down)
@@ -166,10 +166,9 @@ def _activated(
     if products.are_for(dtype, *given.weight.shape):
         _keep_map(kept_map, h, given, dtype)
         h_NK, weight_MK = kept_map.saved_tensors
-        y_NM, activated_NM = products.activated(kind, h_NK, weight_MK, given.bias)
-        kept.save_for_backward(y_NM.view(*h.shape[:-1], -1))
-        kept.kind = kind
-        return activated_NM.view(*h.shape[:-1], -1)
+        slope_NM, y_NM = products.activated(kind, h_NK, weight_MK, given.bias)
+        kept.save_for_backward(slope_NM.view(*h.shape[:-1], -1))
+        return y_NM.view(*h.shape[:-1], -1)
     return _Activation.forward(kept, _Linear.forward(kept_map, h, *given, dtype), kind)
 
 
@@ -186,22 +185,26 @@ def _activated_back(kept_map: Any, kept: Any, dy: Tensor) -> tuple[Any, ...]:
         dh, *of_map = _Linear.backward(kept_map, dy)[:3]
         return _Activation.backward(kept, dh)[0], *of_map
     dy_NM, weight_MK = gradient_rows(kept_map, dy), kept_map.saved_tensors[1]
-    (x,) = kept.saved_tensors
-    dx = products.activated_back(kept.kind, dy_NM, weight_MK, rows(x, x.dtype))
-    return dx.view(x.shape), *of_weight_and_bias(kept_map, dy_NM)
+    (slope,) = kept.saved_tensors
+    dx_NM = products.activated_back(dy_NM, weight_MK, rows(slope, slope.dtype))
+    return dx_NM.view(slope.shape), *of_weight_and_bias(kept_map, dy_NM)
 
 
 def _normed_back(
-    kept_map: Any, kept: Any, dy: Tensor, dx: Tensor
-) -> tuple[Tensor, list[Any], list[Any]]:
-    """dx plus the gradient of what a norm is given; those of weight and bias of the map after it,
-    and of gain and bias of the norm."""
+    kept_map: Any, kept: Any, dy: Tensor, dx: Tensor, *, replaces: bool
+) -> tuple[Tensor, Tensor, list[Any], list[Any]]:
+    """dx plus the gradient of what a norm is given, and the same in the type of dy; those of weight
+    and bias of the map after it, and of gain and bias of the norm.
+
+    replaces: whether dx may be overwritten.
+    """
     if not kept_map.own:
         dh, *of_map = _Linear.backward(kept_map, dy)[:3]
         more, *of_norm = _Norm.backward(kept, dh)[:3]
-        return dx + more, of_map, of_norm
+        dx = dx + more
+        return dx, dx.to(dy.dtype), of_map, of_norm
     x, gain, stats_N2 = kept.saved_tensors
     norm = products.OfNorm(x, gain, stats_N2, kept.centred, kept.has_bias)
     dy_NM, weight_MK = gradient_rows(kept_map, dy), kept_map.saved_tensors[1]
-    dx, *of_norm = products.normed_back(dy_NM, weight_MK, norm, dx)
-    return dx, list(of_weight_and_bias(kept_map, dy_NM)), of_norm
+    dx, lower, *of_norm = products.normed_back(dy_NM, weight_MK, norm, dx, replaces=replaces)
+    return dx, lower, list(of_weight_and_bias(kept_map, dy_NM)), of_norm

@@ -6,20 +6,6 @@
 #include "norms.h"
 #include "products.h"
 
-namespace {
-
-template <typename F>
-inline void as(bool lower, F f) {
-  lower ? f(Bfloat16{}) : f(float{});
-}
-
-template <typename E, typename T>
-auto at(T* p) {
-  return static_cast<std::conditional_t<std::is_const_v<T>, const E, E>*>(p);
-}
-
-}  // namespace
-
 extern "C" {
 
 // Whether these products were measured to be faster than a library's where this is compiled: MKL
@@ -57,45 +43,46 @@ void products_residual(bool lower, const Sizes* size, const void* x, const float
   });
 }
 
-// y [N, M] = x w^T + bias, and its activation. kind: as `activation_forward`.
+// The activation [N, M] of y = x w^T + bias, and its slopes at y, which may be null. kind: as
+// `activation_forward`.
 void products_activation(bool lower, const Sizes* size, const void* x, const float* w,
-                         const float* bias, int kind, void* y, void* activated) {
+                         const float* bias, int kind, void* slope, void* activated) {
   as(lower, [&](auto e) {
     using E = decltype(e);
     const int64_t M = size->M;
-    products<E>(at<E>(x), w, true, bias, *size, at<E>(y), [&](int64_t i, int64_t rows, E* given) {
-      forward_of<E>(kind, given, at<E>(activated) + i * M, rows * M);
+    products<E>(at<E>(x), w, true, bias, *size, nullptr, [&](int64_t i, int64_t rows, E* y) {
+      E* slopes = slope ? at<E>(slope) + i * M : nullptr;
+      forward_of<E>(kind, y, slopes, at<E>(activated) + i * M, rows * M);
     });
   });
 }
 
-// dx [N, M] = (dy w) times the slope of the activation at x.
+// dx [N, M] = (dy w) times the slopes of an activation.
 void products_activation_back(bool lower, const Sizes* size, const void* dy, const float* w,
-                              int kind, const void* x, void* dx) {
+                              const void* slope, void* dx) {
   as(lower, [&](auto e) {
     using E = decltype(e);
     const int64_t M = size->M;
     products<E>(at<E>(dy), w, false, nullptr, *size, nullptr, [&](int64_t i, int64_t rows, E* of) {
-      backward_of<E>(kind, of, at<E>(x) + i * M, at<E>(dx) + i * M, rows * M);
+      backward_of<E>(of, at<E>(slope) + i * M, at<E>(dx) + i * M, rows * M);
     });
   });
 }
 
 // dx [N, M] = given + the gradient of a norm by x, of (dy w) by what it gave; see `norm_backward`.
+// given may be the place of dx. rounded: dx as bfloat16, or null.
 void products_norm_back(bool lower, const Sizes* size, const void* dy, const float* w,
                         const float* x, const float* gain, const float* stats, bool centred,
-                        const float* given, float* dx, float* dgain, float* dbias) {
+                        const float* given, float* dx, float* dgain, float* dbias, void* rounded) {
   const int64_t M = size->M;
   if (dgain) std::fill(dgain, dgain + M, 0.0f);
   if (dbias) std::fill(dbias, dbias + M, 0.0f);
   as(lower, [&](auto e) {
     using E = decltype(e);
     products<E>(at<E>(dy), w, false, nullptr, *size, nullptr, [&](int64_t i, int64_t rows, E* of) {
-      float* to = dx + i * M;
-      norm_rows_back(of, x + i * M, gain, stats + 2 * i, centred, rows, M, to, dgain, dbias);
-      for_lanes(rows * M, [&](int64_t j, int64_t n) {
-        put(to + j, get(given + i * M + j, n) + get(to + j, n), n);
-      });
+      Bfloat16* lowered = rounded ? static_cast<Bfloat16*>(rounded) + i * M : nullptr;
+      norm_rows_back(of, x + i * M, gain, stats + 2 * i, centred, rows, M, given + i * M, dx + i * M,
+                     lowered, dgain, dbias);
     });
   });
 }

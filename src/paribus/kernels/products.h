@@ -14,6 +14,11 @@ namespace {
 constexpr int HIGH = 12, WIDE = 2 * LANES;  // of a tile, whose sums are registers: 24 of 32
 constexpr int64_t CHUNK = 256;              // units whose products with others are in the cache
 
+// Compiled by itself, so that what is beside it takes no register from a tile.
+#define ALONE __attribute__((noinline))
+
+constexpr int64_t AHEAD = 16;  // rows that are fetched before they are read
+
 typedef uint32_t Long __attribute__((vector_size(4 * LANES)));
 
 template <typename E>
@@ -28,6 +33,7 @@ struct Units<float> {
   static Lanes all_of(Unit x) { return all(x); }
   static Vec add(Vec sum, Lanes a, Lanes b) { return sum + a * b; }
   static Lanes joined(Vec x, Vec) { return x; }
+  static Vec plus(Vec sum, Lanes x) { return sum + x; }  // all numbers of each unit
 };
 
 template <>
@@ -52,15 +58,19 @@ struct Units<Bfloat16> {
     std::memcpy(&v, p, sizeof v);
     return v;
   }
+  static Vec plus(Vec sum, Long x) { return sum + (Vec)(x << 16) + (Vec)(x & 0xffff0000u); }
   // Two rows, rounded: of each lane the first number is below.
   static Long joined(Vec x, Vec y) {
-    typedef uint16_t Short __attribute__((vector_size(2 * LANES)));
     Bfloat16 rounded[2 * LANES];
     store(rounded, x);
     store(rounded + LANES, y);
+    return joined(rounded, rounded + LANES);
+  }
+  static Long joined(const Bfloat16* x, const Bfloat16* y) {
+    typedef uint16_t Short __attribute__((vector_size(2 * LANES)));
     Short low, high;
-    std::memcpy(&low, rounded, sizeof low);
-    std::memcpy(&high, rounded + LANES, sizeof high);
+    std::memcpy(&low, x, sizeof low);
+    std::memcpy(&high, y, sizeof high);
     return __builtin_convertvector(low, Long) | (__builtin_convertvector(high, Long) << 16);
   }
 };
@@ -145,6 +155,12 @@ void times(const E* x, const Unit<E>* packed, const float* bias, int64_t K, int6
   for (int64_t j = 0; j < M; j += WIDE) {
     Vec acc[R][2];
     tile<E, R>(reinterpret_cast<const Unit<E>*>(x), units, 1, packed + j * units, units, acc);
+    if (j + WIDE <= M) {
+      const Vec low = bias ? load(bias + j) : Vec{}, high = bias ? load(bias + j + LANES) : Vec{};
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) store(y + r * M + j, acc[r][0] + low, acc[r][1] + high);
+      continue;
+    }
     for (int c = 0; c < 2 && j + c * LANES < M; ++c) {
       const int64_t at = j + c * LANES, n = std::min<int64_t>(LANES, M - at);
       const Vec more = bias ? get(bias + at, n) : Vec{};
@@ -178,45 +194,59 @@ void products(const E* x, const float* w, bool turned, const float* bias, const 
   for (; i < N; ++i) part(std::integral_constant<int, 1>{}, i);
 }
 
-// Two rows of x, or one and zeros, as units: f(place, how many, those lanes).
+// Two rows of x, or one and zeros, as units: f(place, how many, those units).
 template <typename E, typename F>
 inline void for_units(const E* x, int64_t width, bool two, F f) {
   for_lanes(width, [&](int64_t i, int64_t n) {
-    const Vec first = get(x + i, n), second = two ? get(x + width + i, n) : Vec{};
-    f(i, n, first, second, Units<E>::joined(first, second));
+    if (i % (64 / sizeof(E)) == 0)
+      for (int64_t r = 0; r < Units<E>::DEEP; ++r) __builtin_prefetch(x + (AHEAD + r) * width + i);
+    if constexpr (Units<E>::DEEP == 2)
+      if (two && n == LANES) return f(i, n, Units<E>::joined(x + i, x + width + i));
+    f(i, n, Units<E>::joined(get(x + i, n), two ? get(x + width + i, n) : Vec{}));
   });
+}
+
+// Rows as units, to panels of WIDE columns and to tiles of HIGH, of which each has its place: a little
+// more than it needs, as places whose distance is a power of two share few lines of a cache.
+constexpr int64_t PANEL = CHUNK * WIDE + LANES, TILE = CHUNK * HIGH + LANES;
+
+template <typename E>
+ALONE void to_panels(const E* x, int64_t rows, int64_t width, Unit<E>* out) {
+  for (int64_t n = 0, u = 0; n < rows; n += Units<E>::DEEP, ++u)
+    for_units(x + n * width, width, n + 1 < rows, [&](int64_t k, int64_t, auto both) {
+      std::memcpy(out + k / WIDE * PANEL + u * WIDE + k % WIDE, &both, sizeof both);
+    });
+}
+
+// sums, which may be null, grow by each column's.
+template <typename E>
+ALONE void to_tiles(const E* x, int64_t rows, int64_t width, Unit<E>* out, float* sums) {
+  const Place<E> row(width + HIGH + LANES);
+  for (int64_t n = 0, u = 0; n < rows; n += Units<E>::DEEP, ++u) {
+    for_units(x + n * width, width, n + 1 < rows, [&](int64_t m, int64_t count, auto both) {
+      std::memcpy(row.get() + m, &both, sizeof both);
+      if (sums) put(sums + m, Units<E>::plus(get(sums + m, count), both), count);
+    });
+    for (int64_t m = 0; m < width; m += HIGH)
+      std::memcpy(out + m / HIGH * TILE + u * HIGH, row.get() + m, HIGH * sizeof(Unit<E>));
+  }
 }
 
 // dw [M, K] = dy [N, M]^T x [N, K]; dbias [M], which may be null, the sum of each column of dy.
 template <typename E>
 void products_of_columns(const E* dy, const E* x, const Sizes& size, float* dw, float* dbias) {
-  constexpr int64_t DEEP = Units<E>::DEEP;
   const auto [N, K, M] = size;
-  const int64_t high = (M + HIGH - 1) / HIGH * HIGH;
-  const Place<E> X(panels(K) * CHUNK), DY(high * CHUNK), row(high + LANES);
+  const Place<E> X((K + WIDE - 1) / WIDE * PANEL), DY((M + HIGH - 1) / HIGH * TILE);
   if (dbias) std::fill(dbias, dbias + M, 0.0f);
-  for (int64_t from = 0; from < N; from += CHUNK * DEEP) {
-    const int64_t rows = std::min(CHUNK * DEEP, N - from), units = deep<E>(rows);
-    for (int64_t u = 0; u < units; ++u) {
-      const int64_t n = u * DEEP;
-      const bool two = DEEP == 2 && n + 1 < rows;
-      for_units(x + (from + n) * K, K, two, [&](int64_t k, int64_t, Vec, Vec, auto both) {
-        std::memcpy(X.get() + k / WIDE * WIDE * CHUNK + u * WIDE + k % WIDE, &both, sizeof both);
-      });
-      for_units(dy + (from + n) * M, M, two,
-                [&](int64_t m, int64_t count, Vec first, Vec second, auto both) {
-                  std::memcpy(row.get() + m, &both, sizeof both);
-                  if (!dbias) return;
-                  const Vec sum = get(dbias + m, count) + first;
-                  put(dbias + m, two ? sum + second : sum, count);
-                });
-      for (int64_t m = 0; m < M; m += HIGH)
-        std::memcpy(DY.get() + m * CHUNK + u * HIGH, row.get() + m, HIGH * sizeof(Unit<E>));
-    }
+  for (int64_t from = 0; from < N; from += CHUNK * Units<E>::DEEP) {
+    const int64_t rows = std::min(CHUNK * Units<E>::DEEP, N - from);
+    to_panels(x + from * K, rows, K, X.get());
+    to_tiles(dy + from * M, rows, M, DY.get(), dbias);
     for (int64_t m = 0; m < M; m += HIGH)
       for (int64_t k = 0; k < K; k += WIDE) {
         Vec acc[HIGH][2];
-        tile<E, HIGH>(DY.get() + m * CHUNK, 1, HIGH, X.get() + k * CHUNK, units, acc);
+        tile<E, HIGH>(DY.get() + m / HIGH * TILE, 1, HIGH, X.get() + k / WIDE * PANEL,
+                      deep<E>(rows), acc);
         for (int64_t r = 0; r < std::min<int64_t>(HIGH, M - m); ++r)
           for (int c = 0; c < 2 && k + c * LANES < K; ++c) {
             const int64_t at = k + c * LANES, count = std::min<int64_t>(LANES, K - at);

@@ -71,35 +71,40 @@ def plus(x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None, given_NM: Tenso
 def activated(
     kind: int, x_NK: Tensor, weight_MK: Tensor, bias_M: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """[N, M] the map of x_NK, and its activation, one of `activations.KINDS`."""
+    """[N, M] the slopes of an activation, one of `activations.KINDS`, of the map of x_NK, and what
+    it gives."""
     size = _size(x_NK, len(weight_MK))
-    y_NM, activated_NM = (x_NK.new_empty(size.N, size.M) for _ in range(2))
-    places = (*map(address, (x_NK, weight_MK, bias_M)), kind, address(y_NM), address(activated_NM))
+    slope_NM, y_NM = (x_NK.new_empty(size.N, size.M) for _ in range(2))
+    places = (*map(address, (x_NK, weight_MK, bias_M)), kind, address(slope_NM), address(y_NM))
     _ask("activation", x_NK, size, *places)
-    return y_NM, activated_NM
+    return slope_NM, y_NM
 
 
-def activated_back(kind: int, dy_NK: Tensor, weight_KM: Tensor, x_NM: Tensor) -> Tensor:
-    """[N, M] the gradient of an activation's input x_NM, from that of the map after it."""
-    dx_NM = torch.empty_like(x_NM)
-    places = (address(dy_NK), address(weight_KM), kind, address(x_NM), address(dx_NM))
+def activated_back(dy_NK: Tensor, weight_KM: Tensor, slope_NM: Tensor) -> Tensor:
+    """[N, M] the gradient of an activation's input, from that of the map after it."""
+    dx_NM = torch.empty_like(slope_NM)
+    places = map(address, (dy_NK, weight_KM, slope_NM, dx_NM))
     _ask("activation_back", dy_NK, _size(dy_NK, weight_KM.shape[1]), *places)
     return dx_NM
 
 
 def normed_back(
-    dy_NK: Tensor, weight_KM: Tensor, norm: OfNorm, given_NM: Tensor
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """([N, M] `given_NM` plus the gradient of a norm's input, [M] of its gain, [M] of its bias),
-    float32, from that of the map after it."""
+    dy_NK: Tensor, weight_KM: Tensor, norm: OfNorm, given_NM: Tensor, *, replaces: bool
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """([N, M] `given_NM` plus the gradient of a norm's input, the same in the type of dy_NK, [M] of
+    its gain, [M] of its bias), from that of the map after it; in float32 but for the second.
+
+    replaces: whether `given_NM` is nobody else's, and is overwritten.
+    """
     M = weight_KM.shape[1]
-    dx_NM = torch.empty_like(given_NM)
+    dx_NM = given_NM if replaces else torch.empty_like(given_NM)
+    lower_NM = torch.empty_like(dx_NM, dtype=dy_NK.dtype) if dy_NK.dtype != dx_NM.dtype else None
     dgain = None if norm.gain is None else given_NM.new_empty(M)
     dbias = given_NM.new_empty(M) if norm.has_bias else None
     before = map(address, (dy_NK, weight_KM, norm.x, norm.gain, norm.stats))
-    after = map(address, (given_NM, dx_NM, dgain, dbias))
+    after = map(address, (given_NM, dx_NM, dgain, dbias, lower_NM))
     _ask("norm_back", dy_NK, _size(dy_NK, M), *before, norm.centred, *after)
-    return dx_NM, dgain, dbias
+    return dx_NM, dx_NM if lower_NM is None else lower_NM, dgain, dbias
 
 
 def of_columns(dy_NM: Tensor, x_NK: Tensor, *, has_bias: bool) -> tuple[Tensor, Tensor | None]:
@@ -130,8 +135,8 @@ _ARGUMENTS = {
     "rows": (*(c_void_p,) * 2, c_bool, *(c_void_p,) * 2),
     "residual": (c_void_p,) * 5,
     "activation": (*(c_void_p,) * 3, c_int, *(c_void_p,) * 2),
-    "activation_back": (*(c_void_p,) * 2, c_int, *(c_void_p,) * 2),
-    "norm_back": (*(c_void_p,) * 5, c_bool, *(c_void_p,) * 4),
+    "activation_back": (c_void_p,) * 4,
+    "norm_back": (*(c_void_p,) * 5, c_bool, *(c_void_p,) * 5),
     "columns": (c_void_p,) * 4,
 }
 

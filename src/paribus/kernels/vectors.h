@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 
 #if defined(__AVX512BF16__)
 #include <immintrin.h>
@@ -26,6 +27,12 @@ typedef int32_t Int __attribute__((vector_size(4 * LANES)));
 inline Vec all(float x) { return x - Vec{}; }
 inline Vec load(const float* p) { Vec v; std::memcpy(&v, p, sizeof v); return v; }
 inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
+
+// x, rounded: a sum with it is no fused multiplication, but what a pass of its own gives.
+inline Vec rounded(Vec x) {
+  __asm__("" : "+m"(x));
+  return x;
+}
 
 // exp of x <= 0, to 2 units in the last place; 0 below -87, NaN of NaN. Cephes' polynomial.
 inline Vec exponential(Vec x) {
@@ -122,6 +129,22 @@ inline void store(Bfloat16* p, Vec v) {
 #endif
 }
 
+// Two vectors side by side.
+inline void store(float* p, Vec v, Vec w) {
+  store(p, v);
+  store(p + LANES, w);
+}
+
+inline void store(Bfloat16* p, Vec v, Vec w) {
+#if defined(__AVX512BF16__)
+  const __m512bh both = _mm512_cvtne2ps_pbh((__m512)w, (__m512)v);
+  std::memcpy(p, &both, sizeof both);
+#else
+  store(p, v);
+  store(p + LANES, w);
+#endif
+}
+
 // The first n < LANES numbers, and zeros after them.
 template <typename E>
 inline Vec load_some(const E* p, int64_t n) {
@@ -155,5 +178,16 @@ template <typename E>
 inline Vec get(const E* p, int64_t n) { return n == LANES ? load(p) : load_some(p, n); }
 template <typename E>
 inline void put(E* p, Vec v, int64_t n) { n == LANES ? store(p, v) : store_some(p, v, n); }
+
+// f of the type that a function's `lower` says: bfloat16, or float32.
+template <typename F>
+inline void as(bool lower, F f) {
+  lower ? f(Bfloat16{}) : f(float{});
+}
+
+template <typename E, typename T>
+auto at(T* p) {
+  return static_cast<std::conditional_t<std::is_const_v<T>, const E, E>*>(p);
+}
 
 }  // namespace
