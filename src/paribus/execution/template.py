@@ -57,7 +57,7 @@ LATER = (
     "lm_eval.tasks",
     "lm_eval.evaluator",
 )
-IDLE_SECONDS = 3.0  # without a request, before any of it is imported
+IDLE_SECONDS = 3.0  # without a request, before the first of it is imported
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # who started us decides
 
 
@@ -93,10 +93,11 @@ def _warm_up() -> bool:
 
 def _serve(channel: socket.socket, woken: int, *, is_warm: bool) -> None:
     here, running, is_open = os.getpid(), set[int](), True
-    later = list(LATER) if is_warm else []
+    later, wait = list(LATER) if is_warm else [], IDLE_SECONDS
     while is_open or running:
         heard = [woken, *([channel] if is_open else [])]
-        readable, _, _ = select.select(heard, [], [], IDLE_SECONDS if later and running else None)
+        readable, _, _ = select.select(heard, [], [], wait if later and running else None)
+        wait = IDLE_SECONDS if readable else 0.0
         if not readable:
             _import_later(later.pop(0))
         if channel in readable:
