@@ -27,6 +27,7 @@ from paribus.machine.timing import wait
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.checkpoints import StackCheckpoints
 from paribus.study import Study
+from paribus.study.custom_code import own_named
 from paribus.study.guard import require_unchanged, watched
 
 PROGRESS_SECONDS = 0.5
@@ -53,6 +54,13 @@ class StackTask:
         """The folder of each replica."""
         return [self.results.trial(arm, seed) for arm, seed in self.trials]
 
+    @property
+    def runs_own_code(self) -> bool:
+        """Whether any code of the user's own is run in training, measures along the way too."""
+        study = self.study
+        own = any(own_named(study.setting(arm)) for arm in set(self.arms))
+        return own or bool(study.probes.own or study.evaluation.own)
+
 
 def run_stack(
     task: StackTask,
@@ -72,7 +80,8 @@ def run_stack(
     checkpoint could not be used. A stack that leaves writes a checkpoint from which the next call
     goes on, to the same bytes.
     """
-    before = watched()
+    # Code of paribus alone replaces nothing.
+    before = watched() if task.runs_own_code else None
     stack = _Stack(task, dataset)
     on_resume(stack.trainer.t, stack.words)
     stack.begin()
@@ -80,7 +89,8 @@ def run_stack(
         if not stack.train(on_progress, leaving):
             return False
     try:
-        require_unchanged(before, f"training trial {stack.labels}")
+        if before:
+            require_unchanged(before, f"training trial {stack.labels}")
     except ParibusError:
         stack.checkpoints.remove()  # what they hold was trained with what was replaced
         raise

@@ -58,10 +58,17 @@ class InitialParameter:
 
 
 def initial_parameters(
-    model: nn.Module, setting: Setting, seed: int, only: Collection[str] | None = None
+    model: nn.Module,
+    setting: Setting,
+    seed: int,
+    only: Collection[str] | None = None,
+    uses: Mapping[str, ParameterUse] | None = None,
 ) -> dict[str, InitialParameter]:
-    """The initial value of every parameter of `model`, or of `only` these, float32, by name."""
-    drawing, uses = _drawing(model), parameter_uses(model)
+    """The initial value of every parameter of `model`, or of `only` these, float32, by name.
+
+    `uses` is what `parameter_uses` gives, where it was asked already: of many seeds of one model.
+    """
+    drawing, uses = _drawing(model), parameter_uses(model) if uses is None else uses
     return {
         name: _initial(name, parameter, uses[name], drawing, setting, seed)
         for name, parameter in model.named_parameters()

@@ -23,6 +23,7 @@ from paribus.study.bounds import matrix_parameters
 
 if TYPE_CHECKING:
     from paribus.model import GPT, InitialRule
+    from paribus.model.uses import ParameterUse
 
 # Initial values that are drawn again of a trial, small parameters first; 4 million take 50 ms.
 MOST_DRAWN = 2**22
@@ -134,6 +135,7 @@ class _Model:
     sizes: dict[str, tuple[int, ...]]
     small: tuple[str, ...]
     rules: dict[str, InitialRule]
+    uses: dict[str, ParameterUse]
 
 
 class _Models:
@@ -165,6 +167,7 @@ class _Models:
 
     def _new(self, setting: Setting, vocab_size: int) -> _Model:
         from paribus.model import build_model, describe_parts, initial_rules
+        from paribus.model.uses import parameter_uses
 
         # A user's module may look at its values, or keep those of its constructor. Shapes alone are
         # enough of a large model; for a small one they are no faster.
@@ -178,7 +181,8 @@ class _Models:
             if drawn <= MOST_DRAWN:
                 small.append(name)
         parts = {site: about["name"] for site, about in describe_parts(setting.model).items()}
-        return _Model(model, parts, sizes, tuple(small), initial_rules(model, setting))
+        rules, uses = initial_rules(model, setting), parameter_uses(model)
+        return _Model(model, parts, sizes, tuple(small), rules, uses)
 
 
 class _Drawn:
@@ -204,7 +208,9 @@ class _Drawn:
             if model.rules[name].std is not None  # else its module or constructor gives the value
         }
         new = [name for name in model.small if keys.get(name) not in self._known]
-        drawn = initial_parameters(model.built, setting, seed, only=new) if new else {}
+        drawn = {}
+        if new:
+            drawn = initial_parameters(model.built, setting, seed, only=new, uses=model.uses)
         records = {name: one.record for name, one in drawn.items()}
         self._known |= {keys[name]: one for name, one in records.items() if name in keys}
         return {name: records.get(name) or self._known[keys[name]] for name in model.small}
