@@ -185,15 +185,29 @@ def along(trend: Trend) -> str:
     return listed(told)
 
 
-def in_short(trend: Trend) -> str:
-    """`worse at each of 5 values of it (+0.1 to +0.2)`; where it changes, as `along`."""
-    if trend.changes:
-        return along(trend)
-    n = len({point.place for point in trend.points})
-    ordered = _changes(sorted(trend.points, key=lambda point: point.mean))
-    span = " to ".join(dict.fromkeys((ordered[0], ordered[-1])))
-    state = IN_WORDS[trend.points[0].one.state]
-    return f"{state} at each of {n} values of it ({span})"
+def in_short(found: Sequence[Trend]) -> str:
+    """`A and B are worse at each of 5 values of it (+0.1 to +0.2)`; where a finding changes,
+    `A is worse after 150 iterations (+0.3) and open after 1,500 iterations (+0.1)`."""
+    alike: dict[tuple[str, ...], list[Trend]] = {}
+    for trend in found:
+        runs = _runs(trend.points)
+        said = [f"{IN_WORDS[run[0].one.state]} {where(run, trend)}" for run in runs]
+        if not trend.changes:
+            n = len({point.place for point in trend.points})
+            said = [f"{IN_WORDS[trend.points[0].one.state]} at each of {n} values of it"]
+        alike.setdefault(tuple(said), []).append(trend)
+    return "; ".join(_together(said, of) for said, of in alike.items())
+
+
+def _together(said: Sequence[str], found: Sequence[Trend]) -> str:
+    """What is said of several trends, a clause for each run of neighbours, with their changes."""
+    runs = zip(*(_runs(trend.points) for trend in found), strict=True)
+    clauses = []
+    for clause, points in zip(said, runs, strict=True):
+        ordered = _changes(sorted((p for run in points for p in run), key=lambda p: p.mean))
+        clauses.append(f"{clause} ({' to '.join(dict.fromkeys((ordered[0], ordered[-1])))})")
+    names = listed([trend.called for trend in found])
+    return f"{names} {'are' if len(found) > 1 else 'is'} {listed(clauses)}"
 
 
 def _changes(points: Iterable[Point]) -> list[str]:
