@@ -95,12 +95,16 @@ def _row(
 def setting_in_words(
     studies: Sequence[Material], material: Material, group: Sequence[Judged]
 ) -> str:
-    """What sets these verdicts apart from others of the paper: size, steps, text, learning rate."""
+    """What sets these verdicts apart from others of the paper: size, output matrix, steps,
+    text, learning rate."""
     study = material.study
     references = list(dict.fromkeys(one.contrast.reference for one in group))
     settings = [study.setting(arm) for arm in references]
     sizes = sorted({material.parameters_of.get(arm, 0) for arm in references} - {0})
     told = [f"{millions(sizes)} parameters"] if sizes else []
+    own = {one.model.head.tied for one in settings}
+    if own == {False} and any(_has_shared_matrix(one) for one in studies):
+        told.append("an output matrix of its own")
     steps = sorted({one.iterations for one in settings})
     told.append(f"{listed([f'{n:,}' for n in steps])} iterations")
     if material.facts.text != _usual_text(studies):
@@ -111,6 +115,11 @@ def setting_in_words(
         rates = sorted({one.training.optimizer.learning_rate for one in settings})
         told.append(f"learning rate {listed([numbers.compact(rate) for rate in rates])}")
     return ", ".join(told)
+
+
+def _has_shared_matrix(material: Material) -> bool:
+    study = material.study
+    return any(study.setting(arm).model.head.tied for arm in study.arms)
 
 
 def _usual_text(studies: Sequence[Material]) -> str:

@@ -238,9 +238,8 @@ def finding_by_setting(studies: Sequence[Material]) -> list[str]:
 def _told(axis: Axis, found: Sequence[Trend]) -> str:
     points = [point for trend in found for point in trend.points]
     labels = " or ".join(dict.fromkeys(point.one.contrast.declared.label for point in points))
-    studies = list(dict.fromkeys(point.material.name for point in points))
     unit = points[0].one.contrast.declared.change_unit
-    text = f"Finding by {axis.title}. Settings of {listed(studies)} share all but "
+    text = f"Finding by {axis.title}. Settings of {_alike(found)} share all but "
     text += listed(differing(axis, points))
     text += f"{f', {BEST_OF_TRIED}' if all(one.tuned for one in found) else ''}. "
     text += f"{_what_else_differs(points)}{_opening(found)} "
@@ -253,6 +252,17 @@ def _told(axis: Axis, found: Sequence[Trend]) -> str:
     if axis is BY_TEXT and _tokenizers(points) > 1:
         text += "Losses per token of different tokenizers do not compare in size. "
     return f"{text}Changes are in {unit}." if unit else text.rstrip()
+
+
+def _alike(found: Sequence[Trend]) -> str:
+    """`a and b, and of c and d,`: the studies whose settings are the same but for the axis."""
+    groups: list[list[str]] = []
+    for trend in found:
+        names = list(dict.fromkeys(point.material.name for point in trend.points))
+        joined = [group for group in groups if set(group) & set(names)]
+        groups = [group for group in groups if group not in joined]
+        groups.append(list(dict.fromkeys(name for group in (*joined, names) for name in group)))
+    return ", and of ".join(map(listed, groups)) + ("," if len(groups) > 1 else "")
 
 
 def differing(axis: Axis, points: Sequence[Point]) -> list[str]:

@@ -49,13 +49,12 @@ def details(n_studies: int) -> list[Detail]:
     """From the most to the least, for so many studies that compare something; the first with which
     the text keeps to its pages is taken.
 
-    Second figures go first, then what contrasts depend on, then figures one by one, and last the
-    tables, which are in the appendix.
+    Second figures go first, then what contrasts depend on, then the tables, whose changes stand in
+    the figure of all studies and in the appendix too, and then figures one by one.
     """
     most = MOST_FIGURES * n_studies
-    wanted = [Detail(most, 3), Detail(n_studies, 3), Detail(n_studies, 1)]
-    fewer = [Detail(n, 0) for n in range(n_studies, -1, -1)]
-    return [*wanted, *fewer, Detail(0, 0, tables=False)]
+    wanted = [Detail(most, 3), Detail(n_studies, 3), Detail(n_studies, 1), Detail(n_studies, 0)]
+    return [*wanted, *(Detail(n, 0, tables=False) for n in range(n_studies, -1, -1))]
 
 
 def n_comparing(studies: Sequence[Material]) -> int:
