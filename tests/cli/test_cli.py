@@ -115,7 +115,7 @@ def costed(monkeypatch: pytest.MonkeyPatch, costs: list[Estimate]) -> None:
             costs.append(estimate(*arguments, **options))
         return costs[0]
 
-    monkeypatch.setattr("paribus.execution.estimate", measured)
+    monkeypatch.setattr("paribus.execution.estimate.estimate", measured)
 
 
 @pytest.fixture

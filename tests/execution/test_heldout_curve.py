@@ -19,6 +19,7 @@ from paribus.machine.assembly import build_stack
 from paribus.model import build_model, load_parameters, training_flops_per_token
 from paribus.results import Results, ResultsFolder
 from paribus.results.checkpoints import UnusableError
+from paribus.results.tidy import turns
 from paribus.study import Study, load_study, parse_study, tuning_study
 from paribus.verification.arms import arm_findings
 from paribus.verification.scores import score_findings
@@ -40,7 +41,9 @@ def test_every_trial_has_its_points(trained: Trained) -> None:
         assert curve.flops is not None and curve.flops[-1] == each * setting.tokens
         assert curve.seconds is not None
         assert curve.seconds[0] < 0.1 and (np.diff(curve.seconds) > 0).all()
-        assert curve.seconds[-1] <= results.timing[arm, seed]["training_seconds"]
+        speed = turns(results.throughput)[arm, seed]["training/tokens per second"]
+        assert speed is not None
+        assert curve.seconds[-1] == pytest.approx(setting.tokens / speed)
         # The whole of a short text: the last point is the loss that endpoints are judged on.
         final = results.trials[arm, seed]["data"]["validation_tokens"] - 1
         assert curve.predicted == final

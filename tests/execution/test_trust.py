@@ -14,6 +14,7 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
+from paribus.execution.estimate import estimate
 from paribus.execution.pool import Pool
 from paribus.execution.texts import read_data
 from paribus.results import Results, ResultsFolder
@@ -95,7 +96,7 @@ def test_the_guard_stands_where_workers_start(stranger: Path) -> None:
 def test_an_own_corpus_is_custom_code(stranger: Path) -> None:
     """It is read in the process that was called, before any worker is there."""
     study = load_study(stranger / "study.json", {"data.corpus": "own.py:texts", "data.path": None})
-    for read in (read_data, paribus.execution.estimate):
+    for read in (read_data, estimate):
         with pytest.raises(ParibusError, match=r"'own\.py:texts', SHA-256"):
             read(study)
     assert not (stranger / "it-ran").exists()
