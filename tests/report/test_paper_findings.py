@@ -136,7 +136,10 @@ def test_what_differs_too_is_told(tmp_path: Path) -> None:
     )
     (trend, *_) = trends([brief, long])
     assert differing(BY_BUDGET, trend.points) == ["the training budget", "the warmup"]
-    assert "Where only the training budget and the warmup differ" in str(compose(brief, long))
+    assert (
+        "Between studies in whose settings only the training budget and the warmup differ"
+        in str(compose(brief, long))
+    )
     assert "differ too" not in finding_by_setting([brief, long])[0]
     object.__setattr__(long.study, "seeds", [7, 8, 9, 10, 11])
     assert " Seeds differ too. " in finding_by_setting([brief, long])[0]

@@ -111,13 +111,14 @@ RULES: tuple[Advice, ...] = (
         "leave out",
         lambda r: _has(r, "harm") and _has(r, "none"),
         "It costs quality in some of these settings, makes no difference worth having in others, "
-        "and cures nothing here: leave it out. Where it does no harm it is of no use either.",
+        "and no cure was shown here: leave it out in settings like these.",
         "leave it out",
     ),
     Advice(
         "leave out",
         lambda r: _has(r, "harm"),
-        "It costs quality where this was resolved, and cures nothing here: leave it out.",
+        "It costs quality where this was resolved, and no cure was shown here: leave it out in "
+        "settings like these.",
         "leave it out",
     ),
     Advice(
@@ -132,7 +133,7 @@ RULES: tuple[Advice, ...] = (
         lambda r: _has(r, "gain"),
         "It improves quality in some of these settings and is unresolved in others: use it in "
         "settings like the former, and test it elsewhere.",
-        "use it, and test it elsewhere",
+        "worth a test of its own where the baseline is stable",
     ),
     Advice(
         "leave out",

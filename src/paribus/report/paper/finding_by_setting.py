@@ -6,6 +6,7 @@ same setting but for what the comparison is along.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ SCHEDULE = ("training.schedule.", LEARNING_RATE)
 # What is scored, and where models are kept: nothing that a model is trained with.
 NOT_TRAINED_WITH = ("data.test_", "data.validation_", "training.keep")
 TUNED = "tuned"
+REPLICAS = re.compile(r",? [\d to]+ replicas? side by side")  # how many at once is no other machine
 BEST_OF_TRIED = "each arm at the best learning rate tried for it"
 
 
@@ -122,6 +124,8 @@ def trends(studies: Sequence[Material]) -> list[Trend]:
             groups.setdefault(key, []).append(_point(axis, material, one))
         for (treatment, against, *_), points in groups.items():
             at = tuple(sorted(points, key=lambda point: point.place))
+            if axis is BY_TUNING and len({_rates_of(point) for point in at}) < 2:
+                continue  # tuning chose the rate that the other study has
             if len({point.place for point in at}) > 1:
                 same = (treatment, against)
                 names = [j.called for _, j in known if (j.treatment, j.against) == same]
@@ -159,6 +163,16 @@ def _point(axis: Axis, material: Material, one: Judged) -> Point:
     rate = numbers.compact(setting.training.optimizer.learning_rate)
     words = "with each arm at its best learning rate" if tuned else f"at the learning rate {rate}"
     return Point(one, material, (tuned, "" if tuned else rate), words)
+
+
+def _rates_of(point: Point) -> tuple[str, ...]:
+    """The learning rates that arm and reference were trained with."""
+    study, tuned = point.material.study, point.material.analysis.tuned
+    of = (point.one.contrast.arm, point.one.contrast.reference)
+    if tuned is not None and _rate_is_tuned(point.material):
+        return tuple(str(tuned.candidates[tuned.best(arm).candidate - 1]) for arm in of)
+    rates = (study.setting(arm).training.optimizer.learning_rate for arm in of)
+    return tuple(str({LEARNING_RATE: rate}) for rate in rates)
 
 
 def _rate_is_tuned(material: Material) -> bool:
@@ -242,7 +256,9 @@ def _told(axis: Axis, found: Sequence[Trend]) -> str:
     text = f"Finding by {axis.title}. Settings of {_alike(found)} share all but "
     text += listed(differing(axis, points))
     text += f"{f', {BEST_OF_TRIED}' if all(one.tuned for one in found) else ''}. "
-    text += f"{_what_else_differs(points)}{_opening(found)} "
+    too = differing_too(points)
+    text += f"{listed(too).capitalize()} differ too. " if too else ""
+    text += f"{_opening(found)} "
     for trend in found:
         text += f"With {trend.called} {labels} is {along(trend)}"
         if trend.changes:
@@ -280,8 +296,8 @@ def _tokenizers(points: Sequence[Point]) -> int:
     return len({point.material.facts.tokenizer for point in points})
 
 
-def _what_else_differs(points: Sequence[Point]) -> str:
-    """What is no part of a setting: seeds, and the values that tuning tried."""
+def differing_too(points: Sequence[Point]) -> list[str]:
+    """What is no part of a setting: seeds, the values that tuning tried, hardware and software."""
     studies = {point.material.name: point.material for point in points}.values()
     seeds = {tuple(one.study.seeds) for one in studies}
     tried = {
@@ -289,9 +305,9 @@ def _what_else_differs(points: Sequence[Point]) -> str:
         for one in studies
         if one.analysis.tuned is not None
     }
-    found = [("Seeds", seeds), ("Learning rates that were tried", tried)]
-    differ = [words for words, of in found if len(of) > 1]
-    return f"{listed(differ).capitalize()} differ too. " if differ else ""
+    machines = {REPLICAS.sub("", one.facts.machine) for one in studies}
+    found = [("seeds", seeds), ("learning rates that were tried", tried), ("machines", machines)]
+    return [words for words, of in found if len(of) > 1]
 
 
 def _opening(found: Sequence[Trend]) -> str:

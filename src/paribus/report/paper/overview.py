@@ -10,7 +10,7 @@ import altair as alt
 
 from paribus.report.figures import Figure
 from paribus.report.figures.style import TEXT, rounded
-from paribus.report.paper.judged import SHORT, judged
+from paribus.report.paper.judged import SHORT, judged, judged_on
 from paribus.report.paper.material import Material
 from paribus.report.vocabulary import listed
 
@@ -46,10 +46,12 @@ def overview(studies: Sequence[Material]) -> Figure | None:
     unit = f" ({declared.change_unit})" if declared.change_unit else ""
     panels = list(dict.fromkeys(row["study"] for row in rows))
     wide = len(rows) > MOST_IN_A_COLUMN
-    chart = _chart(rows, panels, f"change of {declared.label}{unit}")
+    found = [j for one in studies for j in judged_on(judged(one), shared[0])]
+    label = " or ".join(dict.fromkeys(one.contrast.declared.label for one in found))
+    chart = _chart(rows, panels, f"change of {label}{unit}")
     caption = (
-        f"Change of {declared.label} in every study, each arm minus its reference at the same "
-        "seed, with the intervals that decide. Bands are the registered margins; shapes and "
+        f"Change of {label} in every study that has pairs, each arm minus its reference at the "
+        "same seed, with the intervals that decide. Bands are the registered margins; shapes and "
         "colours say what was found, each study by its own registration and with its own error "
         "rate."
     )

@@ -79,7 +79,12 @@ def _of_tuning(studies: Sequence[Material], found: Sequence[Judged]) -> list[str
     same: dict[tuple[str, str], list[str]] = {}
     for mine in by_treatment(found).values():
         for metric in dict.fromkeys(one.metric for one in mine):
-            here = [one for one in mine if one.metric == metric and one.state in RESOLVED]
+            known = (*RESOLVED, "open")
+            here = [
+                one
+                for one in mine
+                if one.metric == metric and one.state in known and one.contrast.decided is not None
+            ]
             fixed = {one.state for one in here if one.study not in tuned}
             best = {one.state for one in here if one.study in tuned}
             if not fixed or not best:
@@ -142,14 +147,17 @@ def _alternatives(found: Sequence[Judged]) -> list[str]:
         return []
     if not others:
         return ["No alternative to a norm was tried."]
-    gains, rest = [], []
+    gains, turns, rest = [], [], []
     for mine in others.values():
-        (gains if advice_on(Record.of(mine)).kind == "use" else rest).append(called(mine))
+        kind = advice_on(Record.of(mine)).kind
+        (gains if kind == "use" else turns if kind == "depends" else rest).append(called(mine))
     told = []
+    if turns:
+        told.append(f"Without a norm, what {listed(turns)} does depends on the setting: see above.")
     if gains:
         told.append(f"Without a norm, {listed(gains)} can be used: see above.")
     if rest:
-        none = "None" if not gains else "Nothing else"
+        none = "Nothing else" if gains or turns else "None"
         told.append(f"{none} of what does without a norm can be advised here: {listed(rest)}.")
     return told
 
