@@ -10,12 +10,13 @@ from paribus.decision import Row, Verdict, rule_of
 from paribus.report.paper.advice_rules import Record, advice_on
 from paribus.report.paper.advice_table import advice_table
 from paribus.report.paper.document import Block, Grid, Part, Ref, say
+from paribus.report.paper.finding_by_setting import BY_TUNING, trends
 from paribus.report.paper.findings import MOST_TOLD
-from paribus.report.paper.judged import RESOLVED, Judged, Treatment, judged
+from paribus.report.paper.judged import Judged, Treatment, judged
 from paribus.report.paper.material import Material
 from paribus.report.vocabulary import listed
 from paribus.report.words import clause, reference_name
-from paribus.study import LEARNING_RATE, in_words
+from paribus.study import in_words
 
 NORM = "model.embedding.norm"
 UNDECIDED = ("DESCRIPTIVE ONLY", "INCONCLUSIVE")
@@ -67,39 +68,23 @@ def _over_all(found: Sequence[Judged]) -> list[str]:
 
 
 def _instead(studies: Sequence[Material], found: Sequence[Judged]) -> list[str]:
-    told = [*_of_tuning(studies, found), *_alternatives(found)]
+    told = [*_of_tuning(studies), *_alternatives(found)]
     return told or ["No study here tried anything else."]
 
 
-def _of_tuning(studies: Sequence[Material], found: Sequence[Judged]) -> list[str]:
-    """What tuning did to an effect that a fixed learning rate had."""
-    tuned = {
-        one.name for one in studies if one.study.tuning and LEARNING_RATE in one.study.tuning.keys
-    }
+def _of_tuning(studies: Sequence[Material]) -> list[str]:
+    """What tuning did to an effect that a fixed learning rate had, where all else is the same."""
     same: dict[tuple[str, str], list[str]] = {}
-    for mine in by_treatment(found).values():
-        for metric in dict.fromkeys(one.metric for one in mine):
-            known = (*RESOLVED, "open")
-            here = [
-                one
-                for one in mine
-                if one.metric == metric and one.state in known and one.contrast.decided is not None
-            ]
-            fixed = {one.state for one in here if one.study not in tuned}
-            best = {one.state for one in here if one.study in tuned}
-            if not fixed or not best:
-                continue
-            if fixed == best:
-                said = "is the same with each arm at its best learning rate as at a fixed one"
-            elif not fixed & best:
+    for trend in trends(studies):
+        if trend.axis is BY_TUNING:
+            said = "is the same with each arm at its best learning rate as at a fixed one"
+            if trend.changes:
                 said = (
                     "is another with each arm at its best learning rate than at a fixed one: "
                     "tune the learning rate of both before they are compared"
                 )
-            else:
-                said = "depends on the study, with tuned learning rates and with fixed ones"
-            label = here[0].contrast.declared.label
-            same.setdefault((label, said), []).append(called(mine))
+            labels = dict.fromkeys(one.one.contrast.declared.label for one in trend.points)
+            same.setdefault((" or ".join(labels), said), []).append(trend.called)
     told = [f"The finding on {label} {said} ({listed(n)})." for (label, said), n in same.items()]
     return [*told, *_signs(studies)]
 
