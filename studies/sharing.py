@@ -19,7 +19,7 @@ from paribus.errors import ParibusError
 from paribus.results import load_results, readable
 from paribus.statistics import paired_t
 
-METRIC = "validation_loss"
+METRIC = "validation_loss"  # the name of the endpoint: of the sealed test part where there is one
 
 
 def main() -> int:

@@ -111,14 +111,14 @@ RULES: tuple[Advice, ...] = (
         "leave out",
         lambda r: _has(r, "harm") and _has(r, "none"),
         "It costs quality in some of these settings, makes no difference worth having in others, "
-        "and no cure was shown here: leave it out in settings like these.",
+        "and no cure was shown here: leave it out in settings like the former.",
         "leave it out",
     ),
     Advice(
         "leave out",
         lambda r: _has(r, "harm"),
         "It costs quality where this was resolved, and no cure was shown here: leave it out in "
-        "settings like these.",
+        "settings like those.",
         "leave it out",
     ),
     Advice(
