@@ -295,7 +295,7 @@ def test_shipped_studies_that_ask_for_a_gain_can_adopt_one() -> None:
     rules = {name: study.decision.rule for name, study in shipped_studies().items()}
     gate = {name for name, rule in rules.items() if rule == "stability_gate"}
     ours = {name for name in rules if name.startswith(("embedding-norm", "quickstart"))}
-    parts = ("mechanism", "untied", "scale-long", "untied-step")
+    parts = ("mechanism", "untied", "scale-long", "untied-step", "untied-step-long")
     of_parts = {f"embedding-norm-{part}" for part in parts}
     assert gate == ours - of_parts
     assert {rules[name] for name in of_parts} == {"equivalence"}  # nothing is adopted

@@ -38,12 +38,14 @@ TIMES = {
 TIMES_ON_A_GPU = {
     "embedding-norm-bpe": 17,
     "embedding-norm-mechanism": 44,
+    "embedding-norm-retuned-long": 132,
     "embedding-norm-scale-long": 140,
     "embedding-norm-sensitivity": 31,
     "embedding-norm-sizes": 96,
     "embedding-norm-tuned-long": 124,
     "embedding-norm-untied-long": 140,
     "embedding-norm-untied-step": 23,
+    "embedding-norm-untied-step-long": 75,
 }
 
 

@@ -16,10 +16,12 @@ from paribus.model.ordered_attention import in_order, ordered_attention
 @pytest.fixture
 def wished() -> Iterator[None]:
     """As a worker on a GPU is set up; then as it was."""
-    before = torch.get_deterministic_debug_mode()
+    before = torch.get_deterministic_debug_mode(), torch.backends.cuda.cudnn_sdp_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cuda.enable_cudnn_sdp(False)
     yield
-    torch.set_deterministic_debug_mode(before)
+    torch.set_deterministic_debug_mode(before[0])
+    torch.backends.cuda.enable_cudnn_sdp(before[1])
 
 
 def tensors(*shape: int) -> list[Tensor]:
