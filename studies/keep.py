@@ -22,7 +22,7 @@ from paribus.results.formats import read_json, write_json
 from paribus.results.keeping import RECORDS
 
 HOME = Path(__file__).parent
-MOST_BYTES = 8 * 2**20
+MOST_BYTES = 9 * 2**20
 BEGIN, END = "<!-- answers: written by keep.py -->\n", "<!-- end of answers -->"
 NONE_YET = "No study is finished yet.\n"
 
