@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from paribus.decision import own_rule
 from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.evaluation.measures import all_measures
 from paribus.execution.endpoints import endpoint_metrics, possible
+from paribus.files import write_bytes
 from paribus.probes import shipped_probes
 from paribus.results import (
     Results,
@@ -64,21 +66,15 @@ def write_results(
     declared = {name: metric.about for name, metric in possible(study).items()}
     shipped = [drawing for probe in shipped_probes().values() for drawing in probe.drawn]
     shipped += [one for measure in all_measures() for one in measure.drawn(16)]
+    drawn: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for arm, seed in study.trials:
         if (arm, seed) in skip:
             continue
         trial, setting, value = folder.trial(arm, seed), study.setting(arm), loss(arm, seed)
         steps = setting.iterations
         losses = curve(arm, seed) if curve else np.linspace(3, 2, steps)
-        trial.write_columns(
-            "steps.parquet",
-            {
-                "step": np.arange(1, steps + 1),
-                "train_loss": losses,
-                "grad_norm": np.full(steps, 1.0),
-            },
-            {"step": "1", "train_loss": "nats/token", "grad_norm": "L2"},
-        )
+        of = None if curve else (steps,)
+        _once(trial, "steps.parquet", of, partial(_write_steps, trial, losses))
         points = np.array(curve_steps(study, arm), dtype=np.int64)
         along = heldout(arm, seed, points) if heldout else np.linspace(3, value, len(points))
         trial.write_columns(
@@ -86,7 +82,13 @@ def write_results(
             {"step": points, "loss_sum_nats": 320 * along, "predicted": np.full(len(points), 320)},
             {"step": "1", "loss_sum_nats": "nats", "predicted": "tokens"},
         )
-        columns = _write_probes(trial, steps, setting.model.n_layer, only=probes)
+        columns = _probes(setting.model.n_layer, only=probes)
+        _once(
+            trial,
+            "probes.parquet",
+            (steps, *columns),
+            partial(_write_probes, trial, steps, columns),
+        )
         predicted = np.full(20, 16)
         correct = stream(seed, arm, "hits").integers(2, 9, size=20)
         trial.write_columns(
@@ -100,9 +102,13 @@ def write_results(
             },
             dict.fromkeys(sums, "1"),
         )
-        parts = _write_measures(trial, value)
-        write_table(trial.path / "tasks.parquet", CELLS.empty_table())
-        write_table(trial.path / "items.parquet", ITEMS.empty_table())
+        recorded = ("train_loss", "grad_norm", *columns, *_write_measures(trial, value))
+        if recorded not in drawn:  # those of all trials, as a rule
+            there = (drawing.recorded(recorded) for drawing in (*DRAWINGS, *shipped))
+            drawn[recorded] = [drawing.about for drawing in there if drawing]
+        for name, table in (("tasks.parquet", CELLS), ("items.parquet", ITEMS)):
+            empty = table.empty_table()
+            _once(trial, name, (), partial(write_table, trial.path / name, empty))
         trial.write_weights({"w": np.ones(1, np.float32)})
         finite = math.isfinite(value)
         trial.write_json(
@@ -136,11 +142,7 @@ def write_results(
                 "own_modules": {},
                 **measuring_record(study),
                 "metrics": declared,
-                "drawings": [
-                    there.about
-                    for drawing in (*DRAWINGS, *shipped)
-                    if (there := drawing.recorded(["train_loss", "grad_norm", *columns, *parts]))
-                ],
+                "drawings": drawn[recorded],
                 "diverged_at": steps // 2 if (arm, seed) in diverged else None,
             },
         )
@@ -154,10 +156,36 @@ def write_results(
     return load_results(path)
 
 
-def _write_probes(
-    trial: TrialFolder, steps: int, n_layer: int, *, only: Collection[str] | None
-) -> list[str]:
-    """Constant values of every probe that declares drawings; returns their columns."""
+# By name of a file and what it is of: its bytes, where trials are alike.
+_BYTES: dict[tuple[Any, ...], bytes] = {}
+
+
+def _once(
+    trial: TrialFolder, name: str, of: tuple[Any, ...] | None, write: Callable[[], None]
+) -> None:
+    """What `write` writes; the same bytes as before where a file of that name was of equal `of`.
+
+    A third of the time would go into writing tables that are alike for all trials of all tests.
+    """
+    if of is None or (name, *of) not in _BYTES:
+        write()
+        if of is not None:
+            _BYTES[name, *of] = (trial.path / name).read_bytes()
+    else:
+        write_bytes(trial.path / name, _BYTES[name, *of])
+
+
+def _write_steps(trial: TrialFolder, losses: np.ndarray) -> None:
+    n = len(losses)
+    trial.write_columns(
+        "steps.parquet",
+        {"step": np.arange(1, n + 1), "train_loss": losses, "grad_norm": np.full(n, 1.0)},
+        {"step": "1", "train_loss": "nats/token", "grad_norm": "L2"},
+    )
+
+
+def _probes(n_layer: int, *, only: Collection[str] | None) -> dict[str, float]:
+    """A constant value for every column of the probes that declare drawings."""
     depths = [*(f"block {i + 1}" for i in range(n_layer)), "output"]
     groups = ("embedding", "positions", "attention", "mlp", "norms")
     quantiles = ("mean", "q05", "q25", "q75", "q95")
@@ -172,7 +200,10 @@ def _write_probes(
         **{f"optimizer_slots/exp_avg_sq {group}/mean": 1e-5 for group in groups},
         **{f"update_ratio/{group}/value": 1e-2 for group in groups},
     }
-    kept = {k: v for k, v in columns.items() if only is None or k.split("/")[0] in only}
+    return {k: v for k, v in columns.items() if only is None or k.split("/")[0] in only}
+
+
+def _write_probes(trial: TrialFolder, steps: int, kept: dict[str, float]) -> None:
     labels = {
         key: dict(zip(("probe", "part", "statistic"), [*key.split("/"), "value"][:3], strict=True))
         for key in kept
@@ -184,7 +215,6 @@ def _write_probes(
         {"step": "1"} | dict.fromkeys(kept, "1"),
         labels,
     )
-    return list(kept)
 
 
 def _write_measures(trial: TrialFolder, loss: float) -> list[str]:
