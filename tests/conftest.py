@@ -45,6 +45,7 @@ WORDS = [
 LONG = (
     "execution/test_run.py",
     "export/test_export.py",
+    "studies/test_kept_studies.py",
     "cli/test_cli.py",
     "execution/test_tasks_in_a_run.py",
     "torture/test_write_faults.py",
@@ -139,7 +140,8 @@ def unsynced() -> Iterator[None]:
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """No network, and caches of our own for libraries of Hugging Face.
 
-    For all tests alike: in another environment workers need another template.
+    For all tests alike: in another environment workers need another template. So what libraries set
+    when they are imported (LM Evaluation Harness, scikit-learn, PyTorch's compiler) is set at once.
     """
     home = tmp_path_factory.mktemp("huggingface")
     with pytest.MonkeyPatch.context() as patch:
@@ -147,6 +149,9 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("HF_DATASETS_OFFLINE", "1")
         patch.setenv("HF_HOME", str(home))
         patch.setenv("HF_MODULES_CACHE", str(home / "modules"))
+        patch.setenv("HF_XET_HIGH_PERFORMANCE", "1")
+        patch.setenv("KMP_DUPLICATE_LIB_OK", "True")
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(home / "inductor"))
         yield home
 
 
