@@ -22,19 +22,30 @@ from paribus.study import Study
 from ..studies import headline
 from ..studies.scripts import HOME, script
 from ..tuned_results import tables, tuned_and_trained
+from .conftest import Trained
+
+
+@pytest.fixture(scope="module")
+def made(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `finished` and `kept`, of which tests take copies."""
+    folder = tmp_path_factory.mktemp("made")
+    finished = shutil.copytree(trained.results.path, folder / "finished")
+    main(["decide", str(finished)])
+    (finished / "report.html").write_text("<html>the page</html>")
+    keep(finished, folder / "kept")
+    return folder
 
 
 @pytest.fixture
-def finished(copy: Path) -> Path:
-    """A copy with what `paribus run` writes at its end."""
-    main(["decide", str(copy)])
-    (copy / "report.html").write_text("<html>the page</html>")
-    return copy
+def finished(made: Path, tmp_path: Path) -> Path:
+    """The trained study with what `paribus run` writes at its end."""
+    return shutil.copytree(made / "finished", tmp_path / "finished")
 
 
 @pytest.fixture
-def kept(finished: Path, tmp_path: Path) -> Path:
-    return keep(finished, tmp_path / "kept")
+def kept(made: Path, tmp_path: Path) -> Path:
+    """It as it is kept."""
+    return shutil.copytree(made / "kept", tmp_path / "kept")
 
 
 def archive_of(kept: Path) -> dict[str, bytes]:
@@ -44,7 +55,7 @@ def archive_of(kept: Path) -> dict[str, bytes]:
 
 def pack(kept: Path, members: dict[str, bytes], **odd: bytes) -> None:
     """Write the archive anew; a member named in `odd` has that type."""
-    with tarfile.open(kept / RECORDS, "w:xz") as archive:
+    with tarfile.open(kept / RECORDS, "w:xz", preset=0) as archive:
         for name, content in members.items():
             about = tarfile.TarInfo(name)
             about.size, about.type = len(content), odd.get("type", tarfile.REGTYPE)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from paribus.data import Dataset
+from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution import resuming, trial
 from paribus.execution.leaving import Leaving, Left
@@ -24,8 +24,16 @@ from paribus.results.trial_folder import CANONICAL
 from paribus.study import Study
 from paribus.training import Trainer
 
+from ..conftest import studies_in
+
 TRIALS = (("baseline", 1), ("baseline", 2), ("baseline", 3))
 LEFT_AT = 5
+WANTED = {
+    "tasks.names": [],
+    "seeds": [1, 2, 3],
+    "evaluation.every": 3,
+    "training.dropout": 0.1,
+}
 
 
 class Case:
@@ -75,15 +83,15 @@ def case(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Case:
     monkeypatch.setattr(trial, "PROGRESS_SECONDS", 0)
-    wanted = {"tasks.names": [], "seeds": [1, 2, 3], "evaluation.every": 3}
-    study = small_study(wanted | {"training.dropout": 0.1})
-    return Case(study, small_dataset, tmp_path / "r")
+    return Case(small_study(WANTED), small_dataset, tmp_path / "r")
 
 
-@pytest.fixture
-def whole(case: Case, tmp_path: Path) -> dict[str, bytes]:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The records of a stack that nobody disturbed."""
-    other = Case(case.study, case.dataset, tmp_path / "whole")
+    folder = tmp_path_factory.mktemp("whole")
+    study = studies_in(folder)(WANTED)
+    other = Case(study, load_dataset(study.data, folder), folder / "r")
     assert other.train()
     return other.records()
 
