@@ -381,7 +381,8 @@ def test_built_in_parts_that_are_not_exact_in_bfloat16_are_read_in_float32_as_we
 class TestWeightsThrownFar:
     """A learning rate that is far too large: what float32 rounds is amplified beyond bounds."""
 
-    RATE: ClassVar = {"training.optimizer.learning_rate": 50.0, "training.grad_clip": None}
+    RATE: ClassVar = {"training.optimizer.learning_rate": 5.0, "training.grad_clip": None}
+    SEEDS = range(1, 9)  # in which of them rounding grows so far differs by processor
 
     def test_built_in_parts_are_read_again_in_float64(
         self, small_study: Maker, small_dataset: Dataset
@@ -389,11 +390,11 @@ class TestWeightsThrownFar:
         study = small_study(self.RATE)
         setting = study.setting("baseline")
         model = build_model(setting, small_dataset.vocab_size)
-        stack = build_stack(study, setting, [1, 2, 3], small_dataset, CPU)
+        stack = build_stack(study, setting, self.SEEDS, small_dataset, CPU)
         for _ in range(setting.iterations):
             stack.step()
         seen = []
-        for replica in range(3):
+        for replica in range(len(self.SEEDS)):
             load_parameters(model, stack.parameters(replica))
             found = require_causal_reading("trial x", model, setting, small_dataset)
             seen.append(found.nats)

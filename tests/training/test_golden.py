@@ -104,7 +104,7 @@ def test_compiled_kernels_give_the_same_losses() -> None:
     except ParibusError as error:
         pytest.skip(f"the flagship's text is not here: {error}")
     compiled = trained(FEW)[1]
-    weights = [stack.replicas.weights["final_norm.weight"] for stack in (compiled, by_torch)]
+    weights = [stack.replicas.weights["blocks.0.mlp.down.weight"] for stack in (compiled, by_torch)]
     assert not torch.equal(*weights)  # they did go another way
     losses = losses_of(compiled), losses_of(by_torch)
     np.testing.assert_allclose(*losses, atol=COMPILED_NATS, rtol=0)
