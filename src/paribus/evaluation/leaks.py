@@ -42,9 +42,9 @@ LENGTHS = 3  # at which a text is cut off
 PLACES = 256  # from which tokens are changed, at most; of a shorter text all are
 LARGE_LOGIT = 10.0  # of a model that is well scaled
 NEAR = 30.0  # nats: an entry less probable than exp(-30) is compared relative to its depth
-# No difference above it passes as rounding, in nats. Evaluation is in float32; in bfloat16 a model
-# is trained alone, and a logit of 10 has neighbours at 0.06.
-CEILING = {torch.float32: 1e-3, torch.bfloat16: 0.5}
+# No difference above it passes as rounding, in nats. Evaluation is in float32; in bfloat16 and
+# float16 a model is trained alone, and a logit of 10 has neighbours at 0.06 and 0.008.
+CEILING = {torch.float32: 1e-3, torch.bfloat16: 0.5, torch.float16: 0.0625}
 
 
 @dataclass(frozen=True)

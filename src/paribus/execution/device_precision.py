@@ -38,9 +38,9 @@ def settle_precision(study: Study, ready: Ready, pool: Pool) -> Study:
 
 def warn_of_emulation(study: Study, ready: Ready) -> None:
     """Say in one line, where it is so, that the device has to emulate what `study` asks for."""
-    if is_emulated(study, ready):
+    for precision in _emulated(study, ready):
         logging.getLogger("paribus").warning(
-            "bfloat16 on this %s is emulated: right, but slow", ready.device
+            "%s on this %s is emulated: right, but slow", precision, ready.device
         )
 
 
@@ -56,6 +56,12 @@ def warn_of_plain_kernels(ready: Ready) -> None:
 
 
 def is_emulated(study: Study, ready: Ready) -> bool:
-    """Whether an arm wants bfloat16 of a device without it; of MPS, PyTorch does not tell."""
+    """Whether an arm wants products of a device that has none of their precision."""
+    return bool(_emulated(study, ready))
+
+
+def _emulated(study: Study, ready: Ready) -> list[str]:
+    """Those precisions. Of MPS, PyTorch does not tell; float16 no kernel of ours has."""
     wanted = {study.setting(arm).training.precision for arm in study.arms}
-    return "bfloat16" in wanted - {ready.precision} and ready.device != "mps"
+    there = {"float32", ready.precision, *(() if ready.device == "cpu" else ("float16",))}
+    return [] if ready.device == "mps" else sorted(wanted - there)

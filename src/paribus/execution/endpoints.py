@@ -19,27 +19,29 @@ from paribus.results.curve_metrics import METRICS as CURVE_METRICS
 from paribus.results.curve_metrics import OF_TURNS
 from paribus.study import Setting, Study
 from paribus.tasks import find_tasks, own_tasks
-from paribus.training import METRICS, OBJECTIVE, optimizer_slots
+from paribus.training import LOSS_SCALING, METRICS, OBJECTIVE, optimizer_slots
+
+OF_STEPS = (*METRICS, OBJECTIVE, *LOSS_SCALING)  # what a trainer may measure at every step
 
 
 def declarations(
-    study: Study, probes: Iterable[tuple[Probe, str]], *, tasks: bool, objective: bool
+    study: Study, probes: Iterable[tuple[Probe, str]], columns: Iterable[str], *, tasks: bool
 ) -> dict[str, Metric]:
     """All that trials declare, by name.
 
-    `probes` come with their first columns; `tasks` and `objective` say whether there are tasks, and
-    an objective beside the cross-entropy. Raises ParibusError where two have one name.
+    `probes` come with their first columns; `columns` are those of every step, and `tasks` says
+    whether there are some. Raises ParibusError where two have one name.
     """
     curve = study.evaluation.every is not None
-    return by_name(_by_owner(study, probes, tasks=tasks, objective=objective, curve=curve))
+    return by_name(_by_owner(study, probes, columns, tasks=tasks, curve=curve))
 
 
 def _by_owner(
     study: Study,
     probes: Iterable[tuple[Probe, str]],
+    columns: Iterable[str],
     *,
     tasks: bool,
-    objective: bool,
     curve: bool,
 ) -> dict[str, list[Metric]]:
     """The same by who declares it: what ships comes first, so that an own name is the second."""
@@ -49,7 +51,7 @@ def _by_owner(
         "the held-out measures": [BITS_PER_BYTE, *(one.metric for one in all_measures())],
         "the tasks": [*HEADLINE.values(), TASK_ACCURACY] if tasks else [],
         "the held-out curve": [*CURVE_METRICS] if curve else [],
-        "the trainer": [*METRICS, *([OBJECTIVE] if objective else [])],
+        "the trainer": [one for one in OF_STEPS if one.name in columns],
         "the probes": [metric for is_own, metric in observed if not is_own],
         "evaluation.own": [one.measure.metric for one in own],
         "probes.own": [metric for is_own, metric in observed if is_own],
@@ -63,7 +65,7 @@ def possible(study: Study) -> dict[str, Metric]:
     """
     columns = probe_columns(study)
     first = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
-    of_trials = _by_owner(study, first, tasks=True, objective=True, curve=True)
+    of_trials = _by_owner(study, first, [one.name for one in OF_STEPS], tasks=True, curve=True)
     return by_name({"the arms that take turns": IN_TURN} | of_trials)
 
 
@@ -215,6 +217,12 @@ def _require_direction(study: Study, metric: Metric, role: str) -> None:
         raise ParibusError(
             f"'{metric.name}' cannot {role}: tasks.names = [] asks no task; name some, or leave it "
             "out for all"
+        )
+    precisions = {study.setting(arm).training.precision for arm in study.arms}
+    if metric in LOSS_SCALING and "float16" not in precisions:
+        raise ParibusError(
+            f"'{metric.name}' cannot {role}: no arm scales its loss; it is measured with "
+            "training.precision = 'float16'"
         )
     if metric.record == "curve":
         if study.evaluation.every is None:

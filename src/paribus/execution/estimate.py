@@ -42,7 +42,7 @@ class Estimate:
         workers: worker processes.
         device: where it would run.
         precision: what the shared setting is trained with there; "auto" is settled.
-        emulated: whether the device has to emulate bfloat16, which is slow.
+        emulated: whether the device has to emulate the products of an arm, which is slow.
         seconds: training and evaluation of all trials, without those that tune.
         tuning_trials: trials that tune first, over the grid as it begins.
         tuning_tokens: their training tokens.

@@ -247,8 +247,7 @@ def measured_metrics(study: Study, stack: Trainer, *, tasks: bool) -> dict[str, 
     for column in stack.probe_columns:
         first.setdefault(column.probe, column.name)
     probes = [(probe, first[probe.name]) for probe in stack.probes if probe.name in first]
-    objective = not stack.replicas.loss.is_plain
-    found = declarations(study, probes, tasks=tasks, objective=objective)
+    found = declarations(study, probes, tuple(stack.columns), tasks=tasks)
     return {name: metric.about for name, metric in found.items()}
 
 

@@ -33,8 +33,13 @@ def adamw_step(
     """weights -= rate (m / c1) / (sqrt(v / c2) + eps), in place.
 
     rows_RN: weights, gradients, first moments and second moments; all but gradients are written.
-    t: [] int64, the step from 0. rates_R1: float32.
+    t: int64, the step from 0, [] or [R, 1]. rates_R1: float32.
     """
+    if t.ndim:
+        for r, rate_1 in enumerate(rates_R1.expand(len(t), 1)):
+            one = (x[r : r + 1] for x in rows_RN)
+            adamw_step(tuple(one), rate_1[None], t[r, 0], betas, eps)  # type: ignore[arg-type]
+        return
     found = _kernel()
     assert found is not None
     places = (c_void_p * 4)(*(x.data_ptr() for x in rows_RN))

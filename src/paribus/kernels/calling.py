@@ -60,10 +60,17 @@ def _checked(is_right: Callable[[ctypes.CDLL], bool], what: str) -> ctypes.CDLL 
 
 def are_plain(*tensors: Tensor | None) -> bool:
     """Whether all are tensors of the CPU whose numbers a kernel can read at their address: not
-    mapped or differentiated by `torch.func`, of float32 or bfloat16."""
-    return not torch._C._are_functorch_transforms_active() and all(
-        x is None or (x.is_cpu and x.dtype in DTYPES) for x in tensors
+    mapped or differentiated by `torch.func`, of float32 or bfloat16, and to stay so."""
+    return (
+        not torch._C._are_functorch_transforms_active()
+        and all(x is None or (x.is_cpu and x.dtype in DTYPES) for x in tensors)
+        and not rounds_otherwise()
     )
+
+
+def rounds_otherwise() -> bool:
+    """Whether autocast for the CPU is to a type that no kernel of ours has, such as float16."""
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") not in DTYPES
 
 
 def lower_dtype() -> torch.dtype | None:

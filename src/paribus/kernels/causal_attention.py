@@ -14,7 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.kernels.calling import TOLERANCE, are_plain, kernels, refuse_second_derivative
+from paribus.kernels.calling import (
+    TOLERANCE,
+    are_plain,
+    kernels,
+    refuse_second_derivative,
+    rounds_otherwise,
+)
 
 MOST_CHANNELS = 128
 
@@ -41,6 +47,7 @@ def is_for(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> bool:
         and q_BHTK.dtype == k_BHSK.dtype == v_BHSK.dtype
         and q_BHTK.shape[-1] <= MOST_CHANNELS
         and q_BHTK.dtype in (torch.float32, torch.bfloat16)
+        and not rounds_otherwise()
         and _kernel() is not None
     )
 

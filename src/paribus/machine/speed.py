@@ -29,7 +29,7 @@ from paribus.model import (
     weight_shapes,
 )
 from paribus.study import Setting, Study
-from paribus.training import OTHER, Trainer
+from paribus.training import OTHER, PRODUCTS, Trainer
 
 STEPS = 3
 LONGEST_STEP_SECONDS = 20.0  # a model whose step takes longer is not tried out
@@ -134,12 +134,11 @@ def ceiling(
 ) -> float:
     """`product_speed` at the shapes and in the precision of `setting`, FLOPs per second."""
     shapes = weight_shapes(setting, dataset.vocab_size, study.folder)
-    mixed = setting.training.precision == "bfloat16"
     return product_speed(
         shapes.values(),
         min(setting.tokens_per_step, most_rows or setting.tokens_per_step),
         R=R,
-        dtype=torch.bfloat16 if mixed else torch.float32,
+        dtype=PRODUCTS[setting.training.precision],
         device=device,
     )
 

@@ -7,9 +7,9 @@ Nothing mutates or clamps a spec.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from paribus.study.architecture import Init, Model
 from paribus.study.base import Part, Spec
@@ -105,6 +105,19 @@ class Schedule(Spec):
 COSTED = ("flops", "seconds")
 """Budgets that follow from what a step costs."""
 
+SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**120
+"""Of the loss: a float32 holds more, and the objective is multiplied by it."""
+
+
+class LossScale(Spec):
+    """Of float16, whose gradients would vanish or overflow without: dynamic loss scaling
+    (Micikevicius et al. 2018), with the defaults of torch.amp.GradScaler. A step whose gradient
+    overflows is skipped, and halves the scale."""
+
+    initial: Annotated[float, Field(ge=SMALLEST_SCALE, le=LARGEST_SCALE)] = 2.0**16
+    growth_interval: Steps = 2000
+    """It is doubled after so many steps in a row without an overflow."""
+
 
 class Training(Spec):
     """How long and with what the model is trained. No early stopping: budgets match exactly."""
@@ -129,15 +142,25 @@ class Training(Spec):
     schedule: Schedule = Schedule()
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest total gradient norm; larger gradients are scaled down to it."""
-    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    precision: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
     """`bfloat16` is mixed: float32 weights and optimizer, bfloat16 matrix products; evaluation is
-    float32 either way. `auto` is bfloat16 where the device has it, else float32: settled when the
-    study is registered, and kept."""
+    float32 either way. `float16` is mixed as well, with `loss_scale`. `auto` is bfloat16 where the
+    device has it, else float32: settled when the study is registered, and kept."""
+    loss_scale: LossScale = LossScale()
+    """Of `precision = "float16"` alone."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     keep: Annotated[tuple[Steps, ...], Field(strict=False)] = ()
     """Steps after which the weights are kept, besides those of the last step."""
     keep_every: Steps | None = None
     """The same after every so many steps."""
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The default `loss_scale` is left out: records from before there was one stay equal."""
+        table: dict[str, Any] = dump(self)
+        if self.loss_scale == LossScale():
+            table.pop("loss_scale", None)
+        return table
 
     @model_validator(mode="after")
     def _costs_are_of_a_budget(self) -> Self:

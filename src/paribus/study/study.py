@@ -36,7 +36,7 @@ from paribus.study.sections import (
     Tasks,
 )
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
-from paribus.study.spec import Setting
+from paribus.study.spec import LossScale, Setting
 from paribus.study.treatment import require_shared_text
 from paribus.study.tuning import Tuning, require_tuning
 
@@ -58,6 +58,9 @@ FREE = (
     ("tuning", "grid"),
     ("tuning", "ranges"),
 )
+
+# A table that a dump leaves out where it is as by default.
+LEFT_OUT = ("training", "loss_scale")
 
 LEARNING_RATE = "training.optimizer.learning_rate"
 PRECISION = "training.precision"
@@ -202,7 +205,7 @@ class Study(Setting):
             if self.arms[arm].set.get(PRECISION) == "auto":
                 raise ParibusError(
                     f"arm '{arm}' sets {PRECISION} = 'auto', which differs from device to device; "
-                    "an arm states float32 or bfloat16"
+                    "an arm states float32, bfloat16 or float16"
                 )
             setting = self.setting(arm)
             if why := why_no_curve(self.evaluation, arm, setting.iterations):
@@ -234,6 +237,18 @@ class Study(Setting):
                 raise ParibusError(
                     f"arm '{arm}' does not differ from '{reference}'; give it a `set` of overrides"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _scales_are_of_float16(self) -> Self:
+        trained = [self.setting(arm).training for arm in self.arms]
+        if "float16" not in {one.precision for one in trained}:
+            for one in trained:
+                if one.loss_scale != LossScale():
+                    raise ParibusError(
+                        f"training.loss_scale has no effect on precision '{one.precision}'; it is "
+                        "of 'float16': leave it out"
+                    )
         return self
 
     def setting(self, arm: str) -> Setting:
@@ -354,6 +369,8 @@ def override(tree: dict[str, Any], key: str, value: Any, *, where: str = "") -> 
         if _is_free(path[:depth]) and isinstance(node, dict):
             node[".".join(path[depth:])] = value
             return
+        if tuple(path[: depth + 1]) == LEFT_OUT and isinstance(node, dict):
+            node.setdefault(part, LossScale().model_dump())
         if not isinstance(node, dict) or part not in node:
             known = node if isinstance(node, dict) else ()
             raise ParibusError(f"{where}unknown key '{key}' at '{part}': {nearest(part, known)}")

@@ -7,21 +7,24 @@ from paribus.training.groups import is_decayed, optimizer_slots
 from paribus.training.losses import Loss, loss
 from paribus.training.optimizers import Optimizer, Update, optimizer
 from paribus.training.phases import OTHER, PHASES
+from paribus.training.precision import PRODUCTS
 from paribus.training.replicas import Replicas
 from paribus.training.schedule import learning_rate
 from paribus.training.state import MEASURED, WEIGHTS, ReplicaState
-from paribus.training.step_metrics import COLUMNS, DRAWINGS, METRICS, OBJECTIVE
+from paribus.training.step_metrics import COLUMNS, DRAWINGS, LOSS_SCALING, METRICS, OBJECTIVE
 from paribus.training.trainer import Trainer
 
 __all__ = [
     "COLUMNS",
     "DRAWINGS",
     "GRAPHED_STEPS",
+    "LOSS_SCALING",
     "MEASURED",
     "METRICS",
     "OBJECTIVE",
     "OTHER",
     "PHASES",
+    "PRODUCTS",
     "WEIGHTS",
     "Loss",
     "Optimizer",

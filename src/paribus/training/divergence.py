@@ -14,6 +14,10 @@ NEVER = -1
 class Divergence:
     """A replica has diverged from the first step whose loss or gradient norm is not finite.
 
+    In float16 a gradient that is not finite is skipped as long as the loss scale can be halved
+    (`paribus.training.loss_scaling`); a loss that is not finite is divergence there too. It comes
+    from the forward pass, which the scale has no part in.
+
     Attributes:
         alive: [R] bool, on the device.
     """
@@ -22,10 +26,10 @@ class Divergence:
         self.alive = torch.ones(n_replicas, dtype=torch.bool, device=device)
         self._at = torch.full_like(self.alive, NEVER, dtype=torch.int64)
 
-    def judge(self, losses_R: Tensor, norms_R: Tensor, t: Tensor) -> Tensor:
-        """Note who has stopped being finite at step t; gives [R] who was alive before."""
+    def judge(self, goes_on_R: Tensor, t: Tensor) -> Tensor:
+        """Note who does not go on from step t; gives [R] who was alive before."""
         before_R = self.alive.clone()
-        self.alive &= losses_R.isfinite() & norms_R.isfinite()
+        self.alive &= goes_on_R
         self._at.copy_(torch.where(before_R & ~self.alive, t, self._at))
         return before_R
 

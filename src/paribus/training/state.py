@@ -20,8 +20,8 @@ class ReplicaState:
     Attributes:
         t: steps done.
         arrays: float32, by name: `weights/<parameter>`, what the optimizer keeps for it such as
-            `exp_avg/<parameter>`, and `measured` [t, C]: `Trainer.columns`, then
-            `Trainer.probe_columns`; NaN where not measured.
+            `exp_avg/<parameter>`, in float16 `loss_scale/...`, and `measured` [t, C]:
+            `Trainer.columns`, then `Trainer.probe_columns`; NaN where not measured.
         batch_digest: the running digest of its batches.
         diverged_at: the step at which it turned non-finite, or None.
     """

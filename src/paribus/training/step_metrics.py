@@ -14,6 +14,11 @@ METRICS = (
 OBJECTIVE = Metric(
     "train_objective", "final objective", "nats/token", "neither", "steps", of_tokens=True
 )
+# And in float16: the scale of the step, and how many steps were skipped so far.
+LOSS_SCALING = (
+    Metric("loss_scale", "final loss scale", "", "neither", "steps", digits=0),
+    Metric("skipped_steps", "skipped steps", "steps", "lower", "steps", digits=1),
+)
 DRAWINGS = (
     Drawing(
         "train_loss",
@@ -34,11 +39,15 @@ DRAWINGS = (
         "stability",
         in_text=True,
     ),
+    Drawing("skipped_steps", "trend", "Steps that overflowed", "skipped steps so far", "stability"),
+    Drawing("loss_scale", "trend", "Loss scale", "scale of the loss", "stability"),
 )
 # Their columns, with units.
 COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}
 
 
-def step_columns(learns_cross_entropy: bool) -> dict[str, str]:
+def step_columns(learns_cross_entropy: bool, *, scales_loss: bool) -> dict[str, str]:
     """{column: unit} of what is measured at every step, in order; probes add their own columns."""
-    return COLUMNS if learns_cross_entropy else COLUMNS | {OBJECTIVE.name: OBJECTIVE.unit}
+    more = () if learns_cross_entropy else (OBJECTIVE,)
+    more += LOSS_SCALING if scales_loss else ()
+    return COLUMNS | {metric.name: metric.unit or "1" for metric in more}

@@ -29,10 +29,11 @@ from paribus.training.clipping import clip_factors
 from paribus.training.divergence import Divergence
 from paribus.training.feed import Feed, Inputs
 from paribus.training.graphs import Graphs, cuda_recorder
+from paribus.training.loss_scaling import LossScaling
 from paribus.training.measured import Measured
 from paribus.training.phases import DATA, OPTIMIZER, OTHER, PROBES
 from paribus.training.probing import Done, Kind, Probing
-from paribus.training.replicas import Replicas, StackedReplicas
+from paribus.training.replicas import ForwardBackward, Replicas, StackedReplicas
 from paribus.training.state import MEASURED, WEIGHTS, ReplicaState, require_shapes
 from paribus.training.step_metrics import step_columns
 
@@ -82,7 +83,15 @@ class Trainer:
         classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._probing = Probing(probes, self.setting, self.replicas, R, classes, strict=strict)
         self.probes, self.probe_columns = self._probing.probes, self._probing.columns
-        self.columns = step_columns(self.replicas.loss.is_plain)
+        training = self.setting.training
+        self._scaling = (
+            LossScaling(training.loss_scale, R, self.device)
+            if training.precision == "float16"
+            else None
+        )
+        self.columns = step_columns(
+            self.replicas.loss.is_plain, scales_loss=self._scaling is not None
+        )
         self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
         dropouts = self.replicas.dropouts
@@ -110,23 +119,40 @@ class Trainer:
 
         The same on the host for every step of a kind, as a GPU records it once.
         """
-        replicas, divergence = self.replicas, self._divergence
-        found = replicas.forward_backward(inputs, kind.tapped, self._begin)
+        replicas, scaling = self.replicas, self._scaling
+        scales_R = scaling.scales.clone() if scaling else None
+        found = replicas.forward_backward(inputs, kind.tapped, self._begin, scales_R)
         self._begin(PROBES)
         before = replicas.weights.clone() if kind.seen else replicas.weights
         self._begin(OPTIMIZER)
         norms_R = replicas.norms(found.gradients)
-        was_alive = divergence.judge(found.losses, norms_R, inputs.t)
+        # Adam's own count, as torch.optim's: a step that is skipped is none.
+        t = inputs.t - scaling.skipped if scaling else inputs.t
+        was_alive, moves_R = self._judged(found, norms_R, inputs.t)
         factors_R = clip_factors(norms_R, self.setting.training.grad_clip)
-        replicas.update(found.gradients, factors_R, divergence.alive, inputs.rates, inputs.t)
+        replicas.update(found.gradients, factors_R, moves_R, inputs.rates, t)
         columns = {
             "train_loss": found.losses,
             "grad_norm": norms_R,
             "learning_rate": inputs.rates,
             "train_objective": found.objectives,
         }
+        if scaling and scales_R is not None:
+            columns |= {"loss_scale": scales_R, "skipped_steps": scaling.skipped.float()}
         measured_RC = torch.stack([columns[name] for name in self.columns], dim=1)
         return Done(measured_RC, was_alive, inputs.windows, found.outputs, before, found.gradients)
+
+    def _judged(self, found: ForwardBackward, norms_R: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """([R] who was alive before step t, [R] whose weights move in it)."""
+        divergence, finite_R = self._divergence, norms_R.isfinite()
+        if self._scaling is None:
+            was_alive = divergence.judge(found.losses.isfinite() & finite_R, t)
+            return was_alive, divergence.alive
+        goes_on_R = found.losses.isfinite() & (finite_R | self._scaling.can_halve)
+        was_alive = divergence.judge(goes_on_R, t)
+        moves_R = divergence.alive & finite_R
+        self._scaling.settle(moves_R, divergence.alive & ~finite_R)
+        return was_alive, moves_R
 
     @property
     def last_losses(self) -> list[float]:
@@ -168,7 +194,8 @@ class Trainer:
     def state(self, replica: int) -> ReplicaState:
         """A copy of everything that replica number `replica` goes on from."""
         told = self.history(replica)
-        return replace(told, arrays={**self.replicas.arrays(replica), **told.arrays})
+        scaling = self._scaling.arrays(replica) if self._scaling else {}
+        return replace(told, arrays={**self.replicas.arrays(replica), **scaling, **told.arrays})
 
     def history(self, replica: int) -> ReplicaState:
         """The same without its weights and what its optimizer keeps: nothing of these is copied."""
@@ -190,11 +217,17 @@ class Trainer:
         n_columns = len(self.columns) + len(self.probe_columns)
         expected: Mapping[str, Sequence[int]] = self.replicas.shapes
         for state in states:
-            require_shapes(state.arrays, {**expected, MEASURED: (state.t, n_columns)})
+            more = {
+                **(self._scaling.shapes if self._scaling else {}),
+                MEASURED: (state.t, n_columns),
+            }
+            require_shapes(state.arrays, {**expected, **more})
         self.t = steps.pop()
         for r, state in enumerate(states):
             self.replicas.load(r, {name: state.arrays[name] for name in expected})
             self._divergence.restore(r, state.diverged_at)
+            if self._scaling:
+                self._scaling.load(r, state.arrays)
         self._feed.restart(self.t, [state.batch_digest for state in states])
         self._measured.replace(np.stack([state.measured for state in states], axis=1))
 

@@ -38,7 +38,7 @@ from paribus.model import GPT, KeyValueCache, initial_parameters
 from paribus.observation import LOGITS, capture
 from paribus.streams import stream
 from paribus.study import Setting
-from paribus.training import Trainer
+from paribus.training import PRODUCTS, Trainer
 
 Tap = Callable[
     [Tensor], dict[str, Tensor]
@@ -97,7 +97,7 @@ def require_causal_training(
 
     Returns the largest difference that was seen, in nats of log-probability: 0 is bit-equal.
     """
-    both = tuple(dict.fromkeys((False, stack.setting.training.precision == "bfloat16")))
+    both = tuple(dict.fromkeys((False, stack.setting.training.precision != "float32")))
     R, size = len(stack.seeds), stack.setting.training.batch_size
     texts: list[tuple[Tensor, int]] = []
     if is_own or not brief:
@@ -122,8 +122,9 @@ def _train_causally(
     gradients: bool,
 ) -> float:
     """The same of `texts`, each with how many positions are changed, with products in each of
-    `precisions`: whether they are bfloat16."""
+    `precisions`: whether they are those of training, or float32."""
     setting, R = stack.setting, len(stack.seeds)
+    lower = PRODUCTS[setting.training.precision]
     calls = count()
 
     def tap(
@@ -140,8 +141,8 @@ def _train_causally(
 
     seen, key = 0.0, _digest(stack.parameters(0))
     for mixed in precisions:
-        # What rounds in float32 rounds more in bfloat16; what is exact there must be exact here.
-        dtype = torch.bfloat16 if mixed and seen > 0 else torch.float32
+        # What rounds in float32 rounds more in the lower one; what is exact there is exact here.
+        dtype = lower if mixed and seen > 0 else torch.float32
         for tokens_BT, places in texts:
             leak, largest = find_leak(
                 partial(read, mixed=mixed),

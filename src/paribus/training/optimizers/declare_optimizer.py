@@ -27,10 +27,12 @@ class Update:
 
     Attributes:
         weights: [R, N], or [R, K, n, m] for an optimizer of matrices; decayed already.
-        gradients: the same shape, clipped; zero in a replica that has diverged.
+        gradients: the same shape, clipped; zero in a replica that does not move: it has diverged,
+            or skips a step that overflowed in float16.
         slots: {name: the same shape}, zero before the first step.
-        rates: [R, 1] or [R, 1, 1, 1] learning rates; zero in a replica that has diverged.
-        t: [] int64, the step, from 0.
+        rates: [R, 1] or [R, 1, 1, 1] learning rates; zero in a replica that does not move.
+        t: int64, the step, from 0: []; in float16, where steps may be skipped, how many each
+            replica has made, of the shape of `rates`.
         options: as declared.
     """
 

@@ -65,9 +65,16 @@ class Replicas(Protocol):
         ...
 
     def forward_backward(
-        self, inputs: Inputs, tapped: Sequence[str], on_phase: OnPhase
+        self,
+        inputs: Inputs,
+        tapped: Sequence[str],
+        on_phase: OnPhase,
+        scales_R: Tensor | None = None,
     ) -> ForwardBackward:
-        """Loss and gradient of a batch; outputs of the modules at the `tapped` paths."""
+        """Loss and gradient of a batch; outputs of the modules at the `tapped` paths.
+
+        The backward pass is of the objectives times `scales_R`, and gradients are divided by them.
+        """
         ...
 
     def logits(
@@ -84,13 +91,20 @@ class Replicas(Protocol):
         ...
 
     def update(
-        self, gradients: Rows, factors_R: Tensor, alive_R: Tensor, rates_R: Tensor, t: Tensor
+        self, gradients: Rows, factors_R: Tensor, moves_R: Tensor, rates_R: Tensor, t: Tensor
     ) -> None:
-        """One step of the optimizer, with gradients times `factors_R`; those not alive stay."""
+        """One step of the optimizer, with gradients times `factors_R`, where a replica moves.
+
+        t is the step, [], and who does not move has diverged: its weights stay. Or it is how many
+        steps each has made, [R]: then one that does not move may go on, and its slots stay too.
+        """
         ...
 
     def corrections(self, t: int) -> Mapping[str, Mapping[str, float]]:
-        """{slot: {parameter name: what the optimizer divides it by at step t}}, where it does."""
+        """{slot: {parameter name: what the optimizer divides it by at step t}}, where it does.
+
+        As if no step before t had been skipped.
+        """
         ...
 
     def arrays(self, replica: int) -> dict[str, np.ndarray]:

@@ -26,6 +26,7 @@ from paribus.training.feed import Inputs
 from paribus.training.groups import optimizer_record, parameter_groups
 from paribus.training.losses import find_loss
 from paribus.training.phases import BACKWARD, FORWARD
+from paribus.training.precision import lower_products
 from paribus.training.replicas.protocol import ForwardBackward, OnPhase
 from paribus.training.replicas.update import StackedOptimizer
 from paribus.training.state import WEIGHTS
@@ -66,8 +67,7 @@ class StackedReplicas:
         self._buffers = stacked_buffers([models[one] for one in settings])
         self.loss = find_loss(setting.training.loss, folder)
         self._micro_batch = setting.training.micro_batch or setting.training.batch_size
-        mixed = setting.training.precision == "bfloat16"
-        self._lower = torch.bfloat16 if mixed else None
+        self._lower = lower_products(setting.training.precision)
 
         groups = parameter_groups(settings, self.model, folder)
         self.optimizer_record = optimizer_record(groups, self.model)
@@ -113,7 +113,11 @@ class StackedReplicas:
         return {WEIGHTS: self.weights, **self.slots}
 
     def forward_backward(
-        self, inputs: Inputs, tapped: Sequence[str], on_phase: OnPhase
+        self,
+        inputs: Inputs,
+        tapped: Sequence[str],
+        on_phase: OnPhase,
+        scales_R: Tensor | None = None,
     ) -> ForwardBackward:
         """All replicas in one pass, in parts of `micro_batch` sequences whose gradients are added
         up."""
@@ -129,8 +133,9 @@ class StackedReplicas:
             logits_RBTV, tapped_outputs = self.logits(inputs.dropout_keys, tokens_RBT, tapped)
             losses_R, objectives_R = self._losses(logits_RBTV, windows[..., 1:])
             on_phase(BACKWARD)
+            scaled_R = objectives_R if scales_R is None else objectives_R * scales_R
             more = torch.autograd.grad(
-                objectives_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
+                scaled_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
             )
             more_RN = torch.cat([grad.reshape(self._R, -1) for grad in more], dim=1)
             grads_RN = more_RN if grads_RN is None else grads_RN.add_(more_RN)
@@ -141,6 +146,8 @@ class StackedReplicas:
         self._set_first(0)
         if len(pieces) > 1:  # all of one size, so that the batch's mean is the mean of theirs
             grads_RN.div_(len(pieces))
+        if scales_R is not None:
+            grads_RN.mul_(scales_R.double().reciprocal().float()[:, None])
         return ForwardBackward(
             _mean(losses),
             _mean(objectives),
@@ -174,13 +181,20 @@ class StackedReplicas:
         return torch.linalg.vector_norm(gradients.flat, dim=1)
 
     def update(
-        self, gradients: Rows, factors_R: Tensor, alive_R: Tensor, rates_R: Tensor, t: Tensor
+        self, gradients: Rows, factors_R: Tensor, moves_R: Tensor, rates_R: Tensor, t: Tensor
     ) -> None:
-        """One step in place; a frozen replica has no gradient and no learning rate, so it stays."""
-        # A frozen replica has no gradient and no learning rate: its weights stay what they were.
-        alive_R1 = alive_R[:, None]
-        clipped_RN = torch.where(alive_R1, gradients.flat * factors_R[:, None], 0.0)
-        self._optimizer.update(clipped_RN, torch.where(alive_R1, rates_R[:, None], 0.0), t)
+        """One step in place. Without a gradient and a learning rate, weights stay what they were;
+        slots are put back where counts `t` say that a replica may go on."""
+        moves_R1 = moves_R[:, None]
+        clipped_RN = torch.where(moves_R1, gradients.flat * factors_R[:, None], 0.0)
+        rates_R1 = torch.where(moves_R1, rates_R[:, None], 0.0)
+        if t.ndim == 0:
+            self._optimizer.update(clipped_RN, rates_R1, t)
+            return
+        before = [(rows.flat, rows.flat.clone()) for rows in self.slots.values()]
+        self._optimizer.update(clipped_RN, rates_R1, t[:, None])
+        for now_RN, before_RN in before:
+            now_RN.copy_(torch.where(moves_R1, now_RN, before_RN))
 
     def corrections(self, t: int) -> dict[str, dict[str, float]]:
         """As the optimizer of each group declares them, by slot and parameter."""

@@ -42,7 +42,7 @@ class StackedOptimizer:
     def update(self, grads_RN: Tensor, rates_R1: Tensor, t: Tensor) -> None:
         """One step in place. A replica whose learning rate is 0 keeps its weights.
 
-        grads_RN: [R, N], which is written to.
+        grads_RN: [R, N], which is written to. t: [], or [R, 1] of each replica.
         """
         for part in self._parts:
             part.update(grads_RN, rates_R1, t)
@@ -92,8 +92,8 @@ class _Part:
             self._decayed_weights.mul_(1 - rates_R1 * self._decays_R1)
         for run in self._runs:
             grads = _seen(grads_RN[:, run.place], run.shape)
-            rates = rates_R1 if len(run.shape) == 1 else rates_R1[..., None, None]
-            _step(group, Update(run.weights, grads, run.slots, rates, t, group.options))
+            rates, count = (_along(one, run.shape) for one in (rates_R1, t))
+            _step(group, Update(run.weights, grads, run.slots, rates, count, group.options))
 
 
 def _together(group: ParameterGroup, weights: Rows) -> list[tuple[str, ...]]:
@@ -107,6 +107,11 @@ def _together(group: ParameterGroup, weights: Rows) -> list[tuple[str, ...]]:
 def _seen(x_RN: Tensor, shape: tuple[int, ...]) -> Tensor:
     """[R, N] as an optimizer is given it: as it is, or as matrices."""
     return x_RN if len(shape) == 1 else x_RN.view(-1, *shape)
+
+
+def _along(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """[R, 1] as it goes with what `_seen` gives; [] as it is."""
+    return x if len(shape) == 1 or x.ndim == 0 else x[..., None, None]
 
 
 def _step(group: ParameterGroup, update: Update) -> None:

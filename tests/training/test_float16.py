@@ -1,0 +1,326 @@
+"""float16 with loss scaling: it is autocast and torch.amp.GradScaler, as anybody would write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from paribus.data import Dataset, batch
+from paribus.errors import ParibusError
+from paribus.model import build_model, load_parameters, parameter_uses
+from paribus.probes import shipped_probes
+from paribus.study import Setting, Study
+from paribus.training import COLUMNS, MEASURED, Trainer, is_decayed
+from paribus.training.replicas import ForwardBackward
+
+STEPS = 16
+SCALED = [*COLUMNS, "loss_scale", "skipped_steps"]
+LOSS, NORM = SCALED.index("train_loss"), SCALED.index("grad_norm")
+SCALE, SKIPPED = SCALED.index("loss_scale"), SCALED.index("skipped_steps")
+# Overflows at first: some six halvings bring gradients of this model into the range of float16.
+HUGE = 2.0**24
+
+Make = Callable[..., Setting]
+
+
+@pytest.fixture
+def setting_of(small_study: Callable[..., Study]) -> Make:
+    def make(more: dict[str, Any] | None = None, *, initial: float = HUGE) -> Setting:
+        overrides = {
+            "training.iterations": STEPS,
+            "training.precision": "float16",
+            "training.optimizer.learning_rate": 3e-3,
+            "training.loss_scale.initial": initial,
+            "training.loss_scale.growth_interval": 3,
+        }
+        return small_study(overrides | (more or {})).setting("layernorm")
+
+    return make
+
+
+def trained(stack: Trainer, steps: int = STEPS) -> Trainer:
+    for _ in range(steps):
+        stack.step()
+    return stack
+
+
+def measured(stack: Trainer) -> np.ndarray:
+    """[R, t, C]."""
+    return np.stack([stack.state(r).measured for r in range(len(stack.seeds))])
+
+
+def state(stack: Trainer, replica: int) -> dict[str, bytes]:
+    return {name: one.tobytes() for name, one in stack.state(replica).arrays.items()}
+
+
+def plain_loop(
+    setting: Setting, seed: int, dataset: Dataset
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Of PyTorch's own loop: [STEPS, 3] losses, scales and skipped steps so far; the weights."""
+    model = build_model(setting, dataset.vocab_size).train()
+    load_parameters(model, Trainer(setting, [seed], dataset).parameters(0))
+    training, spec = setting.training, setting.training.optimizer
+    groups: dict[bool, list[torch.Tensor]] = {True: [], False: []}
+    uses = parameter_uses(model)
+    for name, parameter in model.named_parameters():
+        groups[is_decayed(uses[name], spec.decay)].append(parameter)
+    optimizer = torch.optim.AdamW(
+        [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}],
+        lr=spec.learning_rate,
+        betas=spec.betas,
+        eps=spec.eps,
+        weight_decay=spec.weight_decay,
+    )
+    scaler = torch.amp.GradScaler(  # type: ignore[attr-defined]
+        "cpu",
+        init_scale=training.loss_scale.initial,
+        growth_interval=training.loss_scale.growth_interval,
+    )
+    rows, skipped = [], 0
+    for t in range(STEPS):
+        windows = batch(dataset.train, seed, t, training.batch_size, setting.data.seq_len)
+        inputs, targets = torch.from_numpy(windows[:, :-1]), torch.from_numpy(windows[:, 1:])
+        with torch.autocast("cpu", dtype=torch.float16):
+            logits = model(inputs)
+        loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+        optimizer.zero_grad()
+        scale = scaler.get_scale()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        assert training.grad_clip is not None
+        torch.nn.utils.clip_grad_norm_(model.parameters(), training.grad_clip)
+        scaler.step(optimizer)
+        scaler.update()
+        skipped += scaler.get_scale() < scale
+        rows.append((loss.item(), scale, skipped))
+    named = {name: one.detach().numpy() for name, one in model.named_parameters()}
+    return np.array(rows), named
+
+
+@pytest.mark.parametrize("initial", [HUGE, 2.0**16], ids=["overflows at first", "as by default"])
+def test_a_stack_of_one_is_plain_autocast_with_a_grad_scaler(
+    setting_of: Make, small_dataset: Dataset, initial: float
+) -> None:
+    setting = setting_of(initial=initial)
+    rows, weights = plain_loop(setting, 1, small_dataset)
+    assert (rows[-1, 2] > 2) == (initial == HUGE)  # there is something to agree about
+    assert len(set(rows[:, 1])) > 3
+    stack = trained(Trainer(setting, [1], small_dataset))
+    assert list(stack.columns) == SCALED
+    ours = measured(stack)[0]
+    np.testing.assert_array_equal(ours[:, [SCALE, SKIPPED]], rows[:, 1:])
+    np.testing.assert_allclose(ours[:, LOSS], rows[:, 0], rtol=0, atol=2e-4)
+    # A step of AdamW is up to 3e-3 in each number. That of a gradient near zero is decided by
+    # rounding: of a bias of keys, which softmax cancels, all of it.
+    for name, found in stack.parameters(0).items():
+        distance = np.abs(found - weights[name])
+        assert np.median(distance) < 2e-5, name
+        assert distance.mean() < 1e-4 or name.endswith("qkv.bias"), name
+
+
+def test_the_defaults_are_those_of_grad_scaler(small_study: Callable[..., Study]) -> None:
+    scaler = torch.amp.GradScaler("cpu")  # type: ignore[attr-defined]
+    loss_scale = small_study({"training.precision": "float16"}).training.loss_scale
+    assert loss_scale.initial == scaler.get_scale()
+    assert loss_scale.growth_interval == scaler.get_growth_interval()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"training.optimizer.name": "muon", "training.optimizer.weight_decay": 0.5},
+        {"training.optimizer.name": "sgd", "training.micro_batch": 2},
+        {"training.optimizer.name": "lion"},
+    ],
+    ids=["adamw", "muon", "sgd in parts", "lion"],
+)
+def test_a_skipped_step_leaves_every_bit(
+    setting_of: Make, small_dataset: Dataset, more: dict[str, Any]
+) -> None:
+    stack = Trainer(setting_of(more, initial=2.0**16), [1, 2], small_dataset)
+    trained(stack, 4)  # slots are not zero any more
+    before = [stack.state(r) for r in (0, 1)]
+    scale = np.array(2.0**60, np.float32)
+    overflows = replace(before[0], arrays={**before[0].arrays, "loss_scale/scale": scale})
+    stack.restore([overflows, before[1]])
+    stack.step()
+    after = [stack.state(r) for r in (0, 1)]
+    for name in stack.replicas.shapes:
+        same = [
+            a.arrays[name].tobytes() == b.arrays[name].tobytes()
+            for a, b in zip(before, after, strict=True)
+        ]
+        assert same[0] and not same[1], name
+    skipped, moved = (one.measured[-1] for one in after)
+    assert (skipped[SCALE], skipped[SKIPPED], moved[SKIPPED]) == (2.0**60, 1, 0)
+    assert np.isfinite(skipped[LOSS]) and not np.isfinite(skipped[NORM])
+    assert np.isfinite(moved[NORM])
+    assert after[0].arrays["loss_scale/scale"] == 2.0**59
+    assert after[0].diverged_at is None
+    stack.step()  # the neighbour of one that overflows computes what it computes beside another
+    calm = Trainer(setting_of(more, initial=2.0**16), [1, 2], small_dataset)
+    trained(calm, 6)
+    assert state(stack, 1) == state(calm, 1)
+
+
+def test_a_stack_agrees_with_its_replicas_alone(setting_of: Make, small_dataset: Dataset) -> None:
+    setting = setting_of()
+    stacked = measured(trained(Trainer(setting, [1, 2], small_dataset)))
+    for replica, seed in enumerate([1, 2]):
+        alone = measured(trained(Trainer(setting, [seed], small_dataset)))[0]
+        np.testing.assert_array_equal(stacked[replica][:, SCALE:], alone[:, SCALE:])
+        np.testing.assert_allclose(stacked[replica][:, LOSS], alone[:, LOSS], rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("at", [2, 7], ids=["among skipped", "among others"])
+def test_training_goes_on_to_the_same_bits(
+    setting_of: Make, small_dataset: Dataset, at: int
+) -> None:
+    whole = trained(Trainer(setting_of(), [1, 2], small_dataset))
+    first = trained(Trainer(setting_of(), [1, 2], small_dataset), at)
+    again = Trainer(setting_of(), [1, 2], small_dataset)
+    again.restore([first.state(r) for r in (0, 1)])
+    trained(again, STEPS - at)
+    assert [state(again, r) for r in (0, 1)] == [state(whole, r) for r in (0, 1)]
+    skipped = measured(whole)[0, :, SKIPPED]
+    assert skipped[1] == 2 and skipped[at - 1] < skipped[-1]
+    bare = replace(first.state(0), arrays=without(first.state(0).arrays, "loss_scale/scale"))
+    with pytest.raises(ParibusError, match="it has no 'loss_scale/scale'"):
+        again.restore([bare, bare])
+
+
+def without(arrays: Any, name: str) -> dict[str, np.ndarray]:
+    return {key: one for key, one in arrays.items() if key != name}
+
+
+def with_scale(stack: Trainer, scales: Sequence[float]) -> None:
+    states = []
+    for r, scale in enumerate(scales):
+        one = stack.state(r)
+        arrays = {**one.arrays, "loss_scale/scale": np.array(scale, np.float32)}
+        states.append(replace(one, arrays=arrays))
+    stack.restore(states)
+
+
+def test_who_overflows_at_the_smallest_scale_has_diverged(
+    setting_of: Make, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = trained(Trainer(setting_of(initial=2.0**8), [1, 2, 3], small_dataset), 2)
+    passes = stack.replicas.forward_backward
+
+    def overflowing(*given: Any) -> ForwardBackward:
+        """The gradients of two replicas overflow at any scale; their losses do not."""
+        found = passes(*given)
+        found.gradients.flat[:2, 0] = float("inf")
+        return found
+
+    monkeypatch.setattr(stack.replicas, "forward_backward", overflowing)
+    with_scale(stack, [1.0, 2.0, 2.0**8])
+    before = state(stack, 0)
+    trained(stack, 4)
+    found = measured(stack)
+    assert np.isfinite(found[:2, 2, LOSS]).all() and not np.isfinite(found[:2, 2, NORM]).any()
+    assert [stack.state(r).diverged_at for r in range(3)] == [2, 3, None]
+    assert np.isnan(found[0, 3:]).all() and np.isnan(found[1, 4:]).all()
+    assert np.isfinite(found[2]).all()
+    np.testing.assert_array_equal(found[:2, 2, SCALE:], [[1.0, 0.0], [2.0, 1.0]])
+    weights = [name for name in before if name.startswith("weights/")]
+    assert {name: state(stack, 0)[name] for name in weights} == {
+        name: before[name] for name in weights
+    }
+
+
+def test_a_loss_that_is_not_finite_is_divergence_at_once(
+    setting_of: Make, small_dataset: Dataset
+) -> None:
+    stack = trained(Trainer(setting_of(initial=2.0**8), [1, 2], small_dataset), 2)
+    stack.replicas.weights["blocks.0.mlp.up.weight"][0].mul_(1e7)
+    trained(stack, 2)
+    assert not np.isfinite(measured(stack)[0, 2, LOSS])
+    assert [stack.state(r).diverged_at for r in (0, 1)] == [2, None]
+    assert stack.state(0).arrays["loss_scale/scale"] == 2.0**8
+
+
+def test_probes_read_float16_as_they_read_float32(setting_of: Make, small_dataset: Dataset) -> None:
+    probes = [probe.at(1) for probe in shipped_probes().values()]
+    found = []
+    for precision in ("float32", "float16"):
+        setting = setting_of(initial=2.0**12)
+        training = setting.training.model_copy(update={"precision": precision})
+        setting = setting.model_copy(update={"training": training})
+        stack = trained(Trainer(setting, [1], small_dataset, probes=probes), 3)
+        names = [*stack.columns, *(column.name for column in stack.probe_columns)]
+        found.append(dict(zip(names, measured(stack)[0].T, strict=True)))
+    exact, mixed = found
+    assert mixed.keys() - exact.keys() == {"loss_scale", "skipped_steps"}
+    assert np.abs(mixed["train_loss"] - exact["train_loss"]).max() < 2e-3
+    assert np.abs(mixed["grad_norm"] / exact["grad_norm"] - 1).max() < 0.01
+    for name, values in exact.items():
+        np.testing.assert_array_equal(np.isnan(mixed[name]), np.isnan(values), err_msg=name)
+
+
+def test_products_are_float16_and_nothing_of_ours_computes_them(
+    setting_of: Make, small_dataset: Dataset
+) -> None:
+    paths = ("blocks.0.attention.qkv", "blocks.0.attention.out", "blocks.1.mlp.down", "")
+    for seeds in ([1], [1, 2]):
+        stack = Trainer(setting_of(), seeds, small_dataset)
+        tokens = stack._feed.at(0).windows[..., :-1].long()
+        _, outputs = stack.logits(tokens, paths)
+        assert {path: one.dtype for path, one in outputs.items()} == dict.fromkeys(
+            paths, torch.float16
+        )
+        exact, _ = stack.logits(tokens, mixed=False)
+        assert exact.dtype == torch.float32
+
+
+def test_other_precisions_keep_what_they_keep(setting_of: Make, small_dataset: Dataset) -> None:
+    setting = setting_of()
+    training = setting.training.model_copy(update={"precision": "bfloat16"})
+    stack = trained(Trainer(setting.model_copy(update={"training": training}), [1], small_dataset))
+    assert list(stack.columns) == list(COLUMNS)
+    assert stack.state(0).arrays.keys() == {*stack.replicas.shapes, MEASURED}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("seeds", [[1], [1, 2, 3]], ids=["one", "a stack"])
+def test_a_gpu_s_graphs_skip_and_halve_as_its_steps_do(
+    setting_of: Make, small_dataset: Dataset, seeds: list[int]
+) -> None:
+    options = {"probes": list(shipped_probes().values()), "device": "cuda"}
+    setting = setting_of({"training.iterations": 40})
+    graphed = trained(Trainer(setting, seeds, small_dataset, **options), 40)
+    plain = trained(Trainer(setting, seeds, small_dataset, graphs=False, **options), 40)
+    assert graphed._graphs._recorded and not plain._graphs._recorded
+    ours, theirs = measured(graphed), measured(plain)
+    assert (ours[:, -1, SKIPPED] > 4).all()  # some when recorded, some when replayed
+    np.testing.assert_array_equal(
+        ours[:, :, SCALE : SKIPPED + 1], theirs[:, :, SCALE : SKIPPED + 1]
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_goes_on_to_the_same_bits_and_keeps_those_of_a_neighbour(
+    setting_of: Make, small_dataset: Dataset
+) -> None:
+    setting = setting_of({"training.iterations": 40}, initial=2.0**16)
+    whole = trained(Trainer(setting, [1, 2], small_dataset, device="cuda"), 20)
+    first = trained(Trainer(setting, [1, 2], small_dataset, device="cuda"), 7)
+    again = Trainer(setting, [1, 2], small_dataset, device="cuda")
+    again.restore([first.state(r) for r in (0, 1)])
+    trained(again, 13)
+    assert [state(again, r) for r in (0, 1)] == [state(whole, r) for r in (0, 1)]
+    with_scale(first, [2.0**60, float(first.state(1).arrays["loss_scale/scale"])])
+    trained(first, 13)
+    assert measured(first)[0, -1, SKIPPED] > measured(whole)[0, -1, SKIPPED]
+    assert state(first, 1) == state(whole, 1)
