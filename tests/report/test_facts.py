@@ -252,6 +252,7 @@ CLAIMS: dict[str, tuple[dict[str, Any], str, str]] = {
     "clip": ({"setting.training.grad_clip": None}, "gradients are not clipped", "are clipped to"),
     "dropout": ({"setting.training.dropout": 0.0}, "there is no dropout", "and dropout."),
     "precision": ({"setting.training.precision": "bfloat16"}, "mixed: float32", "is float32;"),
+    "float16": ({"setting.training.precision": "float16"}, "float16 matrix", "is float32;"),
     "a key without words": (
         {"setting.training.z_loss": 0.25},
         "training.z_loss is 0.25",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from paribus.errors import ParibusError
-from paribus.study import Study, is_open, with_precision
+from paribus.study import Study, is_open, parse_study, with_precision
 
 Maker = Callable[..., Study]
 AUTO = {"training.precision": "auto"}
@@ -38,3 +38,48 @@ def test_an_arm_may_state_another_precision(small_study: Maker) -> None:
     # Where auto means just that, nothing is left to compare.
     with pytest.raises(ParibusError, match="'auto' means float32: arm 'exact' does not differ"):
         with_precision(study, "float32")
+
+
+FLOAT16 = {"training.precision": "float16"}
+
+
+def test_a_default_loss_scale_changes_no_study_and_no_record(small_study: Maker) -> None:
+    """Studies and records from before there was one stay equal, digests too."""
+    plain = small_study()
+    assert "loss_scale" not in plain.model_dump()["training"]
+    stated = small_study({"training.loss_scale.initial": 65536})
+    assert stated == plain and stated.digest == plain.digest
+    assert "loss_scale" not in small_study(FLOAT16).model_dump(mode="json")["training"]
+
+
+def test_a_loss_scale_is_set_in_part_for_all_or_for_one_arm(small_study: Maker) -> None:
+    study = small_study(FLOAT16 | {"training.loss_scale.growth_interval": 100})
+    scale = study.setting("layernorm").training.loss_scale
+    assert (scale.initial, scale.growth_interval) == (2.0**16, 100)
+    assert parse_study(study.model_dump(), folder=study.folder) == study
+    arms = {
+        "baseline": {"set": FLOAT16},
+        "low": {"set": FLOAT16 | {"training.loss_scale.initial": 256.0}},
+        "exact": {"set": {"training.precision": "float32"}},
+    }
+    study = small_study({"training.precision": "bfloat16"}, arms=arms)
+    assert study.setting("low").training.loss_scale.initial == 256
+    assert study.differences("low") == {"training.loss_scale.initial": (None, 256.0)}
+    assert study.differences("exact").keys() == {"training.precision"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"training.loss_scale.initial": 2.0}, "no effect on precision 'float32'"),
+        (FLOAT16 | {"training.loss_scale.initial": 0.5}, "must be greater than or equal to 1"),
+        (FLOAT16 | {"training.loss_scale.inital": 4}, "did you mean 'initial'"),
+        (FLOAT16 | {"training.loss_scale.growth_interval": 0}, "must be greater than 0"),
+    ],
+)
+def test_a_loss_scale_that_cannot_be_is_one_line(
+    small_study: Maker, overrides: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ParibusError) as caught:
+        small_study(overrides)
+    assert message in str(caught.value) and "\n" not in str(caught.value)

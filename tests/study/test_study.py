@@ -106,7 +106,10 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
             "[arms.b]\nset.'training.tokens' = 2048\nset.'training.iterations' = 30",
             "sets both training.tokens and .iterations",
         ),
-        ("[arms.b]\nset.'training.precision' = 'auto'", "an arm states float32 or bfloat16"),
+        (
+            "[arms.b]\nset.'training.precision' = 'auto'",
+            "an arm states float32, bfloat16 or float16",
+        ),
         ("[claims]\nsource='x'\nvalues=[{arms=['b'], metric='grad_norm', mean=1.0}]", "arm 'b'"),
         ("[arms.base-0.0003]", 'written in quotes: [arms."base-0.0003"]'),
     ],

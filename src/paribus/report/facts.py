@@ -313,6 +313,7 @@ TOLD = (
     "training.budget",
     *("training.schedule.kind", "training.schedule.warmup", "training.schedule.final_fraction"),
     *("training.loss.", "training.grad_clip", "training.precision", "training.dropout"),
+    "training.loss_scale.",
 )
 
 

@@ -47,6 +47,7 @@ WORDS: dict[str, dict[str, str]] = {
     "precision": {
         "float32": "float32",
         "bfloat16": "mixed: float32 weights and optimizer, bfloat16 matrix products",
+        "float16": "mixed: float32 weights and optimizer, float16 matrix products",
         "auto": "not settled yet",
     },
     "decay": {

@@ -156,11 +156,12 @@ class Training(Spec):
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The default `loss_scale` is left out: records from before there was one stay equal."""
+        """Defaults of `loss_scale` are left out: records from before there was one stay equal."""
         table: dict[str, Any] = dump(self)
-        if self.loss_scale == LossScale():
-            table.pop("loss_scale", None)
-        return table
+        defaults = LossScale().__dict__
+        stated = table.pop("loss_scale", {})
+        stated = {key: value for key, value in stated.items() if value != defaults[key]}
+        return table | ({"loss_scale": stated} if stated else {})
 
     @model_validator(mode="after")
     def _costs_are_of_a_budget(self) -> Self:

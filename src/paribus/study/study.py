@@ -370,7 +370,7 @@ def override(tree: dict[str, Any], key: str, value: Any, *, where: str = "") -> 
             node[".".join(path[depth:])] = value
             return
         if tuple(path[: depth + 1]) == LEFT_OUT and isinstance(node, dict):
-            node.setdefault(part, LossScale().model_dump())
+            node[part] = LossScale().model_dump() | node.get(part, {})
         if not isinstance(node, dict) or part not in node:
             known = node if isinstance(node, dict) else ()
             raise ParibusError(f"{where}unknown key '{key}' at '{part}': {nearest(part, known)}")

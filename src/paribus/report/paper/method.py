@@ -16,6 +16,7 @@ from paribus.report.paper.said_once import said_once
 from paribus.report.task_accuracy import tasks_in_words
 from paribus.report.vocabulary import listed
 from paribus.report.words import margin_in_words
+from paribus.study import SMALLEST_SCALE, Study
 
 # How p-values come about, by the registered `inference.test`.
 MOST_SEEDS = 12  # are named one by one
@@ -94,12 +95,29 @@ def _protocol(material: Material) -> Paragraph:
         f"trial{facts.budget}; there is no early stopping. The optimizer is {facts.optimizer}, "
         f"under {facts.schedule}; {facts.clipping}. "
         + (f"{facts.loss} " if facts.loss else "")
-        + f"Precision is {facts.precision}; {facts.dropout}. "
-        + _EVALUATED[study.evaluation.precision]
-        + "Where an arm sets one of these keys itself, ",
+        + f"Precision is {facts.precision}; {facts.dropout}. ",
+        *_scaling(study),
+        _EVALUATED[study.evaluation.precision] + "Where an arm sets one of these keys itself, ",
         Ref("arms"),
         " says so.",
     )
+
+
+def _scaling(study: Study) -> list[Run]:
+    """How the loss is scaled, where an arm trains in float16."""
+    trained = [study.setting(arm).training for arm in study.arms]
+    scales = [one.loss_scale for one in trained if one.precision == "float16"]
+    if not scales:
+        return []
+    scale = scales[0]
+    return [
+        "In float16 the loss is scaled dynamically ",
+        Cite("Micikevicius2018"),
+        f": the scale of a trial begins at {scale.initial:,.0f}, is halved by a step whose "
+        "gradient overflows, which is skipped, and is doubled after "
+        f"{plural(scale.growth_interval, 'step')} in a row without one. Where it would be halved "
+        f"below {SMALLEST_SCALE:g} the trial has diverged. ",
+    ]
 
 
 def _controls(material: Material) -> Paragraph:
