@@ -30,8 +30,8 @@ question = "Where the baseline is unstable, does normalising the embeddings cure
 # those that `embedding-norm-instability-pilot` chose by its registered rule, on other seeds and
 # from the baseline alone. By exact McNemar, with Holm's method over 8 contrasts, a first cure is
 # shown where nine of the 16 seeds are cured and none is harmed.
-# The literature's instabilities were those of float16, which paribus does not train in; here they
-# are those of the learning rate (Wortsman et al. 2023).
+# The literature's instabilities were those of float16 (`embedding-norm-float16`); here they are
+# those of the learning rate (Wortsman et al. 2023).
 seeds = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
 endpoints = [
   { metric = "validation_loss", primary = true, margin = 0.02, smallest_effect = 0.02 },

@@ -156,6 +156,7 @@ def test_a_direction_is_registered(measured: Results, tmp_path: Path) -> None:
             "metric 'validation_loss/' is unknown: did you mean 'validation_loss'",
         ),
         ("train_loss/all", "metric 'train_loss/all' is unknown"),
+        ("skipped_steps", "'skipped_steps' cannot be primary: no arm scales its loss"),
         ("grad_norm", "'grad_norm' cannot be primary: neither more nor less of it is better"),
     ],
 )

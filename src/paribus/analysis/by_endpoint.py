@@ -17,7 +17,7 @@ from paribus.analysis.schema import Contrast, LeftOut
 from paribus.analysis.table import Table
 from paribus.results.curve_metrics import Needed, needed, target_axis
 from paribus.statistics import MacroContrast, PairedContrast
-from paribus.study import Endpoint
+from paribus.study import OF_FLOAT16, Endpoint
 
 
 def contrast_of(
@@ -38,8 +38,8 @@ def contrast_of(
     why_not = sampled.why_not(seeds)
     if broken:
         why_not = f"controls broken: {', '.join(control.name for control in broken)}"
-    elif not _is_comparable(table, arm, reference, metric):
-        why_not, left_out = "of single tokens, and the arms have other tokenizers", []
+    elif incomparable := _why_incomparable(table, arm, reference, metric):
+        why_not, left_out = incomparable, []
     elif not table.is_measured(metric):
         why_not, left_out = f"{metric} was not measured in this study", []
     compared = _to_target(table, arm, reference, metric, seeds)
@@ -53,7 +53,7 @@ def contrast_of(
         declared=table.results.metrics[metric],
         margin=_stated(table, endpoint, endpoint.margin),
         smallest_effect=_stated(table, endpoint, endpoint.smallest_effect),
-        counted=table.is_measured(metric) and _is_comparable(table, arm, reference, metric),
+        counted=table.is_measured(metric) and not _why_incomparable(table, arm, reference, metric),
         sampling=sampled,
         censored=(late_ours, late_theirs),
     )
@@ -97,14 +97,21 @@ def _family_size(table: Table, endpoint: Endpoint) -> int:
         return study.family
     others = [e for e in study.endpoints if not e.primary and table.is_measured(e.metric)]
     return sum(
-        _is_comparable(table, *contrast, e.metric) for e in others for contrast in study.contrasts
+        not _why_incomparable(table, *contrast, e.metric)
+        for e in others
+        for contrast in study.contrasts
     )
 
 
-def _is_comparable(table: Table, arm: str, reference: str, metric: str) -> bool:
-    """Whether the metric means the same in both arms: of single tokens, only if they share them."""
-    shared = table.results.study.share_tokens(arm, reference)
-    return shared or not table.results.metrics[metric].of_tokens
+def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> str:
+    """Why the metric does not mean the same in both arms; empty where it does."""
+    study = table.results.study
+    if table.results.metrics[metric].of_tokens and not study.share_tokens(arm, reference):
+        return "of single tokens, and the arms have other tokenizers"
+    precisions = {study.setting(one).training.precision for one in (arm, reference)}
+    if metric in OF_FLOAT16 and precisions != {"float16"}:
+        return f"{metric} is measured in float16 alone"
+    return ""
 
 
 def _stated(table: Table, endpoint: Endpoint, change: float | None) -> float | None:

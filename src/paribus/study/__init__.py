@@ -23,7 +23,7 @@ from paribus.study.sections import (
     Tasks,
 )
 from paribus.study.seed_plan import Plan
-from paribus.study.spec import SMALLEST_SCALE, LossScale, Setting, Training
+from paribus.study.spec import OF_FLOAT16, SMALLEST_SCALE, LossScale, Setting, Training
 from paribus.study.study import LEARNING_RATE, Study, first_stage
 from paribus.study.trust import (
     custom_code,
@@ -38,6 +38,7 @@ from paribus.study.tuning_study import at_rates, in_words, is_untuned, tuning_st
 __all__ = [
     "CORPUS",
     "LEARNING_RATE",
+    "OF_FLOAT16",
     "SMALLEST_SCALE",
     "Arm",
     "Candidate",

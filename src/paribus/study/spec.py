@@ -105,6 +105,9 @@ class Schedule(Spec):
 COSTED = ("flops", "seconds")
 """Budgets that follow from what a step costs."""
 
+OF_FLOAT16 = ("loss_scale", "skipped_steps")
+"""What is measured in trials of float16 alone."""
+
 SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**120
 """Of the loss: a float32 holds more, and the objective is multiplied by it."""
 

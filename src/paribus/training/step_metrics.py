@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paribus.drawing import Drawing
 from paribus.metric import Metric
+from paribus.study import OF_FLOAT16
 
 METRICS = (
     Metric("train_loss", "final training loss", "nats/token", "lower", "steps", of_tokens=True),
@@ -16,8 +17,8 @@ OBJECTIVE = Metric(
 )
 # And in float16: the scale of the step, and how many steps were skipped so far.
 LOSS_SCALING = (
-    Metric("loss_scale", "final loss scale", "", "neither", "steps", digits=0),
-    Metric("skipped_steps", "skipped steps", "steps", "lower", "steps", digits=1),
+    Metric(OF_FLOAT16[0], "final loss scale", "", "neither", "steps", digits=0),
+    Metric(OF_FLOAT16[1], "skipped steps", "steps", "lower", "steps", digits=1),
 )
 DRAWINGS = (
     Drawing(
