@@ -135,8 +135,7 @@ class Results:
     def steps(self) -> pa.Table:
         """Every step of every finished trial: arm, seed, step and what was measured.
 
-        `train_objective` is null where the cross-entropy itself is learned from, `loss_scale` and
-        `skipped_steps` where training is not in float16.
+        Null is what a trial does not measure, such as the loss scale where none is float16.
         """
         tables = [of_trial(f, self.trial_steps[f.arm, f.seed]) for f in self.finished]
         if not tables:

@@ -7,7 +7,7 @@ from paribus.training.groups import is_decayed, optimizer_slots
 from paribus.training.losses import Loss, loss
 from paribus.training.optimizers import Optimizer, Update, optimizer
 from paribus.training.phases import OTHER, PHASES
-from paribus.training.precision import PRODUCTS
+from paribus.training.product_types import PRODUCTS
 from paribus.training.replicas import Replicas
 from paribus.training.schedule import learning_rate
 from paribus.training.state import MEASURED, WEIGHTS, ReplicaState

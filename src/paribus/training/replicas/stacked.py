@@ -26,7 +26,7 @@ from paribus.training.feed import Inputs
 from paribus.training.groups import optimizer_record, parameter_groups
 from paribus.training.losses import find_loss
 from paribus.training.phases import BACKWARD, FORWARD
-from paribus.training.precision import lower_products
+from paribus.training.product_types import lower_products
 from paribus.training.replicas.protocol import ForwardBackward, OnPhase
 from paribus.training.replicas.update import StackedOptimizer
 from paribus.training.state import WEIGHTS
