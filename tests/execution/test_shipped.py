@@ -37,6 +37,7 @@ TIMES = {
 # The same of what is meant for a GPU, as its file says: there 15 such trials take seconds.
 TIMES_ON_A_GPU = {
     "embedding-norm-bpe": 17,
+    "embedding-norm-float16": 39,
     "embedding-norm-mechanism": 44,
     "embedding-norm-retuned-long": 132,
     "embedding-norm-scale-long": 140,
