@@ -310,7 +310,7 @@ def test_a_gpu_s_graphs_skip_and_halve_as_its_steps_do(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_goes_on_to_the_same_bits_and_keeps_those_of_a_neighbour(
+def test_a_gpu_goes_on_with_its_scales_and_keeps_the_bits_of_a_neighbour(
     setting_of: Make, small_dataset: Dataset
 ) -> None:
     setting = setting_of({"training.iterations": 40}, initial=2.0**16)
@@ -319,7 +319,10 @@ def test_a_gpu_goes_on_to_the_same_bits_and_keeps_those_of_a_neighbour(
     again = Trainer(setting, [1, 2], small_dataset, device="cuda")
     again.restore([first.state(r) for r in (0, 1)])
     trained(again, 13)
-    assert [state(again, r) for r in (0, 1)] == [state(whole, r) for r in (0, 1)]
+    both = [SCALE, SKIPPED]
+    np.testing.assert_array_equal(measured(again)[..., both], measured(whole)[..., both])
+    # Its first steps are run as they are written, and not replayed.
+    np.testing.assert_allclose(measured(again), measured(whole), rtol=1e-3)
     with_scale(first, [2.0**60, float(first.state(1).arrays["loss_scale/scale"])])
     trained(first, 13)
     assert measured(first)[0, -1, SKIPPED] > measured(whole)[0, -1, SKIPPED]
