@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 # Initial values that are drawn again of a trial, small parameters first; 4 million take 50 ms.
 MOST_DRAWN = 2**22
+# Records of initial values, by what decides these: seed, name, salt, shape and rule.
+_KNOWN: dict[Any, dict[str, Any]] = {}
+MOST_KNOWN = 2**16
 MOST_VOCABULARY = 2**24  # of a record, whoever wrote it
 RATE_ROUNDING = 1e-6  # the records keep float32
 
@@ -38,19 +41,19 @@ def arm_findings(results: Results, *, trust: bool) -> tuple[list[str], str]:
     """
     found: dict[TrialFolder, list[str]] = {}
     built = 0
-    models, drawn = _Models(results.study.folder), _Drawn()
-    for trial in sorted(results.finished, key=lambda trial: trial.seed):
+    models = _Models(results.study.folder)
+    for trial in results.finished:
         setting = results.study.setting(trial.arm)
         record = results.trials[trial.arm, trial.seed]
         found[trial] = _told(trial, _steps(results, trial, setting, record))
         found[trial] += _told(trial, _points(trial, results.study, record))
         if trust or not own_parts(setting):
             built += 1
-            found[trial] += _told(trial, _model(models, drawn, trial, setting, record))
+            found[trial] += _told(trial, _model(models, trial, setting, record))
     n = len(results.finished)
     left = "" if built == n else f", of {n - built} with custom code less, for want of --trust"
     looked_at = f"steps, parts, initial values and optimizer of {n} trials by arm and seed{left}"
-    return [one for trial in results.finished for one in found[trial]], looked_at
+    return [one for told in found.values() for one in told], looked_at
 
 
 def _told(trial: TrialFolder, findings: Iterator[str]) -> list[str]:
@@ -96,7 +99,7 @@ def _points(trial: TrialFolder, study: Study, record: dict[str, Any]) -> Iterato
 
 
 def _model(
-    models: _Models, drawn: _Drawn, trial: TrialFolder, setting: Setting, record: dict[str, Any]
+    models: _Models, trial: TrialFolder, setting: Setting, record: dict[str, Any]
 ) -> Iterator[str]:
     vocab_size = record["data"].get("vocab_size")
     if not isinstance(vocab_size, int) or not 0 < vocab_size <= MOST_VOCABULARY:
@@ -109,7 +112,7 @@ def _model(
     if {name: tuple(about["shape"]) for name, about in there.items()} != model.sizes:
         yield "its parameters are not those of its arm"
         return
-    initial = drawn.records(model, setting, trial.seed)
+    initial = _initial_records(model, setting, trial.seed)
     for name, about in there.items():
         # A salt of the draw follows the rule's words.
         if not about["rule"].startswith(model.rules[name].text) or (
@@ -185,35 +188,28 @@ class _Models:
         return _Model(model, parts, sizes, tuple(small), rules, uses)
 
 
-class _Drawn:
-    """Records of initial values of one seed: arms that share a parameter start with equal ones.
+def _initial_records(model: _Model, setting: Setting, seed: int) -> dict[str, dict[str, Any]]:
+    """initial.json of the parameters of `model` that are drawn again.
 
-    So each is drawn once, where trials come seed by seed.
+    Arms that share a parameter start with equal values, and so do the rounds of tuning, and studies
+    of the same seeds: what has been drawn in this process is known.
     """
+    from paribus.model import initial_parameters
 
-    def __init__(self) -> None:
-        self._seed: int | None = None
-        self._known: dict[Any, dict[str, Any]] = {}
-
-    def records(self, model: _Model, setting: Setting, seed: int) -> dict[str, dict[str, Any]]:
-        """initial.json of the parameters of `model` that are drawn again."""
-        from paribus.model import initial_parameters
-
-        if seed != self._seed:
-            self._seed, self._known = seed, {}
-        salt = setting.model.init.salt
-        keys = {
-            name: (name, salt, model.sizes[name], model.rules[name])
-            for name in model.small
-            if model.rules[name].std is not None  # else its module or constructor gives the value
-        }
-        new = [name for name in model.small if keys.get(name) not in self._known]
-        drawn = {}
-        if new:
-            drawn = initial_parameters(model.built, setting, seed, only=new, uses=model.uses)
-        records = {name: one.record for name, one in drawn.items()}
-        self._known |= {keys[name]: one for name, one in records.items() if name in keys}
-        return {name: records.get(name) or self._known[keys[name]] for name in model.small}
+    salt = setting.model.init.salt
+    keys = {
+        name: (seed, name, salt, model.sizes[name], model.rules[name])
+        for name in model.small
+        if model.rules[name].std is not None  # else its module or constructor gives the value
+    }
+    known = {name: _KNOWN[key] for name, key in keys.items() if key in _KNOWN}
+    if new := [name for name in model.small if name not in known]:
+        drawn = initial_parameters(model.built, setting, seed, only=new, uses=model.uses)
+        known |= {name: one.record for name, one in drawn.items()}
+    if len(_KNOWN) > MOST_KNOWN:
+        _KNOWN.clear()
+    _KNOWN.update({key: known[name] for name, key in keys.items()})
+    return known
 
 
 def _names(parts: Any) -> dict[str, Any]:
