@@ -33,7 +33,7 @@ from paribus.machine.environment import environment
 from paribus.model import GPT, build_model, describe_parts, load_parameters, training_flops
 from paribus.results import TrialFolder
 from paribus.results.formats import write_table
-from paribus.study import Setting, Study, measuring_record, own_digests, own_parts
+from paribus.study import Setting, Study, custom_code, measuring_record, own_digests
 from paribus.training import DRAWINGS, ReplicaState, Trainer
 
 
@@ -165,9 +165,9 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
     if of.suite:
         outcome = run_tasks(study, model, dataset, setting, of.suite, of.requests)
     task_seconds = time.monotonic() - began
-    # What remembers its calls may have waited for the last check to be over: own code alone could.
-    own_code = own_parts(setting) or study.probes.own or study.evaluation.own or study.tasks.own
-    causality = _shown(of, before, reads_on(brief=True) if own_code else before)
+    # What remembers its calls may have waited for the last check to be over: own code alone could,
+    # a corpus too, since it ran in this process and may have replaced what a model is made of.
+    causality = _shown(of, before, reads_on(brief=True) if custom_code(study) else before)
     return _Evaluated(weights, heldout, told, outcome, causality, heldout_seconds, task_seconds)
 
 

@@ -27,7 +27,7 @@ from paribus.execution.stacks import (
 )
 from paribus.execution.suite import adopt_suite, drafted_tasks
 from paribus.results import ResultsFolder, registration, settle
-from paribus.study import Data, Study, own_parts
+from paribus.study import Data, Study, step_code
 
 Tried = set[tuple[str, int]]
 """Of dry runs that were passed: the digest of what replicas of a stack share, and its size."""
@@ -99,8 +99,7 @@ def _check(pool: Pool, study: Study, size: int, tried: Tried) -> None:
     parts: dict[str, tuple[DryPart, ...]] = {}
     for key, arm in todo.items():
         if key not in tried:
-            own = own_parts(study.setting(arm)) or study.probes.own
-            parts[arm] = ("whole",) if own else ("steps", "reading")
+            parts[arm] = ("whole",) if step_code(study, arm) else ("steps", "reading")
     tasks = [Check(arm, size, part) for arm, names in parts.items() for part in names]
     pool.work(tasks, lambda task: f"in the dry run of arm '{task.arm}'", hear)
     tried.update(todo)

@@ -26,8 +26,7 @@ from paribus.machine.memory import free_unused
 from paribus.machine.timing import wait
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.checkpoints import StackCheckpoints
-from paribus.study import Study
-from paribus.study.custom_code import own_named
+from paribus.study import Study, custom_code
 from paribus.study.guard import require_unchanged, watched
 
 PROGRESS_SECONDS = 0.5
@@ -54,13 +53,6 @@ class StackTask:
         """The folder of each replica."""
         return [self.results.trial(arm, seed) for arm, seed in self.trials]
 
-    @property
-    def runs_own_code(self) -> bool:
-        """Whether any code of the user's own is run in training, measures along the way too."""
-        study = self.study
-        own = any(own_named(study.setting(arm)) for arm in set(self.arms))
-        return own or bool(study.probes.own or study.evaluation.own)
-
 
 def run_stack(
     task: StackTask,
@@ -81,7 +73,7 @@ def run_stack(
     goes on, to the same bytes.
     """
     # Code of paribus alone replaces nothing.
-    before = watched() if task.runs_own_code else None
+    before = watched() if custom_code(task.study) else None
     stack = _Stack(task, dataset)
     on_resume(stack.trainer.t, stack.words)
     stack.begin()

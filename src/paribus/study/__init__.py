@@ -31,6 +31,7 @@ from paribus.study.trust import (
     measuring_record,
     require_trust,
     rule_record,
+    step_code,
 )
 from paribus.study.tuning import Candidate, Tuning, at_edges, further_candidates
 from paribus.study.tuning_study import at_rates, in_words, is_untuned, tuning_study, with_choice
@@ -86,6 +87,7 @@ __all__ = [
     "require_trust",
     "rule_record",
     "shipped_studies",
+    "step_code",
     "tuning_study",
     "with_choice",
     "with_precision",

@@ -12,7 +12,13 @@ from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.foreign import CODE_BYTES, read_bytes
-from paribus.study.custom_code import SOURCES, Sources, measuring_digests, own_named
+from paribus.study.custom_code import (
+    SOURCES,
+    Sources,
+    measuring_digests,
+    own_named,
+    own_parts,
+)
 from paribus.study.kept import require_kept
 from paribus.study.study import Study
 
@@ -25,6 +31,11 @@ def custom_code(study: Study) -> tuple[str, ...]:
     trained = [path for arm in study.arms for path in own_named(study.setting(arm)).values()]
     rule = [study.decision.rule] if ":" in study.decision.rule else []
     return tuple(dict.fromkeys([*trained, *measuring_parts(study), *rule]))
+
+
+def step_code(study: Study, arm: str) -> tuple[str, ...]:
+    """Those of them that a training step of `arm` runs: its own parts that compute, and probes."""
+    return (*own_parts(study.setting(arm)), *study.probes.own)
 
 
 def measuring_parts(study: Study) -> tuple[str, ...]:

@@ -34,8 +34,7 @@ from paribus.model import (
     undeclared_projections,
     unused_positions,
 )
-from paribus.study import Setting, Study, own_parts
-from paribus.study.custom_code import own_named
+from paribus.study import Setting, Study, custom_code, own_parts, step_code
 from paribus.study.guard import require_unchanged, watched
 from paribus.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
 
@@ -61,9 +60,9 @@ def dry_run(
     is to be warned of, a line each. Raises ParibusError.
     """
     setting, where = study.setting(arm), f"arm '{arm}'"
-    own = _own_code(study, arm)
+    own = step_code(study, arm)
     # Who could replace something: looking at all that is watched takes a tenth of a dry run.
-    before = watched() if own or own_named(setting) or study.evaluation.own else None
+    before = watched() if custom_code(study) else None
     require_room(setting, dataset.vocab_size, device, arm)
     try:
         model = _built(study, setting, dataset, device)
@@ -121,7 +120,7 @@ def _try_steps(
     tiny = setting.model_copy(update={"training": small})
     stack = build_stack(study, tiny, range(R), dataset, device, graphs=graphs)
     other = stack
-    if R > 1 or _own_code(study, arm):
+    if R > 1 or step_code(study, arm):
         other = build_stack(study, tiny, range(R), dataset, device, graphs=graphs)
     start = _states(stack)
     after = _require_repeatable(study, arm, stack, other, device)
@@ -229,14 +228,9 @@ def _scaled(state: ReplicaState, factor: float) -> dict[str, np.ndarray]:
     }
 
 
-def _own_code(study: Study, arm: str) -> list[str]:
-    """The user's own code that a step of an arm runs, by import path."""
-    return [*own_parts(study.setting(arm)), *study.probes.own]
-
-
 def _suspects(study: Study, arm: str) -> str:
-    """The same in brackets."""
-    own = _own_code(study, arm)
+    """The own code that a step of an arm runs, in brackets."""
+    own = step_code(study, arm)
     return f" ({', '.join(own)})" if own else ""
 
 
