@@ -7,64 +7,32 @@ worker that only trains has neither.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from scipy.integrate import quad
-    from scipy.optimize import brentq
-    from scipy.special import (
-        bdtr,
-        betaincinv,
-        chdtrc,
-        gammainccinv,
-        gammaincinv,
-        gammaln,
-        log_ndtr,
-        ndtr,
-        ndtri,
-        stdtr,
-        stdtrit,
-    )
-else:
 
-    class _Later:
-        """A function of a module that is imported when it is called."""
+class _Later:
+    """A function of a module that is imported when it is called."""
 
-        def __init__(self, module: str, name: str) -> None:
-            self._module, self._name = module, name
-            self._function = None
+    def __init__(self, path: str) -> None:
+        self._module, _, self._name = path.rpartition(".")
+        self._function: Any = None
 
-        def __call__(self, *arguments: Any, **options: Any) -> Any:
-            if self._function is None:
-                self._function = getattr(importlib.import_module(self._module), self._name)
-            return self._function(*arguments, **options)
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if self._function is None:
+            self._function = getattr(importlib.import_module(self._module), self._name)
+        return self._function(*arguments, **options)
 
-    quad = _Later("scipy.integrate", "quad")
-    brentq = _Later("scipy.optimize", "brentq")
-    bdtr = _Later("scipy.special", "bdtr")
-    betaincinv = _Later("scipy.special", "betaincinv")
-    chdtrc = _Later("scipy.special", "chdtrc")
-    gammainccinv = _Later("scipy.special", "gammainccinv")
-    gammaincinv = _Later("scipy.special", "gammaincinv")
-    gammaln = _Later("scipy.special", "gammaln")
-    log_ndtr = _Later("scipy.special", "log_ndtr")
-    ndtr = _Later("scipy.special", "ndtr")
-    ndtri = _Later("scipy.special", "ndtri")
-    stdtr = _Later("scipy.special", "stdtr")
-    stdtrit = _Later("scipy.special", "stdtrit")
 
-__all__ = [
-    "bdtr",
-    "betaincinv",
-    "brentq",
-    "chdtrc",
-    "gammainccinv",
-    "gammaincinv",
-    "gammaln",
-    "log_ndtr",
-    "ndtr",
-    "ndtri",
-    "quad",
-    "stdtr",
-    "stdtrit",
-]
+quad = _Later("scipy.integrate.quad")
+brentq = _Later("scipy.optimize.brentq")
+bdtr = _Later("scipy.special.bdtr")
+betaincinv = _Later("scipy.special.betaincinv")
+chdtrc = _Later("scipy.special.chdtrc")
+gammainccinv = _Later("scipy.special.gammainccinv")
+gammaincinv = _Later("scipy.special.gammaincinv")
+gammaln = _Later("scipy.special.gammaln")
+log_ndtr = _Later("scipy.special.log_ndtr")
+ndtr = _Later("scipy.special.ndtr")
+ndtri = _Later("scipy.special.ndtri")
+stdtr = _Later("scipy.special.stdtr")
+stdtrit = _Later("scipy.special.stdtrit")
