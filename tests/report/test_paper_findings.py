@@ -153,8 +153,8 @@ def test_values_that_tuning_did_not_tell_apart_are_said_once(tmp_path: Path) -> 
         tuned = SimpleNamespace(
             values_differ_untold=lambda arm, *_: arm == "layernorm",
             why_values_differ=lambda arm, *_: f"{arm} and its values",
-            best=lambda arm, best=best: SimpleNamespace(candidate=best.get(arm, 2)),
-            candidates=rates,
+            best=lambda arm, best=best: best.get(arm, 2),
+            values_of=lambda number: rates[number - 1],
         )
         material.analysis.__dict__["tuned"] = tuned
         for verdict in material.verdicts[:2]:

@@ -96,11 +96,15 @@ class Tuned:
         """What was chosen for `arm`."""
         return next(point for point in self.of(arm) if point.chosen)
 
+    def values_of(self, one: Point | SharedContrast) -> Candidate:
+        """The values that `one` was trained with."""
+        return self.candidates[one.candidate - 1]
+
     def shared_by(self, arm: str) -> list[SharedContrast]:
         """The contrast of `arm` at every candidate; by ascending value, where a single number is
         tuned, since a grid may have grown at its start."""
         found = [one for one in self.shared if one.arm == arm]
-        values = {one.candidate: [*self.candidates[one.candidate - 1].values()] for one in found}
+        values = {one.candidate: [*self.values_of(one).values()] for one in found}
         if any(len(of) > 1 or isinstance(of[0], str) for of in values.values()):
             return found
         return sorted(found, key=lambda one: values[one.candidate])
@@ -120,7 +124,7 @@ class Tuned:
             return ""
         digits, unit = self.metric.change_digits, self.metric.change_unit
         low, high = (
-            f"{numbers.signed(one.mean, digits)} ({in_words(self.candidates[one.candidate - 1])})"
+            f"{numbers.signed(one.mean, digits)} ({in_words(self.values_of(one))})"
             for one in extremes
         )
         text = (
@@ -141,7 +145,7 @@ class Tuned:
             return ""
         n_seeds = len(self.points[0].values)
         seeds = f"{n_seeds} tuning seed{'s do' if n_seeds > 1 else ' does'}"
-        mine, other = (in_words(self.candidates[self.best(one).candidate - 1])
+        mine, other = (in_words(self.values_of(self.best(one)))
                        for one in (arm, reference))  # fmt: skip
         return (
             f"{arm} has {mine} and {reference} {other}, which {seeds} not tell apart: part of the "
@@ -237,7 +241,7 @@ def why_not_these_values(study: Study, found: Tuned | None) -> str:
     if found is None:
         return "the tuning trials that chose the values of the arms are not there"
     for arm, values in study.tuning.chosen.items():
-        best = found.candidates[found.best(arm).candidate - 1]
+        best = found.values_of(found.best(arm))
         if values != best:
             return f"{arm} has {in_words(values)}, and the tuning trials choose {in_words(best)}"
     return ""

@@ -51,12 +51,12 @@ def chosen(analysis: Analysis) -> Iterator[RenderableType]:
         if extremes := tuned.extremes(arm):
             between = " to ".join(
                 f"{numbers.signed(one.mean, tuned.metric.change_digits)} "
-                f"({in_words(tuned.candidates[one.candidate - 1])})"
+                f"({in_words(tuned.values_of(one))})"
                 for one in extremes
             )
         table.add_row(
             escape(arm),
-            escape(in_words(tuned.candidates[best.candidate - 1])),
+            escape(in_words(tuned.values_of(best))),
             numbers.fixed(best.mean, tuned.metric.digits),
             escape(between),
         )

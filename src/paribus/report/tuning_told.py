@@ -30,7 +30,7 @@ def tuning_table(analysis: Analysis) -> Table | None:
         rows.append(
             (
                 called[arm],
-                in_words(tuned.candidates[best.candidate - 1]),
+                in_words(tuned.values_of(best)),
                 numbers.fixed(best.mean, digits),
                 f"{numbers.fixed(min(values), digits)} to {numbers.fixed(max(values), digits)}"
                 if values
@@ -68,7 +68,7 @@ def shared_table(analysis: Analysis) -> Table | None:
             rows.append(
                 (
                     *who,
-                    f"both at {in_words(tuned.candidates[one.candidate - 1])}",
+                    f"both at {in_words(tuned.values_of(one))}",
                     str(len(there)),
                     numbers.signed(one.mean, digits) if there else "",
                     numbers.span(min(there), max(there), digits) if there else "diverged",
@@ -157,7 +157,7 @@ def _depends(analysis: Analysis, tuned: Tuned, arm: str) -> str:
     unit = f" {tuned.metric.change_unit}" if tuned.metric.change_unit not in ("", "1") else ""
 
     def at(one: SharedContrast) -> str:
-        where = in_words(tuned.candidates[one.candidate - 1])
+        where = in_words(tuned.values_of(one))
         return f"{numbers.signed(one.mean, digits)} ({where})"
 
     text = f"over values that both share, the change of {tuned.metric.label} lies between "

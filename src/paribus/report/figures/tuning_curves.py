@@ -129,14 +129,14 @@ def _curve_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[di
     called = names(analysis.study)[arm]
 
     def row(point: Point, kind: str, **more: Any) -> dict[str, Any]:
-        candidate = tuned.candidates[point.candidate - 1]
+        candidate = tuned.values_of(point)
         words = in_words(candidate)
         return {"arm": called, "at": candidate[key], "kind": kind, "values": words, **more}
 
     rows = []
     by_value: dict[Value, list[Point]] = {}
     for point in tuned.of(arm):
-        by_value.setdefault(tuned.candidates[point.candidate - 1][key], []).append(point)
+        by_value.setdefault(tuned.values_of(point)[key], []).append(point)
         rows += [
             row(point, "seed", seed=seed, value=rounded(value))
             for seed, value in point.values.items()
@@ -296,7 +296,7 @@ def _shared_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, A
     versus = "" if reference == analysis.study.baseline else f" against {called[reference]}"
     head = {"arm": called[arm], "contrast": f"{called[arm]}{versus}"}
     for shared in (one for one in tuned.shared if one.arm == arm):
-        candidate = tuned.candidates[shared.candidate - 1]
+        candidate = tuned.values_of(shared)
         words = in_words(candidate)
         at = next(iter(candidate.values())) if single else _values(candidate)
         row = head | {"at": at, "values": words}

@@ -21,9 +21,9 @@ from paribus.report.paper.finding_by_setting import (
 from paribus.report.paper.judged import (
     IN_WORDS,
     RESOLVED,
+    TOLD,
     Judged,
     Stability,
-    State,
     judged,
     judged_on,
 )
@@ -32,7 +32,6 @@ from paribus.report.paper.mechanism import mechanism_in_short
 from paribus.report.paper.untold_rates import untold
 from paribus.report.vocabulary import listed
 
-TOLD: tuple[State, ...] = (*RESOLVED, "open")  # what is described only has no place here
 MOST_TRENDS = 2
 MOST_WORDS = 355  # the authors' own with them
 STABILITY: dict[Stability, str] = {

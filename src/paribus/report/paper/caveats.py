@@ -58,9 +58,7 @@ def rates_untold(studies: Sequence[Material]) -> list[str]:
 
 def _untold(material: Material) -> set[str]:
     """What verdicts say of these."""
-    caveats = {one.caveat for one in untold(material)}
-    lines = {line for verdict in material.verdicts for line in verdict.caveats}
-    return {line for line in lines if line.rstrip(".") in caveats}
+    return {f"{one.caveat}." for one in untold(material)}
 
 
 def _can_be_merged(line: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from paribus import numbers
 from paribus.digests import flatten
-from paribus.report.paper.judged import IN_WORDS, RESOLVED, Judged, judged, judged_on
+from paribus.report.paper.judged import IN_WORDS, TOLD, Judged, judged, judged_on
 from paribus.report.paper.material import Material
 from paribus.report.vocabulary import listed
 from paribus.study import LEARNING_RATE
@@ -113,7 +113,7 @@ def trends(studies: Sequence[Material]) -> list[Trend]:
         (material, one)
         for material in studies
         for one in judged_on(judged(material), studies[0].study.primary.metric)
-        if one.state in (*RESOLVED, "open") and one.contrast.decided is not None
+        if one.state in TOLD and one.contrast.decided is not None
     ]
     found: list[Trend] = []
     for axis in AXES:
@@ -170,7 +170,7 @@ def _rates_of(point: Point) -> tuple[str, ...]:
     study, tuned = point.material.study, point.material.analysis.tuned
     of = (point.one.contrast.arm, point.one.contrast.reference)
     if tuned is not None and _rate_is_tuned(point.material):
-        return tuple(str(tuned.candidates[tuned.best(arm).candidate - 1]) for arm in of)
+        return tuple(str(tuned.values_of(tuned.best(arm))) for arm in of)
     rates = (study.setting(arm).training.optimizer.learning_rate for arm in of)
     return tuple(str({LEARNING_RATE: rate}) for rate in rates)
 

@@ -50,7 +50,8 @@ def _common(studies: Sequence[Material]) -> str:
 
 
 def abstract(studies: Sequence[Material], own_words: int = 0) -> Paragraph:
-    """What was asked, what was done and what came out; `own_words` of the authors are before it."""
+    """What was asked, done and found; of several studies within a journal's length, of which
+    `own_words` of the authors are taken."""
     if len(studies) == 1:
         return _abstract(studies[0])
     return abstract_of_several(studies, own_words)

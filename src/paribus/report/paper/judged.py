@@ -18,6 +18,7 @@ State = Literal["harm", "gain", "none", "open", "described", "invalid"]
 Stability = Literal["stable", "cured", "destabilised", "not cured"]
 STATES: tuple[State, ...] = ("harm", "gain", "none", "open", "described", "invalid")
 RESOLVED: tuple[State, ...] = ("harm", "gain", "none")
+TOLD: tuple[State, ...] = (*RESOLVED, "open")  # tested; what is described only is left to tables
 EVENTS = {"cured": "instability is cured", "destabilised": "training is destabilised"}
 # In a column of a table.
 SHORT = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from paribus import numbers
 from paribus.numbers import plural
 from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
-from paribus.report.paper.judged import IN_WORDS, RESOLVED, SHORT, Judged, by_state, judged
+from paribus.report.paper.judged import IN_WORDS, SHORT, TOLD, Judged, by_state, judged
 from paribus.report.paper.material import Material
 from paribus.report.tables import Table, change_of
 from paribus.report.vocabulary import listed
@@ -31,7 +31,6 @@ AT_START = "scale at the start alone (initialization of token embeddings)"
 AT_START_TIED = (
     "scale at the start alone (initialization of the token matrix, the output matrix too)"
 )
-TOLD = (*RESOLVED, "open")
 WHOLE = (PARTS["layernorm"], PARTS["rmsnorm"])  # the norms that a part is taken from
 WHILE_TRAINING = ("steps", "probes")
 FIGURES = ("embedding_norm-all-mean", "residual-norm-depth")
@@ -59,7 +58,8 @@ def isolates(one: Judged, *, tied: bool = False) -> str:
 def mechanism(studies: Sequence[Material], figures: int) -> Part | None:
     """The section; None where no study takes normalization apart and none has diagnostics."""
     blocks = _parts_of(studies)
-    blocks += [say(line) for line in parts_elsewhere(studies)]
+    if elsewhere := parts_elsewhere(studies):
+        blocks.append(say(elsewhere))
     blocks += _diagnostics(studies)
     shown = _study(studies)
     if shown is not None:
@@ -151,11 +151,11 @@ def mechanism_in_short(studies: Sequence[Material]) -> str:
     return f"Taken apart, {listed(told)}."
 
 
-def parts_elsewhere(studies: Sequence[Material]) -> list[str]:
+def parts_elsewhere(studies: Sequence[Material]) -> str:
     """What the same parts do in the other studies that have them: a sentence for each study."""
     shown = _study(studies)
     if shown is None or len(_isolated(shown[1])) < LEAST_PARTS:
-        return []
+        return ""
     told = []
     for material in studies:
         if material is shown[1]:
@@ -171,7 +171,7 @@ def parts_elsewhere(studies: Sequence[Material]) -> list[str]:
         ]  # fmt: skip
         if found:
             told.append(f"In {material.name} ({_apart(material, shown[1])}) {listed(found)}.")
-    return [" ".join(told)] if told else []
+    return " ".join(told)
 
 
 def _apart(material: Material, shown: Material) -> str:

@@ -122,7 +122,7 @@ def _shared_change(material: Material, one: SharedContrast) -> str:
     tuned = material.analysis.tuned
     assert tuned is not None
     size = numbers.signed(one.mean, tuned.metric.change_digits)
-    return f"{size} (at {in_words(tuned.candidates[one.candidate - 1]).replace('_', ' ')})"
+    return f"{size} (at {in_words(tuned.values_of(one)).replace('_', ' ')})"
 
 
 def _alternatives(found: Sequence[Judged]) -> list[str]:

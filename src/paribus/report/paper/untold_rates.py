@@ -33,4 +33,4 @@ def untold(material: Material) -> list[Untold]:
 
 
 def _chosen(tuned: Tuned, arm: str) -> str:
-    return in_words(tuned.candidates[tuned.best(arm).candidate - 1]).replace("_", " ")
+    return in_words(tuned.values_of(tuned.best(arm))).replace("_", " ")
