@@ -14,7 +14,9 @@ import torch
 import paribus
 from paribus.data import load_dataset
 from paribus.errors import ParibusError
+from paribus.execution import record
 from paribus.execution.checks.repeat import batches_digest
+from paribus.execution.duties import Here
 from paribus.execution.leaving import Leaving
 from paribus.execution.resuming import identity
 from paribus.execution.trial import StackTask, run_stack
@@ -154,6 +156,55 @@ def test_what_is_replaced_while_training_is_named(
     with pytest.raises(ParibusError, match=r"trial baseline/seed-1 replaces torch\.nn\.functional"):
         run_stack(task, dataset, on_progress=_nothing, on_resume=_nothing, leaving=Leaving())
     assert not begun_stacks(folder.path)
+
+
+OWN_TEXT = """
+import torch
+
+def texts(data, folder):
+    BODY
+    return [f"The {n} cats sit on the {n * n} mats. " * 9 for n in range(400)]
+"""
+GELU = "torch.nn.functional.gelu = lambda x, *args, **kw: torch.relu(x)"
+
+
+@pytest.mark.parametrize("body", [GELU, "torch.set_default_dtype(torch.float64)"])
+def test_a_corpus_that_replaces_what_models_use_is_named(
+    body: str, small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker reads the text before it looks at what training must leave as it is."""
+    (tmp_path / "texts.py").write_text(OWN_TEXT.replace("BODY", body))
+    study = small_study({"data.corpus": "texts.py:texts", "data.path": None})
+    monkeypatch.setattr(torch.nn.functional, "gelu", torch.nn.functional.gelu)  # and put back
+    here = cast(Here, SimpleNamespace(study=study, _datasets={}))
+    try:
+        with pytest.raises(
+            ParibusError, match=r"^reading texts\.py:texts (replaces|changes) .*torch"
+        ):
+            Here.dataset(here, study.data)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_model_is_checked_again_after_evaluation_where_the_corpus_is_ones_own(
+    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "texts.py").write_text(OWN_TEXT.replace("BODY", "pass"))
+    study = small_study({"data.corpus": "texts.py:texts", "data.path": None, "tasks.names": []})
+    checked: list[str] = []
+    check = record.require_causal_reading
+
+    def noted(where: str, *given: Any, **options: Any) -> Any:
+        checked.append(where)
+        return check(where, *given, **options)
+
+    monkeypatch.setattr(record, "require_causal_reading", noted)
+    folder = ResultsFolder(tmp_path / "r")
+    folder.create(study)
+    task = StackTask(study, (("baseline", 1),), folder, torch.device("cpu"), 60.0)
+    dataset = load_dataset(study.data, study.folder)
+    run_stack(task, dataset, on_progress=_nothing, on_resume=_nothing, leaving=Leaving())
+    assert checked == ["trial baseline/seed-1", "trial baseline/seed-1, after its evaluation"]
 
 
 def _nothing(*about: object) -> None:

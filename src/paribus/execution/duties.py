@@ -30,6 +30,7 @@ from paribus.machine.measurements import Fit, ModelSize, StackTimes, StepCost
 from paribus.machine.speed import bench_stack, measure, model_size
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study
+from paribus.study.guard import require_unchanged, watched
 
 T = TypeVar("T", bound=Task[Any])
 
@@ -75,9 +76,15 @@ class Here:
         return Turns(self.results, self.dataset, self.device, graphs=self.graphs)
 
     def dataset(self, data: Data) -> Dataset:
-        """The text of `data`, read once."""
+        """The text of `data`, read once.
+
+        Raises ParibusError where the user's own code that reads it replaces what models use.
+        """
         if data not in self._datasets:
+            before = watched() if data.own else None
             self._datasets[data] = load_dataset(data, self.study.folder)
+            if before:
+                require_unchanged(before, f"reading {', '.join(data.own.values())}")
         return self._datasets[data]
 
     def dataset_of(self, task: ArmTask[Any]) -> Dataset:
