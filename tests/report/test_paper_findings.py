@@ -6,13 +6,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from paribus.report.paper import compose
 from paribus.report.paper.alike import merged, once
+from paribus.report.paper.appendix_parts import FOUND
+from paribus.report.paper.by_output_matrix import by_output_matrix
 from paribus.report.paper.caveats import often_said, rates_untold, shared_caveats
 from paribus.report.paper.document import BREAK, Grid, say, typeset
 from paribus.report.paper.finding_by_setting import (
     BY_BUDGET,
     BY_OUTPUT_MATRIX,
+    along,
     differing,
     finding_by_setting,
     trends,
@@ -20,6 +25,7 @@ from paribus.report.paper.finding_by_setting import (
 from paribus.report.paper.mechanism import mechanism, mechanism_in_short
 from paribus.report.paper.said_once import grouped
 from paribus.report.paper.several import short_names
+from paribus.report.paper.study_section import details
 
 from .test_paper_of_several import NORMS, made, material_of
 
@@ -86,13 +92,13 @@ def test_a_finding_that_changes_with_the_budget_is_told(tmp_path: Path) -> None:
     )
     rows = [(row[0], row[1], row[2], row[-1]) for row in table.rows]
     assert rows[0] == ("When to leave it out", "", "", "")
-    assert [row[0].partition(": ")[0] for row in rows[1:3]] == ["brief", "middle"]
-    for row, steps, change in zip(rows[1:3], (8, 12), ("+0.3010", "+0.2010"), strict=True):
-        assert f"{steps} iterations, learning rate " in row[0] and row[1] == "layernorm; rmsnorm"
-        assert row[2].startswith(f"worse: {change} [") and row[3] == "Leave it out."
-    last = rows[-1]
-    assert last[0].startswith("long: ") and last[2].startswith("within the margin: +0.0010 [")
-    assert last[3] == "Keep the simpler model."
+    worse, same = rows[1], rows[-1]  # a row for all that fared alike
+    assert worse[0].startswith("brief: ") and "8 iterations, learning rate " in worse[0]
+    assert "; middle: " in worse[0] and "12 iterations, learning rate " in worse[0]
+    assert worse[1] == "layernorm (2 arms); rmsnorm (2 arms)" and worse[3] == "Leave it out."
+    assert worse[2].startswith("worse: +0.2010 to +0.3010, intervals within [")
+    assert same[0].startswith("long: ") and same[2].startswith("within the margin: +0.0010 [")
+    assert same[3] == "Keep the simpler model."
     wider = {"training.iterations": 16, "model.n_layer": 1}
     other_too = material_of(made(tmp_path, "other", 0.0, overrides=wider))
     assert trends([brief, other_too]) == []
@@ -127,6 +133,42 @@ def test_a_finding_that_turns_with_the_output_matrix_is_told(tmp_path: Path) -> 
     # The whole norm is no part, and a token matrix that is no output matrix is that alone.
     assert "(initialization of token embeddings) is better" in said
     assert "In untied (an output matrix of its own) scale, centring" not in said
+
+
+def test_settings_of_one_length_and_of_one_matrix_are_told_apart(tmp_path: Path) -> None:
+    """Where studies of one length differ, they are named; and whose output matrix it is."""
+    own = {"model.head.tied": False}
+    long = {"training.iterations": 16}
+    effects = {"brief": (0.3, {}), "long": (0.0, long), "again": (0.2, long)}
+    effects |= {"own-brief": (-0.2, own), "own-long": (-0.1, own | long)}
+    studies = [
+        material_of(made(tmp_path, name, effect, overrides=keys))
+        for name, (effect, keys) in effects.items()
+    ]
+    found = trends(studies)
+    by_budget = {trend.called: trend for trend in found if trend.axis is BY_BUDGET}
+    of_its_own = "layernorm with an output matrix of its own"
+    assert {"layernorm", of_its_own} <= by_budget.keys()
+    assert along(by_budget["layernorm"]) == (
+        "worse after 8 iterations (+0.3010), worse after 16 iterations in again (+0.2010) and "
+        "within the margin after 16 iterations in long (+0.0010)"
+    )
+    named = {trend.called for trend in found if trend.axis is BY_OUTPUT_MATRIX}
+    assert {"layernorm after 8 iterations", "layernorm after 16 iterations"} <= named
+
+    figure = by_output_matrix(studies)
+    assert figure is not None
+    drawn = {(row["treatment"], row["study"]): row for row in figure.rows}
+    assert drawn.keys() == {(norm, name) for norm in ("layernorm", "rmsnorm") for name in effects}
+    assert drawn["layernorm", "own-long"]["matrix"] == "is its own"
+    assert drawn["layernorm", "again"]["mean"] == pytest.approx(0.201, abs=1e-6)
+    assert by_output_matrix(studies[:3]) is None  # one matrix
+    assert by_output_matrix([studies[0], studies[3]]) is None  # one length
+    whole, short = compose(*studies), compose(*studies, detail=details(len(studies))[-1])
+    assert len(whole.parts) - len(short.parts) == len(studies)  # a section each, which then opens
+    opening = [part for part in short.appendix if part.title == FOUND]
+    assert len(opening) == len(studies) and "loss is worse" in str(opening[0])
+    assert FOUND not in {part.title for part in whole.appendix}
 
 
 def test_what_differs_too_is_told(tmp_path: Path) -> None:

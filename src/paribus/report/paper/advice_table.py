@@ -1,4 +1,4 @@
-"""What to do where: a row for every setting and for all arms that fared alike in it."""
+"""What to do where: a row for all arms and settings that fared alike."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from paribus.report.vocabulary import listed
 from paribus.study import LEARNING_RATE
 
 MOST_CHANGES = 2  # of one cell that stand one by one
+MOST_SETTINGS = 2  # of one cell that are told; of more the studies are named
+Found = tuple[Material, Judged]
 LEFT = ("described", "invalid")  # states on which nobody can act
 
 
@@ -25,11 +27,11 @@ def advice_table(studies: Sequence[Material]) -> Table | None:
         (material, one) for material in studies for one in judged(material) if one.state not in LEFT
     ]
     metrics = list(dict.fromkeys(one.metric for _, one in found))
-    groups = [(material, group) for material in studies for group in _alike(material, metrics)]
     told: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in KINDS}
-    for material, group in groups:
-        advice = advice_on(Record.of(group))
-        told[advice.kind].append(_row(studies, material, group, metrics, advice))
+    groups = _alike(found, metrics)
+    for group in groups:
+        advice = advice_on(Record.of([one for _, one in group]))
+        told[advice.kind].append(_row(studies, group, metrics, advice))
     blank = ("",) * (len(metrics) + 2)
     rows = [
         row for kind, title in KINDS.items() if told[kind] for row in ((title, *blank), *told[kind])
@@ -39,28 +41,28 @@ def advice_table(studies: Sequence[Material]) -> Table | None:
     heads = (_head([one for _, one in found], metric) for metric in metrics)
     head = ("setting", "what was tried", *heads, "what to do")
     caption = (
-        "Recommendations by setting: what was found there, with the intervals of the test that "
-        "decides, and what to do in a setting like it. Arms of a study that fared alike share a "
-        "row."
+        "Recommendations: what was found, with the intervals of the test that decides, and what to "
+        "do in a setting like it. Arms that fared alike share a row, and the setting of each study "
+        "is in its design."
     )
     if len({one.facts.text for one in studies}) > 1:
         caption += f" Where no text is named it is {_usual_text(studies)}."
-    left = [one.name for one in studies if judged(one) and one not in [m for m, _ in groups]]
+    acted_on = {material.name for material, _ in found}
+    left = [one.name for one in studies if judged(one) and one.name not in acted_on]
     if left:
         caption += f" What is described only advises nothing ({listed(left)})."
     return Table("advice", caption, head, tuple(rows), frozenset(head), wide=True)
 
 
-def _alike(material: Material, metrics: Sequence[str]) -> list[list[Judged]]:
+def _alike(found: Sequence[Found], metrics: Sequence[str]) -> list[list[Found]]:
     """The verdicts on arms that fared alike on every endpoint."""
-    arms: dict[str, list[Judged]] = {}
-    for one in judged(material):
-        if one.state not in LEFT:
-            arms.setdefault(one.verdict.arm, []).append(one)
-    groups: dict[tuple[object, ...], list[Judged]] = {}
+    arms: dict[tuple[str, str], list[Found]] = {}
+    for material, one in found:
+        arms.setdefault((material.name, one.verdict.arm), []).append((material, one))
+    groups: dict[tuple[object, ...], list[Found]] = {}
     for mine in arms.values():
-        states = {one.metric: (one.state, one.stability) for one in mine}
-        key = (bool(mine[0].against), *(states.get(metric) for metric in metrics))
+        states = {one.metric: (one.state, one.stability) for _, one in mine}
+        key = (bool(mine[0][1].against), *(states.get(metric) for metric in metrics))
         groups.setdefault(key, []).extend(mine)
     return list(groups.values())
 
@@ -74,22 +76,31 @@ def _head(found: Iterable[Judged], metric: str) -> str:
 
 
 def _row(
-    studies: Sequence[Material],
-    material: Material,
-    group: list[Judged],
-    metrics: Sequence[str],
-    advice: Advice,
+    studies: Sequence[Material], found: Sequence[Found], metrics: Sequence[str], advice: Advice
 ) -> tuple[str, ...]:
+    group = [one for _, one in found]
     first = judged_on(group, group[0].metric)
     cells = [_finding(judged_on(group, metric)) for metric in metrics]
-    if (events := _events(material, first)) and cells:
+    if (events := _events([(m, one) for m, one in found if one in first])) and cells:
         cells[0] = f"{cells[0]}; {events}" if cells[0] else events
     does = advice.does
     pairs = [n for one in group if (n := one.verdict.pairs_needed) is not None]
     if pairs and advice.kind == "undecided":
         does += f"; about {max(pairs):,} seed pairs would tell"
-    return (f"{material.name}: {setting_in_words(studies, material, first)}", _arms(first), *cells,
-            f"{does[:1].upper()}{does[1:]}.")  # fmt: skip
+    return (_settings(studies, found), _arms(first), *cells, f"{does[:1].upper()}{does[1:]}.")
+
+
+def _settings(studies: Sequence[Material], found: Sequence[Found]) -> str:
+    """Each study with what sets its setting apart; of many their names."""
+    mine: dict[str, list[Found]] = {}
+    for material, one in found:
+        mine.setdefault(material.name, []).append((material, one))
+    if len(mine) > MOST_SETTINGS:
+        return ", ".join(mine)
+    return "; ".join(
+        f"{name}: {setting_in_words(studies, of[0][0], [one for _, one in of])}"
+        for name, of in mine.items()
+    )
 
 
 def setting_in_words(
@@ -156,10 +167,10 @@ def _span(known: Sequence[Contrast]) -> str:
     return f"{' to '.join(ends)}, intervals within {numbers.interval(low, high, digits)}"
 
 
-def _events(material: Material, group: Sequence[Judged]) -> str:
+def _events(found: Sequence[Found]) -> str:
     """How many trials had an event, where training is not stable."""
     told = []
-    for one in group:
+    for material, one in found:
         stability = material.analysis.stability(one.verdict.arm)
         if one.stability == "stable" or stability is None:
             continue

@@ -25,6 +25,7 @@ from paribus.report.tuning_told import sensitivity_table, shared_table, tuning_t
 from paribus.study import Study
 
 MOST_PAIRS = 6  # contrasts whose seeds are drawn; those of more would fill pages
+FOUND = "What was found"
 PROVEN = ("held", "declared")  # controls that need no more than to be counted
 
 
@@ -54,15 +55,21 @@ def of_one(material: Material) -> list[Part]:
 
 
 def of_several(
-    studies: Sequence[Material], titles: Mapping[str, str], own: Mapping[str, Paragraph]
+    studies: Sequence[Material],
+    titles: Mapping[str, str],
+    own: Mapping[str, Paragraph],
+    sections: Sequence[Part],
 ) -> list[Part]:
-    """A section for each study: what is its own of the method, its tables and the seeds' figures.
+    """A section for each study: what is its own of the method, its tables and the seeds' figures;
+    and of `sections`, one on each study or none, what the text has no room for.
 
     All trials, tasks and diagnostics are on the study's own page, and would fill a book here.
     """
-    found = []
+    found: list[Part] = []
     for i, material in enumerate(studies):
-        parts = _of_study(material, titles[material.name], own[material.name])
+        first, *parts = _of_study(material, titles[material.name], own[material.name])
+        found.append(first.named(prefix_of(i, len(studies))))
+        found += [replace(sections[i], title=FOUND)] if sections else []
         found += [part.named(prefix_of(i, len(studies))) for part in parts]
     return found
 

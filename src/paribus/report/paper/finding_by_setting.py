@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from paribus import numbers
@@ -123,15 +124,38 @@ def trends(studies: Sequence[Material]) -> list[Trend]:
             key = (one.treatment, one.against, rest, material.name if axis.within else "")
             groups.setdefault(key, []).append(_point(axis, material, one))
         for (treatment, against, *_), points in groups.items():
-            at = tuple(sorted(points, key=lambda point: point.place))
+            order = (*RESOLVED, "open")
+            at = tuple(sorted(points, key=lambda p: (p.place, order.index(p.one.state))))
             if axis is BY_TUNING and len({_rates_of(point) for point in at}) < 2:
                 continue  # tuning chose the rate that the other study has
             if len({point.place for point in at}) > 1:
                 same = (treatment, against)
-                names = [j.called for _, j in known if (j.treatment, j.against) == same]
-                called = min(names, key=len)
-                found.append(Trend(axis, called, at))
-    return found
+                alike = [(m, j) for m, j in known if (j.treatment, j.against) == same]
+                found.append(Trend(axis, _called(alike, at), at))
+    return [_told_apart(trend, found) for trend in found]
+
+
+def _told_apart(trend: Trend, found: Sequence[Trend]) -> Trend:
+    """With the length of its training in its name, where another of that name has another."""
+    alike = [one for one in found if (one.axis, one.called) == (trend.axis, trend.called)]
+    lengths = {point.iterations for point in trend.points}
+    if len(lengths) > 1 or all({p.iterations for p in one.points} == lengths for one in alike):
+        return trend
+    return replace(trend, called=f"{trend.called} after {lengths.pop():,} iterations")
+
+
+def _called(alike: Sequence[tuple[Material, Judged]], points: Sequence[Point]) -> str:
+    """What a treatment is called: the shortest of its names, and with it the output matrix where
+    all points have one of their own and other verdicts on the treatment have not."""
+    name = min((one.called for _, one in alike), key=len)
+    own = all(_has_own_matrix(point.material, point.one) for point in points)
+    if own and not all(_has_own_matrix(*pair) for pair in alike):
+        return f"{name} with an output matrix of its own"
+    return name
+
+
+def _has_own_matrix(material: Material, one: Judged) -> bool:
+    return not material.study.setting(one.contrast.reference).model.head.tied
 
 
 def _setting(material: Material, one: Judged) -> list[tuple[str, str]]:
@@ -154,7 +178,7 @@ def _point(axis: Axis, material: Material, one: Judged) -> Point:
         size = material.parameters_of.get(one.contrast.reference, 0)
         return Point(one, material, (size,), f"{size:,}")
     if axis is BY_TEXT:
-        return Point(one, material, (material.name,), f"in {material.name}")
+        return Point(one, material, (material.facts.text,), f"in {material.name}")
     if axis is BY_OUTPUT_MATRIX:
         tied = setting.model.head.tied
         words = "where the token matrix is the output matrix" if tied else "where it is not"
@@ -181,7 +205,19 @@ def _rate_is_tuned(material: Material) -> bool:
 
 
 def where(points: Iterable[Point], trend: Trend) -> str:
-    """`after 150 and 300 iterations`: each place once, in the order of the axis."""
+    """`after 150 and 300 iterations`: each place once, in the order of the axis; with the names of
+    studies where others found otherwise at the same place."""
+    points = list(points)
+    place = _place(points, trend)
+    ours = {point.place for point in points}
+    named = trend.axis is BY_TEXT  # its places are studies
+    if named or all(point in points or point.place not in ours for point in trend.points):
+        return place
+    names = [p.material.name for p in trend.points if p.place in ours and p in points]
+    return f"{place} in {listed(list(dict.fromkeys(names)))}"
+
+
+def _place(points: Iterable[Point], trend: Trend) -> str:
     steps = trend.axis is BY_BUDGET and trend.same_steps
     known = dict.fromkeys(f"{p.iterations:,}" if steps else p.words for p in points)
     words = listed(list(known))
@@ -229,14 +265,11 @@ def _changes(points: Iterable[Point]) -> list[str]:
 
 
 def _runs(points: Sequence[Point]) -> list[list[Point]]:
-    """Neighbours of the same state together."""
-    found: list[list[Point]] = []
-    for point in points:
-        if found and found[-1][0].one.state == point.one.state:
-            found[-1].append(point)
-        else:
-            found.append([point])
-    return found
+    """Neighbours of the same state together; apart from these where others at the same place have
+    another state."""
+    states = {p.place: {q.one.state for q in points if q.place == p.place} for p in points}
+    runs = groupby(points, key=lambda p: (p.one.state, len(states[p.place]) > 1))
+    return [list(run) for _, run in runs]
 
 
 def finding_by_setting(studies: Sequence[Material]) -> list[str]:

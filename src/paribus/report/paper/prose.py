@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from paribus.report.paper import appendix_parts
+from paribus.report.paper.by_output_matrix import TURNED, by_output_matrix
 from paribus.report.paper.caveats import often_said
 from paribus.report.paper.closing import limits, reproducibility
 from paribus.report.paper.document import Block, Document, Grid, Paragraph, Part, Picture, Ref, say
@@ -53,20 +54,23 @@ def compose(
     own = own or OwnWords()
     titles = titles_of(studies)
     way, of_studies = method(studies)
+    detail = detail or details(n_comparing(studies))[0]
+    sections = _sections(studies, titles, detail) if len(studies) > 1 else []
     parts = [introduction(studies, titles), related(studies), way]
-    parts += _found(studies, titles, detail or details(n_comparing(studies))[0])
+    parts += _found(studies, sections, detail)
     parts += [
         limits(studies),
         recommendation(studies),
         *filter(None, [larger_scale(studies)]),
         reproducibility(studies, list(own.paragraphs)),
     ]
+    places = {titles[one.name]: one.full_name for one in studies}
     if len(studies) == 1:
         appendix = appendix_parts.of_one(studies[0])
     else:
-        appendix = appendix_parts.of_several(studies, titles, of_studies)
+        left = [] if detail.sections else [_with(one, own.paragraphs, places) for one in sections]
+        appendix = appendix_parts.of_several(studies, titles, of_studies, left)
     first = own.paragraphs.get("Abstract", [])
-    places = {titles[one.name]: one.full_name for one in studies}
     return Document(
         title=own.title or title_of(studies),
         about=_about(studies),
@@ -86,22 +90,30 @@ def _about(studies: Sequence[Material]) -> str:
     return f"{len(studies)} paribus studies: {', '.join(one.name for one in studies)}"
 
 
-def _found(studies: Sequence[Material], titles: Mapping[str, str], detail: Detail) -> list[Part]:
+def _sections(studies: Sequence[Material], titles: Mapping[str, str], detail: Detail) -> list[Part]:
+    """A section on each study, in their order."""
+    figures, left = chosen_figures(studies, detail.figures), often_said(studies)
+    return [
+        study_section(one, titles[one.name], detail, figures[one.name], left).named(
+            prefix_of(i, len(studies))
+        )
+        for i, one in enumerate(studies)
+    ]
+
+
+def _found(studies: Sequence[Material], sections: Sequence[Part], detail: Detail) -> list[Part]:
     """What came out: of one study at length, of several a section each."""
     if len(studies) == 1:
         only = studies[0]
         return [*tuning_part(only), results(only), analysis_part(only)]
     across = (hypotheses(studies), rate_sensitivity(studies), size_trends(studies))
-    found = [_answers(studies), *filter(None, across)]
-    figures, left = chosen_figures(studies, detail.figures), often_said(studies)
-    for i, one in enumerate(studies):
-        section = study_section(one, titles[one.name], detail, figures[one.name], left)
-        found.append(section.named(prefix_of(i, len(studies))))
+    found = [_answers(studies, detail), *filter(None, across)]
+    found += sections if detail.sections else []
     why = mechanism(studies, min(detail.figures, MOST_OF_MECHANISM))
     return [*found, why] if why else found
 
 
-def _answers(studies: Sequence[Material]) -> Part:
+def _answers(studies: Sequence[Material], detail: Detail) -> Part:
     """The answers side by side."""
     rows = tuple((one.name, _answer(one)) for one in studies)
     head = ("study", "answer")
@@ -113,7 +125,12 @@ def _answers(studies: Sequence[Material]) -> Part:
     figure = overview(studies)
     opening = ("What every study found is in ", Ref("answers"))
     follows = "A section on each study follows."
-    by_setting = [say(line) for line in finding_by_setting(studies)]
+    if not detail.sections:
+        follows = "A section on each study opens its appendix."
+    by_setting: list[Block] = [say(line) for line in finding_by_setting(studies)]
+    if turned := by_output_matrix(studies):
+        drawn_too = "Changes along training budget and output matrix are drawn in "
+        by_setting += [say(drawn_too, Ref(TURNED), "."), Picture(TURNED, turned.caption)]
     if figure is None:
         return Part("Results", [say(*opening, f". {follows}"), Grid(table), *by_setting])
     drawn = (", and every contrast on the endpoint that all of them judge in ", Ref(OVERVIEW), ". ")

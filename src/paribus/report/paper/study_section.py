@@ -35,11 +35,13 @@ class Detail:
         figures: of all studies together, the most telling ones of each first.
         depends: contrasts of a tuned study of which it is told what they depend on.
         tables: whether a study's table of contrasts stands in its section, or in the appendix.
+        sections: whether the section itself stands in the text, or opens the study's appendix.
     """
 
     figures: int
     depends: int
     tables: bool = True
+    sections: bool = True
 
 
 MOST_FIGURES = 2  # of a study
@@ -50,11 +52,13 @@ def details(n_studies: int) -> list[Detail]:
     the text keeps to its pages is taken.
 
     Second figures go first, then what contrasts depend on, then the tables, whose changes stand in
-    the figure of all studies and in the appendix too, and then figures one by one.
+    the figure of all studies and in the appendix too, then figures one by one, and at last the
+    sections themselves.
     """
     most = MOST_FIGURES * n_studies
     wanted = [Detail(most, 3), Detail(n_studies, 3), Detail(n_studies, 1), Detail(n_studies, 0)]
-    return [*wanted, *(Detail(n, 0, tables=False) for n in range(n_studies, -1, -1))]
+    wanted += [Detail(n, 0, tables=False) for n in range(n_studies, -1, -1)]
+    return [*wanted, Detail(n_studies, 1, tables=False, sections=False)]
 
 
 def n_comparing(studies: Sequence[Material]) -> int:

@@ -24,6 +24,7 @@ from paribus.report.along_told import along_table
 from paribus.report.data_tables import data_tables
 from paribus.report.figures import Figure, draw
 from paribus.report.looks_and_stages import looks_table, sampling_table
+from paribus.report.paper.by_output_matrix import TURNED, by_output_matrix
 from paribus.report.paper.document import Document, Picture
 from paribus.report.paper.glyphs import lacking, spelled
 from paribus.report.paper.material import Material
@@ -104,8 +105,9 @@ def _made(folder: Path, studies: Sequence[Material], own: OwnWords) -> Typeset:
         for i, one in enumerate(studies)
         for figure in one.figures
     }
-    if len(studies) > 1 and (side_by_side := overview(studies)):
-        figures[OVERVIEW] = side_by_side
+    if len(studies) > 1:
+        of_all = {OVERVIEW: overview(studies), TURNED: by_output_matrix(studies)}
+        figures |= {name: figure for name, figure in of_all.items() if figure}
     shares: dict[str, float] = {}
 
     def written(detail: Detail) -> bool:
