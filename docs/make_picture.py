@@ -2,9 +2,9 @@
 
 python docs/make_picture.py docs/embedding-norm.svg
 
-Left: mean held-out loss of every learning rate that was tried, after 300 and after 1,500 iterations
-(3 tuning seeds). Right: the change of held-out loss along the 1,500, each arm at its best rate
-minus the baseline at the same seed, with 95% t intervals of every point by itself (20 seeds).
+The change of held-out loss along 1,500 iterations, each arm at its best rate minus the baseline at
+the same seed, with 95% t intervals of every point by itself (16 seeds): on the left where the token
+matrix is the output matrix, on the right where the output matrix is its own.
 """
 
 from __future__ import annotations
@@ -19,30 +19,15 @@ import vl_convert
 from scipy import stats
 
 import paribus
-from paribus.report.figures.style import colours
-from paribus.results import ResultsFolder, readable
-from paribus.results.formats import read_json
+from paribus.report.figures.style import ARM_COLOURS
+from paribus.results import readable
 
 STUDIES = Path(__file__).parents[1] / "studies"
-SHORT, LONG = STUDIES / "embedding-norm-tuned", STUDIES / "embedding-norm-tuned-long"
-RATE = "training.optimizer.learning_rate"
-
-
-def by_rate(kept: Path) -> list[dict[str, Any]]:
-    """A row for each arm and learning rate: the mean over tuning seeds."""
-    study, tuning = read_json(kept / "study.json"), read_json(kept / "tuning.json")
-    found: dict[tuple[str, int], list[float]] = {}
-    for trial in tuning["trials"]:
-        found.setdefault((trial["arm"], trial["candidate"]), []).append(trial["value"])
-    return [
-        {
-            "arm": study["arms"][arm]["title"],
-            "rate": tuning["candidates"][candidate - 1][RATE],
-            "loss": float(np.mean(values)),
-            "iterations": f"{study['training']['iterations']:,} iterations",
-        }
-        for (arm, candidate), values in found.items()
-    ]
+PANELS = {
+    "the token matrix is the output matrix": STUDIES / "embedding-norm-scale-long",
+    "an output matrix of its own": STUDIES / "embedding-norm-untied-long",
+}
+ARMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "fixed-scale": "a constant factor"}
 
 
 def along(kept: Path) -> list[dict[str, Any]]:
@@ -55,57 +40,41 @@ def along(kept: Path) -> list[dict[str, Any]]:
             table = trial.read_columns("curve.parquet")
             nats, n = (table[name].to_numpy() for name in ("loss_sum_nats", "predicted"))
             curves[trial.arm, trial.seed] = table["step"].to_numpy(), nats / n
-    for arm in study.arms:
-        if arm == study.baseline:
-            continue
+    for arm, called in ARMS.items():
         change = [c - curves[study.baseline, s][1] for (a, s), (_, c) in curves.items() if a == arm]
         n = len(change)
         half = stats.t.ppf(0.975, n - 1) * np.std(change, axis=0, ddof=1) / np.sqrt(n)
         steps, mean = curves[arm, study.seeds[0]][0], np.mean(change, axis=0)
         rows += [
-            {"arm": study.arms[arm].title, "step": int(t), "change": m, "low": m - h, "high": m + h}
+            {"arm": called, "step": int(t), "change": m, "low": m - h, "high": m + h}
             for t, m, h in zip(steps, mean.tolist(), half.tolist(), strict=True)
         ]
     return rows
 
 
-def _colours(kept: Path) -> dict[str, str]:
-    """The colour of each arm, by its title."""
-    study = ResultsFolder(kept).read_study()
-    return {study.arms[arm].title: colour for arm, colour in colours(study).items()}
-
-
 def picture() -> alt.HConcatChart:
-    tried, changed = by_rate(SHORT) + by_rate(LONG), along(LONG)
-    palette = _colours(LONG)
-    scale = alt.Scale(domain=list(palette), range=list(palette.values()))
+    scale = alt.Scale(domain=list(ARMS.values()), range=list(ARM_COLOURS[: len(ARMS)]))
     colour = alt.Color("arm:N", scale=scale, title=None)
-    rates = alt.Scale(type="log", domain=[8e-5, 0.027], nice=False)
-    ticks = alt.Axis(values=[1e-4, 3e-4, 1e-3, 3e-3, 1e-2], format="~g")
-    called = [row for row in tried if row["arm"] == "baseline" and row["rate"] == 1e-3]
-    lines = (
-        alt.Chart(alt.Data(values=tried))
-        .mark_line(point=True)
-        .encode(
-            alt.X("rate:Q", scale=rates, axis=ticks, title="learning rate"),
-            alt.Y("loss:Q", scale=alt.Scale(zero=False), title="held-out loss, nats/token"),
-            colour,
-            alt.StrokeDash("iterations:N", legend=None),
-        )
-    )
-    words = (
-        alt.Chart(alt.Data(values=called))
-        .mark_text(dy=22, dx=-20, fontSize=12)
-        .encode(alt.X("rate:Q"), alt.Y("loss:Q"), alt.Text("iterations:N"))
-    )
-    left = (lines + words).properties(width=400, height=270)
-    base = alt.Chart(alt.Data(values=changed)).encode(alt.X("step:Q", title="training iterations"))
+    shape = alt.Shape("arm:N", scale=alt.Scale(domain=list(ARMS.values())), title=None)
     title = "change of held-out loss, nats/token"
-    band = base.mark_area(opacity=0.2).encode(alt.Y("low:Q", title=title), alt.Y2("high:Q"), colour)
-    line = base.mark_line(point=True).encode(alt.Y("change:Q"), colour)
-    zero = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(strokeDash=[3, 3]).encode(y="y:Q")
-    right = (zero + band + line).properties(width=400, height=270)
-    return alt.hconcat(left, right, spacing=40, background="white").configure_legend(orient="top")
+    found = {name: along(kept) for name, kept in PANELS.items()}
+    ends = [row[key] for rows in found.values() for row in rows for key in ("low", "high")]
+    heights = alt.Scale(domain=[min(ends), max(ends)], nice=True)
+    panels = []
+    for name, rows in found.items():
+        base = alt.Chart(alt.Data(values=rows)).encode(
+            alt.X("step:Q", title="training iterations", scale=alt.Scale(domain=[0, 1500]))
+        )
+        band = base.mark_area(opacity=0.2).encode(
+            alt.Y("low:Q", title=title, scale=heights), alt.Y2("high:Q"), colour
+        )
+        line = base.mark_line().encode(alt.Y("change:Q", scale=heights), colour)
+        points = base.mark_point(filled=True, opacity=1, size=45).encode(
+            alt.Y("change:Q", scale=heights), colour, shape
+        )
+        zero = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(strokeDash=[3, 3]).encode(y="y:Q")
+        panels.append((zero + band + line + points).properties(width=400, height=270, title=name))
+    return alt.hconcat(*panels, spacing=40, background="white").configure_legend(orient="top")
 
 
 def main() -> None:
