@@ -124,8 +124,7 @@ def trends(studies: Sequence[Material]) -> list[Trend]:
             key = (one.treatment, one.against, rest, material.name if axis.within else "")
             groups.setdefault(key, []).append(_point(axis, material, one))
         for (treatment, against, *_), points in groups.items():
-            order = (*RESOLVED, "open")
-            at = tuple(sorted(points, key=lambda p: (p.place, order.index(p.one.state))))
+            at = tuple(sorted(points, key=lambda p: (p.place, TOLD.index(p.one.state))))
             if axis is BY_TUNING and len({_rates_of(point) for point in at}) < 2:
                 continue  # tuning chose the rate that the other study has
             if len({point.place for point in at}) > 1:
