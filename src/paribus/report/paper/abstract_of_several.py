@@ -33,6 +33,7 @@ from paribus.report.paper.untold_rates import untold
 from paribus.report.vocabulary import listed
 
 MOST_TRENDS = 2
+MOST_NAMED = 2  # arms beside a count
 MOST_WORDS = 355  # the authors' own with them
 STABILITY: dict[Stability, str] = {
     "cured": "instability is cured",
@@ -161,7 +162,10 @@ def _stability(studies: Sequence[Material]) -> list[str]:
         if found:
             arms = {(one.study, one.verdict.arm) for one in found}
             where = "Where the baseline is unstable, " if state != "destabilised" else ""
-            line = f"{where}{said} in {numbers.plural(len(arms), 'comparison')}."
+            n = numbers.plural(len(arms), "comparison")
+            names = list(dict.fromkeys(one.called for one in found))
+            named = f" ({'; '.join(names)})" if len(names) <= MOST_NAMED else ""
+            line = f"{where}{said} in {n}{named}."
             told.append(f"{line[:1].upper()}{line[1:]}")
     return told
 

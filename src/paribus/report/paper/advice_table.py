@@ -87,7 +87,8 @@ def _row(
     pairs = [n for one in group if (n := one.verdict.pairs_needed) is not None]
     if pairs and advice.kind == "undecided":
         does += f"; about {max(pairs):,} seed pairs would tell"
-    return (_settings(studies, found), _arms(first), *cells, f"{does[:1].upper()}{does[1:]}.")
+    arms = _arms([(m, one) for m, one in found if one in first])
+    return (_settings(studies, found), arms, *cells, f"{does[:1].upper()}{does[1:]}.")
 
 
 def _settings(studies: Sequence[Material], found: Sequence[Found]) -> str:
@@ -138,10 +139,20 @@ def _usual_text(studies: Sequence[Material]) -> str:
     return Counter(one.facts.text for one in studies).most_common(1)[0][0]
 
 
-def _arms(group: Sequence[Judged]) -> str:
-    """By name up to a comma, after which a title says what the setting has; each once."""
-    counts = Counter(one.called.partition(",")[0] for one in group)
+def _arms(found: Sequence[Found]) -> str:
+    """By name; each once."""
+    counts = Counter(_name(*one) for one in found)
     return "; ".join(f"{name} ({n} arms)" if n > 1 else name for name, n in counts.items())
+
+
+def _name(material: Material, one: Judged) -> str:
+    """An arm's name up to a comma, after which a title says what the setting has; where that is its
+    reference's too, what its title has besides."""
+    ours, theirs = (
+        name.split(", ") for name in (one.called, material.called[one.contrast.reference])
+    )
+    besides = [part for part in ours if part not in theirs]
+    return ours[0] if ours[0] != theirs[0] or not besides else ", ".join(besides)
 
 
 def _finding(group: Sequence[Judged]) -> str:
