@@ -148,6 +148,8 @@ def _arms(found: Sequence[Found]) -> str:
 def _name(material: Material, one: Judged) -> str:
     """An arm's name up to a comma, after which a title says what the setting has; where that is its
     reference's too, what its title has besides."""
+    if one.against:
+        return one.called
     ours, theirs = (
         name.split(", ") for name in (one.called, material.called[one.contrast.reference])
     )

@@ -16,6 +16,7 @@ from paribus.report.vocabulary import listed
 
 OF: dict[str, State] = {"H0": "none", "H1a": "harm"}  # the finding that shows it
 CURE = "H1b"
+EMBEDDING = "model.embedding."  # how the keys begin that say what is done to embeddings
 JUDGED = ("harm", "gain", "none", "open")
 TITLE = "The hypotheses: zero- and few-shot accuracy"
 
@@ -139,6 +140,8 @@ def _h1b(studies: Sequence[Material]) -> str:
         for one in judged(material)
         if one.state in JUDGED and not one.verdict.evidence.baseline_stable
     ]
+    # Where some arms are of embeddings, it speaks of these: a lower learning rate can cure, too.
+    tried = [one for one in tried if _is_of_embeddings(one)] or tried
     arms = {(one.study, one.verdict.arm) for one in tried}
     cured = {(one.study, one.verdict.arm) for one in tried if one.stability == "cured"}
     if not arms:
@@ -148,6 +151,10 @@ def _h1b(studies: Sequence[Material]) -> str:
         f"{CURE}, a cure where training is unstable, was put to the test in {where} alone, and is "
         f"shown in {len(cured)} of {numbers.plural(len(arms), 'comparison')}."
     )
+
+
+def _is_of_embeddings(one: Judged) -> bool:
+    return any(key.startswith(EMBEDDING) for key, _ in one.treatment)
 
 
 def _table(found: Sequence[tuple[Material, Judged]]) -> Table:

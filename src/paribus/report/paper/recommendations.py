@@ -54,8 +54,11 @@ def by_treatment(found: Sequence[Judged]) -> dict[tuple[Treatment, str], list[Ju
 
 
 def called(found: Sequence[Judged]) -> str:
-    """What a treatment is called: the shortest of the names that its arms have."""
-    return min((one.called for one in found), key=len)
+    """What a treatment is called: what the names of its arms share, part by part of a title; or the
+    shortest of them."""
+    first, *others = (one.called.split(", ") for one in found)
+    shared = [part for part in first if all(part in other for other in others)]
+    return ", ".join(shared) or min((one.called for one in found), key=len)
 
 
 def _over_all(found: Sequence[Judged]) -> list[str]:
