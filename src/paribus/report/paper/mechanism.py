@@ -148,7 +148,14 @@ def mechanism_in_short(studies: Sequence[Material]) -> str:
         if len(group) == 1:
             what = group[0].called
         told.append(f"{what} {'are' if len(group) > 1 else 'is'} {IN_WORDS[state]} ({span})")
-    return f"Taken apart, {listed(told)}."
+    setting = shown[1].study.setting(shown[1].study.baseline)
+    matrix = (
+        "the token matrix as output matrix"
+        if setting.model.head.tied
+        else "an output matrix of its own"
+    )
+    where = f"over {setting.iterations:,} iterations with {matrix}"
+    return f"Taken apart, {listed(told)}, all {where}."
 
 
 def parts_elsewhere(studies: Sequence[Material]) -> str:
