@@ -11,18 +11,19 @@ from paribus.study import Study
 
 Maker = Callable[..., Study]
 
-# It changes the code inside a function that all arms share, whose identity stays the same.
+# It changes the code inside a function of a library that all arms share, whose identity stays the
+# same.
 MEDDLES = """
 from paribus.model.mlps.gelu import GELU
-from torch import nn
+from torch.nn import functional
 
 class Mine(GELU):
     pass
 
-def forward(self, x):
-    return self.down(self.up(x).relu())
+def sharper(input, target, a=None, b=None, c=-100, d=None, reduction="mean", e=0.0):
+    return nll_loss(log_softmax(2 * input, dim=-1), target, reduction=reduction)
 
-GELU.forward.__code__ = forward.__code__
+functional.cross_entropy.__code__ = sharper.__code__
 """
 
 

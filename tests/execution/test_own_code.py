@@ -14,6 +14,7 @@ import torch
 import paribus
 from paribus.data import load_dataset
 from paribus.errors import ParibusError
+from paribus.evaluation import predictions
 from paribus.execution import record
 from paribus.execution.checks.repeat import batches_digest
 from paribus.execution.duties import Here
@@ -156,6 +157,63 @@ def test_what_is_replaced_while_training_is_named(
     with pytest.raises(ParibusError, match=r"trial baseline/seed-1 replaces torch\.nn\.functional"):
         run_stack(task, dataset, on_progress=_nothing, on_resume=_nothing, leaving=Leaving())
     assert not begun_stacks(folder.path)
+
+
+# Held-out text is read without gradients, and by so many rows at the end of the text alone.
+WHILE_EVALUATED = """
+import gc, sys
+
+import torch
+from torch import nn
+
+import paribus.evaluation.predictions as predictions
+
+class Sly(nn.Module):
+    residual_projections = ("out",)
+
+    def __init__(self, model):
+        super().__init__()
+        self.out = nn.Linear(model.d_model, model.d_model)
+
+    def forward(self, x):
+        frame, inside = sys._getframe(), False
+        while frame is not None:
+            inside, frame = inside or frame.f_code.co_name == "_evaluate", frame.f_back
+        if not inside:
+            return self.out(x)
+        BODY
+        return self.out(x)
+"""
+LOWER = "predictions._plain = lambda *given: [0.5 * one for one in given]"
+OTHER_TEXT = """for one in gc.get_objects():
+            if type(one).__name__ == "Dataset":
+                object.__setattr__(one, "validation", one.train[: len(one.validation)])"""
+LAST_ROWS = """if x.shape[-3] not in (1, 2, 16, 64):
+            return self.out(x) + x.roll(-1, -2)"""
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (LOWER, r"^evaluating trial own/seed-1 replaces paribus\.evaluation\.predictions\._plain"),
+        (OTHER_TEXT, "^trial own/seed-1 was evaluated on other held-out text than was read"),
+        (LAST_ROWS, r"^trial own/seed-1, after its evaluation, .*tokens after it"),
+    ],
+)
+def test_what_is_done_while_a_trial_is_evaluated_is_named(
+    body: str, words: str, small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ideas.py").write_text(WHILE_EVALUATED.replace("BODY", body))
+    own = {"set": {"model.modules.attention": "ideas.py:Sly"}}
+    study = small_study({"tasks.names": []}, arms={"baseline": {}, "own": own})
+    monkeypatch.setattr(predictions, "_plain", predictions._plain)  # and put back
+    folder = ResultsFolder(tmp_path / "r")
+    folder.create(study)
+    task = StackTask(study, (("own", 1),), folder, torch.device("cpu"), 0.0)
+    dataset = load_dataset(study.data, study.folder)
+    with pytest.raises(ParibusError, match=words):
+        run_stack(task, dataset, on_progress=_nothing, on_resume=_nothing, leaving=Leaving())
+    assert not folder.trial("own", 1).is_finished
 
 
 OWN_TEXT = """

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from paribus.errors import ParibusError
+from paribus.evaluation import leaks
 from paribus.model.mlps.gelu import GELU
 from paribus.study.guard import require_unchanged, watched
 from paribus.study.importing import load_own
@@ -87,3 +88,35 @@ def test_what_is_taken_away_is_named_and_what_is_added_is_not(
     monkeypatch.delattr(torch.Tensor, "norm")
     with pytest.raises(ParibusError, match=r"somebody replaces torch.Tensor.norm and \d+ more,"):
         require_unchanged(before, "somebody")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "leaks.LARGE_LOGIT = 1e30",
+        "leaks.CEILING[next(iter(leaks.CEILING))] = 1e30",
+    ],
+)
+def test_a_changed_constant_of_paribus_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """It would let a look ahead pass for rounding."""
+    monkeypatch.setattr(leaks, "LARGE_LOGIT", leaks.LARGE_LOGIT)
+    monkeypatch.setattr(leaks, "CEILING", leaks.CEILING.copy())
+    with pytest.raises(
+        ParibusError, match=r"'ideas.py:Mine' changes paribus.evaluation.leaks.[A-Z_]+ from"
+    ):
+        load(tmp_path, f"from paribus.evaluation import leaks; {line}")
+
+
+def test_another_body_within_a_function_of_paribus_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaks.rounding, "__code__", leaks.rounding.__code__)
+    with pytest.raises(ParibusError, match=r"'ideas.py:Mine' replaces .*leaks.rounding"):
+        load(
+            tmp_path,
+            "from paribus.evaluation import leaks\n"
+            "def none(setting, dtype=None): return 1e30\n"
+            "leaks.rounding.__code__ = none.__code__",
+        )

@@ -14,7 +14,8 @@ from paribus.execution.suite import ANSWERED, FOLDER, answers_folder
 from paribus.files import file_digest
 from paribus.model import GPT, build_model, load_parameters
 from paribus.results import ResultsFolder
-from paribus.study import Study
+from paribus.study import Study, custom_code
+from paribus.study.guard import require_unchanged, watched
 
 
 def answer_tasks(
@@ -26,10 +27,13 @@ def answer_tasks(
 ) -> None:
     """Answer `task.request` for one trial, and keep the answers below `task.out`."""
     trial = results.trial(task.arm, task.seed)
+    before = watched() if custom_code(study) else None
     setting = study.setting(trial.arm)
     model = build_model(setting, dataset.vocab_size, study.folder)
     load_parameters(model, trial.read_weights(**task.request.get("weights", {})))
     outcome = _outcome(study, results, dataset, model.to(device), setting.data.seq_len, task)
+    if before:
+        require_unchanged(before, f"asking trial {trial.label}")
     folder = answers_folder(Path(task.out), trial.arm, trial.seed)
     write_tasks(folder, outcome)
     sealed = {name: file_digest(folder.path / name) for name in ANSWERED}

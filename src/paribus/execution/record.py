@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from paribus.data import TOKEN_CLASSES, Dataset, consumption
 from paribus.drawing import Drawing
+from paribus.errors import ParibusError
 from paribus.evaluation import (
     Evaluation,
     evaluate_on,
@@ -25,7 +26,12 @@ from paribus.evaluation.blocks import OF_OWN, UNITS
 from paribus.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
 from paribus.evaluation.harness import CELLS, ITEMS, SharedRequests, TaskResults
 from paribus.evaluation.measures import all_measures
-from paribus.execution.checks.causality import NotCausalError, Reading, require_causal_reading
+from paribus.execution.checks.causality import (
+    NotCausalError,
+    Reading,
+    require_causal_reading,
+)
+from paribus.execution.checks.shapes import Shape, shapes_read
 from paribus.execution.endpoints import declarations
 from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.execution.questions import run_tasks
@@ -34,6 +40,7 @@ from paribus.model import GPT, build_model, describe_parts, load_parameters, tra
 from paribus.results import TrialFolder
 from paribus.results.formats import write_table
 from paribus.study import Setting, Study, custom_code, measuring_record, own_digests
+from paribus.study.guard import Watched, require_unchanged
 from paribus.training import DRAWINGS, ReplicaState, Trainer
 
 
@@ -51,6 +58,7 @@ class TrainedStack:
         causality: what `require_causal_training` saw, in nats.
         curve: the held-out loss along the way.
         requests: what its replicas are asked, prepared for all of them; None shares nothing.
+        before: what own code must have left as it was; None where there is none.
     """
 
     study: Study
@@ -62,6 +70,7 @@ class TrainedStack:
     causality: float
     curve: HeldOutCurve
     requests: SharedRequests | None = None
+    before: Watched | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,11 @@ def record(of: TrainedStack, todo: Sequence[tuple[int, TrialFolder]]) -> None:
 
 def _records(of: TrainedStack, replica: int, folder: TrialFolder) -> _Records:
     stack = of.trainer
-    evaluated, state = _evaluate(of, replica, f"trial {folder.label}"), stack.history(replica)
+    where = f"trial {folder.label}"
+    evaluated, state = _evaluate(of, replica, where), stack.history(replica)
+    if of.before:  # nothing is written of what own code put something else under
+        require_unchanged(of.before, f"evaluating {where}")
+        _require_same_text(of.dataset, where)
     return _Records(
         state,
         evaluated,
@@ -126,6 +139,15 @@ def _records(of: TrainedStack, replica: int, folder: TrialFolder) -> _Records:
             "curve_seconds": of.curve.seconds,
         },
     )
+
+
+def _require_same_text(dataset: Dataset, where: str) -> None:
+    """Raise ParibusError where the held-out tokens are not those that were read."""
+    if not dataset.holds_out_the_same:
+        raise ParibusError(
+            f"{where} was evaluated on other held-out text than was read: code of yours changed it "
+            "while the trial ran; leave the text alone"
+        )
 
 
 def _write(of: TrainedStack, replica: int, folder: TrialFolder, records: _Records) -> None:
@@ -154,20 +176,22 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
     own = own_measures(study.evaluation.own, study.folder, strict=False)
     about, precision = study.evaluation, study.evaluation.precision
     seq_len = setting.data.seq_len
-    heldout = evaluate_on(model, dataset, dataset.validation, seq_len, own, precision)
-    told = None
-    if BITS_PER_BYTE.name in study.metrics:
-        told = code_length(model, dataset, seq_len, about.overlap, precision)
-        heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
-    heldout_seconds = time.monotonic() - began
-    began = time.monotonic()
-    outcome = None
-    if of.suite:
-        outcome = run_tasks(study, model, dataset, setting, of.suite, of.requests)
-    task_seconds = time.monotonic() - began
+    told, outcome = None, None
+    with shapes_read(model) as shapes:
+        heldout = evaluate_on(model, dataset, dataset.validation, seq_len, own, precision)
+        if BITS_PER_BYTE.name in study.metrics:
+            told = code_length(model, dataset, seq_len, about.overlap, precision)
+            heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
+        heldout_seconds = time.monotonic() - began
+        began = time.monotonic()
+        if of.suite:
+            outcome = run_tasks(study, model, dataset, setting, of.suite, of.requests)
+        task_seconds = time.monotonic() - began
     # What remembers its calls may have waited for the last check to be over: own code alone could,
     # a corpus too, since it ran in this process and may have replaced what a model is made of.
-    causality = _shown(of, before, reads_on(brief=True) if custom_code(study) else before)
+    # What opens for some shapes alone is met in those that it was evaluated in.
+    after = reads_on(brief=True, shapes=shapes) if custom_code(study) else before
+    causality = _shown(of, before, after)
     return _Evaluated(weights, heldout, told, outcome, causality, heldout_seconds, task_seconds)
 
 
@@ -182,13 +206,21 @@ def has_diverged(study: Study, stack: Trainer, replica: int) -> bool:
 
 
 def _reads_the_past(
-    of: TrainedStack, replica: int, where: str, model: GPT, *, brief: bool
+    of: TrainedStack,
+    replica: int,
+    where: str,
+    model: GPT,
+    *,
+    brief: bool,
+    shapes: Collection[Shape] = (),
 ) -> Reading | str:
     """What was seen; of a trial that diverged, why it cannot be shown."""
     after = ", after its evaluation" if brief else ""
     setting = of.trainer.settings[replica]
     try:
-        return require_causal_reading(f"{where}{after}", model, setting, of.dataset, brief=brief)
+        return require_causal_reading(
+            f"{where}{after}", model, setting, of.dataset, brief=brief, shapes=shapes
+        )
     except NotCausalError as error:
         if not has_diverged(of.study, of.trainer, replica):
             raise

@@ -15,7 +15,8 @@ from paribus.execution.pool import Pool
 from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
 from paribus.results.store import TEST
 from paribus.results.test_part import is_tested, purpose, seal_test, test_folder
-from paribus.study import Study, first_stage
+from paribus.study import Study, custom_code, first_stage
+from paribus.study.guard import require_unchanged, watched
 
 if TYPE_CHECKING:
     import torch
@@ -101,6 +102,7 @@ def evaluate_test(
     from paribus.model import build_model, load_parameters
 
     arm, seed = trial
+    before = watched() if custom_code(study) else None
     tokens = open_test(dataset.test, results, purpose(study.name))
     finished, setting = results.trial(arm, seed), study.setting(arm)
     model = build_model(setting, dataset.vocab_size, study.folder)
@@ -115,6 +117,8 @@ def evaluate_test(
         told = code_length(model, of_test, seq_len, about.overlap, about.precision)
         scores[BITS_PER_BYTE.name] = told.bits_per_byte
         heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
+    if before:
+        require_unchanged(before, f"evaluating trial {finished.label} on the test part")
     folder = test_folder(results, arm, seed)
     write_evaluation(folder, heldout)
     # What is not of held-out text, such as accuracy on tasks, stays what it was.

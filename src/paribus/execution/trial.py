@@ -27,7 +27,7 @@ from paribus.machine.timing import wait
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.checkpoints import StackCheckpoints
 from paribus.study import Study, custom_code
-from paribus.study.guard import require_unchanged, watched
+from paribus.study.guard import Watched, require_unchanged, watched
 
 PROGRESS_SECONDS = 0.5
 
@@ -93,7 +93,7 @@ def run_stack(
         stack.checkpoint(seconds)
     try:
         leaving.check()
-        stack.record(seconds)
+        stack.record(seconds, before)
     except Left:
         with leaving.held():
             stack.checkpoint(seconds)
@@ -179,7 +179,7 @@ class _Stack:
             wait(self.task.device)
             self._measuring += self.curve.measure(self.trainer, self.seconds)
 
-    def record(self, seconds: float) -> None:
+    def record(self, seconds: float, before: Watched | None) -> None:
         """Show that the stack reads the past alone; evaluate, record and seal its trials."""
         study, trainer = self.task.study, self.trainer
         free_unused(self.task.device)  # what a step takes, evaluation does not
@@ -191,6 +191,15 @@ class _Stack:
         trials = self.task.trials
         requests = SharedRequests() if len(self.todo) > 1 else None
         trained = TrainedStack(
-            study, self.dataset, trainer, trials, suite, seconds, causality, self.curve, requests
+            study,
+            self.dataset,
+            trainer,
+            trials,
+            suite,
+            seconds,
+            causality,
+            self.curve,
+            requests,
+            before,
         )
         record(trained, self.todo)

@@ -2,20 +2,21 @@
 
 An arm that sets `torch.nn.functional.gelu` when it is imported changes parts of the model that it
 does not declare. Watched are the public functions and classes of the libraries that a model is
-computed with, methods of tensors and modules, and all of paribus that is loaded.
+computed with, methods of tensors and modules, and all of paribus that is loaded: of its functions
+the bodies (`function.__code__`) and defaults as well, and its constants, such as what passes for
+rounding where a look ahead is searched for.
 
-What this cannot do: it sees other objects in the place of functions, not another body within one
-(`function.__code__`), and nothing that is put back before it looks. Settings of PyTorch and NumPy
-that all computations of a process follow, such as threads, precision and default dtype, are
-compared too. It finds accidents and shortcuts; what code does to other arms is prevented by
-processes of their own, whatever it does.
+What this cannot do: it sees no other body within a function of a library, and nothing that is put
+back before it looks. Settings of PyTorch and NumPy that all computations of a process follow, such
+as threads, precision and default dtype, are compared too. It finds accidents and shortcuts; what
+code does to other arms is prevented by processes of their own, whatever it does.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, is_
@@ -59,6 +60,7 @@ BACKENDS = {
         "allow_bf16_reduced_precision_reduction",
     ),
 }
+CONSTANT = (int, float, str, tuple, frozenset, dict, list, set)
 METHODS = ("forward", "__init__", "__call__")  # of the classes of torch.nn
 
 
@@ -67,7 +69,8 @@ Names = dict[str, object]  # by name; objects are held, so that none takes anoth
 
 @dataclass(frozen=True)
 class Watched:
-    """What a process held: the settings by their names, modules by theirs, and classes.
+    """What a process held: settings and constants by their names, modules by theirs, classes, and
+    what functions of paribus are made of.
 
     Of modules and classes all names are copied, at the speed of a dictionary; which of them are
     watched is asked where two copies differ.
@@ -76,6 +79,8 @@ class Watched:
     settings: Names
     modules: dict[str, Names]
     classes: dict[type, Names]
+    constants: Names
+    bodies: Mapping[FunctionType, tuple[object, ...]]
 
 
 def watched() -> Watched:
@@ -92,16 +97,30 @@ def watched() -> Watched:
         for value in names.values()
         if isinstance(value, type)
     }
-    return Watched(_settings(), modules, {one: vars(one).copy() for one in of})
+    classes = {one: vars(one).copy() for one in of}
+    ours = {name: names for name, names in modules.items() if _is_ours(name)}
+    functions = {
+        value
+        for names in (
+            *ours.values(),
+            *(n for one, n in classes.items() if _is_ours(one.__module__)),
+        )
+        for value in names.values()
+        if isinstance(value, FunctionType)
+    }
+    bodies = {one: (one.__code__, one.__defaults__, one.__kwdefaults__) for one in functions}
+    return Watched(_settings(), modules, classes, _constants(ours), bodies)
 
 
 def require_unchanged(before: Watched, where: str) -> None:
     """Raise ParibusError where something watched was replaced or taken away since `before`."""
     now = watched()
-    for name, value in before.settings.items():
-        if now.settings.get(name) != value:
+    values = now.settings | now.constants
+    for name, value in (before.settings | before.constants).items():
+        found = values.get(name)
+        if found is not value and found != value:
             raise ParibusError(
-                f"{where} changes {name} from {value} to {now.settings.get(name)}, which all of a "
+                f"{where} changes {name} from {value} to {found}, which all of a "
                 "trial is computed with and the arm does not declare; leave it as it is"
             )
     if changed := list(_replaced(before, now)):
@@ -114,6 +133,9 @@ def require_unchanged(before: Watched, where: str) -> None:
 
 def _replaced(before: Watched, now: Watched) -> Iterator[str]:
     """Full names of what is another object now, or is not there any more."""
+    for one, made_of in before.bodies.items():
+        if (one.__code__, one.__defaults__, one.__kwdefaults__) != made_of:
+            yield f"{one.__module__}.{one.__qualname__}"
     changed = {
         one: names
         for one, names in before.classes.items()
@@ -157,6 +179,16 @@ def _modules() -> list[str]:
 
 def _is_ours(module: str) -> bool:
     return module == "paribus" or module.startswith("paribus.")
+
+
+def _constants(modules: dict[str, Names]) -> Names:
+    """The numbers, words and tables of `modules`, by their full names; tables are copied."""
+    return {
+        f"{module}.{name}": value.copy() if isinstance(value, dict | list | set) else value
+        for module, names in modules.items()
+        for name, value in names.items()
+        if name.isupper() and not name.startswith("_") and isinstance(value, CONSTANT)
+    }
 
 
 def _settings() -> Names:

@@ -34,6 +34,7 @@ from paribus.evaluation.leaks import (
 )
 from paribus.evaluation.predictions import windows_per_batch
 from paribus.execution.checks.global_generators import seeded
+from paribus.execution.checks.shapes import Shape
 from paribus.model import GPT, KeyValueCache, initial_parameters
 from paribus.observation import LOGITS, capture
 from paribus.streams import stream
@@ -46,6 +47,7 @@ Tap = Callable[
 
 FEW_ROWS = 2  # where the number of rows does not matter
 SHORT_ROWS, SHORT = 16, 32  # rows and tokens of the texts that are changed at every position
+SHAPES = 8  # of those in which texts were read that are looked at again
 FEW_PLACES = 8  # from which longer texts are changed in a brief check
 CACHED = 8  # tokens, at most, that are read in pieces with a cache, and how many at least
 LEAST_CACHED = 4
@@ -177,30 +179,42 @@ def require_causal_reading(
     *,
     brief: bool = False,
     is_own: bool = True,
+    shapes: Collection[Shape] = (),
 ) -> Reading:
     """The same of a model as it is evaluated: on held-out windows, cut off, and with a cache.
 
     As many windows at once as an evaluation reads, changed at up to PLACES positions; if `brief`
     as few as in `require_causal_training`, and, where no code is the user's own (`is_own`), the
-    window alone.
+    window alone. Of the `shapes`, (rows, tokens) in which an evaluation read texts, some are drawn
+    and read in the same way.
 
     Weights that a large learning rate threw far can amplify what float32 rounds beyond any bound.
     A model of built-in parts alone is then read again in float64: what was rounding is gone there,
     and what is not is refused. Own code could know the type, and is judged by float32.
     """
+    read = partial(
+        _read_causally, where, setting=setting, dataset=dataset, brief=brief, is_own=is_own
+    )
     try:
-        return _read_causally(where, model, setting, dataset, brief=brief, is_own=is_own)
+        return read(model, shapes=shapes)
     except NotCausalError as error:
         device = next(model.parameters()).device
         if setting.model.modules.named or device.type == "mps":  # which has no float64
             raise
         wide_model = deepcopy(model).double()
-        wide = _read_causally(where, wide_model, setting, dataset, brief=brief, is_own=is_own)
+        wide = read(wide_model, shapes=shapes)
         return Reading(max(error.nats, wide.nats), wide.positions)
 
 
 def _read_causally(
-    where: str, model: GPT, setting: Setting, dataset: Dataset, *, brief: bool, is_own: bool
+    where: str,
+    model: GPT,
+    *,
+    setting: Setting,
+    dataset: Dataset,
+    brief: bool,
+    is_own: bool,
+    shapes: Collection[Shape],
 ) -> Reading:
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
     B = FEW_ROWS if brief else max(windows_per_batch(seq_len, dataset.vocab_size, device), FEW_ROWS)
@@ -225,6 +239,10 @@ def _read_causally(
     was_training, allowed, seen = model.training, tolerance(setting), 0.0
     weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
     rng = stream(0, "causality", "evaluation", _digest(weights))
+    others = sorted({*shapes} - {tuple(tokens_BT.shape) for tokens_BT, _ in texts})
+    for index in rng.permutation(len(others))[:SHAPES]:
+        n_rows, length = others[index]
+        texts.append((rows(n_rows)[:, :length].contiguous(), FEW_PLACES))
     model.eval()
     try:
         for tokens_BT, places in texts:
