@@ -137,7 +137,7 @@ def test_what_is_random_or_remembers_is_refused(
 def test_a_device_that_does_not_repeat_itself_is_named(
     small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paribus.execution.checks.dry_run._differing", lambda *_: ["weights/x"])
+    monkeypatch.setattr("paribus.execution.checks.dry_run.differing", lambda *_: ["weights/x"])
     with pytest.raises(ParibusError, match=r"\(weights/x\); no code of yours .* \(cpu\)"):
         dry_run(small_study({}), "baseline", small_dataset, CPU, 1)
 

@@ -17,6 +17,7 @@ from paribus.errors import ParibusError
 from paribus.evaluation import predictions
 from paribus.execution import record
 from paribus.execution.checks.repeat import batches_digest
+from paribus.execution.checks.separate_replicas import differing, require_still_apart, states
 from paribus.execution.duties import Here
 from paribus.execution.leaving import Leaving
 from paribus.execution.resuming import identity
@@ -214,6 +215,47 @@ def test_what_is_done_while_a_trial_is_evaluated_is_named(
     with pytest.raises(ParibusError, match=words):
         run_stack(task, dataset, on_progress=_nothing, on_resume=_nothing, leaving=Leaving())
     assert not folder.trial("own", 1).is_finished
+
+
+MIXES = """
+from paribus.training import optimizer
+
+@optimizer("mixes")
+def mixes(update):
+    update.weights.sub_(update.rates * update.gradients)
+    if update.t >= 4:
+        update.weights.copy_(update.weights.mean(0, keepdim=True).expand_as(update.weights))
+"""
+
+
+def test_replicas_that_are_mixed_after_some_steps_are_named(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    (tmp_path / "ideas.py").write_text(MIXES)
+    own = {"training.optimizer.name": "ideas.py:mixes", "tasks.names": []}
+    study = small_study(own, arms={"baseline": {}})
+    folder = ResultsFolder(tmp_path / "r")
+    folder.create(study)
+    trials = (("baseline", 1), ("baseline", 2))
+    task = StackTask(study, trials, folder, torch.device("cpu"), 1e9)
+    dataset = load_dataset(study.data, study.folder)
+    with pytest.raises(ParibusError, match=r"^trial baseline/seed-1, .* follows its neighbours"):
+        run_stack(task, dataset, on_progress=_nothing, on_resume=_nothing, leaving=Leaving())
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_that_look_changes_nothing_of_a_stack(small_study: Maker, precision: str) -> None:
+    study = small_study({"training.precision": precision})
+    setting, dataset = study.setting("baseline"), load_dataset(study.data, study.folder)
+    stacks = [build_stack(study, setting, [1, 2], dataset, torch.device("cpu")) for _ in range(2)]
+    for looked, stack in enumerate(stacks):
+        for t in range(4):
+            if looked and t == 3:
+                require_still_apart("it", (), stack)
+            stack.step()
+    ours, theirs = (states(stack) for stack in stacks)
+    assert not differing(ours, theirs)
+    assert [one.batch_digest for one in ours] == [one.batch_digest for one in theirs]
 
 
 OWN_TEXT = """

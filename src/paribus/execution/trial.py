@@ -16,6 +16,7 @@ from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.evaluation.harness import SharedRequests
 from paribus.execution.checks.causality import require_causal_training
+from paribus.execution.checks.separate_replicas import require_still_apart
 from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.execution.leaving import Leaving, Left
 from paribus.execution.record import TrainedStack, has_diverged, record
@@ -26,7 +27,7 @@ from paribus.machine.memory import free_unused
 from paribus.machine.timing import wait
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.checkpoints import StackCheckpoints
-from paribus.study import Study, custom_code
+from paribus.study import Study, custom_code, step_code
 from paribus.study.guard import Watched, require_unchanged, watched
 
 PROGRESS_SECONDS = 0.5
@@ -156,6 +157,8 @@ class _Stack:
         kept_steps = frozenset(trainer.setting.kept_steps)
         self._measure()  # the point before the first step
         while trainer.t < trainer.setting.iterations:
+            if trainer.t == trainer.setting.iterations - 1:
+                self._require_apart()
             trainer.step()
             if trainer.t in kept_steps:  # before a checkpoint, which a run would go on from without
                 for replica, folder in self.todo:
@@ -172,6 +175,16 @@ class _Stack:
                 last_progress = now
         on_progress(trainer.t, trainer.last_losses)
         return True
+
+    def _require_apart(self) -> None:
+        """Raise ParibusError where own code mixes replicas by now; in its first step it did not."""
+        own = dict.fromkeys(
+            path for arm in self.task.arms for path in step_code(self.task.study, arm)
+        )
+        if own and len(self.trainer.seeds) > 1:
+            began = time.monotonic()
+            require_still_apart(f"trial {self.labels}", tuple(own), self.trainer)
+            self._measuring += time.monotonic() - began
 
     def _measure(self) -> None:
         """A point of the held-out curve, where one is due."""

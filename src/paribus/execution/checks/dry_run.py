@@ -6,10 +6,8 @@ must give equal bits when a step is made twice from one state, and read the past
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 
-import numpy as np
 import torch
 
 from paribus.data import Dataset
@@ -22,6 +20,13 @@ from paribus.execution.checks.causality import (
     require_causal_training,
 )
 from paribus.execution.checks.global_generators import seeded
+from paribus.execution.checks.separate_replicas import (
+    differing,
+    in_brackets,
+    require_apart,
+    some,
+    states,
+)
 from paribus.execution.messages import DryPart
 from paribus.machine.assembly import build_stack
 from paribus.machine.memory import require_room
@@ -36,7 +41,7 @@ from paribus.model import (
 )
 from paribus.study import Setting, Study, custom_code, own_parts, step_code
 from paribus.study.guard import require_unchanged, watched
-from paribus.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
+from paribus.training import GRAPHED_STEPS, MEASURED, ReplicaState, Trainer
 
 # The learning rate of a step, at most: one that throws the weights far shows nothing of the arm, as
 # what they round is beyond bounds then. Whether an arm diverges at its rate, its training shows.
@@ -93,7 +98,7 @@ def dry_run(
         raise
     except Exception as error:
         raise ParibusError(
-            f"{where}{_suspects(study, arm)} fails in a dry run of one step: "
+            f"{where}{in_brackets(step_code(study, arm))} fails in a dry run of one step: "
             f"{type(error).__name__}: {error}"
         ) from error
 
@@ -122,10 +127,10 @@ def _try_steps(
     other = stack
     if R > 1 or step_code(study, arm):
         other = build_stack(study, tiny, range(R), dataset, device, graphs=graphs)
-    start = _states(stack)
+    start = states(stack)
     after = _require_repeatable(study, arm, stack, other, device)
     if R > 1:
-        _require_apart(study, arm, other, start, after)
+        require_apart(f"arm '{arm}'", step_code(study, arm), other, start, after)
     if study.probes.own:
         bare = Trainer(tiny, range(R), dataset, folder=study.folder, device=device)
         _require_untouched(study, stack, bare)
@@ -160,9 +165,9 @@ def _require_repeatable(
     state; the generators that a module could draw from start elsewhere each time. `stack` has made
     one step at the end. Raises ParibusError where the bits are not the same each time.
     """
-    start, buffers = _states(stack), _buffers(stack)
+    start, buffers = states(stack), _buffers(stack)
     first: list[ReplicaState] = []
-    differing: list[str] = []
+    other_bits: list[str] = []
     for seed, one in enumerate((stack, other, stack) if other is not stack else (stack, stack)):
         if first:
             one.restore(start)
@@ -170,18 +175,18 @@ def _require_repeatable(
             one.step()
         # Of a large model a state takes gigabytes: no more than three are held.
         if first:
-            differing = differing or _differing(first, _states(one))
+            other_bits = other_bits or differing(first, states(one))
         else:
-            first = _states(one)
+            first = states(one)
     written = [n for n, value in _buffers(stack).items() if not _same(buffers.get(n), value)]
     if written:
         raise ParibusError(
-            f"arm '{arm}': a step of training writes the buffer {_some(written)}; buffers are not "
+            f"arm '{arm}': a step of training writes the buffer {some(written)}; buffers are not "
             "kept with the weights, so an evaluation would not see what is in them: state that "
             "training changes must be a parameter"
         )
-    if differing:
-        own = _suspects(study, arm)
+    if other_bits:
+        own = in_brackets(step_code(study, arm))
         why = (
             f"own code{own} draws random numbers, or keeps something between calls; for "
             "dropout take paribus.model.Dropout"
@@ -191,62 +196,20 @@ def _require_repeatable(
         )
         raise ParibusError(
             f"arm '{arm}': a step made twice from the same state gives other bits "
-            f"({_some(differing)}); {why}"
+            f"({some(other_bits)}); {why}"
         )
     return first
-
-
-def _require_apart(
-    study: Study,
-    arm: str,
-    stack: Trainer,
-    start: list[ReplicaState],
-    after: list[ReplicaState],
-) -> None:
-    """Raise ParibusError where a step of the first replica follows what the others are.
-
-    Those have their weights turned round, and then none that is finite.
-    """
-    for factor in (-1, np.nan):
-        others = [replace(one, arrays=_scaled(one, factor)) for one in start[1:]]
-        stack.restore([start[0], *others])
-        stack.step()
-        differing = _differing(after[:1], [stack.state(0)])
-        if differing:
-            raise ParibusError(
-                f"arm '{arm}': what one replica of a stack computes follows its neighbours "
-                f"({_some(differing)}); own code{_suspects(study, arm)} works over the first axis, "
-                "R, of which every row is a trial of its own: let it work within each row"
-            )
-
-
-def _scaled(state: ReplicaState, factor: float) -> dict[str, np.ndarray]:
-    """Its arrays, with other weights."""
-    return {
-        name: np.float32(factor) * values if name.startswith(f"{WEIGHTS}/") else values
-        for name, values in state.arrays.items()
-    }
-
-
-def _suspects(study: Study, arm: str) -> str:
-    """The own code that a step of an arm runs, in brackets."""
-    own = step_code(study, arm)
-    return f" ({', '.join(own)})" if own else ""
 
 
 def _require_untouched(study: Study, probed: Trainer, bare: Trainer) -> None:
     """Raise ParibusError where a step with probes gave other bits than one without."""
     bare.step()
-    differing = [n for n in _differing(_states(probed), _states(bare)) if n != MEASURED]
-    if differing:
+    changed = [n for n in differing(states(probed), states(bare)) if n != MEASURED]
+    if changed:
         raise ParibusError(
             f"a probe of probes.own = {list(study.probes.own)} changes the training "
-            f"({_some(differing)}); a probe must not write to what it sees"
+            f"({some(changed)}); a probe must not write to what it sees"
         )
-
-
-def _states(stack: Trainer) -> list[ReplicaState]:
-    return [stack.state(replica) for replica in range(len(stack.seeds))]
 
 
 def _buffers(stack: Trainer) -> dict[str, torch.Tensor]:
@@ -257,19 +220,3 @@ def _buffers(stack: Trainer) -> dict[str, torch.Tensor]:
 def _same(before: torch.Tensor | None, after: torch.Tensor) -> bool:
     """Whether a buffer was left as it was; a table may grow with the text."""
     return before is None or before.shape != after.shape or before.equal(after)
-
-
-def _differing(ours: list[ReplicaState], theirs: list[ReplicaState]) -> list[str]:
-    """Names of the arrays that differ in some replica."""
-    return [
-        name
-        for name in ours[0].arrays
-        if any(
-            a.arrays[name].tobytes() != b.arrays[name].tobytes()
-            for a, b in zip(ours, theirs, strict=True)
-        )
-    ]
-
-
-def _some(names: list[str]) -> str:
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
