@@ -27,10 +27,20 @@ from paribus.decision import decide
 from paribus.report import draw, write_paper
 from paribus.report.figures import Figure
 from paribus.report.paper import Material, compose, typesetting
-from paribus.report.paper.document import Cite, Document, Listing, Paragraph, Picture, typeset
+from paribus.report.paper.document import (
+    Cite,
+    Document,
+    Grid,
+    Listing,
+    Paragraph,
+    Picture,
+    say,
+    typeset,
+)
 from paribus.report.paper.glyphs import lacking, spelled
 from paribus.report.paper.typesetting import FULL_ENOUGH, typeset_paper
 from paribus.report.paper.write import _write_figure
+from paribus.report.tables import Table
 from paribus.report.tables import claims as claims_table
 from paribus.results import Results, load_results
 from paribus.results.root import root_digest
@@ -270,6 +280,30 @@ def test_references_leave_no_page_nearly_empty(material: Material, tmp_path: Pat
     assert 2 < found.text_pages < 9
 
 
+def test_nothing_that_floats_runs_over_a_margin(material: Material, tmp_path: Path) -> None:
+    """Typst gave a long table the room that a wide one had left, and dropped its other rows."""
+    written(material.results)
+    folder = tmp_path / "paper"
+    shutil.copytree(material.results.path / "paper", folder)
+    data = json.loads((folder / "document.json").read_text("utf-8")) | {"appendix": []}
+
+    def table(name: str, n: int, wide: bool) -> dict[str, Any]:
+        rows = tuple((str(row), "of-it") for row in range(n))
+        return Grid(Table(name, name, ("row", "what"), rows, wide=wide)).to_dict()
+
+    for wide, long, fits in ((4, 10, True), (40, 30, True), (4, 120, False)):
+        words = say("Words. " * 150).to_dict()
+        blocks = [words, table("wide", wide, True), words, table("long", long, False), words]
+        data["parts"] = [{"title": "All", "level": 1, "blocks": blocks}]
+        (folder / "document.json").write_text(json.dumps(data))
+        paper = typeset_paper(folder, system=False)
+        assert paper.is_whole == fits
+        if shutil.which("pdftotext") and fits:
+            command = ["pdftotext", "-", "-"]
+            text = subprocess.run(command, input=paper.pdf, capture_output=True, check=True).stdout
+            assert text.count(b"of-it") == wide + long
+
+
 def test_the_appendix_has_the_keys_that_somebody_set(material: Material) -> None:
     part = next(part for part in compose(material).appendix if part.title == "The study as run")
     listing = next(block for block in part.blocks if isinstance(block, Listing))
@@ -379,7 +413,8 @@ def test_no_figure_can_end_the_process(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("paribus.report.paper.write.vl_convert.vegalite_to_svg", careful)
     figure = Figure("evil", "endpoints", evil, evil, chart, rows, stretch=False)
-    assert 0 < _write_figure(tmp_path, figure, set(), Picture("evil", ""), system=False) <= 1
+    drawn = _write_figure(tmp_path, figure, set(), Picture("evil", ""), system=False)
+    assert 0 < drawn.share <= 1
     assert len(seen) == 1 and (tmp_path / "figures" / "evil.svg").stat().st_size > 500
 
 
@@ -390,11 +425,12 @@ def test_a_tall_figure_is_no_taller_than_a_page(tmp_path: Path) -> None:
     rows = [{"arm": "a", "value": 1.0}]
     figure = Figure("tall", "endpoints", "tall", "tall", chart, rows, stretch=False, wide=True)
     picture = Picture("tall", "", wide=True)
-    share = _write_figure(tmp_path, figure, set(), picture, system=False)
+    drawn = _write_figure(tmp_path, figure, set(), picture, system=False)
     svg = (tmp_path / "figures" / "tall.svg").read_text()
     across, down = (float(re.findall(rf' {side}="([0-9.]+)"', svg)[0]) for side in SIDES)
     wide, high = 210 - 2 * 16, 297 - 19 - 20  # millimetres of A4 within the template's margins
-    assert 0.9 * high > share * wide * down / across > 0.8 * high
+    assert drawn.height == pytest.approx(down / across)
+    assert 0.9 * high > drawn.share * wide * drawn.height > 0.8 * high
 
 
 def test_a_claim_on_what_is_no_endpoint_is_shown_with_what_was_measured(

@@ -20,6 +20,7 @@ from paribus.report.paper.finding_by_setting import (
     along,
     differing,
     finding_by_setting,
+    setting_table,
     trends,
 )
 from paribus.report.paper.mechanism import mechanism, mechanism_in_short
@@ -79,11 +80,11 @@ def test_a_finding_that_changes_with_the_budget_is_told(tmp_path: Path) -> None:
         "worse after 8 and 12 iterations (+0.3010 and +0.2010) and within the margin after 16 "
         "iterations (+0.0010)"
     )
-    assert says in parts["Results"]
+    assert says[1:] in parts["Results"]  # it begins a cell
     short = says.replace("+0.3010 and +0.2010", "+0.2010 to +0.3010")
     assert f"layernorm and rmsnorm are {short}" in document.abstract[0].text
     assert "The finding changes with it." in parts["Results"]
-    assert "the intervals of the least and the largest change do not overlap" in parts["Results"]
+    assert "'apart'" in parts["Results"]
     (table,) = (
         block.table
         for part in document.parts
@@ -122,7 +123,10 @@ def test_a_finding_that_turns_with_the_output_matrix_is_told(tmp_path: Path) -> 
         "(-0.1990)"
     )
     (told,) = (line for line in finding_by_setting([tied, untied]) if "output matrix. " in line)
-    assert "Settings of tied and untied share all but the output matrix. " in told and says in told
+    assert "Settings of tied and untied share all but the output matrix. " in told
+    table = setting_table([tied, untied])
+    assert table is not None and table.rows[0] == ("By output matrix: validation loss", "", "")
+    assert ("layernorm", f"{says.capitalize()}.", "apart") in table.rows
     assert f" are {says}" in compose(tied, untied).abstract[0].text
     part = mechanism([tied, untied], 0)
     said = "" if part is None else str(part)

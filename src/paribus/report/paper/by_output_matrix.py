@@ -21,6 +21,7 @@ from paribus.report.paper.material import Material
 TURNED = "by-output-matrix"
 PANEL, PANEL_HEIGHT, ROOM = 140, 120, 50
 LEGEND_TITLE = "output matrix"
+BESIDE = 2  # panels in a column; more go across the page
 # Okabe & Ito 2008, and a shape for prints without colour.
 LOOKS = {
     "is the token matrix": ("#D55E00", "circle"),
@@ -74,6 +75,7 @@ def by_output_matrix(studies: Sequence[Material]) -> Figure | None:
         list(rows.values()),
         panel=PANEL,
         room=ROOM,
+        wide=len({row["treatment"] for row in rows.values()}) > BESIDE,
     )
 
 
@@ -94,7 +96,7 @@ def _row(called: str, point: Point) -> dict[str, Any]:
 
 
 def _chart(title: str) -> Any:
-    legend = alt.Legend(title=LEGEND_TITLE, orient="top", symbolOpacity=1, columns=1, labelLimit=0)
+    legend = alt.Legend(title=LEGEND_TITLE, orient="top", symbolOpacity=1, columns=2, labelLimit=0)
     colour = alt.Color(
         "matrix:N",
         scale=alt.Scale(domain=list(LOOKS), range=[colour for colour, _ in LOOKS.values()]),

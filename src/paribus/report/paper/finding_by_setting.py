@@ -16,6 +16,7 @@ from paribus import numbers
 from paribus.digests import flatten
 from paribus.report.paper.judged import IN_WORDS, TOLD, Judged, judged, judged_on
 from paribus.report.paper.material import Material
+from paribus.report.tables import Table
 from paribus.report.vocabulary import listed
 from paribus.study import LEARNING_RATE
 
@@ -26,6 +27,7 @@ SCHEDULE = ("training.schedule.", LEARNING_RATE)
 # What is scored, and where models are kept: nothing that a model is trained with.
 NOT_TRAINED_WITH = ("data.test_", "data.validation_", "training.keep")
 TUNED = "tuned"
+BY_SETTING = "by-setting"
 REPLICAS = re.compile(r",? [\d to]+ replicas? side by side")  # how many at once is no other machine
 BEST_OF_TRIED = "each arm at the best learning rate tried for it"
 
@@ -272,7 +274,8 @@ def _runs(points: Sequence[Point]) -> list[list[Point]]:
 
 
 def finding_by_setting(studies: Sequence[Material]) -> list[str]:
-    """A paragraph for each axis along which there is something to compare."""
+    """A paragraph for each axis along which there is something to compare: what is the same, what
+    differs, and whether the finding does. The findings are in `setting_table`."""
     found, told = trends(studies), []
     for axis in AXES:
         mine = [trend for trend in found if trend.axis is axis]
@@ -283,23 +286,49 @@ def finding_by_setting(studies: Sequence[Material]) -> list[str]:
 
 def _told(axis: Axis, found: Sequence[Trend]) -> str:
     points = [point for trend in found for point in trend.points]
-    labels = " or ".join(dict.fromkeys(point.one.contrast.declared.label for point in points))
-    unit = points[0].one.contrast.declared.change_unit
     text = f"Finding by {axis.title}. Settings of {_alike(found)} share all but "
     text += listed(differing(axis, points))
     text += f"{f', {BEST_OF_TRIED}' if all(one.tuned for one in found) else ''}. "
     too = differing_too(points)
     text += f"{listed(too).capitalize()} differ too. " if too else ""
-    text += f"{_opening(found)} "
-    for trend in found:
-        text += f"With {trend.called} {labels} is {along(trend)}"
-        if trend.changes:
-            overlap = "do not overlap" if trend.apart else "overlap"
-            text += f"; the intervals of the least and the largest change {overlap}"
-        text += ". "
+    text += _opening(found)
     if axis is BY_TEXT and _tokenizers(points) > 1:
-        text += "Losses per token of different tokenizers do not compare in size. "
-    return f"{text}Changes are in {unit}." if unit else text.rstrip()
+        text += " Losses per token of different tokenizers do not compare in size."
+    return text
+
+
+def setting_table(studies: Sequence[Material]) -> Table | None:
+    """A row for each treatment on each axis: where it was found what; None without any trend."""
+    found = trends(studies)
+    if not found:
+        return None
+    rows: list[tuple[str, ...]] = []
+    for axis in AXES:
+        mine = [trend for trend in found if trend.axis is axis]
+        if mine:
+            rows.append((f"By {axis.title}: {_labels(mine)}", "", ""))
+        rows += [(trend.called, _sentence(along(trend)), _ends(trend)) for trend in mine]
+    unit = found[0].points[0].one.contrast.declared.change_unit
+    caption = (
+        "What was found of the same treatment in settings that share all but one thing, with the "
+        f"changes{f' in {unit}' if unit else ''}, and whether the intervals of the least and of "
+        "the largest change overlap."
+    )
+    head = ("treatment", "what was found, and where", "intervals")
+    return Table(BY_SETTING, caption, head, tuple(rows), frozenset(head), wide=True)
+
+
+def _labels(found: Sequence[Trend]) -> str:
+    points = [point for trend in found for point in trend.points]
+    return " or ".join(dict.fromkeys(point.one.contrast.declared.label for point in points))
+
+
+def _ends(trend: Trend) -> str:
+    return "apart" if trend.apart else "overlap"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _alike(found: Sequence[Trend]) -> str:

@@ -18,6 +18,7 @@ OF: dict[str, State] = {"H0": "none", "H1a": "harm"}  # the finding that shows i
 CURE = "H1b"
 EMBEDDING = "model.embedding."  # how the keys begin that say what is done to embeddings
 JUDGED = ("harm", "gain", "none", "open")
+MOST_ROWS = 16  # of all comparisons; of more, those that are open are in the appendix alone
 TITLE = "The hypotheses: zero- and few-shot accuracy"
 
 
@@ -35,15 +36,19 @@ def hypotheses(studies: Sequence[Material]) -> Part | None:
     found = [(material, one) for material in studies for one in spoken_to(material)]
     if not found:
         return None
-    table = _table(found)
     every = [one for _, one in found]
-    blocks: list[Block] = [
-        say(
-            " ".join([_h1a(every), _h0(every), _open(every)]), " All are in ", Ref(table.name), "."
-        ),
-        Grid(table),
-        say(" ".join(filter(None, [_power(found), _chance(found), _h1b(studies)]))),
-    ]
+    told = " ".join([_h1a(every), _h0(every), _open(every)])
+    shown = found
+    if len(found) > MOST_ROWS:
+        shown = [(material, one) for material, one in found if one.state != "open"]
+    blocks: list[Block] = []
+    if shown:
+        table = _table(shown)
+        opening = " All are in " if shown == found else " The others are in "
+        blocks += [say(told, opening, Ref(table.name), "."), Grid(table)]
+    else:
+        blocks.append(say(told))
+    blocks.append(say(" ".join(filter(None, [_power(found), _chance(found), _h1b(studies)]))))
     return Part(TITLE, blocks, level=2)
 
 

@@ -48,7 +48,7 @@ def overview(studies: Sequence[Material]) -> Figure | None:
     wide = len(rows) > MOST_IN_A_COLUMN
     found = [j for one in studies for j in judged_on(judged(one), shared[0])]
     label = " or ".join(dict.fromkeys(one.contrast.declared.label for one in found))
-    chart = _chart(rows, panels, f"change of {label}{unit}")
+    chart = _chart(rows, panels, f"change of {label}{unit}", wide=wide)
     caption = (
         f"Change of {label} in every study that has pairs, each arm minus its reference at the "
         "same seed, with the intervals that decide. Bands are the registered margins; shapes and "
@@ -95,9 +95,10 @@ def _rows(material: Material, metric: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _chart(rows: list[dict[str, Any]], panels: list[str], title: str) -> Any:
+def _chart(rows: list[dict[str, Any]], panels: list[str], title: str, *, wide: bool) -> Any:
     there = [finding for finding in LOOKS if any(row["finding"] == finding for row in rows)]
-    legend = alt.Legend(values=there, symbolOpacity=1, orient="top", title=None)
+    beside = len(there) if wide else 2
+    legend = alt.Legend(values=there, symbolOpacity=1, orient="top", title=None, columns=beside)
     domain = list(LOOKS)
     colour = alt.Color(
         "finding:N",

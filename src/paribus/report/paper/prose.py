@@ -13,7 +13,11 @@ from paribus.report.paper.by_output_matrix import TURNED, by_output_matrix
 from paribus.report.paper.caveats import often_said
 from paribus.report.paper.closing import limits, reproducibility
 from paribus.report.paper.document import Block, Document, Grid, Paragraph, Part, Picture, Ref, say
-from paribus.report.paper.finding_by_setting import finding_by_setting
+from paribus.report.paper.finding_by_setting import (
+    BY_SETTING,
+    finding_by_setting,
+    setting_table,
+)
 from paribus.report.paper.findings import analysis_part, results
 from paribus.report.paper.hypotheses import hypotheses
 from paribus.report.paper.introduction import abstract, introduction, title_of, titles_of
@@ -128,9 +132,15 @@ def _answers(studies: Sequence[Material], detail: Detail) -> Part:
     if not detail.sections:
         follows = "A section on each study opens its appendix."
     by_setting: list[Block] = [say(line) for line in finding_by_setting(studies)]
+    if settings := setting_table(studies):
+        by_setting.append(say("What was found of each treatment is in ", Ref(BY_SETTING), "."))
+        by_setting.append(Grid(settings, groups=True))
     if turned := by_output_matrix(studies):
         drawn_too = "Changes along training budget and output matrix are drawn in "
-        by_setting += [say(drawn_too, Ref(TURNED), "."), Picture(TURNED, turned.caption)]
+        by_setting += [
+            say(drawn_too, Ref(TURNED), "."),
+            Picture(TURNED, turned.caption, turned.wide),
+        ]
     if figure is None:
         return Part("Results", [say(*opening, f". {follows}"), Grid(table), *by_setting])
     drawn = (", and every contrast on the endpoint that all of them judge in ", Ref(OVERVIEW), ". ")

@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import typst
@@ -51,6 +52,15 @@ FIGURE_PAGE = b"""
 #set document(date: none)
 #image(sys.inputs.file)
 """
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The size of a figure: the share of the width it was given that it takes, and its height as a
+    share of its own width."""
+
+    share: float
+    height: float
 
 
 def write_paper(
@@ -108,39 +118,45 @@ def _made(folder: Path, studies: Sequence[Material], own: OwnWords) -> Typeset:
     if len(studies) > 1:
         of_all = {OVERVIEW: overview(studies), TURNED: by_output_matrix(studies)}
         figures |= {name: figure for name, figure in of_all.items() if figure}
-    shares: dict[str, float] = {}
+    drawn: dict[str, Drawn] = {}
 
     def written(detail: Detail) -> bool:
         document = compose(*studies, own=own, detail=detail)
-        return _write_document(folder, document, figures, shares)
+        return _write_document(folder, document, figures, drawn)
 
     wanted = details(n_comparing(studies))
-    first, last = 0, len(wanted) - 1 if len(studies) > 1 else 0
+    last_of_all = len(wanted) - 1 if len(studies) > 1 else 0
+    first, last = 0, last_of_all
     while first < last:  # the less is shown, the fewer pages: the first that keeps to them
         middle = (first + last) // 2
         if text_pages(folder, system=written(wanted[middle])) <= MOST_PAGES:
             last = middle
         else:
             first = middle + 1
-    return typeset_paper(folder, system=written(wanted[first]))
+    paper = typeset_paper(folder, system=written(wanted[first]))
+    while not paper.is_whole and first < last_of_all:  # something runs over a margin
+        first += 1
+        paper = typeset_paper(folder, system=written(wanted[first]))
+    return paper
 
 
 def _write_document(
-    folder: Path, document: Document, figures: dict[str, Figure], shares: dict[str, float]
+    folder: Path, document: Document, figures: dict[str, Figure], drawn: dict[str, Drawn]
 ) -> bool:
-    """Write `document.json` and the figures that it shows, but those in `shares`, which are there;
+    """Write `document.json` and the figures that it shows, but those in `drawn`, which are there;
     returns whether fonts of this machine are needed."""
     data = document.to_dict()
     strange = set(canonical_json(data)) - PLAIN
     missing = lacking(strange, system=False)
     system, nowhere = bool(missing), lacking(missing, system=True)
     with ThreadPoolExecutor() as pool:
-        new = [one for one in document.pictures if one.name not in shares]
-        drawn = pool.map(
+        new = [one for one in document.pictures if one.name not in drawn]
+        made = pool.map(
             lambda one: _write_figure(folder, figures[one.name], nowhere, one, system=system), new
         )
-        shares |= zip((one.name for one in new), drawn, strict=True)
-    data["shares"] = shares
+        drawn |= zip((one.name for one in new), made, strict=True)
+    data["shares"] = {name: one.share for name, one in drawn.items()}
+    data["heights"] = {name: one.height for name, one in drawn.items()}
     text = spelled(json.dumps(data, ensure_ascii=False, indent=1), nowhere)
     write_bytes(folder / "document.json", text.encode())
     return system
@@ -148,11 +164,8 @@ def _write_document(
 
 def _write_figure(
     folder: Path, figure: Figure, nowhere: set[str], picture: Picture, *, system: bool
-) -> float:
-    """Write a figure as SVG and PDF; returns the share of the width it was given that it takes.
-
-    One that would be taller than a page takes as much less of the width.
-    """
+) -> Drawn:
+    """Write a figure as SVG and PDF. One that would be taller than a page is made less wide."""
     width = PAGE_PIXELS if picture.wide else COLUMN_PIXELS
     # The renderer ends the process at a character that XML forbids. Studies with one are refused,
     # but what a probe or a task calls its parts is drawn too.
@@ -171,9 +184,10 @@ def _write_figure(
     write_bytes(path.with_suffix(".pdf"), pdf)
     taken = re.search(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', svg)
     if taken is None:
-        return 1.0
+        raise ParibusError(f"the renderer gave {path} no size; draw the paper again")
     across, down = float(taken[1]), float(taken[2])
-    return min(1.0, across / width, MOST_HEIGHT * across / (down * width))
+    share = min(1.0, across / width, MOST_HEIGHT * across / (down * width))
+    return Drawn(share, down / across)
 
 
 def _write_tables(folder: Path, results: Results, analysis: Analysis) -> None:
