@@ -127,7 +127,15 @@ def test_a_changed_record_is_found(kept: Path) -> None:
     members[name] = members[name].replace(b"1", b"2", 1)
     pack(kept, members)
     (finding,) = paribus.verify(kept).findings[:1]
-    assert "evaluation.json was changed" in finding
+    assert finding.endswith(
+        "evaluation.json was changed after it was written; restore the kept study"
+    )
+    with (
+        pytest.raises(ParibusError, match="restore the kept study") as refused,
+        readable(kept) as at,
+    ):
+        raise ParibusError(f"{at}/trials/x.parquet is damaged; delete {at}/trials and run again")
+    assert "paribus-kept" not in str(refused.value) and str(kept) in str(refused.value)
 
 
 def test_another_root_is_found(kept: Path) -> None:

@@ -19,6 +19,7 @@ import contextlib
 import io
 import lzma
 import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -43,6 +44,8 @@ NEEDED = ("study.json", "registration.json", "analysis.json", "verdict.json", "r
 PLAIN = (".json", ".parquet", ".html")
 LEFT_OUT = frozenset({"live.json", KEPT})
 MOST_BYTES = 4096 * MIB  # of an archive, and of all that is in it
+# What a results folder is put right by; a kept study is not run again where it lies.
+RUN_AGAIN = re.compile(r"(?:restore it, or )?delete \S[^;]*? and run again")
 
 
 def is_kept(path: str | os.PathLike[str]) -> bool:
@@ -103,7 +106,17 @@ def readable(path: str | os.PathLike[str]) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="paribus-kept-") as folder:
         _unpack(Path(path), Path(folder))
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        except ParibusError as error:
+            raise ParibusError(of_kept(str(error), Path(folder), path)) from error
+
+
+def of_kept(text: str, there: Path, path: str | os.PathLike[str]) -> str:
+    """What is said of a kept study that was unpacked `there` for a while, as the user has it."""
+    if there == Path(path):
+        return text
+    return RUN_AGAIN.sub("restore the kept study", text.replace(f"{there}{os.sep}", f"{path}: "))
 
 
 def _packed(results: Results) -> bytes:

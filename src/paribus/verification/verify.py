@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from paribus.errors import ParibusError
 from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
 from paribus.results.formats import read_json
+from paribus.results.keeping import of_kept
 from paribus.results.root import root_digest
 from paribus.results.store import KEPT, OF_THE_STUDY, TEST_PART
 from paribus.results.trial_folder import CANONICAL, MEASUREMENTS, WEIGHTS, TrialFolder, weights_file
@@ -82,7 +83,8 @@ def verify(
 
     at = find_backend(backend)
     with readable(path) as there:
-        return _verify_all(there, trials, folder, trust, workers, device, at)
+        found = _verify_all(there, trials, folder, trust, workers, device, at)
+        return replace(found, findings=tuple(of_kept(one, there, path) for one in found.findings))
 
 
 def _verify_all(
