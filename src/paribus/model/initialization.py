@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +25,7 @@ from paribus.study import Setting
 
 CONSTRUCTED = "as constructed"
 ONES = "ones"
+LARGE = 2**26  # numbers: from here on parameters are drawn by several threads
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,11 @@ class InitialParameter:
     @property
     def record(self) -> dict[str, object]:
         """Shape, rule and SHA-256 of the little-endian float32 bytes, as initial.json has them."""
-        content = np.ascontiguousarray(self.value, dtype="<f4").tobytes()
+        content = np.ascontiguousarray(self.value, dtype="<f4")
         return {
             "shape": list(self.value.shape),
             "rule": self.rule,
-            "sha256": hashlib.sha256(content).hexdigest(),
+            "sha256": hashlib.sha256(content.data).hexdigest(),
         }
 
 
@@ -69,11 +72,22 @@ def initial_parameters(
     `uses` is what `parameter_uses` gives, where it was asked already: of many seeds of one model.
     """
     drawing, uses = _drawing(model), parameter_uses(model) if uses is None else uses
-    return {
-        name: _initial(name, parameter, uses[name], drawing, setting, seed)
+    wanted = [
+        (name, parameter)
         for name, parameter in model.named_parameters()
         if only is None or name in only
-    }
+    ]
+
+    def initial(one: tuple[str, Tensor]) -> InitialParameter:
+        name, parameter = one
+        return _initial(name, parameter, uses[name], drawing, setting, seed)
+
+    names = [name for name, _ in wanted]
+    if drawing or sum(parameter.numel() for _, parameter in wanted) < LARGE:
+        return dict(zip(names, map(initial, wanted), strict=True))
+    # A billion numbers take one core a minute; each parameter has a stream of its own.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(names, pool.map(initial, wanted), strict=True))
 
 
 def initial_rules(model: nn.Module, setting: Setting) -> dict[str, InitialRule]:

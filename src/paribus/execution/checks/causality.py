@@ -35,7 +35,7 @@ from paribus.evaluation.leaks import (
 from paribus.evaluation.predictions import windows_per_batch
 from paribus.execution.checks.global_generators import seeded
 from paribus.execution.checks.shapes import Shape
-from paribus.model import GPT, KeyValueCache, initial_parameters
+from paribus.model import GPT, KeyValueCache, initial_parameters, initial_rules
 from paribus.observation import LOGITS, capture
 from paribus.streams import stream
 from paribus.study import Setting
@@ -264,7 +264,7 @@ def _digest(weights: Mapping[str, np.ndarray]) -> str:
     """Names the draw of positions: none knows it before the weights are there."""
     found = hashlib.sha256()
     for name in sorted(weights):
-        found.update(np.ascontiguousarray(weights[name]).tobytes())
+        found.update(np.ascontiguousarray(weights[name]).data)
     return found.hexdigest()
 
 
@@ -275,18 +275,19 @@ def opened(model: GPT, setting: Setting) -> Iterator[dict[str, np.ndarray]]:
     draws or constructs itself stay near their start, where it knows that they make sense.
     """
     rng = stream(0, "causality", "weights")
-    start = initial_parameters(model, setting, seed=0)
-    noise = {
-        name: rng.standard_normal(one.value.shape, dtype=np.float32) for name, one in start.items()
-    }
+    shapes = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    kept = {name for name, rule in initial_rules(model, setting).items() if rule.std is None}
+    start = initial_parameters(model, setting, seed=0, only=kept)
+    noise = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
     for sign in (1, -1):
         weights = {}
-        for name, one in start.items():
-            if one.std is None:
-                size = OWN_NOISE * max(float(np.abs(one.value).max(initial=0)), 1.0)
-                values = one.value + sign * size * noise[name]
+        for name, shape in shapes.items():
+            if name in start:
+                value = start[name].value
+                size = OWN_NOISE * max(float(np.abs(value).max(initial=0)), 1.0)
+                values = value + sign * size * noise[name]
             else:
-                size = one.value.shape[-1] ** -0.5 if one.value.ndim >= 2 else 0.5
+                size = shape[-1] ** -0.5 if len(shape) >= 2 else 0.5
                 values = sign * size * noise[name]
             weights[name] = np.asarray(values, np.float32)
         yield weights

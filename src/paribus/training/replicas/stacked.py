@@ -207,7 +207,7 @@ class StackedReplicas:
     def arrays(self, replica: int) -> dict[str, np.ndarray]:
         """Copies on the host, float32; waits for the device."""
         return {
-            f"{kind}/{name}": values[replica].cpu().numpy().copy()
+            f"{kind}/{name}": _copied(values[replica])
             for kind, rows in self._kinds.items()
             for name, values in rows.items()
         }
@@ -259,6 +259,12 @@ def _cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
     """[R] the mean over tokens."""
     losses = F.cross_entropy(logits_RBTV.flatten(0, 2), targets_RBT.flatten(), reduction="none")
     return losses.view(len(logits_RBTV), -1).mean(dim=1)
+
+
+def _copied(values: Tensor) -> np.ndarray:
+    """On the host; what a device gives is a copy already."""
+    host = values.cpu().numpy()
+    return host.copy() if values.device.type == "cpu" else host
 
 
 def _mean(parts_R: Sequence[Tensor]) -> Tensor:
