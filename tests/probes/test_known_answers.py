@@ -15,6 +15,7 @@ from paribus.data import TOKEN_CLASSES
 from paribus.observation import StepView
 from paribus.probes import shipped_probes
 from paribus.probes.reduce import CLASSES, GROUPS, QUANTILES, group_of
+from paribus.probes.reduce import quantiles as quantiles_of
 from paribus.rows import Rows
 from paribus.study import Setting
 
@@ -236,6 +237,17 @@ CASES = {
         update_ratio,
     )
 }
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 2048), (2, 7, 1), (3, 5, 64)])
+def test_quantiles_are_those_of_pytorch_to_the_bit(shape: tuple[int, ...]) -> None:
+    """Where numbers are absent, infinite or alone too."""
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    values[..., ::7] = torch.nan
+    values[:, 1], values[:, 2, 0] = torch.nan, torch.inf
+    at = torch.tensor(list(QUANTILES.values()))
+    expected = values.nanquantile(at, dim=-1).movedim(0, -1)
+    assert torch.equal(quantiles_of(values).nan_to_num(-1.0), expected.nan_to_num(-1.0))
 
 
 def test_every_probe_has_a_case() -> None:

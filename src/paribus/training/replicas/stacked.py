@@ -186,7 +186,9 @@ class StackedReplicas:
         """One step in place. Without a gradient and a learning rate, weights stay what they were;
         slots are put back where counts `t` say that a replica may go on."""
         moves_R1 = moves_R[:, None]
-        clipped_RN = (gradients.flat * factors_R[:, None]).masked_fill_(~moves_R1, 0.0)
+        clipped_RN = gradients.flat * factors_R[:, None]
+        if clipped_RN.device.type != "cpu" or not moves_R.all():  # a host's values are at hand
+            clipped_RN.masked_fill_(~moves_R1, 0.0)
         rates_R1 = torch.where(moves_R1, rates_R[:, None], 0.0)
         if t.ndim == 0:
             self._optimizer.update(clipped_RN, rates_R1, t)
