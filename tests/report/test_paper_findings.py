@@ -99,7 +99,7 @@ def test_a_finding_that_changes_with_the_budget_is_told(tmp_path: Path) -> None:
     assert worse[1] == "layernorm (2 arms); rmsnorm (2 arms)" and worse[3] == "Leave it out."
     assert worse[2].startswith("worse: +0.2010 to +0.3010, intervals within [")
     assert same[0].startswith("long: ") and same[2].startswith("within the margin: +0.0010 [")
-    assert same[3] == "Keep the simpler model."
+    assert same[3] == "Choose on other grounds."
     wider = {"training.iterations": 16, "model.n_layer": 1}
     other_too = material_of(made(tmp_path, "other", 0.0, overrides=wider))
     assert trends([brief, other_too]) == []
@@ -132,10 +132,10 @@ def test_a_finding_that_turns_with_the_output_matrix_is_told(tmp_path: Path) -> 
     said = "" if part is None else str(part)
     at_start = "scale at the start alone (initialization of the token matrix, the output matrix"
     assert at_start in said and at_start in mechanism_in_short([tied, untied])
-    other = "In untied (an output matrix of its own) scale alone, one constant is better (-0.1990 ["
-    assert other in said
+    other = "In untied (an output matrix of its own) a constant scale alone (fixed_scale) is "
+    assert f"{other}better, -0.1990 [" in said
     # The whole norm is no part, and a token matrix that is no output matrix is that alone.
-    assert "(initialization of token embeddings) is better" in said
+    assert "(initialization of token embeddings) (unit) is better" in said
     assert "In untied (an output matrix of its own) scale, centring" not in said
 
 

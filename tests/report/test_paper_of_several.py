@@ -200,7 +200,7 @@ def test_the_abstract_is_short_and_has_nothing_that_is_described_only(
 def test_advice_is_total_and_never_contradicts_itself() -> None:
     """Over every set of states: one rule holds, and what it says is so."""
     fired = set()
-    stabilities = ("stable", "cured", "destabilised", "not cured")
+    stabilities = ("stable", "cured", "rarer", "destabilised", "not cured")
     for quality in _subsets((*RESOLVED, "open")):
         for stability in _subsets(stabilities):
             record = Record(frozenset(quality), frozenset(stability))
@@ -230,7 +230,7 @@ def test_mechanism_is_read_from_what_sets_arms_apart(studies: list[Material]) ->
         "scale, centring and gain (LayerNorm)",
         "scale and gain (RMSNorm)",
         "centring alone",
-        "scale alone, one constant",
+        "a constant scale alone",
     ]
 
 

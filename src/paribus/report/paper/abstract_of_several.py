@@ -37,6 +37,7 @@ MOST_NAMED = 2  # arms beside a count
 MOST_WORDS = 355  # the authors' own with them
 STABILITY: dict[Stability, str] = {
     "cured": "instability is cured",
+    "rarer": "instability is rarer, and there still,",
     "destabilised": "training is destabilised",
     "not cured": "instability is not shown to be cured",
 }
@@ -74,7 +75,7 @@ def _done(studies: Sequence[Material]) -> str:
     trials = f"{n:,} trials" + (f", {again:,} of the baseline against itself" if again else "")
     return (
         f"We report {len(studies)} studies ({trials}) of decoder-only Transformers{size}. Arms "
-        "differ in a stated way alone and are compared seed by seed"
+        "differ in a stated way, and in the values that tuning chose, and are compared seed by seed"
         f"{'' if unregistered else rules}.{more}"
     )
 

@@ -13,10 +13,11 @@ from typing import Literal
 
 from paribus.report.paper.judged import Judged, Stability, State
 
-Kind = Literal["leave out", "use", "depends", "undecided"]
+Kind = Literal["leave out", "use", "no difference", "depends", "undecided"]
 KINDS: dict[Kind, str] = {
     "leave out": "When to leave it out",
     "use": "When to use it",
+    "no difference": "What makes no difference worth having",
     "depends": "What depends on the setting",
     "undecided": "What is not decided",
 }
@@ -102,6 +103,13 @@ RULES: tuple[Advice, ...] = (
     ),
     Advice(
         "depends",
+        lambda r: "rarer" in r.stability,
+        "It makes failures of training rarer where it is unstable, and does not end them: use it "
+        "only where training fails without it, and look for a cure.",
+        "use it only where training fails without it",
+    ),
+    Advice(
+        "depends",
         lambda r: _has(r, "harm") and _has(r, "gain"),
         "Its sign depends on the setting or the endpoint: do not use it by default; test it in the "
         "setting that is meant, with each arm at its best learning rate.",
@@ -111,14 +119,14 @@ RULES: tuple[Advice, ...] = (
         "leave out",
         lambda r: _has(r, "harm") and _has(r, "none"),
         "It costs quality in some of these settings, makes no difference worth having in others, "
-        "and no cure was shown here: leave it out in settings like the former.",
+        "and was not shown to cure anything: leave it out in settings like the former.",
         "leave it out",
     ),
     Advice(
         "leave out",
         lambda r: _has(r, "harm"),
-        "It costs quality where this was resolved, and no cure was shown here: leave it out in "
-        "settings like those.",
+        "It costs quality where this was resolved, and was not shown to cure anything: leave it "
+        "out in settings like those.",
         "leave it out",
     ),
     Advice(
@@ -131,22 +139,22 @@ RULES: tuple[Advice, ...] = (
     Advice(
         "depends",
         lambda r: _has(r, "gain"),
-        "It improves quality in some of these settings and is unresolved in others: use it in "
-        "settings like the former, and test it elsewhere.",
+        "It improves quality on some endpoint, and is unresolved on others or elsewhere: use it "
+        "where it improves what counts, and test it elsewhere.",
         "worth a test of its own where the baseline is stable",
     ),
     Advice(
-        "leave out",
+        "no difference",
         lambda r: r.quality == {"none"},
-        "It makes no difference worth having: keep the simpler model.",
-        "keep the simpler model",
+        "It makes no difference worth having: choose on other grounds.",
+        "choose on other grounds",
     ),
     Advice(
         "undecided",
         lambda r: _has(r, "none"),
-        "It makes no difference worth having where this was resolved, and is open elsewhere: "
-        "keep the simpler model until it is resolved.",
-        "keep the simpler model",
+        "It makes no difference worth having where this was resolved, and is open on other "
+        "endpoints or elsewhere: choose on other grounds until it is resolved.",
+        "choose on other grounds",
     ),
     Advice(
         "undecided",

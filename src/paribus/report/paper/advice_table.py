@@ -41,9 +41,9 @@ def advice_table(studies: Sequence[Material]) -> Table | None:
     heads = (_head([one for _, one in found], metric) for metric in metrics)
     head = ("setting", "what was tried", *heads, "what to do")
     caption = (
-        "Recommendations: what was found, with the intervals of the test that decides, and what to "
-        "do in a setting like it. Arms that fared alike share a row, and the setting of each study "
-        "is in its design."
+        "Recommendations: what was found, with intervals that are not adjusted, and what to do in "
+        "a setting like it. Arms that fared alike share a row, and the setting of each study is in "
+        "its design."
     )
     if len({one.facts.text for one in studies}) > 1:
         caption += f" Where no text is named it is {_usual_text(studies)}."

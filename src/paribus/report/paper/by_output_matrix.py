@@ -14,6 +14,7 @@ from paribus.report.paper.finding_by_setting import (
     BY_BUDGET,
     BY_OUTPUT_MATRIX,
     Point,
+    Trend,
     trends,
 )
 from paribus.report.paper.material import Material
@@ -30,8 +31,9 @@ LOOKS = {
 
 
 def by_output_matrix(studies: Sequence[Material]) -> Figure | None:
-    """Every verdict on a treatment whose finding the output matrix changes, against the iterations
-    that it was trained for; None where there is none, or where all have as many iterations.
+    """Every verdict on a treatment whose finding the output matrix changes, or that was tried at
+    several lengths with one of its own alone, against the iterations that it was trained for; None
+    where there is none of the former, or where all have as many iterations.
 
     Of tuned studies alone where there are any; their settings share all but output matrix, budget
     and warmup.
@@ -39,6 +41,7 @@ def by_output_matrix(studies: Sequence[Material]) -> Figure | None:
     every = trends(studies)
     found = [trend for trend in every if trend.tuned] or every
     turned = [one for one in found if one.axis is BY_OUTPUT_MATRIX and one.changes]
+    treatments = {one.points[0].one.treatment for one in turned}
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for trend in turned:
         treatment = trend.points[0].one.treatment
@@ -52,6 +55,12 @@ def by_output_matrix(studies: Sequence[Material]) -> Figure | None:
         ]
         for point in (point for one in alike for point in one.points):
             rows.setdefault((called, point.material.name), _row(called, point))
+    for trend in found:
+        first = trend.points[0]
+        if trend.axis is BY_BUDGET and trend.same_steps and _is_own(trend):
+            called = first.one.called
+            for point in trend.points if first.one.treatment not in treatments else ():
+                rows.setdefault((called, point.material.name), _row(called, point))
     lengths = {row["iterations"] for row in rows.values()}
     if not turned or len(lengths) < 2:
         return None
@@ -61,9 +70,9 @@ def by_output_matrix(studies: Sequence[Material]) -> Figure | None:
     unit = f" ({declared.change_unit})" if declared.change_unit else ""
     caption = (
         f"Change of {label} by the iterations of a study and by its output matrix"
-        f"{f', {BEST_OF_TRIED}' if all(one.tuned for one in turned) else ''}, with the intervals "
-        "that decide. A point is a study; studies of one length stand side by side, in the order "
-        "of the table of answers, and each panel has a scale of its own."
+        f"{f', {BEST_OF_TRIED}' if all(one.tuned for one in turned) else ''}, with intervals "
+        "that are not adjusted; Holm's p decides. A point is a study; studies of one length stand "
+        "side by side, in the order of the table of answers, and each panel has a scale of its own."
     )
     chart = _chart(f"change of {label}{unit}")
     return Figure(
@@ -77,6 +86,12 @@ def by_output_matrix(studies: Sequence[Material]) -> Figure | None:
         room=ROOM,
         wide=len({row["treatment"] for row in rows.values()}) > BESIDE,
     )
+
+
+def _is_own(trend: Trend) -> bool:
+    """Whether every point has an output matrix of its own."""
+    settings = (p.material.study.setting(p.one.contrast.reference) for p in trend.points)
+    return not any(setting.model.head.tied for setting in settings)
 
 
 def _row(called: str, point: Point) -> dict[str, Any]:

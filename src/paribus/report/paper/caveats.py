@@ -13,6 +13,9 @@ from paribus.report.vocabulary import listed
 
 OFTEN = 3  # studies with the same caveat
 MOST_NUMBERS = 3  # of a caveat that is merged with others of its kind
+# Of one study each, and in units of one endpoint each: in the appendix, and the power of the tests
+# that speak to hypotheses beside these.
+OF_ONE_STUDY = re.compile(r"this study detects|^Tests disagree")
 DATED = re.compile(r"\d{4}-\d{2}-\d{2}T")  # when something happened: the appendix has it
 
 
@@ -62,4 +65,6 @@ def _untold(material: Material) -> set[str]:
 
 
 def _can_be_merged(line: str) -> bool:
+    if OF_ONE_STUDY.search(line):
+        return False
     return not DATED.search(line) and len(NUMBER.findall(line)) <= MOST_NUMBERS

@@ -31,7 +31,7 @@ def limits(studies: Sequence[Material]) -> Part:
         f"{what}, trained for {iterations} iterations on {texts(studies)}; nothing here says what "
         "would happen at another scale, with another budget or on another text.",
         _seeds(studies),
-        *_named(studies, [_tuned(one) for one in studies]),
+        *_named(studies, [_tuned(one, alone=not several) for one in studies]),
     ]
     unbounded = sum(c.primary and c.paired is None for s in studies for c in s.analysis.contrasts)
     if unbounded:
@@ -89,12 +89,13 @@ def _seeds(studies: Sequence[Material]) -> str:
     return " ".join(told)
 
 
-def _tuned(material: Material) -> str:
+def _tuned(material: Material, *, alone: bool) -> str:
     """What was tuned before the verdict, and what was not."""
     study, tuned = material.study, material.analysis.tuned
     if tuned is None or study.tuning is None:
+        where = _listed_rates(study) if alone else "at those of its design"
         return (
-            f"The study itself tunes no learning rate: every verdict holds {_listed_rates(study)}, "
+            f"The study itself tunes no learning rate: every verdict holds {where}, "
             "however that was chosen. An arm may do better, or worse, at settings tuned for it."
         )
     keys = listed([key.rpartition(".")[2].replace("_", " ") for key in study.tuning.keys])
@@ -153,6 +154,6 @@ def reproducibility(studies: Sequence[Material], own: Sequence[str]) -> Part:
 
 def _digests(studies: Sequence[Material]) -> Table:
     rows = tuple((one.full_name, one.study.digest[:12], one.results.root) for one in studies)
-    head = ("study", "its digest", "root digest over registration and sealed records")
+    head = ("study", "registration", "root digest over registration and sealed records")
     caption = "Digests of what was registered and recorded."
     return Table("digests", caption, head, rows, frozenset(head), wide=True)

@@ -34,7 +34,7 @@ def _left_of_names(studies: Sequence[Material]) -> str:
     starts = {one.full_name.removesuffix(one.name) for one in studies} - {""}
     if not starts:
         return ""
-    return f" Names are told without “{listed(sorted(starts))}”, which they begin with."
+    return f" Names omit “{listed(sorted(starts))}”, which they begin with."
 
 
 def _row(material: Material) -> tuple[str, ...]:

@@ -310,7 +310,8 @@ def setting_table(studies: Sequence[Material]) -> Table | None:
         rows += [(trend.called, _sentence(along(trend)), _ends(trend)) for trend in mine]
     unit = found[0].points[0].one.contrast.declared.change_unit
     caption = (
-        "What was found of the same treatment in settings that share all but one thing, with the "
+        "What was found of the same treatment in settings that share all but what is named, and "
+        "but seeds, warmup, rates tried and machine where the text says so, with the "
         f"changes{f' in {unit}' if unit else ''}, and whether the intervals of the least and of "
         "the largest change overlap."
     )
@@ -372,8 +373,11 @@ def differing_too(points: Sequence[Point]) -> list[str]:
 
 
 def _opening(found: Sequence[Trend]) -> str:
-    if any(trend.changes for trend in found):
+    turned = sum(trend.changes for trend in found)
+    if turned == len(found):
         return "The finding changes with it."
+    if turned:
+        return f"The finding changes with it in {turned} of {len(found)} rows."
     signs = {point.mean > 0 for trend in found for point in trend.points}
     same = ", and so is the sign of the change" if len(signs) == 1 else ""
     return f"The finding is the same throughout{same}."

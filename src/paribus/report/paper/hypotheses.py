@@ -57,10 +57,10 @@ def _h1a(found: Sequence[Judged]) -> str:
     shown = [one for one in found if one.state == OF["H1a"]]
     label, n = found[0].contrast.declared.label, len(found)
     if not shown:
-        return f"Of H1a, that {label} falls is shown in none of {n} comparisons."
+        return f"H1a, that {label} falls, is shown in none of {n} comparisons."
     holds = "everywhere" if len(shown) == n else "in some settings"
     return (
-        f"Of H1a, that {label} falls although training is stable holds {holds}: it is shown in "
+        f"H1a, that {label} falls although training is stable, holds {holds}: it is shown in "
         f"{len(shown)} of {n} comparisons, with changes of {_span(shown)}."
     )
 

@@ -16,6 +16,7 @@ from paribus.report.vocabulary import listed
 from paribus.report.words import headline, missing_in_words, ratio_in_words
 
 HELD = {"initial values": "from the same initial values", "batches": "on the same batches"}
+MOST_QUESTIONS = 8  # of a list; more fill a page and answer nothing
 
 
 def title_of(studies: Sequence[Material]) -> str:
@@ -145,6 +146,9 @@ def _asked(studies: Sequence[Material], titles: Mapping[str, str]) -> list[Block
         return [say(asked or f"What do the arms of this study change in {primary}?")]
     # Two studies may ask the same: a second one at other values, or on another machine.
     asked = dict.fromkeys(one.study.question or f"{titles[one.name]}?" for one in studies)
+    if len(asked) > MOST_QUESTIONS:
+        n = len(asked)
+        return [say(f"Of {n} questions each stands with its study, in a section or an appendix.")]
     questions = tuple(map(say, asked))
     return [say("The studies of this paper ask:"), Items(questions)]
 

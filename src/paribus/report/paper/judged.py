@@ -15,11 +15,15 @@ from paribus.report.vocabulary import listed
 from paribus.report.words import margin_in_words, raised
 
 State = Literal["harm", "gain", "none", "open", "described", "invalid"]
-Stability = Literal["stable", "cured", "destabilised", "not cured"]
+Stability = Literal["stable", "cured", "rarer", "destabilised", "not cured"]
 STATES: tuple[State, ...] = ("harm", "gain", "none", "open", "described", "invalid")
 RESOLVED: tuple[State, ...] = ("harm", "gain", "none")
 TOLD: tuple[State, ...] = (*RESOLVED, "open")  # tested; what is described only is left to tables
-EVENTS = {"cured": "instability is cured", "destabilised": "training is destabilised"}
+EVENTS = {
+    "cured": "instability is cured",
+    "rarer": "instability is rarer, and there still,",
+    "destabilised": "training is destabilised",
+}
 # In a column of a table.
 SHORT = {
     "harm": "worse",
@@ -49,6 +53,7 @@ class Judged:
         treatment: what sets the arm apart from its reference: (key, its own value) of each.
         against: in words the arm that it is compared with, where that has such a treatment itself.
         called: the arm in words, and `against` where there is one.
+        is_unstable: whether the arm itself has more events than the registered threshold.
     """
 
     study: str
@@ -58,6 +63,7 @@ class Judged:
     verdict: Verdict
     contrast: Contrast
     margin: str
+    is_unstable: bool
 
     @property
     def state(self) -> State:
@@ -76,7 +82,7 @@ class Judged:
         if evidence.fix == "harm" or evidence.collapse:
             return "destabilised"
         if evidence.fix == "fix":
-            return "cured"
+            return "rarer" if self.is_unstable else "cured"
         return "stable" if evidence.baseline_stable else "not cured"
 
     @property
@@ -103,9 +109,16 @@ def judged(material: Material) -> list[Judged]:
                 verdict,
                 contrast,
                 margin_in_words(material.study, contrast),
+                _is_unstable(material, verdict.arm),
             )
         )
     return _by_size(material, found)
+
+
+def _is_unstable(material: Material, arm: str) -> bool:
+    counted = material.analysis.stability(arm)
+    above = material.study.stability.unstable_above
+    return counted is not None and counted.any_event.treatment_rate > above
 
 
 def _by_size(material: Material, found: list[Judged]) -> list[Judged]:

@@ -22,7 +22,7 @@ PARTS = {
     "layernorm": "scale, centring and gain (LayerNorm)",
     "rmsnorm": "scale and gain (RMSNorm)",
     "rms_free": "scale alone, of each vector",
-    "fixed_scale": "scale alone, one constant",
+    "fixed_scale": "a constant scale alone",
     "center": "centring alone",
 }
 OF_TOKENS = "LayerNorm before positions are added"
@@ -169,8 +169,9 @@ def parts_elsewhere(studies: Sequence[Material]) -> str:
             continue
         metric = material.study.primary.metric
         found = [
-            f"{part}{f', against {one.against},' if one.against else ''} is "
-            f"{IN_WORDS[one.state]} ({change_of(one.contrast)})"
+            f"{part}{f', against {one.against},' if one.against else ''} "
+            f"({one.called.removesuffix(f' against {one.against}')}) is "
+            f"{IN_WORDS[one.state]}, {change_of(one.contrast)}"
             for part, arms in _isolated(material).items()
             for one in arms
             if one.metric == metric and part not in WHOLE and one.state in TOLD

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import altair as alt
@@ -16,6 +17,7 @@ from paribus.report.vocabulary import listed
 
 OVERVIEW = "overview"
 ROW_PIXELS, LABELS = 13, 190
+MANY_TIMES = 8
 # More rows than this are taller than what a column has left beside the table of answers: such a
 # figure goes across the page, two studies beside each other.
 MOST_IN_A_COLUMN = 24
@@ -48,13 +50,16 @@ def overview(studies: Sequence[Material]) -> Figure | None:
     wide = len(rows) > MOST_IN_A_COLUMN
     found = [j for one in studies for j in judged_on(judged(one), shared[0])]
     label = " or ".join(dict.fromkeys(one.contrast.declared.label for one in found))
-    chart = _chart(rows, panels, f"change of {label}{unit}", wide=wide)
+    ends = _ends(rows)
+    chart = _chart(rows, panels, f"change of {label}{unit}", ends, wide=wide)
     caption = (
         f"Change of {label} in every study that has pairs, each arm minus its reference at the "
-        "same seed, with the intervals that decide. Bands are the registered margins; shapes and "
-        "colours say what was found, each study by its own registration and with its own error "
-        "rate."
+        "same seed, with intervals of the test that decides, which are not adjusted: Holm's p "
+        "decides. Bands are the registered margins; shapes and colours say what was found, each "
+        "study by its own registration and with its own error rate."
     )
+    if any(row["low"] < ends[0] or row["high"] > ends[1] for row in rows):
+        caption += " Intervals that would go on beyond it are cut off at its edge."
     left = dict.fromkeys(row["study"] for row in described if row not in rows)
     if left:
         caption += f" What is described only is left out ({listed(list(left))})."
@@ -69,6 +74,18 @@ def overview(studies: Sequence[Material]) -> Figure | None:
         room=LABELS + 20,
         wide=wide,
     )
+
+
+def _ends(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
+    """Of the axis: every mean, margin and interval, but for intervals that are MANY_TIMES as wide
+    as the median; these would hide all others."""
+    widths = [row["high"] - row["low"] for row in rows]
+    most = MANY_TIMES * median(widths)
+    within = [row for row, width in zip(rows, widths, strict=True) if width <= most]
+    places = [row[key] for row in within for key in ("low", "high", "from", "to")]
+    places += [row["mean"] for row in rows]
+    room = 0.03 * (max(places) - min(places))
+    return min(places) - room, max(places) + room
 
 
 def _rows(material: Material, metric: str) -> list[dict[str, Any]]:
@@ -95,7 +112,14 @@ def _rows(material: Material, metric: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _chart(rows: list[dict[str, Any]], panels: list[str], title: str, *, wide: bool) -> Any:
+def _chart(
+    rows: list[dict[str, Any]],
+    panels: list[str],
+    title: str,
+    ends: tuple[float, float],
+    *,
+    wide: bool,
+) -> Any:
     there = [finding for finding in LOOKS if any(row["finding"] == finding for row in rows)]
     beside = len(there) if wide else 2
     legend = alt.Legend(values=there, symbolOpacity=1, orient="top", title=None, columns=beside)
@@ -115,15 +139,16 @@ def _chart(rows: list[dict[str, Any]], panels: list[str], title: str, *, wide: b
         y=alt.Y("arm:N", title=None, sort=alt.EncodingSortField("place"), axis=axis)
     )
     ticks = alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=8)
+    across = alt.Scale(domain=list(ends), nice=False)
     band = base.mark_bar(color=TEXT, opacity=0.1, height={"band": 1}).encode(
-        x=alt.X("from:Q", title=title, axis=ticks), x2=alt.X2("to:Q")
+        x=alt.X("from:Q", title=title, axis=ticks, scale=across), x2=alt.X2("to:Q")
     )
     zero = alt.Chart().mark_rule(color=TEXT, opacity=0.5).encode(x=alt.datum(0))
-    lines = base.mark_rule(strokeWidth=1.6).encode(
-        x=alt.X("low:Q", title=title, axis=ticks), x2=alt.X2("high:Q"), color=colour
+    lines = base.mark_rule(strokeWidth=1.6, clip=True).encode(
+        x=alt.X("low:Q", title=title, axis=ticks, scale=across), x2=alt.X2("high:Q"), color=colour
     )
     means = base.mark_point(filled=True, size=42, opacity=1).encode(
-        x=alt.X("mean:Q", title=title, axis=ticks), color=colour, shape=shape
+        x=alt.X("mean:Q", title=title, axis=ticks, scale=across), color=colour, shape=shape
     )
     header = alt.Header(
         labelOrient="top", labelAnchor="start", labelFontSize=10, labelLimit=360, labelPadding=3

@@ -20,7 +20,13 @@ from paribus.report.paper.finding_by_setting import (
 )
 from paribus.report.paper.findings import analysis_part, results
 from paribus.report.paper.hypotheses import hypotheses
-from paribus.report.paper.introduction import abstract, introduction, title_of, titles_of
+from paribus.report.paper.introduction import (
+    MOST_QUESTIONS,
+    abstract,
+    introduction,
+    title_of,
+    titles_of,
+)
 from paribus.report.paper.judged import answer_of
 from paribus.report.paper.larger_scale import larger_scale
 from paribus.report.paper.material import Material
@@ -97,12 +103,16 @@ def _about(studies: Sequence[Material]) -> str:
 def _sections(studies: Sequence[Material], titles: Mapping[str, str], detail: Detail) -> list[Part]:
     """A section on each study, in their order."""
     figures, left = chosen_figures(studies, detail.figures), often_said(studies)
-    return [
-        study_section(one, titles[one.name], detail, figures[one.name], left).named(
-            prefix_of(i, len(studies))
-        )
-        for i, one in enumerate(studies)
+    found = [
+        study_section(one, titles[one.name], detail, figures[one.name], left) for one in studies
     ]
+    if len({one.study.question for one in studies}) > MOST_QUESTIONS:  # the introduction has none
+        asked = [[say(one.study.question)] if one.study.question else [] for one in studies]
+        found = [
+            Part(part.title, [*question, *part.blocks], part.level)
+            for part, question in zip(found, asked, strict=True)
+        ]
+    return [part.named(prefix_of(i, len(studies))) for i, part in enumerate(found)]
 
 
 def _found(studies: Sequence[Material], sections: Sequence[Part], detail: Detail) -> list[Part]:

@@ -66,8 +66,16 @@ def _over_all(found: Sequence[Judged]) -> list[str]:
     same: dict[str, list[str]] = {}
     for mine in by_treatment(found).values():
         same.setdefault(advice_on(Record.of(mine)).says, []).append(called(mine))
-    told = [f"{listed(names)}: {says[:1].lower()}{says[1:]}" for says, names in same.items()]
+    told = []
+    for says, names in same.items():
+        each = "each of " if len(names) > 1 else ""
+        told.append(f"{each}{_named(names)}: {says[:1].lower()}{says[1:]}")
     return [f"{line[:1].upper()}{line[1:]}" for line in told]
+
+
+def _named(names: Sequence[str]) -> str:
+    """`listed`, of names that may hold commas themselves."""
+    return "; ".join(names) if any("," in name for name in names) else listed(list(names))
 
 
 def _instead(studies: Sequence[Material], found: Sequence[Judged]) -> list[str]:
@@ -80,16 +88,21 @@ def _of_tuning(studies: Sequence[Material]) -> list[str]:
     same: dict[tuple[str, str], list[str]] = {}
     for trend in trends(studies):
         if trend.axis is BY_TUNING:
-            said = "is the same with each arm at its best learning rate as at a fixed one"
-            if trend.changes:
-                said = (
-                    "is another with each arm at its best learning rate than at a fixed one: "
-                    "tune the learning rate of both before they are compared"
-                )
+            tuned = [_is_tuned(point.material) for point in trend.points]
+            where = "with each arm at its best learning rate as at a fixed one"
+            other = "with each arm at its best learning rate than at a fixed one: tune the "
+            other += "learning rate of both before they are compared"
+            if not any(tuned):
+                where, other = "at all fixed learning rates tried", "at one fixed rate than another"
+            said = f"is another {other}" if trend.changes else f"is the same {where}"
             labels = dict.fromkeys(one.one.contrast.declared.label for one in trend.points)
             same.setdefault((" or ".join(labels), said), []).append(trend.called)
     told = [f"The finding on {label} {said} ({listed(n)})." for (label, said), n in same.items()]
     return [*told, *_signs(studies)]
+
+
+def _is_tuned(material: Material) -> bool:
+    return material.study.tuning is not None
 
 
 def _signs(studies: Sequence[Material]) -> list[str]:
@@ -108,8 +121,9 @@ def _signs(studies: Sequence[Material]) -> list[str]:
         return []
     told = [_span_of_signs(label, found) for label, found in there.items()]
     return [
-        f"Where both arms share a value, the sign of the change depends on it in {n} of "
-        f"{of} tuned contrasts ({'; '.join(told)}): a comparison at one value says little."
+        "Where both arms share a value, the sign of the change, a mean over tuning seeds, depends "
+        f"on it in {n} of {of} tuned contrasts ({'; '.join(told)}): a comparison at one value says "
+        "little."
     ]
 
 
@@ -141,12 +155,12 @@ def _alternatives(found: Sequence[Judged]) -> list[str]:
         (gains if kind == "use" else turns if kind == "depends" else rest).append(called(mine))
     told = []
     if turns:
-        told.append(f"Without a norm, what {listed(turns)} does depends on the setting: see above.")
+        told.append(f"Without a norm, what {_named(turns)} does depends on the setting: see above.")
     if gains:
-        told.append(f"Without a norm, {listed(gains)} can be used: see above.")
+        told.append(f"Without a norm, {_named(gains)} can be used: see above.")
     if rest:
         none = "Nothing else" if gains or turns else "None"
-        told.append(f"{none} of what does without a norm can be advised here: {listed(rest)}.")
+        told.append(f"{none} of what does without a norm can be advised here: {_named(rest)}.")
     return told
 
 
