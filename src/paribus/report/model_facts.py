@@ -86,7 +86,7 @@ class ModelFacts:
                 else "separate matrices for input and output embeddings"
             )
             told.append(tied + capped(model["head.softcap"], "logits"))
-        return f"It has {listed(told)}."
+        return f"The model has {listed(told)}."
 
     @property
     def _attention(self) -> str:

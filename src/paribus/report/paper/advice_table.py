@@ -84,6 +84,8 @@ def _row(
     if (events := _events([(m, one) for m, one in found if one in first])) and cells:
         cells[0] = f"{cells[0]}; {events}" if cells[0] else events
     does = advice.does
+    if first[0].against and advice.kind == "leave out":
+        does = "prefer what it is compared with"
     pairs = [n for one in group if (n := one.verdict.pairs_needed) is not None]
     if pairs and advice.kind == "undecided":
         does += f"; about {max(pairs):,} seed pairs would tell"

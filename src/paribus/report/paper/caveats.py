@@ -12,6 +12,7 @@ from paribus.report.paper.untold_rates import untold
 from paribus.report.vocabulary import listed
 
 OFTEN = 3  # studies with the same caveat
+MOST_PAIRS = 6  # whose values are told one by one
 MOST_NUMBERS = 3  # of a caveat that is merged with others of its kind
 # Of one study each, and in units of one endpoint each: in the appendix, and the power of the tests
 # that speak to hypotheses beside these.
@@ -52,6 +53,10 @@ def rates_untold(studies: Sequence[Material]) -> list[str]:
     ]
     if not told:
         return []
+    n = sum(len(untold(one)) for one in studies)
+    if n > MOST_PAIRS:
+        names = listed([f"{one.name} ({len(untold(one))})" for one in studies if untold(one)])
+        told = [f"{n} comparisons of {names}, whose values are in the appendix"]
     return [
         "Tuning chose other values for an arm than for its reference, and its seeds do not tell "
         f"the two apart, in {listed(told)}: part of these changes may be of the values, and not "

@@ -15,16 +15,17 @@ from paribus.study import LEARNING_RATE, Study
 def designs(studies: Sequence[Material]) -> Table:
     """The design of every study."""
     rows = tuple(_row(material) for material in studies)
-    head = ("study", "layers x width", "parameters", "iterations", "windows", "tokens a trial")
+    head = ("study", "layers x width", "matrix", "parameters", "iterations", "windows")
     return Table(
         "designs",
-        "The studies: the sizes of their models, the iterations of a trial, windows and their "
+        "The studies: the sizes of their models, whether the output matrix is the token matrix "
+        "(shared) or its own, the iterations of a trial, windows and their "
         "tokens in a batch, the training tokens of a trial, learning rate and schedule, seeds, "
         "arms, and trials that were trained for the verdict. Where several stand in a cell, arms "
         f"differ in it.{_left_of_names(studies)}",
-        (*head, "learning rate", "seeds", "arms", "trials"),
+        (*head, "tokens a trial", "learning rate", "seeds", "arms", "trials"),
         rows,
-        frozenset({"study", "layers x width", "windows", "learning rate"}),
+        frozenset({"study", "layers x width", "matrix", "windows", "learning rate"}),
         wide=True,
     )
 
@@ -45,6 +46,7 @@ def _row(material: Material) -> tuple[str, ...]:
     return (
         material.name,
         _several(f"{layers} x {width}" for layers, width in shapes),
+        _several("shared" if one.model.head.tied else "own" for one in settings),
         spanned(material.parameters),
         _several(f"{one.iterations:,}" for one in settings),
         f"{_several(str(n) for n in batches)} x {_several(str(n) for n in lengths)}",

@@ -65,9 +65,9 @@ def _architecture(material: Material) -> Paragraph:
         if model.has_layernorm:
             runs += [" ", Cite("LayerNorm")]
     bias = "with biases" if model.setting["bias"] else "without biases"
-    size = f"It has {facts.parameters:,} parameters." if facts.parameters else ""
+    size = f"The model has {facts.parameters:,} parameters." if facts.parameters else ""
     told = [size, model.shape, model.embedding, model.replaced, model.initial, facts.further]
-    windows = f"It reads windows of {facts.data['seq_len']} tokens."
+    windows = f"The model reads windows of {facts.data['seq_len']} tokens."
     runs.append(f", {bias}. {' '.join(filter(None, [*told, windows]))}")
     return say(*runs)
 

@@ -11,6 +11,24 @@ from paribus.report.vocabulary import listed
 
 Sentence = tuple[Run, ...]
 _END = re.compile(r"(?<=[.!?]) (?=[A-Z“])")
+# What sentences here begin with that is capital as the first word alone.
+PLAIN = frozenset(
+    {
+        *(
+            "A",
+            "All",
+            "An",
+            "Compared",
+            "Each",
+            "It",
+            "Macro",
+            "Models",
+            "Precision",
+            "The",
+            "Zero-",
+        ),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +69,8 @@ def said_once(told: Mapping[str, Sequence[Paragraph]]) -> SaidOnce:
         for missing in sorted(dict.fromkeys(map(tuple, shared.values())), key=len):
             lines = [line for line, names in shared.items() if tuple(names) == missing]
             if missing:
-                runs.append(f"{' ' if runs else ''}In all but {listed(list(missing))}: ")
+                runs.append(f"{' ' if runs else ''}In all but {listed(list(missing))}")
+                lines = [_after_names(lines[0]), *lines[1:]]
             runs += joined(lines).runs
         common.append(Paragraph(tuple(_merged(runs))))
         for name, lines in by_study.items():
@@ -60,6 +79,14 @@ def said_once(told: Mapping[str, Sequence[Paragraph]]) -> SaidOnce:
         [paragraph for paragraph in common if paragraph.runs],
         {name: joined(lines) for name, lines in own.items()},
     )
+
+
+def _after_names(line: Sentence) -> Sentence:
+    """As it goes on after names of studies: a word that is capital only as the first is not."""
+    first, *rest = line
+    if isinstance(first, str) and first.partition(" ")[0] in PLAIN:
+        return (f", {first[:1].lower()}{first[1:]}", *rest)
+    return (f": {first}", *rest) if isinstance(first, str) else (": ", *line)
 
 
 def grouped(told: Mapping[str, Paragraph]) -> list[Paragraph]:
