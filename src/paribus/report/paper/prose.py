@@ -123,7 +123,7 @@ def _found(studies: Sequence[Material], sections: Sequence[Part], detail: Detail
     across = (hypotheses(studies), rate_sensitivity(studies), size_trends(studies))
     found = [_answers(studies, detail), *filter(None, across)]
     found += sections if detail.sections else []
-    why = mechanism(studies, min(detail.figures, MOST_OF_MECHANISM))
+    why = mechanism(studies, min(detail.figures, MOST_OF_MECHANISM) if detail.mechanism else 0)
     return [*found, why] if why else found
 
 

@@ -13,21 +13,7 @@ Sentence = tuple[Run, ...]
 _END = re.compile(r"(?<=[.!?]) (?=[A-Z“])")
 # What sentences here begin with that is capital as the first word alone.
 PLAIN = frozenset(
-    {
-        *(
-            "A",
-            "All",
-            "An",
-            "Compared",
-            "Each",
-            "It",
-            "Macro",
-            "Models",
-            "Precision",
-            "The",
-            "Zero-",
-        ),
-    }
+    ("A", "All", "An", "Compared", "Each", "It", "Macro", "Models", "Precision", "The", "Zero-")
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paribus import numbers
 from paribus.decision import OUTCOMES, rule_of
@@ -36,12 +36,14 @@ class Detail:
         depends: contrasts of a tuned study of which it is told what they depend on.
         tables: whether a study's table of contrasts stands in its section, or in the appendix.
         sections: whether the section itself stands in the text, or opens the study's appendix.
+        mechanism: whether the section on the mechanism has figures.
     """
 
     figures: int
     depends: int
     tables: bool = True
     sections: bool = True
+    mechanism: bool = True
 
 
 MOST_FIGURES = 2  # of a study
@@ -52,13 +54,14 @@ def details(n_studies: int) -> list[Detail]:
     the text keeps to its pages is taken.
 
     Second figures go first, then what contrasts depend on, then the tables, whose changes stand in
-    the figure of all studies and in the appendix too, then figures one by one, and at last the
-    sections themselves.
+    the figure of all studies and in the appendix too, then figures one by one, then the
+    sections themselves, and at last the figures of the mechanism.
     """
     most = MOST_FIGURES * n_studies
     wanted = [Detail(most, 3), Detail(n_studies, 3), Detail(n_studies, 1), Detail(n_studies, 0)]
     wanted += [Detail(n, 0, tables=False) for n in range(n_studies, -1, -1)]
-    return [*wanted, Detail(n_studies, 1, tables=False, sections=False)]
+    least = Detail(n_studies, 1, tables=False, sections=False)
+    return [*wanted, least, replace(least, mechanism=False)]
 
 
 def n_comparing(studies: Sequence[Material]) -> int:
