@@ -36,6 +36,7 @@ from paribus.execution.endpoints import declarations
 from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.execution.questions import run_tasks
 from paribus.machine.environment import environment
+from paribus.machine.memory import free_unused
 from paribus.model import GPT, build_model, describe_parts, load_parameters, training_flops
 from paribus.results import TrialFolder
 from paribus.results.formats import write_table
@@ -185,6 +186,7 @@ def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
         heldout_seconds = time.monotonic() - began
         began = time.monotonic()
         if of.suite:
+            free_unused(of.trainer.device)  # tasks take as much again, in other pieces
             outcome = run_tasks(study, model, dataset, setting, of.suite, of.requests)
         task_seconds = time.monotonic() - began
     # What remembers its calls may have waited for the last check to be over: own code alone could,
@@ -219,7 +221,13 @@ def _reads_the_past(
     setting = of.trainer.settings[replica]
     try:
         return require_causal_reading(
-            f"{where}{after}", model, setting, of.dataset, brief=brief, shapes=shapes
+            f"{where}{after}",
+            model,
+            setting,
+            of.dataset,
+            brief=brief,
+            is_own=bool(custom_code(of.study)),
+            shapes=shapes,
         )
     except NotCausalError as error:
         if not has_diverged(of.study, of.trainer, replica):

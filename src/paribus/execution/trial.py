@@ -198,7 +198,12 @@ class _Stack:
         free_unused(self.task.device)  # what a step takes, evaluation does not
         diverged = [r for r in range(len(trainer.seeds)) if has_diverged(study, trainer, r)]
         causality = require_causal_training(
-            f"trial {self.labels}", trainer, self.dataset, gradients=False, diverged=diverged
+            f"trial {self.labels}",
+            trainer,
+            self.dataset,
+            gradients=False,
+            is_own=bool(custom_code(study)),
+            diverged=diverged,
         )
         suite = suite_folder(study, self.task.results)
         trials = self.task.trials

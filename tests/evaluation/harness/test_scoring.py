@@ -11,7 +11,15 @@ import torch
 from torch import nn
 
 from paribus.evaluation.harness import scoring
-from paribus.evaluation.harness.scoring import Pair, Scored, batch_tokens, can_share, score
+from paribus.evaluation.harness.scoring import (
+    Limits,
+    Pair,
+    Scored,
+    batch_limits,
+    can_share,
+    plan,
+    score,
+)
 from paribus.model import GPT, KeyValueCache
 from paribus.streams import stream
 
@@ -103,14 +111,37 @@ def test_an_accelerator_reads_more_at_once_as_far_as_there_is_room(
 ) -> None:
     model, pairs = make_model(VOCABULARY), some_pairs()
     gpu = torch.device("cuda")
-    assert batch_tokens(model, torch.device("cpu")) == 2048
-    assert batch_tokens(model, gpu) == 2**15
-    assert batch_tokens(Uniform(VOCABULARY), gpu) == 2048  # what it needs is not known
+    assert batch_limits(model, torch.device("cpu")) == (2048, 2048)
+    assert batch_limits(Uniform(VOCABULARY), gpu) == (2048, 2048)  # what it needs is not known
     few = score(model, pairs)
     per_token = 2 * len(model.blocks) * model.embedding.tokens.embedding_dim
     monkeypatch.setattr(scoring, "CACHE_ELEMENTS", 5000 * per_token)
-    assert batch_tokens(model, gpu) == 5000
+    assert batch_limits(model, gpu) == (2**15, 5000)
     monkeypatch.setattr(scoring, "BATCH_TOKENS", 2**15)
+    for one, other in zip(score(model, pairs), few, strict=True):
+        assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
+
+
+@pytest.mark.parametrize("limits", [Limits(100, 10**6), Limits(10**6, 400)])
+def test_no_batch_reads_or_holds_more_than_it_may(
+    make_model: Callable[..., GPT], monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
+    model, rng = make_model(VOCABULARY), stream(0, "limits")
+    root = rng.integers(0, VOCABULARY, size=60)
+    pairs = [
+        Pair(np.concatenate([root, [n % 7, n // 7], np.full(n % 5, 3)]), np.array([1, 2]))
+        for n in range(40)
+    ]
+    few = score(model, pairs)
+    monkeypatch.setattr(scoring, "batch_limits", lambda *of: limits)
+    ((begun, batches),) = plan(model, pairs).families
+    assert len(begun) == 60
+    for batch in batches:
+        rows, new = batch.tokens.shape
+        held = len(begun) + (0 if batch.contexts is None else batch.contexts.shape[1]) + new
+        assert rows * new <= limits.tokens
+        assert rows * held <= limits.positions
+    assert len(batches) >= (7 if limits.positions == 400 else 2)
     for one, other in zip(score(model, pairs), few, strict=True):
         assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
 
@@ -139,7 +170,8 @@ def test_what_requests_share_is_computed_once(
         ]
     score(make_model(VOCABULARY), pairs)
     # The beginning once, the rest of each context but its last token once, then 6 for each choice.
-    assert computed == [90, 10 * 9, 40 * 6]
+    assert computed[0] == 90
+    assert (sum(computed[1::2]), sum(computed[2::2])) == (10 * 9, 40 * 6)
 
 
 def test_the_model_stays_in_the_mode_it_was_in(make_model: Callable[..., GPT]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +22,9 @@ from torch import Tensor, nn
 
 from paribus.model import GPT, KeyValueCache
 
-# Of a batch, after padding: on an accelerator more, as far as their keys and values of every layer
-# have room, so that it is kept busy by one model.
+# Of a batch, after padding: on an accelerator more, so that it is kept busy by one model.
 BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 2**11, 2**15
-CACHE_ELEMENTS = 2**28  # 1 GiB of float32
+CACHE_ELEMENTS = 2**29  # of keys and values of all layers, on an accelerator: 2 GiB of float32
 # Beginnings shorter than this are not worth a pass of their own.
 LEAST_ROOT = 32
 # Log-probabilities held at once.
@@ -96,13 +96,13 @@ class Plan:
 
 def plan(model: nn.Module, pairs: Sequence[Pair]) -> Plan:
     """How `model`, or another with its structure and on its device, is to read `pairs`."""
-    shares, most = can_share(model), batch_tokens(model, next(model.parameters()).device)
+    shares, limits = can_share(model), batch_limits(model, next(model.parameters()).device)
     return Plan(
         len(pairs),
         tuple(
             (root, tuple(_laid_out(pairs, groups, len(root), shares) for groups in batches))
             for root, family in _families(_groups(pairs), shares)
-            for batches in [_batches(family, len(root), most)]
+            for batches in [_batches(family, len(root), limits)]
         ),
     )
 
@@ -137,13 +137,26 @@ def can_share(model: nn.Module) -> bool:
     return isinstance(model, GPT) and model.can_cache
 
 
-def batch_tokens(model: nn.Module, device: torch.device) -> int:
-    """How many tokens are read at once."""
+class Limits(NamedTuple):
+    """Of a batch, after padding.
+
+    Attributes:
+        tokens: how many are read at once.
+        positions: of how many keys and values are held: rows times the length of a whole row, what
+            was read before it included.
+    """
+
+    tokens: int
+    positions: int
+
+
+def batch_limits(model: nn.Module, device: torch.device) -> Limits:
+    """How much is read at once, and held meanwhile."""
     if device.type == "cpu" or not isinstance(model, GPT):
-        return BATCH_TOKENS
+        return Limits(BATCH_TOKENS, BATCH_TOKENS)
     # An upper bound where heads share keys and values.
     per_token = 2 * len(model.blocks) * model.embedding.tokens.weight.shape[1]
-    return min(max(CACHE_ELEMENTS // per_token, BATCH_TOKENS), ACCELERATOR_BATCH_TOKENS)
+    return Limits(ACCELERATOR_BATCH_TOKENS, max(CACHE_ELEMENTS // per_token, BATCH_TOKENS))
 
 
 def _groups(pairs: Sequence[Pair]) -> list[_Group]:
@@ -188,17 +201,18 @@ def _common(a: np.ndarray, b: np.ndarray) -> int:
     return int(differ[0]) if len(differ) else size
 
 
-def _batches(family: list[_Group], root: int, most: int) -> Iterator[list[_Group]]:
-    """Groups of like length, up to `most` tokens after padding."""
+def _batches(family: list[_Group], root: int, limits: Limits) -> Iterator[list[_Group]]:
+    """Groups of like length, as many as `limits` allow, and at least one."""
     batch: list[_Group] = []
     rows = longest = 0
     for group in sorted(family, key=lambda group: (len(group.context), group.longest)):
-        size = max(longest, len(group.context) - root + group.longest)
-        if batch and (rows + len(group.members)) * size > most:
+        size, n = max(longest, len(group.context) - root + group.longest), len(group.members)
+        taken = Limits((rows + n) * size, (rows + n) * (root + size))
+        if batch and (taken.tokens > limits.tokens or taken.positions > limits.positions):
             yield batch
             batch, rows, size = [], 0, len(group.context) - root + group.longest
         batch.append(group)
-        rows, longest = rows + len(group.members), size
+        rows, longest = rows + n, size
     if batch:
         yield batch
 

@@ -183,10 +183,11 @@ def require_causal_reading(
 ) -> Reading:
     """The same of a model as it is evaluated: on held-out windows, cut off, and with a cache.
 
-    As many windows at once as an evaluation reads, changed at up to PLACES positions; if `brief`
-    as few as in `require_causal_training`, and, where no code is the user's own (`is_own`), the
-    window alone. Of the `shapes`, (rows, tokens) in which an evaluation read texts, some are drawn
-    and read in the same way.
+    As many windows at once as an evaluation reads, changed at up to PLACES positions, or as far as
+    two passes go where no code is the user's own (`is_own`): which they are is drawn anew for other
+    weights, and the trials of a study look at many. If `brief` as few as in
+    `require_causal_training`, and, where no code is the user's own, the window alone. Of the
+    `shapes`, (rows, tokens) in which an evaluation read texts, some are read in the same way.
 
     Weights that a large learning rate threw far can amplify what float32 rounds beyond any bound.
     A model of built-in parts alone is then read again in float64: what was rounding is gone there,
@@ -233,7 +234,7 @@ def _read_causally(
             read(tokens_BT)
         return outputs
 
-    texts = [(rows(B), FEW_PLACES if brief else PLACES)]
+    texts = [(rows(B), FEW_PLACES if brief else PLACES if is_own else min(2 * B, PLACES))]
     if brief and is_own:
         texts.append((rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT))
     was_training, allowed, seen = model.training, tolerance(setting), 0.0

@@ -21,6 +21,9 @@ FLOATING = ("figure", "table")  # kinds of blocks
 LEADINGS = (0.52, 0.5, 0.54, 0.48, 0.56)
 REFERENCES = (8.5, 8.0, 7.5, 9.0)
 FULL_ENOUGH = 0.7  # of the last page that has references
+# How far another layout moves the end of the references, as a share of a page: so much for each
+# page of text, and so much by their own size.
+MOVES_A_PAGE, MOVES = 0.03, 0.1
 LOWEST = 0.934  # where the bottom margin begins, as a share of the page
 
 
@@ -54,7 +57,7 @@ def typeset_paper(folder: Path, *, system: bool) -> Typeset:
     Pages of the appendix have one column and begin anew after the references. So that these do not
     leave an empty page behind, the first layout is taken with which they fill their last one, of
     those that take no more pages than what the text was shortened for, and in which nothing runs
-    over the margin, where there is such a one.
+    over the margin, where there is such a one. Where none could, none is tried.
     """
     tried: list[tuple[bool, bool, float, int, Layout]] = []
     for leading, references in itertools.product(LEADINGS, REFERENCES):
@@ -62,7 +65,9 @@ def typeset_paper(folder: Path, *, system: bool) -> Typeset:
         pages, filled, is_whole = _ends(folder, layout, system=system)
         is_short = not tried or pages <= tried[0][3]
         tried.append((is_whole, is_short, filled, pages, layout))
-        if is_whole and is_short and filled >= FULL_ENOUGH:
+        moves = MOVES + MOVES_A_PAGE * pages
+        is_out_of_reach = len(tried) == 1 and moves < filled < FULL_ENOUGH - moves
+        if is_whole and is_short and (filled >= FULL_ENOUGH or is_out_of_reach):
             break
     is_whole, _, filled, pages, layout = max(tried, key=lambda one: one[:3])
     _write_layout(folder, layout)
