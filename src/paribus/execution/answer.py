@@ -8,6 +8,8 @@ import torch
 
 from paribus.data import Dataset
 from paribus.evaluation.harness import TaskResults, evaluate_standard, evaluate_tasks
+from paribus.execution.checks.asked_later import require_as_recorded
+from paribus.execution.checks.shapes import shapes_read
 from paribus.execution.messages import AnswerTasks
 from paribus.execution.record import write_tasks
 from paribus.execution.suite import ANSWERED, FOLDER, answers_folder
@@ -15,7 +17,7 @@ from paribus.files import file_digest
 from paribus.model import GPT, build_model, load_parameters
 from paribus.results import ResultsFolder
 from paribus.study import Study, custom_code
-from paribus.study.guard import require_unchanged, watched
+from paribus.study.guard import watched
 
 
 def answer_tasks(
@@ -31,9 +33,12 @@ def answer_tasks(
     setting = study.setting(trial.arm)
     model = build_model(setting, dataset.vocab_size, study.folder)
     load_parameters(model, trial.read_weights(**task.request.get("weights", {})))
-    outcome = _outcome(study, results, dataset, model.to(device), setting.data.seq_len, task)
+    model = model.to(device)
+    with shapes_read(model) as shapes:
+        outcome = _outcome(study, results, dataset, model, setting.data.seq_len, task)
     if before:
-        require_unchanged(before, f"asking trial {trial.label}")
+        where = f"trial {trial.label} (asked more)"
+        require_as_recorded(where, trial, model, setting, dataset, before, shapes)
     folder = answers_folder(Path(task.out), trial.arm, trial.seed)
     write_tasks(folder, outcome)
     sealed = {name: file_digest(folder.path / name) for name in ANSWERED}

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from paribus.data import TOKEN_CLASSES, Dataset, consumption
 from paribus.drawing import Drawing
-from paribus.errors import ParibusError
 from paribus.evaluation import (
     Evaluation,
     evaluate_on,
@@ -26,6 +25,7 @@ from paribus.evaluation.blocks import OF_OWN, UNITS
 from paribus.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
 from paribus.evaluation.harness import CELLS, ITEMS, SharedRequests, TaskResults
 from paribus.evaluation.measures import all_measures
+from paribus.execution.checks.asked_later import require_same_text
 from paribus.execution.checks.causality import (
     NotCausalError,
     Reading,
@@ -126,7 +126,7 @@ def _records(of: TrainedStack, replica: int, folder: TrialFolder) -> _Records:
     evaluated, state = _evaluate(of, replica, where), stack.history(replica)
     if of.before:  # nothing is written of what own code put something else under
         require_unchanged(of.before, f"evaluating {where}")
-        _require_same_text(of.dataset, where)
+        require_same_text(of.dataset, where)
     return _Records(
         state,
         evaluated,
@@ -140,15 +140,6 @@ def _records(of: TrainedStack, replica: int, folder: TrialFolder) -> _Records:
             "curve_seconds": of.curve.seconds,
         },
     )
-
-
-def _require_same_text(dataset: Dataset, where: str) -> None:
-    """Raise ParibusError where the held-out tokens are not those that were read."""
-    if not dataset.holds_out_the_same:
-        raise ParibusError(
-            f"{where} was evaluated on other held-out text than was read: code of yours changed it "
-            "while the trial ran; leave the text alone"
-        )
 
 
 def _write(of: TrainedStack, replica: int, folder: TrialFolder, records: _Records) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paribus.data import Dataset, open_test
-from paribus.data.split import HeldOutText
+from paribus.data.split import HeldOutText, part_digest
 from paribus.errors import ParibusError
 from paribus.execution.messages import EvaluateTest
 from paribus.execution.pool import Pool
@@ -16,7 +16,7 @@ from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
 from paribus.results.store import TEST
 from paribus.results.test_part import is_tested, purpose, seal_test, test_folder
 from paribus.study import Study, custom_code, first_stage
-from paribus.study.guard import require_unchanged, watched
+from paribus.study.guard import watched
 
 if TYPE_CHECKING:
     import torch
@@ -94,10 +94,15 @@ def _known(dataset: Dataset) -> HeldOutText:
 def evaluate_test(
     study: Study, results: ResultsFolder, dataset: Dataset, device: torch.device, trial: Trial
 ) -> None:
-    """In a worker: one trial on the test part, which the run has opened for the verdict."""
+    """In a worker: one trial on the test part, which the run has opened for the verdict.
+
+    Raises ParibusError where custom code waited for this part to look ahead, or changes it.
+    """
     # Who asks for it loads no torch.
     from paribus.evaluation import evaluate_on, own_measures
     from paribus.evaluation.code_length import BITS_PER_BYTE, code_length
+    from paribus.execution.checks.asked_later import require_as_recorded
+    from paribus.execution.checks.shapes import shapes_read
     from paribus.execution.record import plain, write_evaluation
     from paribus.model import build_model, load_parameters
 
@@ -110,15 +115,18 @@ def evaluate_test(
     model = model.to(device)
     about, seq_len = study.evaluation, setting.data.seq_len
     own = own_measures(about.own, study.folder, strict=False)
-    heldout = evaluate_on(model, dataset, tokens, seq_len, own, about.precision)
-    scores = dict(heldout.scores)
-    if BITS_PER_BYTE.name in study.metrics:
-        of_test = replace(dataset, validation=tokens, held_out=_known(dataset))
-        told = code_length(model, of_test, seq_len, about.overlap, about.precision)
-        scores[BITS_PER_BYTE.name] = told.bits_per_byte
-        heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
+    digests = dataset.digests | {"validation": part_digest(tokens)}
+    of_test = replace(dataset, validation=tokens, held_out=_known(dataset), digests=digests)
+    with shapes_read(model) as shapes:
+        heldout = evaluate_on(model, dataset, tokens, seq_len, own, about.precision)
+        scores = dict(heldout.scores)
+        if BITS_PER_BYTE.name in study.metrics:
+            told = code_length(model, of_test, seq_len, about.overlap, about.precision)
+            scores[BITS_PER_BYTE.name] = told.bits_per_byte
+            heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
     if before:
-        require_unchanged(before, f"evaluating trial {finished.label} on the test part")
+        where = f"trial {finished.label} on the test part"
+        require_as_recorded(where, finished, model, setting, of_test, before, shapes)
     folder = test_folder(results, arm, seed)
     write_evaluation(folder, heldout)
     # What is not of held-out text, such as accuracy on tasks, stays what it was.
