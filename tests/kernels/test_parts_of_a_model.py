@@ -130,6 +130,20 @@ def test_products_of_bfloat16(N: int, K: int, M: int) -> None:
     torch.testing.assert_close(dbias.double(), wide_dy.sum(0), atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.parametrize("K", [34, 64])  # the latter needs no zeros beside it
+def test_a_row_of_bfloat16_is_multiplied_apart(K: int) -> None:
+    """From those beside it, how many they are, and the numbers that are not finite among them."""
+    x, weight, bias = drawn((75, K), (46, K), (46,))
+    x = x.bfloat16()
+    whole = products.times(x, weight, bias, turned=True)
+    assert torch.equal(products.times(x[40:53].clone(), weight, bias, turned=True), whole[40:53])
+    x[[3, 74]] = torch.tensor([[float("nan")], [float("inf")]]).bfloat16()
+    spoiled = products.times(x, weight, bias, turned=True)
+    apart = torch.isin(torch.arange(75), torch.tensor([3, 74]), invert=True)
+    assert torch.equal(spoiled[apart], whole[apart])
+    assert not spoiled[~apart].isfinite().any()
+
+
 def test_odd_widths_of_bfloat16_are_pytorch_s() -> None:
     assert not products.are_for(torch.bfloat16, 128, 65)
     x, weight = drawn((4, 128), (65, 128))

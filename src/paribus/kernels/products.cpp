@@ -10,10 +10,9 @@ extern "C" {
 
 // Whether these products were measured to be faster than a library's where this is compiled: MKL
 // has no AVX-512 for processors of other makers, and oneDNN's bfloat16 costs casts and a dispatch.
-// With AMX, which oneDNN uses and these do not, its bfloat16 is faster all the same.
 bool products_pay(bool lower) {
 #if defined(__AMX_BF16__)
-  return !lower;
+  return !lower || tiles_are_allowed();
 #elif defined(__AVX512BF16__)
   return true;
 #elif defined(__AVX512F__)

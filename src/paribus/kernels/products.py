@@ -142,12 +142,15 @@ _ARGUMENTS = {
 
 
 def _is_right(kernel: CDLL) -> bool:
-    """Whether products whose tiles are cut at all ends are what float64 gives."""
+    """Whether products whose tiles are cut at all ends are what float64 gives, of types that are
+    asked for: a system may refuse a processor's matrix unit, and ends who uses it."""
     kernel.products_pay.argtypes, kernel.products_pay.restype = (c_bool,), c_bool
     for name, arguments in _ARGUMENTS.items():
         function = getattr(kernel, f"products_{name}")
         function.argtypes, function.restype = (c_bool, c_void_p, *arguments), None
-    return all(_one_is_right(kernel, lower) for lower in (False, True))
+    return all(
+        _one_is_right(kernel, lower) for lower in (False, True) if kernel.products_pay(lower)
+    )
 
 
 def _one_is_right(kernel: CDLL, lower: bool) -> bool:
