@@ -56,7 +56,8 @@ def evaluate(
         Parameter(negative=(), consume_multiple=True, help="Tasks by name; by default all."),
     ] = None,
     fewshot: Annotated[
-        str | None, Parameter(help="Solved examples before each question, such as 0,1,3.")
+        str | None,
+        Parameter(help="Solved examples before each question; by default 0,1,3, of --standard 0."),
     ] = None,
     items: Annotated[
         int | None, Parameter(help="Questions of each task; by default all of them.")
