@@ -1,8 +1,8 @@
 """Products of linear maps on a CPU by our own kernels, with what is done to each row beside them.
 
 MKL chooses an AVX2 kernel for float32 on processors of other makers, and repacks; oneDNN's bfloat16
-needs casts and a dispatch. Where ours are not known to be faster they are not asked
-(`products_pay`; figures: benchmarks/README.md).
+needs casts and a dispatch, with a matrix unit (AMX) too. Where ours are not known to be faster they
+are not asked (`products_pay`; figures: benchmarks/README.md).
 
 Axes: N rows, K inputs, M outputs.
 """
