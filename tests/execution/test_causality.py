@@ -13,7 +13,7 @@ from torch import Tensor
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.evaluation import Evaluation, evaluate_on, leaks
+from paribus.evaluation import Evaluation, evaluate_on, leaks, predictions
 from paribus.evaluation.leaks import draw_places, find_leak, find_length_leak, tolerance
 from paribus.execution.checks.causality import require_causal_reading, require_causal_training
 from paribus.execution.checks.dry_run import dry_run
@@ -314,12 +314,40 @@ def test_a_leak_that_opens_while_training_is_found_in_the_trained_model(
     for _ in range(40):
         stack.step()
     words = r"trial x, model.modules.mlp = .*at position t = \d+, in training"
-    with pytest.raises(ParibusError, match=words):
-        require_causal_training("trial x", stack, small_dataset, gradients=False)
     model = build_model(setting, small_dataset.vocab_size, study.folder)
     load_parameters(model, stack.parameters(0))
-    with pytest.raises(ParibusError, match=r"at position t = \d+, in evaluation"):
-        require_causal_reading("trial x", model, setting, small_dataset)
+    for is_own in (True, False):  # the latter is looked at in fewer places
+        given = {"gradients": False, "is_own": is_own}
+        with pytest.raises(ParibusError, match=words):
+            require_causal_training("trial x", stack, small_dataset, **given)
+        with pytest.raises(ParibusError, match=r"at position t = \d+, in evaluation"):
+            require_causal_reading("trial x", model, setting, small_dataset, is_own=is_own)
+
+
+def test_built_in_parts_are_looked_at_in_two_passes(
+    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At other places for other weights, so that the trials of a study look at many."""
+    study = small_study({"data.seq_len": 64})
+    setting, found = study.setting("baseline"), list[set[int]]()
+    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 8 * 64)
+    draw = leaks.draw_places
+
+    def drawn(*given: Any) -> np.ndarray:
+        found.append({*(places := draw(*given)).tolist()})
+        return places
+
+    monkeypatch.setattr(leaks, "draw_places", drawn)
+    stack = build_stack(study, setting, [1, 2], small_dataset, CPU)
+    model = build_model(setting, small_dataset.vocab_size)
+    for replica in range(2):
+        load_parameters(model, stack.parameters(replica))
+        seen = require_causal_reading("x", model, setting, small_dataset, is_own=False)
+        assert seen.positions == pytest.approx(16 / 63)
+    one, other = found
+    assert len(one) == len(other) == 16
+    assert one != other
+    assert require_causal_reading("x", model, setting, small_dataset).positions == 1
 
 
 def test_own_code_is_tried_with_more_weights_than_built_in_parts(
