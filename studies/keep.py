@@ -19,7 +19,7 @@ from paribus.errors import ParibusError
 from paribus.files import remove_folder, write_bytes
 from paribus.results import ResultsFolder, keep
 from paribus.results.formats import read_json, write_json
-from paribus.results.keeping import RECORDS
+from paribus.results.store import PACKED_RECORDS
 
 HOME = Path(__file__).parent
 MOST_BYTES = 9 * 2**20
@@ -31,8 +31,8 @@ def keep_here(results: Path) -> Path:
     """Keep the study in `results` under its name."""
     home = HOME / ResultsFolder(results).read_study().name
     new = keep(results, home.with_name(f"{home.name}-new"))
-    if (new / RECORDS).stat().st_size > MOST_BYTES:
-        for name in (RECORDS, "analysis.json"):
+    if (new / PACKED_RECORDS).stat().st_size > MOST_BYTES:
+        for name in (PACKED_RECORDS, "analysis.json"):
             (new / name).unlink()
         about = read_json(new / "kept.json")
         write_json(new / "kept.json", about | {"left_out": ["weights", "records"]})

@@ -15,8 +15,8 @@ import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.results import keep, load_results, readable, unpack
-from paribus.results.keeping import RECORDS
 from paribus.results.root import root_digest
+from paribus.results.store import PACKED_RECORDS
 from paribus.study import Study
 
 from ..studies import headline
@@ -48,14 +48,27 @@ def kept(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made / "kept", tmp_path / "kept")
 
 
+@pytest.mark.parametrize("verb", ["status", "watch", "analyse", "decide", "report", "evaluate"])
+def test_as_it_lies_it_is_no_results_folder(
+    kept: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty study would be read in its place, and called unfinished."""
+    before = {path.name for path in kept.iterdir()}
+    assert main([verb, str(kept)]) == 2
+    assert f"`paribus unpack {kept} FOLDER` makes a results folder" in capsys.readouterr().err
+    with pytest.raises(ParibusError, match="is a kept study, whose records are packed"):
+        paribus.load_results(kept)
+    assert {path.name for path in kept.iterdir()} == before
+
+
 def archive_of(kept: Path) -> dict[str, bytes]:
-    with tarfile.open(kept / RECORDS) as archive:
+    with tarfile.open(kept / PACKED_RECORDS) as archive:
         return {m.name: archive.extractfile(m).read() for m in archive}  # type: ignore[union-attr]
 
 
 def pack(kept: Path, members: dict[str, bytes], **odd: bytes) -> None:
     """Write the archive anew; a member named in `odd` has that type."""
-    with tarfile.open(kept / RECORDS, "w:xz", preset=0) as archive:
+    with tarfile.open(kept / PACKED_RECORDS, "w:xz", preset=0) as archive:
         for name, content in members.items():
             about = tarfile.TarInfo(name)
             about.size, about.type = len(content), odd.get("type", tarfile.REGTYPE)
@@ -81,7 +94,7 @@ def test_all_is_kept_but_the_weights(finished: Path, kept: Path) -> None:
 
 def test_equal_records_give_equal_bytes(finished: Path, kept: Path, tmp_path: Path) -> None:
     again = keep(finished, tmp_path / "again")
-    assert (again / RECORDS).read_bytes() == (kept / RECORDS).read_bytes()
+    assert (again / PACKED_RECORDS).read_bytes() == (kept / PACKED_RECORDS).read_bytes()
     assert keep(unpack(kept, tmp_path / "r"), tmp_path / "third").is_dir()
     assert archive_of(tmp_path / "third") == archive_of(kept)
 
@@ -156,12 +169,12 @@ def test_an_archive_writes_nowhere_else(name: str, kept: Path, tmp_path: Path) -
 
 
 def test_links_and_damage_are_one_line(kept: Path, tmp_path: Path) -> None:
-    whole = (kept / RECORDS).read_bytes()
+    whole = (kept / PACKED_RECORDS).read_bytes()
     pack(kept, {"trials/link": b""}, type=tarfile.SYMTYPE)
     with pytest.raises(ParibusError, match="which is no record"):
         paribus.verify(kept)
     for content in (whole[: len(whole) // 2], b"no archive", b""):
-        (kept / RECORDS).write_bytes(content)
+        (kept / PACKED_RECORDS).write_bytes(content)
         with pytest.raises(ParibusError, match="is not the archive"):
             unpack(kept, tmp_path / "results")
 

@@ -267,6 +267,20 @@ def test_overrides_are_read_as_toml(text: str, expected: tuple[str, object]) -> 
     assert parse_override(text) == expected
 
 
+def test_an_override_can_mend_what_a_file_says(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        'name = "s"\nseeds = [1]\n[training]\niterations = 0\n[arms.baseline]\n'
+    )
+    with pytest.raises(ParibusError, match=r"training.iterations = 0 must be greater than 0"):
+        load_study(tmp_path / "s.toml")
+    mended = load_study(tmp_path / "s.toml", {"training.iterations": 50, "arms.b": {}})
+    assert (mended.training.iterations, list(mended.arms)) == (50, ["baseline", "b"])
+    with pytest.raises(ParibusError, match=r"training.iterations = -1 must be greater than 0"):
+        load_study(tmp_path / "s.toml", {"training.iterations": -1})
+    with pytest.raises(ParibusError, match=r"'iteratons'|training.iteratons"):
+        load_study(tmp_path / "s.toml", {"training.iteratons": 50})
+
+
 @pytest.mark.parametrize("text", ["training.iterations", "=3", ""])
 def test_an_override_needs_a_key_and_a_value(text: str) -> None:
     with pytest.raises(ParibusError, match="must be key=value"):

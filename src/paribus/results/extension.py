@@ -34,6 +34,7 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
     about new items, or a stage was added before; then nothing is written.
     """
     folder = ResultsFolder(Path(path))
+    folder.require_unpacked()
     study = folder.read_study()
     if isinstance(seeds, bool) or not LEAST_SEEDS <= seeds <= MOST_SEEDS:
         raise ParibusError(

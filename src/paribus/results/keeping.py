@@ -33,10 +33,9 @@ from paribus.foreign import MIB, files_below, is_regular, open_regular, read_byt
 from paribus.results.formats import write_json
 from paribus.results.read import Results, load_results
 from paribus.results.root import root_digest
-from paribus.results.store import KEPT, TUNING_FOLDER
+from paribus.results.store import KEPT, PACKED_RECORDS, TUNING_FOLDER
 from paribus.results.trial_folder import MEASUREMENTS, WEIGHTS, kind_of
 
-RECORDS = "records.tar.xz"
 TABLES = "tables"
 # Folders that go into the archive, and files that are kept as they are.
 PACKED = ("sources", "tasks", "test", "trials", TUNING_FOLDER)
@@ -50,7 +49,7 @@ RUN_AGAIN = re.compile(r"(?:restore it, or )?delete \S[^;]*? and run again")
 
 def is_kept(path: str | os.PathLike[str]) -> bool:
     """Whether there is a study that `keep` wrote."""
-    return is_regular(Path(path) / RECORDS)
+    return is_regular(Path(path) / PACKED_RECORDS)
 
 
 def keep(results: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
@@ -77,7 +76,7 @@ def keep(results: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
         for file in (folder / TABLES / "scores.csv", *folder.glob("paper/tables/*.csv")):
             if is_regular(file):
                 write_bytes(new / TABLES / file.name, read_bytes(file, MOST_BYTES))
-        write_bytes(new / RECORDS, _packed(loaded))
+        write_bytes(new / PACKED_RECORDS, _packed(loaded))
         about = {"left_out": [WEIGHTS], "root": root_digest(folder)}
         write_json(new / KEPT, about)
     return target
@@ -90,7 +89,7 @@ def unpack(kept: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
     """
     source, target = Path(kept), Path(out)
     if not is_kept(source):
-        raise ParibusError(f"{source} is no kept study: it has no {RECORDS}")
+        raise ParibusError(f"{source} is no kept study: it has no {PACKED_RECORDS}")
     if os.path.lexists(target):
         raise ParibusError(f"{target} is there already; remove it, or choose another folder")
     with whole_folder(target) as new:
@@ -162,7 +161,7 @@ def _unpack(kept: Path, folder: Path) -> None:
     for file in sorted(kept.iterdir()):
         if file.suffix in PLAIN and file.name[0] != ".":
             (folder / file.name).write_bytes(read_bytes(file, MOST_BYTES))
-    archive, total = kept / RECORDS, 0
+    archive, total = kept / PACKED_RECORDS, 0
     with open_regular(archive, MOST_BYTES) as handle:
         try:
             with tarfile.open(fileobj=handle, mode="r|xz") as members:

@@ -384,6 +384,7 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
 
 
 def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Results:
+    folder.require_unpacked()
     study = folder.read_study(trust=trust)
     require_choice(study, folder.path, folder.read_tuning())
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]

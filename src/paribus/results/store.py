@@ -67,6 +67,7 @@ DATA = "data.json"
 LOOKS = "looks.json"
 # Of a study that was kept without its weights (`paribus.results.keeping`), and of rounds of tuning.
 KEPT = "kept.json"
+PACKED_RECORDS = "records.tar.xz"  # of a kept study, as it lies
 TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
 OF_THE_STUDY = (DATA, LOOKS, REPEATED, TEST, TEST_PART, THROUGHPUT, TUNING)
@@ -95,6 +96,15 @@ class ResultsFolder(Folder):
     def is_kept(self) -> bool:
         """Whether it was unpacked from a kept study, so that there are no weights."""
         return is_regular(self.path / KEPT)
+
+    def require_unpacked(self) -> None:
+        """Raise ParibusError for a kept study as it lies, which has the files of a results folder
+        and none of its trials."""
+        if is_regular(self.path / PACKED_RECORDS):
+            raise ParibusError(
+                f"{self.path} is a kept study, whose records are packed: "
+                f"`paribus unpack {self.path} FOLDER` makes a results folder of it"
+            )
 
     def drop_weights(self) -> None:
         """Delete the weights of all trials, whose manifests hold their digests: from then on the

@@ -49,7 +49,14 @@ def load_study(
         # A study that is run anew is tuned anew.
         if isinstance(table.get("tuning"), dict):
             table["tuning"].pop("chosen", None)
-    study = parse_study(table, folder=folder, label=label, foreign=foreign)
+    try:
+        study = parse_study(table, folder=folder, label=label, foreign=foreign)
+    except ParibusError:
+        if not overrides:
+            raise
+        for key, value in overrides.items():  # which may mend what is wrong
+            _put(table, key, value)
+        study = parse_study(table, folder=folder, label=label, foreign=foreign)
     if overrides:
         dump = study.model_dump()
         for key, value in overrides.items():
@@ -82,6 +89,16 @@ def parse_study(
 
         require_tunable(study)
     return study
+
+
+def _put(table: dict[str, Any], key: str, value: Any) -> None:
+    """Set the dotted `key` of what a file says; what it does not say begins to be there."""
+    *tables, name = key.split(".")
+    for part in tables:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            return
+    table[name] = value
 
 
 def parse_override(text: str) -> tuple[str, Any]:
