@@ -273,8 +273,8 @@ def test_an_override_can_mend_what_a_file_says(tmp_path: Path) -> None:
     )
     with pytest.raises(ParibusError, match=r"training.iterations = 0 must be greater than 0"):
         load_study(tmp_path / "s.toml")
-    mended = load_study(tmp_path / "s.toml", {"training.iterations": 50, "arms.b": {}})
-    assert (mended.training.iterations, list(mended.arms)) == (50, ["baseline", "b"])
+    mended = load_study(tmp_path / "s.toml", {"training.iterations": 50, "seeds": [3]})
+    assert (mended.training.iterations, mended.seeds) == (50, (3,))
     with pytest.raises(ParibusError, match=r"training.iterations = -1 must be greater than 0"):
         load_study(tmp_path / "s.toml", {"training.iterations": -1})
     with pytest.raises(ParibusError, match=r"'iteratons'|training.iteratons"):

@@ -387,15 +387,14 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     folder.require_unpacked()
     study = folder.read_study(trust=trust)
     require_choice(study, folder.path, folder.read_tuning())
-    trials = [folder.trial(arm, seed) for arm, seed in study.trials]
-    finished = tuple(trial for trial in trials if trial.is_finished)
+    finished = tuple(one for one in (folder.trial(*of) for of in study.trials) if one.is_finished)
     for trial in finished:
         trial.verify()
     records = read_trials(finished)
     require_own(study, finished, records)
     require_distinct(finished, records)
     looks = tuple(read_looks(folder))
-    needed = [folder.trial(arm, seed) for arm, seed in needed_trials(study, looks)]
+    needed = (folder.trial(arm, seed) for arm, seed in needed_trials(study, looks))
     unfinished = tuple(trial for trial in needed if not trial.is_finished)
     tested = read_test(folder, finished)
     return Results(folder.path, study, finished, unfinished, records, seals, looks, tested)
