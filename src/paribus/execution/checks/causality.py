@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,7 @@ from paribus.evaluation.leaks import (
 from paribus.evaluation.predictions import windows_per_batch
 from paribus.execution.checks.global_generators import seeded
 from paribus.execution.checks.shapes import Shape
-from paribus.model import GPT, KeyValueCache, initial_parameters, initial_rules
+from paribus.model import GPT, KeyValueCache
 from paribus.observation import LOGITS, capture
 from paribus.streams import stream
 from paribus.study import Setting
@@ -52,7 +52,6 @@ FEW_PLACES = 8  # from which longer texts are changed in a brief check
 CACHED = 8  # tokens, at most, that are read in pieces with a cache, and how many at least
 LEAST_CACHED = 4
 ORDER = (1, 0, 1)  # rows of what was read, as questions that begin alike go on from it
-OWN_NOISE = 0.1  # added to a parameter that its module draws itself, relative to its largest value
 
 
 class NotCausalError(ParibusError):
@@ -267,31 +266,6 @@ def _digest(weights: Mapping[str, np.ndarray]) -> str:
     for name in sorted(weights):
         found.update(np.ascontiguousarray(weights[name]).data)
     return found.hexdigest()
-
-
-def opened(model: GPT, setting: Setting) -> Iterator[dict[str, np.ndarray]]:
-    """Two sets of weights of which none is zero, each the other's mirror image about the start.
-
-    At its start a path may lie behind a gain of zero, and show nothing. Parameters that a module
-    draws or constructs itself stay near their start, where it knows that they make sense.
-    """
-    rng = stream(0, "causality", "weights")
-    shapes = {name: tuple(value.shape) for name, value in model.named_parameters()}
-    kept = {name for name, rule in initial_rules(model, setting).items() if rule.std is None}
-    start = initial_parameters(model, setting, seed=0, only=kept)
-    noise = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
-    for sign in (1, -1):
-        weights = {}
-        for name, shape in shapes.items():
-            if name in start:
-                value = start[name].value
-                size = OWN_NOISE * max(float(np.abs(value).max(initial=0)), 1.0)
-                values = value + sign * size * noise[name]
-            else:
-                size = shape[-1] ** -0.5 if len(shape) >= 2 else 0.5
-                values = sign * size * noise[name]
-            weights[name] = np.asarray(values, np.float32)
-        yield weights
 
 
 def _require_same_with_cache(

@@ -15,11 +15,11 @@ from paribus.errors import ParibusError
 from paribus.evaluation import evaluate_on, own_measures, require_equal
 from paribus.execution.checks.causality import (
     FEW_ROWS,
-    opened,
     require_causal_reading,
     require_causal_training,
 )
 from paribus.execution.checks.global_generators import seeded
+from paribus.execution.checks.lively_weights import opened
 from paribus.execution.checks.separate_replicas import (
     differing,
     in_brackets,
