@@ -356,6 +356,7 @@ def test_studies_lists_what_ships(tmp_path: Path) -> None:
         (["run", "quickstart", "--workers"], "--workers needs a value: Worker processes"),
         (["run", "quickstart", "also"], "does not know what to do with 'also'"),
         (["export"], "export needs RESULTS: The results folder"),
+        (["export", "results", "out"], "export needs --trial: Which model"),
         (["show", "zzz"], ". Your own is given by its path"),
         (["rn"], "Unknown command"),
         (["run", "quickstart", "--set", "training.iteratons=3"], "did you mean 'iterations'"),

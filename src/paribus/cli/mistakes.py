@@ -26,7 +26,8 @@ def explain(error: CycloptsError) -> str:
             return f"{verb} {name} needs a value: {error.argument.parameter.help}"
         if name == "--study":
             return f"{verb} needs {STUDY.format(verb=verb)}"
-        what = name.removeprefix("--").upper()
+        by_place = not error.argument.field_info.is_keyword_only
+        what = name.removeprefix("--").upper() if by_place else name
         return f"{verb} needs {what}: {error.argument.parameter.help}"
     if isinstance(error, UnknownOptionError) and error.token is not None:
         arguments = error.argument_collection or ()

@@ -67,7 +67,7 @@ class Chosen(TypedDict):
 class Where:
     """Where workers run, and on what: the same of every verb that starts some."""
 
-    device: Annotated[Device, Parameter(help="What to train on.")] = "auto"
+    device: Annotated[Device, Parameter(help="What to compute on.")] = "auto"
     backend: Annotated[
         str, Parameter(help="Where workers run: local, or your own, such as cluster.py:Slurm.")
     ] = "local"
