@@ -333,7 +333,8 @@ def _best_of(analysis: Analysis, tuned: Tuned) -> Figure | None:
     if not rows:
         return None
     most = max(row["n"] for row in rows)
-    axis = alt.Axis(tickMinStep=1, tickCount=min(most, MOST_TICKS), format="d")
+    # Named, as a count of ticks is taken for a wish, and halves are written as whole numbers.
+    axis = alt.Axis(values=[*range(1, most + 1, -(-most // MOST_TICKS))], format="d")
     chart = (
         alt.Chart(alt.NamedData(BEST_OF))
         .mark_line(strokeWidth=2.2, point=alt.OverlayMarkDef(size=30))
