@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import paribus
+from paribus import numbers
 from paribus.report.along_told import along_table, note, told_along
 from paribus.report.figures import draw
 from paribus.report.page import render
@@ -57,6 +58,18 @@ def test_page_and_paper_show_curves_and_contrast(results: Results) -> None:
     assert "fast came to equal loss" in words and "under this schedule" in words
 
 
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        *((0.0, "0"), (0.8841, "0.884"), (31.06, "31.1"), (999.4, "999"), (999.6, "1k")),
+        *((7099.0, "7.1k"), (-2500.0, "-2.5k"), (999_900.0, "1M"), (7.88e10, "78.8G")),
+        *((1.5e12, "1.5T"), (3e16, "3e+16"), (2.5e-5, "2.5e-05")),
+    ],
+)
+def test_a_place_along_training_is_written_short(value: float, written: str) -> None:
+    assert numbers.short(value) == written
+
+
 def test_the_table_says_speed_up_crossing_and_target(results: Results) -> None:
     analysis = paribus.analyse(results)
     table = along_table(analysis)
@@ -70,7 +83,7 @@ def test_the_table_says_speed_up_crossing_and_target(results: Results) -> None:
     assert tokens["speed-up [95%]"].startswith(f"{math.exp(np.mean(expected)):.3f} [")
     crossing = analysis.along[0].contrast.crossings[0]
     assert crossing.at == pytest.approx(0.05 / 0.103 * 64 * 1, rel=0.1)
-    assert tokens["mean curves cross at"] == f"{crossing.at:.3g}"
+    assert tokens["mean curves cross at"] == numbers.short(crossing.at)
     # 3 + seed / 10 - 1 is at most 2.4 up to seed 4.
     assert tokens["reached by"] == "5 and 4 of 5"
     assert "a trial that did not counts with that budget" in table.caption

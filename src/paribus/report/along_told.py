@@ -109,7 +109,8 @@ def _ratio(ratio: Ratio | None, pairs: int) -> str:
 
 def _crossings(one: Along) -> str:
     found = one.contrast.crossings
-    told = [f"{c.at:.3g}" if c.resolved else f"({c.at:.3g})" for c in found[:MOST_CROSSINGS]]
+    places = [(numbers.short(c.at), c.resolved) for c in found[:MOST_CROSSINGS]]
+    told = [at if is_resolved else f"({at})" for at, is_resolved in places]
     more = f" and {len(found) - MOST_CROSSINGS} more" if len(found) > MOST_CROSSINGS else ""
     return (", ".join(told) + more) or numbers.NONE
 

@@ -89,7 +89,7 @@ def contrast_along(analysis: Analysis) -> Figure | None:
         return None
     level = numbers.level(study.inference.alpha)
     name = "contrast-along-training"
-    title = f"change of held-out loss (nats/token), {level} pointwise"
+    title = "change (nats/token)"  # a longer one is higher than the figure
     base, color = _base("mean", title, zero=True), arm_colour(study)
     zero = alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None).encode(y=alt.datum(0))
     band = base.mark_area(opacity=0.15, tooltip=None).encode(
