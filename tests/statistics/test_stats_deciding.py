@@ -43,7 +43,7 @@ def test_near_ties_are_effects_and_their_intervals_say_so(deltas: list[float]) -
     assert says.interval.high - says.interval.low < 0.06
 
 
-@pytest.mark.parametrize(("deltas", "p"), zip(NEAR_TIES[:2], (0.15552, 0.65536), strict=True))
+@pytest.mark.parametrize(("deltas", "p"), [*zip(NEAR_TIES[:2], (0.15552, 0.65536), strict=True)])
 def test_the_gate_shows_its_own_interval_where_it_keeps_zero(deltas: list[float], p: float) -> None:
     """Where the bootstrap cannot tell near-ties, its interval says so beside its p."""
     says = contrast(deltas, test="gate").decided
