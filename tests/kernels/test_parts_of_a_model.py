@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paribus.errors import ParibusError
-from paribus.kernels import activations, library, products
+from paribus.kernels import activations, compiling, library, products
 from paribus.kernels import normalization as norms
 from paribus.kernels.linear_maps import linear, residual
 from paribus.model.norms.layernorm import LayerNorm
@@ -227,3 +229,13 @@ def test_a_second_derivative_is_refused() -> None:
     ):
         with pytest.raises(ParibusError, match=f"compiled {what} can be differentiated once"):
             torch.autograd.grad(y.square().sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_every_compiler_takes_the_sources(compiler: str) -> None:
+    """Which one a machine has is its own; versions that are some years old are among them."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler} here")
+    flags = ["-std=c++17", "-march=native", "-fsyntax-only"]
+    for source in sorted(compiling.SOURCES.glob("*.cpp")):
+        subprocess.run([compiler, *flags, str(source)], check=True)

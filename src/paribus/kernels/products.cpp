@@ -11,7 +11,7 @@ extern "C" {
 // Whether these products were measured to be faster than a library's where this is compiled: MKL
 // has no AVX-512 for processors of other makers, and oneDNN's bfloat16 costs casts and a dispatch.
 bool products_pay(bool lower) {
-#if defined(__AMX_BF16__)
+#if defined(HAS_AMX)
   return !lower || tiles_are_allowed();
 #elif defined(__AVX512BF16__)
   return true;

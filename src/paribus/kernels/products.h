@@ -59,7 +59,7 @@ void times(const E* x, const Unit<E>* packed, const float* bias, int64_t K, int6
 template <typename E, typename Then>
 void all_rows(const E* x, const Unit<E>* packed, const float* bias, const Sizes& size, E* out,
               Then then) {
-  const auto [N, K, M] = size;
+  const int64_t N = size.N, K = size.K, M = size.M;
   const Buffer few = buffer(HIGH * M);
   const auto part = [&](auto rows, int64_t i) {
     E* y = out ? out + i * M : reinterpret_cast<E*>(few.get());
@@ -137,7 +137,7 @@ inline void tile_of_columns(E, const Unit<E>* tile_of_dy, const Unit<E>* panel, 
 template <typename E>
 void products_of_columns(const E* dy, const E* x, const Sizes& size, float* dw, float* dbias) {
   constexpr int64_t R = ROWS<E>;
-  const auto [N, K, M] = size;
+  const int64_t N = size.N, K = size.K, M = size.M;
   const Place<E> X((K + WIDE - 1) / WIDE * PANEL), DY((M + R - 1) / R * TILE<E>);
   if (dbias) std::fill(dbias, dbias + M, 0.0f);
   for (int64_t from = 0; from < N; from += CHUNK * Units<E>::DEEP) {

@@ -5,7 +5,7 @@
 
 #include "units.h"
 
-#if defined(__AMX_BF16__)
+#if defined(HAS_AMX)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -17,7 +17,7 @@ constexpr int64_t TURNED = CHUNK + LANES;  // units from one row of a turned til
 template <typename E>
 struct Tiles {};  // of a matrix unit, which others have not
 
-#if defined(__AMX_BF16__)
+#if defined(HAS_AMX)
 
 constexpr int TILE_ROWS = 16;
 
@@ -106,7 +106,7 @@ inline void times(const Bfloat16* x, int64_t rows, const uint32_t* packed, const
 template <typename Then>
 void all_rows(const Bfloat16* x, const uint32_t* packed, const float* bias, const Sizes& size,
               Bfloat16* out, Then then) {
-  const auto [N, K, M] = size;
+  const int64_t N = size.N, K = size.K, M = size.M;
   const Tiles<Bfloat16> tiles;
   const Place<Bfloat16> few((WIDE * M + 1) / 2), padded(WIDE * deep<Bfloat16>(K));
   for (int64_t i = 0; i < N; i += WIDE) {
@@ -130,9 +130,9 @@ inline void exchange(Square& rows) {
 #pragma GCC unroll 16
   for (int i = 0; i < TILE_ROWS; ++i)
     if (!(i & D)) {
-      const Long a = rows[i], b = rows[i | D];
-      rows[i] = __builtin_shuffle(a, b, low);
-      rows[i | D] = __builtin_shuffle(a, b, high);
+      const __m512i a = (__m512i)rows[i], b = (__m512i)rows[i | D];
+      rows[i] = (Long)_mm512_permutex2var_epi32(a, (__m512i)low, b);
+      rows[i | D] = (Long)_mm512_permutex2var_epi32(a, (__m512i)high, b);
     }
 }
 

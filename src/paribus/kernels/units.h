@@ -79,7 +79,7 @@ template <typename E>
 using Unit = typename Units<E>::Unit;
 
 // Whether a processor's matrix unit does the products (tiles.h), and how many rows are done at once.
-#if defined(__AMX_BF16__)
+#if defined(HAS_AMX)
 template <typename E>
 constexpr bool TILED = std::is_same_v<E, Bfloat16>;
 #else

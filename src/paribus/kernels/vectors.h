@@ -15,6 +15,11 @@
 #include <immintrin.h>
 #endif
 
+// A unit that multiplies tiles of bfloat16; Clang's older name for it is the second.
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)
+#define HAS_AMX
+#endif
+
 namespace {
 
 constexpr int LANES = 16;
