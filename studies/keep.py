@@ -50,7 +50,7 @@ def answer(kept: Path) -> str:
         for one in read_json(kept / "analysis.json")["contrasts"]
     }
     groups: dict[str, list[str]] = {}
-    for verdict in read_json(kept / "verdict.json"):
+    for verdict in read_json(kept / "verdict.json")["verdicts"]:
         arm, metric = verdict["arm"], verdict["metric"]
         effect = decided.get((arm, metric))
         what = f"{verdict['outcome']} on {verdict['label']} ({verdict['reason']})"

@@ -20,7 +20,7 @@ import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, TrialFolder, settle
-from paribus.results.formats import write_json, write_table
+from paribus.results.formats import read_json, write_json, write_table
 from paribus.results.registration import from_study
 from paribus.results.root import root_digest
 from paribus.study import Study, parse_study
@@ -163,8 +163,8 @@ def edit(name: str, change: Callable[[dict], None]) -> Callable[[Path], None]:
             r"analysis.json is not what the records give: contrasts\.0\.holm_p",
         ),
         (
-            edit("verdict.json", lambda v: v[0].update(row="12")),
-            r"verdict.json is not what the records give: 0\.row",
+            edit("verdict.json", lambda v: v["verdicts"][0].update(row="12")),
+            r"verdict.json is not what the records give: verdicts\.0\.row",
         ),
         (lambda path: (path / "verdict.json").write_text("x"), "verdict.json is not valid JSON"),
     ],
@@ -196,7 +196,6 @@ REGISTERED = "registration.json"
         ({"families": {}}, "families is not what the study gives"),
         ({"precision": {}}, "precision is not what the study gives"),
         ({"repeated": {"x": {"seed": 1, "steps": 1}}}, "repeated is not what the study gives"),
-        ({"packages": {"torch": "1"}}, "packages is not that of trial baseline/seed-1"),
         ({"code": "x"}, "code is not that of trial"),
         ({"device": "cuda"}, "device is not that of trial"),
         ({"own_probes": {"own.py:P": {}}}, "own_probes is not what"),
@@ -218,7 +217,7 @@ def test_a_registration_that_was_edited_is_told(change: dict, words: str, copy: 
 def test_the_chain_of_registrations_is_derived_again(
     small_study: Callable[..., Study], copy: Path
 ) -> None:
-    first = json.loads((copy / REGISTERED).read_text())
+    first = read_json(copy / REGISTERED)
     more = small_study({"evaluation.every": 3}, seeds=[1, 2, 3, 4])
     settle(ResultsFolder(copy), more, {**first, **from_study(more, first["tasks"], first["looks"])})
     results = paribus.load_results(copy)

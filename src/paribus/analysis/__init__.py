@@ -24,7 +24,6 @@ from paribus.analysis.side_effects import BudgetState, Cost, Costs, Sensitivity,
 from paribus.analysis.summary import Summary
 from paribus.analysis.table import Table, events_in
 from paribus.analysis.taking_looks import (
-    agree,
     boundaries,
     look_in_words,
     next_look,
@@ -57,7 +56,6 @@ __all__ = [
     "TaskContrast",
     "Tried",
     "Tuned",
-    "agree",
     "analyse",
     "analyse_table",
     "boundaries",

@@ -104,7 +104,7 @@ def tried_in(study: Study, rounds: Sequence[Results]) -> Tried | None:
         before = tried or Tried((), (), {arm: {} for arm in study.arms}, "lower", {})
         first = len(before.candidates) + 1
         wanted = tuning_study(study, candidates, first) if candidates else None
-        if wanted is None or wanted.digest != results.study.digest:
+        if wanted is None or not wanted.is_same(results.study):
             raise ParibusError(
                 f"{results.path} holds other tuning trials than the plan asks for; restore it, or "
                 "choose another folder with --results"

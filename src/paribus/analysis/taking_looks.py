@@ -12,10 +12,11 @@ be checked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from paribus.agreement import agree
 from paribus.analysis.by_endpoint import contrast_of
 from paribus.analysis.families import adjusted
 from paribus.analysis.sampling import REASONS, RESOLVED, plan_of
@@ -28,7 +29,6 @@ from paribus.results.look_record import GOES_ON, OPEN, chained, trials_digest
 from paribus.statistics import Looks, predictive_power
 from paribus.study import Study
 
-CLOSE = 1e-6  # relative; the same numbers, on another machine
 BROKEN = "broken"  # the decision on a contrast whose controls do not hold
 
 Entry = dict[str, Any]
@@ -249,17 +249,6 @@ def why_not_these_looks(table: Table) -> str:
         if not agree({k: v for k, v in entry.items() if k != "taken_at"}, fresh):
             return f"{name} is not what the trials give"
     return ""
-
-
-def agree(stated: Any, fresh: Any) -> bool:
-    """Equal, up to the rounding of other machines."""
-    if isinstance(stated, dict) and isinstance(fresh, dict):
-        return stated.keys() == fresh.keys() and all(agree(stated[k], fresh[k]) for k in stated)
-    if isinstance(stated, Sequence) and isinstance(fresh, Sequence) and not isinstance(stated, str):
-        return len(stated) == len(fresh) and all(map(agree, stated, fresh))
-    if isinstance(stated, float) and isinstance(fresh, int | float):
-        return math.isclose(stated, fresh, rel_tol=CLOSE, abs_tol=1e-12)
-    return stated == fresh
 
 
 def _finite(value: float) -> float | None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from paribus import numbers
+from paribus.agreement import agree
 from paribus.analysis.choose import Tried, caveats, next_candidates, tried_in
 from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.side_effects import Sensitivity
@@ -242,7 +243,7 @@ def why_not_these_values(study: Study, found: Tuned | None) -> str:
         return "the tuning trials that chose the values of the arms are not there"
     for arm, values in study.tuning.chosen.items():
         best = found.values_of(found.best(arm))
-        if values != best:
+        if not agree(values, best):
             return f"{arm} has {in_words(values)}, and the tuning trials choose {in_words(best)}"
     return ""
 

@@ -278,7 +278,7 @@ def bench(
     for part in bench_table.bench(found):
         console.print(part)
     if json is not None:
-        write_json(json, found.to_dict(), sort_keys=False)
+        write_json(json, found.to_dict())
         console.print(f"bench: {json}", soft_wrap=True)
 
 
@@ -352,7 +352,8 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     verdicts = decide_analysis(analysis)
     results.require_current()
     write_json(results.path / "analysis.json", analysis.to_dict())
-    write_json(results.path / "verdict.json", [verdict.to_dict() for verdict in verdicts])
+    told = {"verdicts": [verdict.to_dict() for verdict in verdicts]}
+    write_json(results.path / "verdict.json", told)
     return analysis, verdicts
 
 

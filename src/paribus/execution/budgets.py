@@ -119,7 +119,9 @@ def _with(study: Study, changed: dict[str, dict[str, Any]]) -> Study:
     for arm, values in changed.items():
         table["arms"][arm]["set"] |= values
     label = f"budgets in {study.training.budget}"
-    return parse_study(table, folder=study.folder, label=label, foreign=study.is_foreign)
+    return parse_study(
+        table, folder=study.folder, label=label, foreign=study.is_foreign, sealed=study.sealed
+    )
 
 
 def _there(study: Study, folder: ResultsFolder | None) -> Study | None:

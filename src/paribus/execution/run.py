@@ -207,8 +207,7 @@ def _opened(
     """The results folder, the study as it is registered there, and its text by what cuts it."""
     folder = results_folder(study, results)
     study = settled_budgets(study, folder, device=way.device, backend=way.backend)
-    study = as_registered(study, folder)
-    folder.require_same(study)
+    study = folder.adopt(as_registered(study, folder))
     require_sealed(study, folder)
     return folder, study, read_data(study)
 

@@ -25,7 +25,7 @@ from paribus.export.remote import remote_code, remote_config, remote_weights
 from paribus.export.tokenizer_json import tokenizer_config, tokenizer_json
 from paribus.files import whole_folder, write_bytes
 from paribus.results import Results, TrialFolder, load_results
-from paribus.results.formats import write_json
+from paribus.results.formats import write_plain_json
 from paribus.study import Setting, require_trust
 
 Where = str | os.PathLike[str]
@@ -128,8 +128,8 @@ def _write_model(
     # Stated also where there is none: the default may be a token of another vocabulary.
     end = dataset.tokenizer.end_of_document
     special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), end)
-    write_json(out / "config.json", config | special)
-    write_json(out / "generation_config.json", special)
+    write_plain_json(out / "config.json", config | special)
+    write_plain_json(out / "generation_config.json", special)
     content = safetensors.numpy.save(weights, metadata={"format": "pt"})
     write_bytes(out / "model.safetensors", content)
 
@@ -148,7 +148,7 @@ def _in_their_words(
 def _write_tokenizer(out: Path, setting: Setting, dataset: Dataset) -> None:
     write_bytes(out / "tokenizer.json", tokenizer_json(dataset.tokenizer))
     about = tokenizer_config(dataset.tokenizer, setting.data.seq_len)
-    write_json(out / "tokenizer_config.json", about)
+    write_plain_json(out / "tokenizer_config.json", about)
 
 
 def _require_free(out: Path) -> None:

@@ -25,6 +25,7 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "kernels": identity() if device.type == "cpu" else "torch",
         "stack": stack,

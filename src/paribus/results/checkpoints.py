@@ -26,7 +26,8 @@ from paribus.digests import changes, digest
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, whole_folder, write_bytes
 from paribus.foreign import WEIGHTS_BYTES, read_json, regular_path
-from paribus.results.formats import write_json
+from paribus.results.formats import write_plain_json
+from paribus.schema import KEY, SCHEMA
 
 FOLDER, ABOUT = "checkpoints", "about.json"
 KEPT = 2
@@ -101,13 +102,14 @@ class StackCheckpoints:
         with whole_folder(target) as folder:
             shards = [_write_shards(folder, r, arrays) for r, arrays in enumerate(states)]
             record = {
+                KEY: SCHEMA,
                 "trials": [list(trial) for trial in self.trials],
                 "t": t,
                 "identity": dict(identity),
                 "about": dict(about),
                 "shards": shards,
             }
-            write_json(folder / ABOUT, record | {"sha256": digest(record)})
+            write_plain_json(folder / ABOUT, record | {"sha256": digest(record)})
         for old in self._newest_first()[KEPT:]:
             remove_folder(old)
 

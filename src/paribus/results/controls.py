@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from paribus.digests import changes
 from paribus.results.matched_budget import matched_costs
+from paribus.results.software import KERNELS, differences
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study, changed_sources, own_parts
 from paribus.study.spec import COSTED
@@ -63,7 +64,6 @@ class Control:
 HELD_OUT = ("validation_text", "test")
 """Digests of text that every arm is evaluated on."""
 
-KERNELS = ("kernels", "attention")
 OTHER_TEXT = (
     *("data.corpus", "data.path", "data.column", "data.name", "data.subset", "data.split"),
     *("data.revision", "data.sources", "data.mixture", "data.order", "data.curriculum"),
@@ -90,6 +90,8 @@ MOST_LEAKED = 0.5
 """Of the validation tokens: where the training text of any arm has more of them word for word, the
 text was not held out, whatever its file is called (the same documents in another order, with other
 ends of lines, or a part of them)."""
+
+WORST: tuple[State, ...] = ("broken", "not proven", "declared")
 
 # A finding of one pair: (state, what was seen).
 Finding = tuple[State, str]
@@ -174,15 +176,15 @@ def _across_seeds(records: list[TrialRecord]) -> dict[str, list[tuple[str, State
         for name, compared in ACROSS_SEEDS.items():
             # Arms may be trained on other text than each other, the trials of one arm may not.
             first = same_arm if name == "text" else records[0]
-            if differing := compared(one, first):
-                words = f"{', '.join(differing)} not those of {first.label}"
-                found[name].append((one.label, "broken", words))
+            if finding := compared(one, first):
+                state, words = finding
+                found[name].append((one.label, state, f"{words}, unlike {first.label}"))
     return found
 
 
 def _summarise(findings: list[tuple[str, State, str]]) -> Finding:
     """The worst state over trials, and what was seen there."""
-    for state in ("broken", "not proven", "declared"):
+    for state in WORST:
         trials = [label for label, found, _ in findings if found == state]
         if trials:
             detail = next(text for _, found, text in findings if found == state)
@@ -201,9 +203,16 @@ def _other_held_out(own: TrialRecord, other: TrialRecord) -> list[str]:
     return [name for name in HELD_OUT if ours.get(name) != theirs.get(name)]
 
 
-def _other_software(own: TrialRecord, other: TrialRecord, *more: str) -> list[str]:
-    keys = ("code", "packages", "python", "device", "threads", *KERNELS, *more)
-    return [key for key in keys if own.environment.get(key) != other.environment.get(key)]
+def _other_software(own: TrialRecord, other: TrialRecord) -> Finding | None:
+    return _worst(differences(own.environment, other.environment))
+
+
+def _worst(found: Mapping[str, tuple[State, str]]) -> Finding | None:
+    """The worst state among what differs, with everything that is in it; None of no difference."""
+    for state in WORST:
+        if words := [text for one, text in found.values() if one == state]:
+            return state, "; ".join(words)
+    return None
 
 
 def _text(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
@@ -337,9 +346,8 @@ def _causality(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -
 
 
 def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    differing = _other_software(own, other, "processor", "stack")
-    if differing:
-        return "broken", f"{', '.join(differing)} differ"
+    if found := _worst(differences(own.environment, other.environment, pair=True)):
+        return found
     told = own.environment  # the first compiled kernel was attention alone, and is named so
     ours = [f", {key} {told.get(key)}" for key in KERNELS if told.get(key, "torch") != "torch"]
     return "held", f"torch {told['packages']['torch']} on {told['device']}{''.join(ours)}"
@@ -392,9 +400,14 @@ CHECKS: dict[str, Callable[[TrialRecord, TrialRecord, dict[str, Any]], Finding]]
     "software": _software,
 }
 
+
+def _broken(names: list[str]) -> Finding | None:
+    return ("broken", f"{', '.join(names)} differ") if names else None
+
+
 # Compared between all trials of a study too: what of two trials differs.
-ACROSS_SEEDS: dict[str, Callable[[TrialRecord, TrialRecord], list[str]]] = {
-    "text": _other_text,
-    "held-out text": _other_held_out,
+ACROSS_SEEDS: dict[str, Callable[[TrialRecord, TrialRecord], Finding | None]] = {
+    "text": lambda own, other: _broken(_other_text(own, other)),
+    "held-out text": lambda own, other: _broken(_other_held_out(own, other)),
     "software": _other_software,
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, from_records
-from paribus.results.formats import read_json, write_json
+from paribus.results.formats import read_json, write_study
 from paribus.results.look_record import OPEN, looks_left, needed_trials, read_looks
 from paribus.results.registration import FILE, from_study, supersede
 from paribus.results.store import TEST, ResultsFolder
@@ -58,8 +58,8 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
                 "results_when_registered": finished,
             }
             fresh = from_study(whole, registered["tasks"], registered.get("looks", {}))
-            supersede(folder, registered, registered | fresh | about)
-        write_json(folder.path / "study.json", whole.model_dump(mode="json"), sort_keys=False)
+            supersede(folder, registered | fresh, about)
+        write_study(folder.path / "study.json", whole)
     return whole
 
 
@@ -68,14 +68,14 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
     if study.stages or not folder.exists:
         return study
     there = folder.read_study()
-    if not there.stages or first_stage(there).digest != study.digest:
+    if not there.stages or not first_stage(there).is_same(study):
         return study
     return study.model_copy(update={"seeds": there.seeds, "stages": there.stages})
 
 
 def _with_stages(study: Study, seeds: tuple[int, ...], stages: tuple[int, ...]) -> Study:
     dump = study.model_dump() | {"seeds": seeds, "stages": stages}
-    return parse_study(dump, folder=study.folder, foreign=study.is_foreign)
+    return parse_study(dump, folder=study.folder, foreign=study.is_foreign, sealed=study.sealed)
 
 
 def _require_fixed_items(folder: ResultsFolder, study: Study, registered: dict[str, Any]) -> None:

@@ -16,6 +16,8 @@ from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.results.expected import require_json
+from paribus.schema import KEY, SCHEMA, stamped, upgraded
+from paribus.study import Study
 
 NUMBERS = {
     pa.int32(): np.int32,
@@ -29,15 +31,26 @@ FORMULA = frozenset("=+-@\t\r")
 NUMBER = re.compile(r"[+-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?%?", re.IGNORECASE | re.ASCII)
 
 
-def write_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
-    """Canonical JSON: equal values give equal bytes."""
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """A record: canonical JSON (equal values give equal bytes) with the number of its schema."""
+    write_plain_json(path, stamped(value))
+
+
+def write_plain_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
+    """Canonical JSON without that number, of files whose form is not ours to say."""
     write_bytes(path, canonical_json(value, sort_keys=sort_keys).encode())
+
+
+def write_study(path: Path, study: Study) -> None:
+    """study.json, its arms in the order of the study; of the schema that it was read in."""
+    schema = study.sealed.schema if study.sealed else SCHEMA
+    write_plain_json(path, stamped(study.as_written, schema), sort_keys=False)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Parquet, with the units that the schema's fields carry."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, **_written(table.schema))
+    pq.write_table(_stamped(table), sink, **_written(table.schema))
     write_bytes(path, sink.getvalue().to_pybytes())
 
 
@@ -107,13 +120,19 @@ def _values(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, n, [valid, pa.py_buffer(data)], absent)
 
 
+def _stamped(table: pa.Table) -> pa.Table:
+    """The table with the number of its schema among the metadata."""
+    number = {KEY: str(SCHEMA)}
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), **number})
+
+
 def write_tables_in_turn(path: Path, tables: Iterable[pa.Table]) -> None:
     """One Parquet file of several tables of the same columns, never all of them in memory.
 
     Raises ParibusError where one has other columns.
     """
     sink, writer = pa.BufferOutputStream(), None
-    for table in _joined(tables):
+    for table in map(_stamped, _joined(tables)):
         if writer is None:
             writer = pq.ParquetWriter(sink, table.schema, **_written(table.schema))
         writer.write_table(table)
@@ -166,8 +185,16 @@ def csv_cell(value: Any) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file, which holds what its name says. Raises ParibusError."""
+    """The value of a JSON file, which holds what its name says, in the words of today's schema.
+
+    Raises ParibusError.
+    """
+    return read_record(path)[0]
+
+
+def read_record(path: Path) -> tuple[Any, int]:
+    """The same, and the schema in which it was written."""
     missing = f"{path} is missing; was the results folder moved in part?"
-    value = foreign.read_json(path, missing=missing)
+    value, schema = upgraded(path.name, foreign.read_json(path, missing=missing), str(path))
     require_json(path, value)
-    return value
+    return value, schema

@@ -7,6 +7,7 @@ registration that says so; the one before is kept beside it.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -14,13 +15,18 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
-from paribus.digests import changes, digest, package_digest
+from paribus.agreement import compare
+from paribus.digests import changes, package_digest
 from paribus.errors import ParibusError
+from paribus.files import file_digest, write_bytes
+from paribus.foreign import RECORD_BYTES, read_bytes
 from paribus.metric import Metric, find, from_records
-from paribus.results.formats import read_json, write_json
+from paribus.results.formats import read_json, read_record, write_json
 from paribus.results.shared_records import distinct
+from paribus.results.software import package_differences
 from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
+from paribus.schema import SCHEMA
 from paribus.streams import key
 from paribus.study import (
     Setting,
@@ -35,6 +41,7 @@ from paribus.study import (
 from paribus.version import VERSION
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
+OF_MACHINES = ("packages", "code")  # compared on their own
 FILE = "registration.json"
 # Steps of a trial that are trained again where its arm has custom code: a share of its iterations,
 # and within these bounds.
@@ -194,31 +201,35 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
         }
         write_json(path, wanted | about)
         return
-    there = read_json(path)
+    there, schema = read_record(path)
     known = {key: there[key] for key in wanted if key in there}
-    if known == wanted:
+    # What an older schema does not say cannot differ from it.
+    is_older = schema < SCHEMA
+    comparable = {key: wanted[key] for key in known} if is_older else wanted
+    differing = _differing(known, comparable, partial=is_older)
+    if not differing and list(study.seeds) == there["seeds"]:
+        _tell_other_software(there, wanted)
         folder.create(study)
         return
-    differing = _differing(known, wanted)
     if differing:
         more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
         raise ParibusError(
             f"{folder.path} was registered otherwise: {'; '.join(differing[:3])}{more}; restore "
             "what was, or choose another folder with --results"
         )
-    if there.get("stages") != wanted["stages"]:
+    if there.get("stages", {}) != wanted["stages"]:
         raise ParibusError(
             f"{folder.path}: a second stage was being registered; run `paribus extend` again"
         )
     late = there.get("seeds_added_after_results", [])
     if finished:
         late = late + [seed for seed in study.seeds if seed not in there["seeds"]]
+    _tell_other_software(there, wanted)
     folder.create(study)
     supersede(
         folder,
-        there,
-        wanted
-        | {
+        there | wanted | {name: there[name] for name in OF_MACHINES if name in there},
+        {
             "sources": there["sources"],
             "repeated": there["repeated"],
             "registered_at": now,
@@ -228,11 +239,26 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
     )
 
 
-def supersede(folder: ResultsFolder, there: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Keep the registration `there` beside `wanted`, which takes its place and holds its digest."""
-    number = there["number"]
-    write_json(folder.path / f"registration-{number}.json", there)
-    write_json(folder.path / FILE, wanted | {"number": number + 1, "supersedes": digest(there)})
+def supersede(folder: ResultsFolder, wanted: dict[str, Any], about: dict[str, Any]) -> None:
+    """Keep the registration in force beside `wanted`, which takes its place with its digest."""
+    path = folder.path / FILE
+    there = read_json(path)
+    before = folder.path / f"registration-{there['number']}.json"
+    write_bytes(before, read_bytes(path, RECORD_BYTES))  # as it lies: its digest is of its bytes
+    about = about | {"number": there["number"] + 1, "supersedes": file_digest(before)}
+    write_json(path, wanted | about)
+
+
+def _tell_other_software(there: dict[str, Any], now: dict[str, Any]) -> None:
+    """Say in one line what the study was registered with and is continued without."""
+    found = package_differences(there.get("packages", {}), now.get("packages", {}))
+    if found:
+        words = ", ".join(f"{name} {before} there, {here} now" for name, _, before, here in found)
+        logging.getLogger("paribus").warning(
+            "the study was registered with other versions (%s): the control 'software' says which "
+            "trials differ",
+            words,
+        )
 
 
 def repetitions(folder: ResultsFolder) -> dict[str, dict[str, int]]:
@@ -257,8 +283,12 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
     return repeated
 
 
-def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs between two registrations, each in words; seeds that were added do not."""
+def _differing(there: dict[str, Any], now: dict[str, Any], *, partial: bool) -> list[str]:
+    """What differs between two registrations, each in words.
+
+    Seeds that were added do not, nor does what a study may be continued with. With `partial`,
+    neither do keys that one of them lacks.
+    """
     told = []
     users: dict[str, list[str]] = {}
     for arm, sources in now["own_modules"].items():
@@ -274,10 +304,12 @@ def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
         told.append("the rule that decision.rule names decides otherwise")
     told += [f"{file} was edited (used by {', '.join(by)})" for file, by in users.items()]
     if there.get("code") != now["code"]:
-        told.append("the installed source of paribus is another")
+        told.append("the source of paribus that trains and measures is another")
     # Seeds decide the digest too.
-    apart = {"seeds", "study_digest", "stages", "own_modules", *MEASURING, RULE, "code"}
-    rest = changes(*({k: v for k, v in one.items() if k not in apart} for one in (there, now)))
+    apart = {"seeds", "study_digest", "stages", "own_modules", *MEASURING, RULE, *OF_MACHINES}
+    before, after = ({k: v for k, v in one.items() if k not in apart} for one in (there, now))
+    keys = {key.partition(".")[0] for key in compare(before, after, partial=partial).differing}
+    rest = changes(*({key: one.get(key) for key in keys} for one in (before, after)))
     return told + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
 
 

@@ -49,12 +49,12 @@ from filelock import FileLock, Timeout
 from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import fence, file_digest, sweep, unfence, write_bytes
-from paribus.foreign import is_regular
+from paribus.foreign import RECORD_BYTES, is_regular, read_text
 from paribus.results.columns import Folder
-from paribus.results.formats import read_json, write_json
+from paribus.results.formats import read_json, write_json, write_study
 from paribus.results.layout import secure
 from paribus.results.trial_folder import MANIFEST, TrialFolder
-from paribus.study import Study, parse_study
+from paribus.study import Study, read_sealed
 from paribus.study.custom_code import sources_folder
 from paribus.study.study import substance
 from paribus.study.tuning_study import FOLDER as TUNING_FOLDER
@@ -164,7 +164,7 @@ class ResultsFolder(Folder):
     def write_data(self, described: Mapping[str, Any]) -> None:
         """Write and seal data.json: what `describe_data` found in the text."""
         with self.sealing(DATA):
-            write_json(self.path / DATA, described)
+            write_json(self.path / DATA, dict(described))
 
     def read_data(self) -> dict[str, Any]:
         """The same; empty where nothing was sealed yet."""
@@ -173,7 +173,7 @@ class ResultsFolder(Folder):
     def write_repeated(self, repeated: Mapping[str, Any]) -> None:
         """Write and seal repeated.json: by arm, what training it again gave."""
         with self.sealing(REPEATED):
-            write_json(self.path / REPEATED, repeated)
+            write_json(self.path / REPEATED, dict(repeated))
 
     def read_repeated(self, arms: Iterable[str]) -> dict[str, dict[str, Any]]:
         """The same of `arms`, where a trial is still the one that was trained again."""
@@ -189,7 +189,7 @@ class ResultsFolder(Folder):
     def write_tuning(self, record: Mapping[str, Any]) -> None:
         """Write and seal tuning.json: every tuning trial, and what was chosen by it."""
         with self.sealing(TUNING):
-            write_json(self.path / TUNING, record)
+            write_json(self.path / TUNING, dict(record))
 
     def read_tuning(self) -> dict[str, Any]:
         """The same; empty where the study is not tuned yet, or not at all."""
@@ -228,7 +228,7 @@ class ResultsFolder(Folder):
     def seal_opened(self, opened: Mapping[str, str]) -> None:
         """The same for a run that holds the folder."""
         with self.sealing(TEST_PART):
-            write_json(self.path / TEST_PART, opened)
+            write_json(self.path / TEST_PART, dict(opened))
 
     def _sealed(self) -> dict[str, str]:
         """{record of the study: its SHA-256}."""
@@ -251,12 +251,8 @@ class ResultsFolder(Folder):
         """The study whose results these are. Raises ParibusError where there is none."""
         if not self.exists:
             raise ParibusError(f"{self.path} is no results folder: it has no study.json")
-        return parse_study(
-            read_json(self.path / "study.json"),
-            folder=sources_folder(self.path),
-            label="study.json",
-            foreign=not trust,
-        )
+        text = read_text(self.path / "study.json", RECORD_BYTES, way_out="restore it")
+        return read_sealed(text, folder=sources_folder(self.path), foreign=not trust)
 
     def require_same(self, study: Study) -> None:
         """Raise ParibusError where the folder cannot hold `study`: it holds something else."""
@@ -275,7 +271,7 @@ class ResultsFolder(Folder):
                 )
             return
         there = self.read_study()
-        if there.digest == study.digest:
+        if there.is_same(study):
             return
         differing = changes(
             substance(there.model_dump(mode="json")), substance(study.model_dump(mode="json"))
@@ -288,11 +284,18 @@ class ResultsFolder(Folder):
             f"{self.path} holds a different study ({short}); choose another folder with --results"
         )
 
+    def adopt(self, study: Study) -> Study:
+        """Return `study` as the one that is here, digest and all, if it is that one.
+
+        Raises ParibusError where the folder cannot hold it, as `require_same` does.
+        """
+        self.require_same(study)
+        return study.sealed_as(self.read_study().sealed) if self.exists else study
+
     def create(self, study: Study) -> None:
         """Make the folder the home of `study`; what only describes a study may have changed."""
         self.require_same(study)
-        # Arms are read back, and shown, in the order of the study file.
-        write_json(self.path / "study.json", study.model_dump(mode="json"), sort_keys=False)
+        write_study(self.path / "study.json", study)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .conventions import Floats, StatisticsError, finite_array
+from .conventions import Floats, StatisticsError, finite_array, sums
 
 
 def expected_best_of(
@@ -35,4 +35,4 @@ def expected_best_of(
         raise StatisticsError(f"n = {n!r:.60}; the best is of 1 or more draws")
     share = np.arange(ascending.size + 1) / ascending.size
     at_most = share ** draws[..., None]
-    return sign * np.diff(at_most, axis=-1) @ ascending
+    return sign * sums(np.diff(at_most, axis=-1), ascending)

@@ -32,6 +32,7 @@ from .conventions import (
     checked_fraction,
     checked_resamples,
     checked_scores,
+    sums,
 )
 from .paired import PairedT, paired_t
 from .scipy_later import ndtr, ndtri
@@ -150,7 +151,7 @@ class PairedBootstrap:
     @cached_property
     def _shifts(self) -> Floats:
         """Resampled mean minus observed mean, in SDs, (B,)."""
-        return self.sign * (self.plan.counts @ self._standardized) / self.deltas.size
+        return self.sign * sums(self.plan.counts, self._standardized) / self.deltas.size
 
     @cached_property
     def _means(self) -> _Distribution:
@@ -159,7 +160,7 @@ class PairedBootstrap:
     @cached_property
     def _statistics(self) -> _Distribution:
         n, shifts = self.deltas.size, self._shifts
-        variances = self.plan.counts @ self._standardized**2 / n - shifts**2
+        variances = sums(self.plan.counts, self._standardized**2) / n - shifts**2
         lossy = variances < CANCELS  # taken again there, around the resample's own mean
         around = (self._standardized - self.sign * shifts[lossy, None]) ** 2
         variances[lossy] = (self.plan.counts[lossy] * around).sum(axis=1) / n
@@ -172,8 +173,8 @@ class PairedBootstrap:
     def standard_error(self) -> float:
         """SD of the resampled means."""
         weights = self.plan.multiplicity / self.plan.multiplicity.sum()
-        centre = weights @ self._shifts
-        return self.sd * math.sqrt(weights @ (self._shifts - centre) ** 2)
+        centre = sums(weights, self._shifts)
+        return self.sd * math.sqrt(sums(weights, (self._shifts - centre) ** 2))
 
     def _descriptive(self, low_tail: float, high_tail: float, level: float) -> Interval:
         low, high = self._means.bounds(low_tail, high_tail)

@@ -26,6 +26,15 @@ TIE = 1e-10  # relative; statistics closer than this are equal, so rounding cann
 LARGEST_MAGNITUDE = 1e60  # beyond this (or below its inverse) cubes may leave double precision
 
 
+def sums(weights: Floats, values: Floats) -> Floats:
+    """Sums of `values` (n,) with each row of `weights` (..., n): a product without BLAS.
+
+    The libraries behind `@` add in an order that differs from processor to processor; this adds in
+    one order on all of them.
+    """
+    return np.einsum("...n,n->...", weights, values)
+
+
 class StatisticsError(ValueError):
     """Scores or parameters for which the asked quantity does not exist."""
 

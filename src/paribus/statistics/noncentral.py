@@ -36,7 +36,7 @@ def noncentral_t_cdf(t: float, df: float, ncp: float) -> float:
     z = low + (high - low) * (NODES + 1) / 2
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     chance = chdtrc(df, df * np.maximum((z + ncp) / t, 0.0) ** 2)
-    return min(1.0, below + float(WEIGHTS @ (density * chance)) * (high - low) / 2)
+    return min(1.0, below + math.fsum(WEIGHTS * density * chance) * (high - low) / 2)
 
 
 def noncentrality_interval(t: float, df: float, level: float) -> tuple[float, float]:
@@ -44,9 +44,9 @@ def noncentrality_interval(t: float, df: float, level: float) -> tuple[float, fl
 
     Inverts the distribution function (Steiger and Fouladi 1997), which decreases in ncp.
     """
-    least, most = _chi_range(df)
-    low = min(t * least, t * most) - NORMAL_REACH
-    high = max(t * least, t * most) + NORMAL_REACH
+    ends = [t * s for s in _chi_range(df)]
+    # Whole numbers: the steps of the root finder must not follow the last bit of t.
+    low, high = math.floor(min(ends) - NORMAL_REACH), math.ceil(max(ends) + NORMAL_REACH)
     tail = (1 - level) / 2
 
     def bound(probability: float) -> float:

@@ -131,7 +131,7 @@ def paired_t(deltas: ArrayLike, *, resolution: float | None = None) -> PairedT:
 
 
 def correlation(baseline: ArrayLike, treatment: ArrayLike) -> float | None:
-    """Pearson correlation between arms over seeds; None where an arm does not vary.
+    """Pearson correlation between arms over seeds; None where an arm varies by rounding alone.
 
     Pairing pays in proportion to it: Var(delta) = Var(a) + Var(b) - 2 r SD(a) SD(b).
     """
@@ -140,8 +140,11 @@ def correlation(baseline: ArrayLike, treatment: ArrayLike) -> float | None:
         raise StatisticsError(
             f"arms have {arms[0].size} and {arms[1].size} scores, need one each per seed"
         )
-    if any(arm.min() == arm.max() for arm in arms):
+    if any(np.ptp(arm) <= rounding(arm) for arm in arms):
         return None
-    first, second = (arm - arm.mean() for arm in arms)
-    r = first @ second / math.sqrt((first @ first) * (second @ second))
-    return float(np.clip(r, -1.0, 1.0))
+    first, second = (arm - math.fsum(arm) / arm.size for arm in arms)
+    covariance, *variances = (
+        math.fsum(a * b) for a, b in ((first, second), (first, first), (second, second))
+    )
+    r = covariance / math.sqrt(variances[0] * variances[1])
+    return min(1.0, max(-1.0, r))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping
 from importlib import resources
@@ -12,9 +13,10 @@ from pydantic import ValidationError
 
 from paribus.errors import ParibusError, nearest
 from paribus.foreign import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
+from paribus.schema import KEY, upgraded
 from paribus.study.custom_code import sources_folder
 from paribus.study.explain import explain
-from paribus.study.study import Study, override
+from paribus.study.study import Sealed, Study, override
 
 NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
 _SHIPPED = resources.files("paribus.study") / "shipped"
@@ -43,6 +45,7 @@ def load_study(
     text, folder, label = _read(source)
     is_json = os.fspath(source).endswith(".json")  # the study.json of a results folder
     table = parse_json(text, label) if is_json else parse_toml(text, label)
+    table, _ = upgraded("study.json", table, label)
     foreign = is_json and not trust
     if is_json:
         folder = sources_folder(folder)
@@ -68,11 +71,17 @@ def load_study(
 
 
 def parse_study(
-    table: dict[str, Any], *, folder: Path, label: str = "study", foreign: bool = False
+    table: dict[str, Any],
+    *,
+    folder: Path,
+    label: str = "study",
+    foreign: bool = False,
+    sealed: Sealed | None = None,
 ) -> Study:
     """A `Study` from plain tables; `folder` is where its relative paths start.
 
-    Custom code that a `foreign` study names is not run (see `paribus.study.trust`).
+    Custom code that a `foreign` study names is not run (see `paribus.study.trust`). `sealed` is
+    what the study was read from that this one goes on with.
     """
     try:
         study = Study.model_validate(table)
@@ -84,11 +93,24 @@ def parse_study(
         raise ParibusError(f"{label}: tables too deep inside one another; state a study") from None
     study._folder = folder
     study._is_foreign = foreign
+    study._sealed = sealed
     if study.tuning is not None:
         from paribus.study.tuning_study import require_tunable  # it loads the study that tunes
 
         require_tunable(study)
     return study
+
+
+def read_sealed(text: str, *, folder: Path, foreign: bool) -> Study:
+    """The study of the study.json of a results folder, which keeps what it was read from."""
+    label = "study.json"
+    table = parse_json(text, label)
+    if not isinstance(table, dict):
+        raise ParibusError(f"{label} holds no table where a study belongs; restore it")
+    study_table, schema = upgraded(label, copy.deepcopy(table), label)
+    study = parse_study(study_table, folder=folder, label=label, foreign=foreign)
+    table.pop(KEY, None)
+    return study.sealed_as(Sealed(table, schema, study.model_dump(mode="json")))
 
 
 def _put(table: dict[str, Any], key: str, value: Any) -> None:

@@ -66,6 +66,34 @@ LEARNING_RATE = "training.optimizer.learning_rate"
 PRECISION = "training.precision"
 
 
+@dataclass(frozen=True)
+class Sealed:
+    """The study.json that a study was read from, as it lies, and what it said in today's terms.
+
+    The digest of a study is of these bytes: fields that later versions add do not change it.
+    """
+
+    table: dict[str, Any]
+    schema: int
+    dump: dict[str, Any]
+
+    def with_changes(self, dump: dict[str, Any]) -> dict[str, Any]:
+        """The table with what `dump` says otherwise than the study did when it was read."""
+        return _changed(self.table, self.dump, dump)
+
+
+def _changed(table: dict[str, Any], then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    found = dict(table)
+    for key, value in now.items():
+        if key in then and value == then[key]:
+            continue
+        before, stated = then.get(key), table.get(key)
+        if isinstance(value, dict) and isinstance(before, dict) and isinstance(stated, dict):
+            value = _changed(stated, before, value)
+        found[key] = value
+    return {key: value for key, value in found.items() if key in now or key not in then}
+
+
 @dataclass
 class _Settings:
     """Settings by arm, and the id of the study whose they are."""
@@ -112,6 +140,24 @@ class Study(Setting):
 
     # Whether a results folder gave it: then the code that it names is somebody else's.
     _is_foreign: bool = PrivateAttr(default=False)
+
+    _sealed: Sealed | None = PrivateAttr(default=None)
+
+    @property
+    def sealed(self) -> Sealed | None:
+        """What it was read from, of a results folder's study; None of any other."""
+        return self._sealed
+
+    def sealed_as(self, sealed: Sealed | None) -> Self:
+        """Return the same study as a continuation of the one that a folder holds."""
+        same = self.model_copy()
+        same._sealed = sealed
+        return same
+
+    def is_same(self, other: Study) -> bool:
+        """Whether both say the same, but for words that only describe, and tuned choices."""
+        ours, theirs = (substance(one.model_dump(mode="json")) for one in (self, other))
+        return ours == theirs
 
     @property
     def folder(self) -> Path:
@@ -330,8 +376,14 @@ class Study(Setting):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that makes this study what it is."""
-        return digest(substance(self.model_dump(mode="json")))
+        """SHA-256 of everything that makes this study what it is: as sealed, where it was read."""
+        return digest(substance(self.as_written))
+
+    @property
+    def as_written(self) -> dict[str, Any]:
+        """What study.json says of it: a sealed table keeps its spelling, and gets what changed."""
+        dump = self.model_dump(mode="json")
+        return self._sealed.with_changes(dump) if self._sealed else dump
 
 
 def first_stage(study: Study) -> Study:

@@ -129,7 +129,7 @@ def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
     """
     table = study.model_dump()
     table["tuning"]["chosen"] = {arm: dict(values) for arm, values in chosen.items()}
-    return parse_study(table, folder=study.folder, foreign=study.is_foreign)
+    return parse_study(table, folder=study.folder, foreign=study.is_foreign, sealed=study.sealed)
 
 
 def is_untuned(study: Study) -> bool:

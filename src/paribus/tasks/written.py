@@ -24,7 +24,7 @@ from typing import Any
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
 from paribus.foreign import RECORD_BYTES, is_regular, parse_json, read_bytes
-from paribus.results.formats import write_json
+from paribus.results.formats import write_plain_json
 from paribus.tasks.draw import DELIMITERS, Suite, TaskItems
 from paribus.tasks.task import Item
 
@@ -147,7 +147,7 @@ def write_suite(folder: Path, suite: Suite) -> WrittenSuite:
         "loader": {"items.py": _digest(LOADER.encode())},
         "tasks": tasks,
     }
-    write_json(folder / "suite.json", record)
+    write_plain_json(folder / "suite.json", record)
     return read_suite(folder)
 
 

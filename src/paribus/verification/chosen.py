@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paribus.agreement import agree, compare
 from paribus.analysis import next_candidates, tried_in, tuning_record
-from paribus.digests import changes
 from paribus.results import Results, ResultsFolder
 from paribus.study.tuning_study import FOLDER
 
@@ -33,8 +33,8 @@ def tuning_findings(results: Results) -> Iterator[str]:
         yield "incomplete: the tuning is not finished"
         return
     fresh = tuning_record(study, there)
-    if differing := sorted(changes(record, fresh)):
+    if differing := compare(record, fresh, words=("caveats", "rule")).differing:
         yield f"tuning.json is not what the tuning trials give: {', '.join(differing[:5])}"
     chosen = {arm: one["values"] for arm, one in fresh["chosen"].items()}
-    if chosen != study.tuning.chosen:
+    if not agree(study.tuning.chosen, chosen):
         yield "study.json has other values for its arms than the tuning trials choose"

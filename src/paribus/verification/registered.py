@@ -9,18 +9,21 @@ is not before the one it supersedes, and not in the future, is all that can be s
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from paribus.analysis import agree, boundaries
-from paribus.digests import digest
+from paribus.agreement import agree
+from paribus.analysis import boundaries
 from paribus.errors import ParibusError
+from paribus.files import file_digest
 from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, read_registration
-from paribus.results.formats import read_json
+from paribus.results.formats import read_record
 from paribus.results.registration import from_study, repeats
+from paribus.schema import SCHEMA
 from paribus.study import Study, measuring_record, own_digests, rule_record
 from paribus.study.custom_code import SOURCES
 from paribus.tasks import registered_tasks
@@ -66,7 +69,7 @@ def registration_findings(results: Results) -> Iterator[str]:
     yield from _keys(results, chain)
     yield from _study(results, chain)
     for before, after in pairwise(chain):
-        yield from _superseded(before, after, _name(after, chain[-1]))
+        yield from _superseded(before, after)
     yield from _moments(chain)
     yield from _late_results(results, registered)
     yield from _machine(results, registered)
@@ -74,11 +77,24 @@ def registration_findings(results: Results) -> Iterator[str]:
     yield from _own(results.study, registered)
 
 
-def _name(record: Record, last: Record) -> str:
-    return "registration.json" if record is last else f"registration-{record['number']}.json"
+@dataclass(frozen=True)
+class _Registration:
+    """One that is in force, or was: its file, what it says, and the schema that it is of."""
+
+    file: Path
+    record: Record
+    schema: int
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def is_older(self) -> bool:
+        return self.schema < SCHEMA
 
 
-def _chain(path: Path, last: Record) -> Generator[str, None, list[Record]]:
+def _chain(path: Path, last: Record) -> Generator[str, None, list[_Registration]]:
     """Yields findings; returns the registrations in their order, the one in force at the end."""
     there = {file.name: file for file in sorted(path.glob("registration-*.json"))}
     number = last["number"]
@@ -92,65 +108,71 @@ def _chain(path: Path, last: Record) -> Generator[str, None, list[Record]]:
             yield f"registration-{n}.json is missing, which was superseded"
             continue
         try:
-            record = read_json(file)
+            record, schema = read_record(file)
         except ParibusError as error:
             yield str(error)
             continue
         if record["number"] != n:
             yield f"{file.name}: number is {record['number']}, and its name says {n}"
-        chain.append(record | {"number": n})
+        chain.append(_Registration(file, record | {"number": n}, schema))
     for name in there:
         yield f"{name} is no registration that registration.json, number {number}, supersedes"
-    return [*chain, last]
+    in_force = path / "registration.json"
+    return [*chain, _Registration(in_force, last, read_record(in_force)[1])]
 
 
-def _keys(results: Results, chain: list[Record]) -> Iterator[str]:
+def _keys(results: Results, chain: list[_Registration]) -> Iterator[str]:
     derived = from_study(results.study, {}, {}).keys()
-    for record in chain:
+    for one in chain:
+        record = one.record
         later = OF_LATER if record.get("stages") else OF_LATER | {LATE}
         known = BESIDE_STUDY | derived | (later if record["number"] > 1 else set())
-        name = _name(record, chain[-1])
         if unknown := record.keys() - known:
-            yield f"{name}: {', '.join(sorted(unknown))} is nothing that a registration says"
-        if missing := known - record.keys():
-            yield f"{name}: {', '.join(sorted(missing))} is missing"
+            yield f"{one.name}: {', '.join(sorted(unknown))} is nothing that a registration says"
+        if (missing := known - record.keys()) and not one.is_older:
+            yield f"{one.name}: {', '.join(sorted(missing))} is missing"
 
 
-def _study(results: Results, chain: list[Record]) -> Iterator[str]:
+def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
     """What follows from the study with the seeds that it had then, and from its questions."""
     study, folder = results.study, results.path / "tasks"
     try:
         tasks = registered_tasks(folder, study.tasks)
     except ParibusError as error:
         yield str(error)
-        tasks = chain[-1].get("tasks") or {}
-    for record in chain:
-        seeds = study.seeds if record is chain[-1] else tuple(record["seeds"])
+        tasks = chain[-1].record.get("tasks") or {}
+    for one in chain:
+        record = one.record
+        seeds = study.seeds if one is chain[-1] else tuple(record["seeds"])
         stages = tuple((record.get("stages") or {}).get("seeds", ()))
         then = study.model_copy(update={"seeds": seeds, "stages": stages})
         expected = from_study(then, tasks, boundaries(study))
         if record["number"] == 1:
             expected["repeated"] = repeats(then)
         for name, value in expected.items():
-            if name in record and not agree(record[name], value):
+            if name in record and not agree(record[name], value, partial=one.is_older):
                 yield (
-                    f"{_name(record, chain[-1])}: {name} is not what the study gives"
+                    f"{one.name}: {name} is not what the study gives"
                     + (f": {record[name]}, and {value} there" if name == "seeds" else "")
                 )
         if record["metrics"].keys() != set(study.metrics):
-            yield f"{_name(record, chain[-1])}: metrics is not of what the study compares"
+            yield f"{one.name}: metrics is not of what the study compares"
         if record["data"].keys() != set(study.arms):
-            yield f"{_name(record, chain[-1])}: data is not of the arms of the study"
+            yield f"{one.name}: data is not of the arms of the study"
 
 
-def _superseded(before: Record, after: Record, name: str) -> Iterator[str]:
+def _superseded(one: _Registration, other: _Registration) -> Iterator[str]:
     """A registration supersedes another by seeds alone, and says which came after results."""
-    for key in sorted((before.keys() | after.keys()) - OF_SEEDS):
-        if before.get(key) != after.get(key):
+    before, after, name = one.record, other.record, other.name
+    keys = (before.keys() | after.keys()) - OF_SEEDS
+    if one.is_older or other.is_older:
+        keys &= before.keys() & after.keys()
+    for key in sorted(keys):
+        if not agree(before.get(key), after.get(key), partial=one.is_older):
             yield f"{name}: {key} is not that of the registration which it supersedes"
     if not set(before["seeds"]) < set(after["seeds"]):
         yield f"{name}: adds no seeds to {before['seeds']}, or leaves some out"
-    if after.get("supersedes") != digest(before):
+    if after.get("supersedes") != file_digest(one.file):
         yield f"{name}: supersedes is not the digest of the registration before it"
     late = list(before.get(LATE, []))
     if after.get("results_when_registered") and not after.get("stages"):
@@ -163,10 +185,10 @@ def _superseded(before: Record, after: Record, name: str) -> Iterator[str]:
         yield f"{name}: results_when_registered lacks {', '.join(map(str, lost))}, finished before"
 
 
-def _moments(chain: list[Record]) -> Iterator[str]:
+def _moments(chain: list[_Registration]) -> Iterator[str]:
     latest = None
-    for record in chain:
-        name, text = _name(record, chain[-1]), record.get("registered_at")
+    for one in chain:
+        name, text = one.name, one.record.get("registered_at")
         try:
             moment = datetime.fromisoformat(str(text))
         except ValueError:
@@ -193,9 +215,9 @@ def _machine(results: Results, registered: Record) -> Iterator[str]:
     """Software and kind of device are those that the trials tell of."""
     for trial in results.finished:
         there = trial.read_json("environment.json")
-        for name in ("packages", "code"):
-            if registered.get(name) != there.get(name):
-                yield f"registration.json: {name} is not that of trial {trial.label}"
+        # Other packages are told by the control 'software'; another source is never gone on with.
+        if registered.get("code") != there.get("code"):
+            yield f"registration.json: code is not that of trial {trial.label}"
         # Of a GPU trials tell the name, and the registration the kind.
         kind = there["device"] if there["device"] in ("cpu", "mps") else "cuda"
         if registered.get("device") != kind:

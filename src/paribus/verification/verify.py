@@ -10,23 +10,26 @@ docs/security.md.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paribus.agreement import Comparison, compare
 from paribus.analysis import analyse
 from paribus.decision import decide
-from paribus.digests import canonical_json, changes
+from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.foreign import is_regular
 from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
-from paribus.results.formats import read_json
+from paribus.results.formats import read_json, read_record
 from paribus.results.keeping import of_kept
 from paribus.results.root import root_digest
 from paribus.results.store import KEPT, OF_THE_STUDY, TEST_PART
 from paribus.results.trial_folder import CANONICAL, MEASUREMENTS, WEIGHTS, TrialFolder, weights_file
+from paribus.schema import SCHEMA
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
 from paribus.study.tuning_study import FOLDER
 from paribus.verification.arms import arm_findings
@@ -38,6 +41,14 @@ if TYPE_CHECKING:
     from paribus.execution.backends import Backend
     from paribus.machine.programs import Device
 
+# Keys of analysis.json and verdict.json that hold sentences. Anything else is a number or a code.
+SENTENCES = frozenset(
+    {
+        *("answer", "caveats", "claim_checks", "detail", "invalid", "items_about"),
+        *("items_why_not", "label", "reason", "sentence", "text", "tie_breaks"),
+        *("unregistered", "untested", "why", "why_not"),
+    }
+)
 SHOWN = 5  # of the keys in which a file differs
 # Beside the sealed records, what a trial's folder may hold.
 BESIDE = frozenset({"manifest.json", "timing.json"})
@@ -171,8 +182,7 @@ def _verify(
     findings += of_trials
     checked += looked_at
     if results.finished:
-        findings += _told("analysis", lambda: _derived(results))
-        checked.append("analysis and verdict from the scores")
+        findings += _told("analysis", lambda: _derived(results, checked))
     if trials and results.finished:
         findings += _repeated(study, results, folder, workers, device, backend)
         checked.append(f"weights, initial values and batches of {len(finished)} trials, repeated")
@@ -202,8 +212,8 @@ def _repeated(
     from paribus.execution.checks.repeat import repeat_trials
 
     if folder is not None:
-        dump = results.study.model_dump()
-        study = parse_study(dump, folder=Path(folder), foreign=study.is_foreign)
+        dump, sealed = results.study.model_dump(), results.study.sealed
+        study = parse_study(dump, folder=Path(folder), foreign=study.is_foreign, sealed=sealed)
     return repeat_trials(study, results, workers=workers, device=device, backend=backend)
 
 
@@ -307,8 +317,11 @@ def _some(labels: list[str]) -> str:
     return ", ".join(labels[:SHOWN]) + more
 
 
-def _derived(results: Results) -> Iterator[str]:
-    """analysis.json and verdict.json against the ones that the records give now."""
+def _derived(results: Results, checked: list[str]) -> Iterator[str]:
+    """analysis.json and verdict.json against the ones that the records give now.
+
+    What was compared, and how far apart equal numbers are, is added to `checked`.
+    """
     analysis = analyse(results)
     if analysis.unregistered:
         yield analysis.unregistered
@@ -317,29 +330,22 @@ def _derived(results: Results) -> Iterator[str]:
             yield f"control '{control.name}' of {control.arm} is broken: {control.detail}"
     fresh = {
         "analysis.json": analysis.to_dict(),
-        "verdict.json": [verdict.to_dict() for verdict in decide(analysis)],
+        "verdict.json": {"verdicts": [verdict.to_dict() for verdict in decide(analysis)]},
     }
+    found, is_older = Comparison(), False
     for name, value in fresh.items():
         if not is_regular(results.path / name):
             continue  # it is written by `analyse` and `decide`, whenever one likes
-        there = {"": _indexed(read_json(results.path / name))}
-        now = {"": _indexed(_plain(value))}
-        differing = [key.lstrip(".") or name for key in changes(there, now)]
-        if differing:
-            yield f"{name} is not what the records give: {_some(differing)}"
-
-
-def _plain(value: Any) -> Any:
-    """`value` as it is read back from the JSON that it is written as."""
-    import json
-
-    return json.loads(canonical_json(value))
-
-
-def _indexed(value: Any) -> Any:
-    """Lists as tables by index, so that a difference can be named."""
-    if isinstance(value, dict):
-        return {str(key): _indexed(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return {str(i): _indexed(inner) for i, inner in enumerate(value)}
-    return value
+        there, schema = read_record(results.path / name)
+        is_older |= schema < SCHEMA
+        now = json.loads(canonical_json(value))
+        of_file = compare(there, now, words=SENTENCES, partial=schema < SCHEMA)
+        if of_file.differing:
+            yield f"{name} is not what the records give: {_some(of_file.differing)}"
+        found += of_file
+    told = "analysis and verdict from the scores"
+    if is_older:
+        told += " (in what an older schema says)"
+    if found.numbers:
+        told += f": {found.numbers:,} numbers, the largest difference {found.largest:.1g} of one"
+    checked.append(told)

@@ -14,6 +14,7 @@ from paribus.execution.messages import Findings, Repeat
 from paribus.execution.pool import Pool
 from paribus.machine.programs import Device
 from paribus.results import Results, ResultsFolder, TrialFolder
+from paribus.results.software import SAME_BITS
 from paribus.results.test_part import is_tested, purpose, test_folder
 from paribus.study import Study
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from paribus.evaluation import Evaluation
     from paribus.model import GPT
 
-# What must be equal for results to be equal bit by bit.
-MACHINE = ("packages", "python", "processor", "device", "threads", "kernels")
 # Elsewhere: nats per token of a block, and the share of tokens whose most probable guess differs.
 LOSS_ROUNDING = 1e-3
 HITS_ROUNDING = 5e-3
@@ -136,7 +135,7 @@ def _same_machine(trial: TrialFolder, device: torch.device) -> bool:
     from paribus.machine.environment import environment
 
     there, here = trial.read_json("environment.json"), environment(device, 1)
-    return all(there.get(key) == here[key] for key in MACHINE)
+    return all(there.get(key) == here[key] for key in SAME_BITS)
 
 
 def _on_test(

@@ -18,6 +18,7 @@ from paribus.execution.messages import Comparison, TrainAgain
 from paribus.execution.pool import Pool
 from paribus.results import ResultsFolder
 from paribus.results.registration import repetitions
+from paribus.results.software import SAME_BITS
 from paribus.study import Study
 from paribus.study.guard import require_unchanged, watched
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from paribus.data import Dataset
 
-# What must be equal for a trial to be trained again to the same bits.
-MACHINE = ("code", "packages", "python", "processor", "device", "threads", "kernels")
 COMPARED = ("train_loss", "grad_norm")
 
 
@@ -80,7 +79,7 @@ def train_again(
     trial = results.trial(task.arm, task.seed)
     there = trial.read_json("environment.json")
     here = environment(device, 1)
-    elsewhere = [key for key in MACHINE if there.get(key) != here[key]]
+    elsewhere = [key for key in ("code", *SAME_BITS) if there.get(key) != here[key]]
     if elsewhere:
         return Comparison(elsewhere)
     trials = [(a, s) for a, s in trial.read_json("trial.json")["stack"]]

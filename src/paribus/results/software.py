@@ -1,0 +1,87 @@
+"""Software and machine of trials: what may differ between two of them, and what it may change.
+
+A study can be begun on one machine and continued on another. What cannot change a number (a file
+format's library, Python itself) is a declared difference. What can change its last bits (another
+processor, thread count or version of PyTorch) is not proven to be equal: every pair is still
+compared, and says so. Another kind of device, or another source of what trains and measures, is
+broken: the arms did not get the same treatment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+Effect = Literal["broken", "not proven", "declared"]
+Environment = Mapping[str, Any]
+
+# Of these no number of a trial depends: they hold records, analyse them, or (our own version) are
+# stated more exactly by the digest of the source.
+WITHOUT_EFFECT = frozenset({"paribus", "pyarrow", "safetensors", "scipy"})
+KERNELS = ("kernels", "attention")  # the first compiled kernel was attention alone
+ROUNDING = ("processor", "threads", "instructions", *KERNELS)
+UNRECORDED = {"kernels": "torch", "attention": "torch"}  # what a record without a word of it means
+# What must be equal for a trial to give the same bits again; all of it is recorded since schema 1.
+SAME_BITS = ("packages", "python", "processor", "instructions", "device", "threads", "kernels")
+
+
+def differences(
+    own: Environment, other: Environment, *, pair: bool = False
+) -> dict[str, tuple[Effect, str]]:
+    """What differs between the environment.json of two trials, each with its effect and in words.
+
+    `pair` is whether they are an arm and its reference of one seed. Of two seeds, whose scores are
+    never compared with each other, what may change the last bits is a declared difference, and the
+    stacks that they were trained in may have any size.
+    """
+    found: dict[str, tuple[Effect, str]] = {}
+
+    def note(name: str, effect: Effect, ours: Any, theirs: Any, words: str = "") -> None:
+        if ours != theirs:
+            found[name] = effect, words or f"{name} {ours} against {theirs}"
+
+    rounds: Effect = "not proven" if pair else "declared"
+    source = "the source of paribus that trains and measures is another"
+    note("code", "broken", own.get("code"), other.get("code"), source)
+    ours, theirs = _kind(own), _kind(other)
+    note("device", "broken", ours, theirs)
+    if ours == theirs:
+        note("device", rounds, own.get("device"), other.get("device"))
+    for name, effect, here, there in package_differences(_packages(own), _packages(other)):
+        note(name, rounds if effect == "not proven" else effect, here, there)
+    note("Python", "declared", own.get("python"), other.get("python"))
+    for name in (*ROUNDING, *(("stack",) if pair else ())):
+        if name == "instructions" and not (name in own and name in other):
+            continue  # it is recorded since schema 1
+        here, there = (one.get(name, UNRECORDED.get(name)) for one in (own, other))
+        note(name, rounds, here, there)
+    if own.get("resumed_from") or other.get("resumed_from"):
+        earlier = [*own.get("resumed_from", ()), *other.get("resumed_from", ())]
+        found["resumed"] = rounds, f"training was continued from another machine ({earlier})"
+    return found
+
+
+def package_differences(
+    own: Mapping[str, str], other: Mapping[str, str]
+) -> list[tuple[str, Effect, str, str]]:
+    """Packages of other versions: (name, effect, own version, other version)."""
+    return [
+        (
+            name,
+            "declared" if name in WITHOUT_EFFECT else "not proven",
+            own.get(name, "none"),
+            other.get(name, "none"),
+        )
+        for name in sorted(own.keys() | other.keys())
+        if own.get(name) != other.get(name)
+    ]
+
+
+def _packages(environment: Environment) -> Mapping[str, str]:
+    return environment.get("packages") or {}
+
+
+def _kind(environment: Environment) -> str:
+    """The kind of device: of a GPU, its name is recorded."""
+    name = str(environment.get("device"))
+    return name if name in ("cpu", "mps") else "cuda"

@@ -1,0 +1,106 @@
+"""What counts as equal on another machine: discrete values exactly, numbers up to rounding."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paribus.agreement import LEAST, RELATIVE, agree, compare
+
+CONTRAST: dict[str, Any] = {
+    "arm": "layernorm",
+    "seeds": [1, 2, 3],
+    "holm_p": 0.0123456,
+    "why_not": "",
+    "paired": {"mean": 0.0312345, "sd": 0.02, "n": 3, "correlation": 0.5, "d_z": 1.5},
+    "decided": {"test": "paired_t", "interval": {"low": 1e-13, "high": 0.06}},
+    "tested": True,
+    "missing": None,
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    whole = copy.deepcopy(CONTRAST)
+    *tables, key = path.split(".")
+    node = whole
+    for table in tables:
+        node = node[table]
+    node[key] = value
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("arm", "rmsnorm"),
+        ("seeds", [1, 2]),
+        ("seeds", [1, 2, 4]),
+        ("paired.n", 4),
+        ("tested", 1),  # JSON's true is no number
+        ("tested", False),
+        ("missing", 0.0),
+        ("holm_p", None),
+        ("decided.test", "gate"),
+        ("paired.mean", 0.0312346),  # the sixth digit, which could be printed
+        ("paired.mean", math.nan),
+        ("holm_p", 0.01234561),
+        ("decided.interval.low", 1e-9),  # beside an SD of 0.02
+    ],
+)
+def test_what_a_reader_could_see_is_found(path: str, value: Any) -> None:
+    found = compare(CONTRAST, changed(path, value)).differing
+    assert found and found[0].startswith(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("paired.mean", 0.0312345 * (1 + 2.6e-13)),  # the most that kept studies differ by
+        ("paired.correlation", 0.5 + 4e-10),
+        ("paired.d_z", 1.5 - 1e-12),
+        ("decided.interval.low", -1e-13),  # nothing, beside an SD of 0.02
+        ("holm_p", 0.0123456 + 1e-13),
+    ],
+)
+def test_rounding_is_not(path: str, value: Any) -> None:
+    assert agree(CONTRAST, changed(path, value))
+
+
+def test_sentences_may_be_improved_but_not_begin_or_end() -> None:
+    words = ("why_not",)
+    told = changed("why_not", "one seed is missing")
+    assert compare(told, changed("why_not", "a seed is not there"), words=words).differing == []
+    assert compare(told, CONTRAST, words=words).differing == ["why_not"]
+
+
+def test_what_an_older_file_does_not_say_is_left_out() -> None:
+    older = {key: value for key, value in CONTRAST.items() if key != "tested"}
+    assert compare(older, CONTRAST).differing == ["tested"]
+    assert agree(older, CONTRAST, partial=True)
+    assert agree(changed("holm_p", None), CONTRAST, partial=True)
+    assert compare(changed("arm", "x"), older, partial=True).differing == ["arm"]
+
+
+def test_the_largest_difference_is_told_and_numbers_are_counted() -> None:
+    found = compare(CONTRAST, changed("holm_p", 0.0123456 * (1 + 1e-11)))
+    assert found.largest == pytest.approx(1e-11, rel=1e-3)
+    assert found.numbers == 7
+    both = found + compare({"x": 1.0}, {"x": 1.0 + 1e-10})
+    assert both.numbers == 8 and both.largest == pytest.approx(1e-10, rel=1e-3)
+
+
+@settings(max_examples=1_000, derandomize=True)
+@given(st.floats(1e-9, 1e9), st.floats(-2, 2))
+def test_the_tolerance_is_the_stated_one(value: float, share: float) -> None:
+    """Of a number by itself, on both sides of the bound."""
+    other = value * (1 + share * RELATIVE)
+    apart = abs(other - value)
+    if abs(apart - max(RELATIVE * max(value, other), LEAST)) < 1e-16 + 1e-6 * apart:
+        return  # on the bound itself
+    within = apart <= max(RELATIVE * max(value, other), LEAST)
+    assert agree({"x": value}, {"x": other}) is within
