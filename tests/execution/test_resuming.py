@@ -20,6 +20,7 @@ from paribus.execution.stacks import plan_stacks, read_recorded
 from paribus.execution.trial import StackTask, run_stack
 from paribus.results import ResultsFolder
 from paribus.results.checkpoints import StackCheckpoints, begun_stacks
+from paribus.results.software import differences
 from paribus.results.trial_folder import CANONICAL
 from paribus.study import Study, parse_study
 from paribus.study.study import override
@@ -183,6 +184,22 @@ def test_another_study_or_software_starts_again(
     assert begun_stacks(case.folder.path) == {TRIALS: 3}  # the old one, of step 6, is gone
 
 
+def test_a_trial_that_went_on_elsewhere_says_so(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.train(leave_at=LEFT_AT)
+    real = trial.machine
+    monkeypatch.setattr(trial, "machine", lambda device: real(device) | {"processor": "another"})
+    assert case.train()
+    assert case.from_steps == [0, 6]  # nothing is trained twice
+    told = case.folder.trial("baseline", 1).read_json("environment.json")
+    assert [one["processor"] for one in told["resumed_from"]] == [told["processor"]]
+    alone = dict(told)
+    del alone["resumed_from"]
+    assert differences(told, alone, pair=True)["resumed"][0] == "not proven"
+    assert differences(told, alone)["resumed"][0] == "declared"
+
+
 def test_seeds_added_to_the_study_leave_checkpoints_good(case: Case) -> None:
     case.train(leave_at=LEFT_AT)
     case.study = case.study.model_copy(update={"seeds": (1, 2, 3, 4)})
@@ -267,9 +284,9 @@ def test_where_a_stack_stands_is_read_without_its_tensors(case: Case) -> None:
     assert begun_stacks(case.folder.path) == {TRIALS: 6}
     assert (case.newest[0] / "about.json").stat().st_size < 2**17
     about = json.loads((case.newest[0] / "about.json").read_text())
-    assert {"seconds", "replicas", "stack", "curve"} == about["about"].keys()
+    assert {"seconds", "replicas", "stack", "curve", "machines"} == about["about"].keys()
     assert [point["step"] for point in about["about"]["curve"]] == [0, 3, 6]
-    assert {"torch", "numpy", "paribus"} == about["identity"]["version"].keys()
+    assert {"torch", "numpy"} == about["identity"]["version"].keys()
 
 
 def flip(path: Path, at: int) -> None:

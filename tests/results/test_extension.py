@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from paribus.agreement import agree
 from paribus.analysis import Table, analyse, extension_error, extension_in_words
 from paribus.analysis.stabilities import stabilities_of
 from paribus.decision import decide
-from paribus.digests import digest
 from paribus.errors import ParibusError
+from paribus.files import file_digest
 from paribus.results import ResultsFolder, extend, extended, load_results
+from paribus.results.formats import read_json, write_json
 from paribus.statistics import (
     InverseNormal,
     combined_mcnemar,
@@ -48,7 +50,7 @@ def test_a_second_stage_is_registered_under_the_first(first):
     assert whole.stages == (5, 10) and whole.seeds == tuple(range(1, 16))
     after = json.loads((first.path / "registration.json").read_text())
     assert json.loads((first.path / "registration-1.json").read_text()) == before
-    assert after["supersedes"] == digest(before)
+    assert after["supersedes"] == file_digest(first.path / "registration-1.json")
     assert after["number"] == 2 and after["study_digest"] == whole.digest
     assert after["stages"]["seeds"] == [5, 10]
     assert after["stages"]["weights"] == pytest.approx(stage_weights(0.5))
@@ -57,7 +59,41 @@ def test_a_second_stage_is_registered_under_the_first(first):
     assert "seeds_added_after_results" not in after
     results = load_results(first.path)
     assert [t.seed for t in results.unfinished[:3]] == [6, 6, 6]
-    assert {v.outcome for v in decide(analyse(results))} == {"INVALID"}  # not trained yet
+
+
+def test_the_verdict_of_a_finished_stage_stays_whatever_becomes_of_the_next(first, small_study):
+    before = analyse(load_results(first.path))
+    whole = extend(first.path, 10)
+    for skipped in (whole.trials, [trial for trial in whole.trials if trial[1] != 6]):
+        study = extended(small_study(FIXED, seeds=SEEDS), ResultsFolder(first.path))
+        now = analyse(write_results(first.path, study, loss, skip=skipped))
+        assert "trials are not finished" in now.later_stage and not now.unregistered
+        told = {key: value for key, value in now.to_dict().items() if key != "later_stage"}
+        assert agree(told, {k: v for k, v in before.to_dict().items() if k != "later_stage"})
+        verdicts = decide(now)
+        assert [v.row for v in verdicts] == [v.row for v in decide(before)]
+        assert all("first stage alone" in v.sentence for v in verdicts)
+    # Finished, and trained by another source: a control is broken that the first stage kept.
+    first_trials = [trial for trial in whole.trials if trial[1] <= 6]
+    both = write_results(first.path, study, loss, skip=first_trials)
+    assert not analyse(both).later_stage
+    for seed in (7, 8):
+        trial = ResultsFolder(first.path).trial("layernorm", seed)
+        trial.write_json("environment.json", trial.read_json("environment.json") | {"code": "x"})
+        trial.finish()
+    now = analyse(load_results(first.path))
+    assert now.later_stage == "it breaks software"
+    assert {v.outcome for v in decide(now)} == {v.outcome for v in decide(before)}
+
+
+def test_another_source_than_the_first_stage_s_is_refused_before_anything_is_written(first):
+    path = first.path / "registration.json"
+    record = read_json(path)
+    write_json(path, record | {"code": "0" * 64})
+    before = {file: file.read_bytes() for file in first.path.glob("*.json")}
+    with pytest.raises(ParibusError, match="another source of paribus"):
+        extend(first.path, 10)
+    assert {file: file.read_bytes() for file in first.path.glob("*.json")} == before
 
 
 def test_stages_are_combined_with_the_weights_that_were_registered(first, small_study):

@@ -38,10 +38,13 @@ from paribus.study import Study
 def analyse(results: Results) -> Analysis:
     """Analyse the finished trials of `results` as their study says.
 
+    Where the second of two stages cannot be judged, it is the first one's analysis (`standing`).
     Raises ParibusError where a record is missing or was changed.
     """
     folder = ResultsFolder(results.path)
-    why = why_unregistered(folder, results.study, results.trials)
+    results = results.standing
+    earlier = bool(results.later_stage)
+    why = why_unregistered(folder, results.study, results.trials, earlier=earlier)
     table = Table.of(results.judged)
     if results.looks:  # taken at the validation text, and the verdict may be of the test part
         taken = table if results.judged is results else Table.of(results)
@@ -95,6 +98,7 @@ def analyse_table(
         claim_checks=check_claims(table.results),
         metrics=metrics,
         own_rule=own_rule or {},
+        later_stage=table.results.later_stage,
         text=text,
         untested=untested,
         tuned=tuning,

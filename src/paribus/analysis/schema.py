@@ -258,6 +258,7 @@ class Analysis:
             ships.
         text: of which text held-out scores are, where a test part is sealed; else empty.
         untested: why they are not of it though every trial is finished; empty where they are.
+        later_stage: why it is of the first of two stages alone; empty where it is of all.
         looks: those that were taken, as looks.json has them.
         along: contrasts along training, where a held-out curve was measured.
     """
@@ -279,6 +280,7 @@ class Analysis:
     claim_checks: tuple[str, ...] = ()
     own_rule: dict[str, Any] = field(default_factory=dict)
     untested: str = ""
+    later_stage: str = ""
     text: str = ""
     tuned: Tuned | None = None
     looks: tuple[dict[str, Any], ...] = ()
@@ -336,6 +338,7 @@ class Analysis:
             "missing": list(self.missing),
             "unregistered": self.unregistered,
             "untested": self.untested,
+            "later_stage": self.later_stage,
             "late_seeds": list(self.late_seeds),
             "controls": [asdict(control) for control in self.controls],
             "summaries": [summary.to_dict() for summary in self.summaries],

@@ -368,6 +368,7 @@ def _finish(results: Results) -> int:
 
     prepare()
     secure(results.path)
+    results = results.standing
     with answering(results.path):
         sweep(results.path)
         with doing(console, "analysing"):

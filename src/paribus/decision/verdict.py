@@ -264,6 +264,11 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
     ]
     if judged and analysis.text and contrast.metric.partition("/")[0] not in TASKS:
         found.append(analysis.text)
+    if analysis.later_stage:
+        found.append(
+            f"This is of the first stage alone: the second does not count, as "
+            f"{analysis.later_stage}."
+        )
     if analysis.late_seeds:
         seeds = ", ".join(map(str, analysis.late_seeds))
         found.append(

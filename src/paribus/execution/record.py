@@ -58,6 +58,7 @@ class TrainedStack:
         seconds: what training all of it took.
         causality: what `require_causal_training` saw, in nats.
         curve: the held-out loss along the way.
+        earlier_machines: others than this one, on which some of its steps were trained.
         requests: what its replicas are asked, prepared for all of them; None shares nothing.
         before: what own code must have left as it was; None where there is none.
     """
@@ -70,6 +71,7 @@ class TrainedStack:
     seconds: float
     causality: float
     curve: HeldOutCurve
+    earlier_machines: Sequence[dict[str, Any]] = ()
     requests: SharedRequests | None = None
     before: Watched | None = None
 
@@ -131,7 +133,8 @@ def _records(of: TrainedStack, replica: int, folder: TrialFolder) -> _Records:
         state,
         evaluated,
         _about(of, replica, folder, state, evaluated),
-        environment(stack.device, len(of.trials)),
+        environment(stack.device, len(of.trials))
+        | ({"resumed_from": list(of.earlier_machines)} if of.earlier_machines else {}),
         # Replicas of a stack share its time: each is charged its part.
         timing={
             "training_seconds": of.seconds / len(of.trials),

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paribus.data import Dataset
 from paribus.digests import digest, package_digest
 from paribus.errors import ParibusError
 from paribus.execution.heldout_curve import HeldOutCurve
+from paribus.machine.environment import environment
 from paribus.results import package_versions
 from paribus.results.checkpoints import Checkpoint, StackCheckpoints
+from paribus.results.software import SAME_BITS
 from paribus.study import Study, measuring_record, own_digests
 from paribus.study.study import substance
 from paribus.training import ReplicaState, Trainer
 
-PACKAGES = ("paribus", "torch", "numpy")  # whose other versions may compute otherwise
+if TYPE_CHECKING:
+    import torch
+
+PACKAGES = ("torch", "numpy")  # whose states are not promised to fit those of other versions
+
+Machine = dict[str, Any]
+
+
+def machine(device: torch.device) -> Machine:
+    """What the last bits of a training may depend on: it is continued elsewhere, on the record."""
+    here = environment(device, 1)
+    return {key: here[key] for key in SAME_BITS}
 
 
 def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer) -> dict[str, Any]:
@@ -42,9 +55,10 @@ def save(
     identity: dict[str, Any],
     seconds: float,
     curve: HeldOutCurve,
+    machines: list[Machine],
 ) -> None:
     """Write the state of every replica, and the curve so far, as one checkpoint; `seconds` were
-    spent on training."""
+    spent on training, on `machines`."""
     replicas: list[dict[str, Any]] = []
 
     def states() -> Any:
@@ -58,6 +72,7 @@ def save(
         "stack": len(stack.seeds),
         "replicas": replicas,
         "curve": curve.saved,
+        "machines": machines,
     }
     checkpoints.write(stack.t, states(), identity=identity, about=about)
 
@@ -67,10 +82,11 @@ def restore(
     checkpoints: StackCheckpoints,
     identity: dict[str, Any],
     curve: HeldOutCurve,
-) -> tuple[float, str]:
+) -> tuple[float, list[Machine], str]:
     """Go on from the newest checkpoint that can be used, the stack and its curve.
 
-    Returns the seconds already spent on training, and one line where one could not be used.
+    Returns the seconds already spent on training, the machines that it was trained on, and one line
+    where a checkpoint could not be used.
     """
     failures: list[str] = []
     for found in checkpoints.newest_first():
@@ -93,9 +109,10 @@ def restore(
         curve.points = points
         checkpoints.remove_after(found.t)
         way_on = f"training goes on from step {found.t}"
-        return found.about["seconds"], _words(checkpoints, failures, way_on)
+        about = found.about
+        return about["seconds"], about["machines"], _words(checkpoints, failures, way_on)
     checkpoints.remove()
-    return 0.0, _words(checkpoints, failures, "training starts again")
+    return 0.0, [], _words(checkpoints, failures, "training starts again")
 
 
 def _words(checkpoints: StackCheckpoints, failures: list[str], way_on: str) -> str:

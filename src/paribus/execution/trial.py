@@ -20,7 +20,7 @@ from paribus.execution.checks.separate_replicas import require_still_apart
 from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.execution.leaving import Leaving, Left
 from paribus.execution.record import TrainedStack, has_diverged, record
-from paribus.execution.resuming import identity, restore, save
+from paribus.execution.resuming import identity, machine, restore, save
 from paribus.execution.suite import suite_folder
 from paribus.machine.assembly import build_stack
 from paribus.machine.memory import free_unused
@@ -123,9 +123,11 @@ class _Stack:
         self.checkpoints = StackCheckpoints(task.results.path, task.trials)
         self.curve = HeldOutCurve(study, settings, task.arms, dataset, task.device)
         self._identity = identity(study, task.arms, dataset, self.trainer)
-        self._earlier, self.words = restore(
+        self._earlier, self._machines, self.words = restore(
             self.trainer, self.checkpoints, self._identity, self.curve
         )
+        if (here := machine(task.device)) not in self._machines:
+            self._machines.append(here)
         self._began = time.monotonic()
         self._measuring = 0.0  # seconds that the curve took
         self.todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
@@ -148,7 +150,10 @@ class _Stack:
 
     def checkpoint(self, seconds: float) -> None:
         """Save all replicas, on whose training `seconds` were spent."""
-        save(self.trainer, self.checkpoints, self._identity, seconds, self.curve)
+        save(
+            *(self.trainer, self.checkpoints, self._identity, seconds, self.curve),
+            self._machines,
+        )
 
     def train(self, on_progress: Callable[[int, list[float]], None], leaving: Leaving) -> bool:
         """Train to the end; False, with a checkpoint, where it is asked to leave before."""
@@ -217,6 +222,7 @@ class _Stack:
             seconds,
             causality,
             self.curve,
+            [one for one in self._machines if one != machine(self.task.device)],
             requests,
             before,
         )

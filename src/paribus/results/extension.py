@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from paribus.digests import package_digest
 from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, from_records
 from paribus.results.formats import read_json, write_study
@@ -31,7 +32,8 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
 
     Returns the study with both stages. Seeds are the next ones after the largest there is. Raises
     ParibusError where the first stage is not finished, there is nothing left to resolve, claims are
-    about new items, or a stage was added before; then nothing is written.
+    about new items, a stage was added before, or the source that would train it is another; then
+    nothing is written.
     """
     folder = ResultsFolder(Path(path))
     folder.require_unpacked()
@@ -42,6 +44,7 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
         )
     with folder.lock():
         registered = read_json(folder.path / FILE)
+        _require_same_code(folder, registered)
         if registered.get("stages") and not study.stages:  # interrupted between the two files
             stages = tuple(registered["stages"]["seeds"])
             whole = _with_stages(study, tuple(registered["seeds"]), stages)
@@ -71,6 +74,16 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
     if not there.stages or not first_stage(there).is_same(study):
         return study
     return study.model_copy(update={"seeds": there.seeds, "stages": there.stages})
+
+
+def _require_same_code(folder: ResultsFolder, registered: dict[str, Any]) -> None:
+    """Raise ParibusError where a second stage would be trained by another source than the first."""
+    if registered.get("code") != package_digest():
+        version = registered.get("packages", {}).get("paribus", "of then")
+        raise ParibusError(
+            f"{folder.path} was registered with another source of paribus that trains and measures "
+            f"(version {version}): both stages are trained by one; extend and run it with that one"
+        )
 
 
 def _with_stages(study: Study, seeds: tuple[int, ...], stages: tuple[int, ...]) -> Study:

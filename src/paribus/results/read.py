@@ -32,7 +32,7 @@ from paribus.results.store import THROUGHPUT, ResultsFolder
 from paribus.results.test_part import Tested, judged, read_test
 from paribus.results.tidy import by_task, last_row, of_each, of_no_trial, of_trial, turns
 from paribus.results.trial_folder import TrialFolder
-from paribus.results.views import has_read, of_seeds, shared_property
+from paribus.results.views import has_read, of_seeds, shared_property, standing
 from paribus.study import Plan, Study
 
 READINGS = 5  # of a folder that changes meanwhile, before that is said
@@ -50,7 +50,8 @@ class Results:
         looks: those that were taken, of a study that has some.
         tested: where what trials gave on the sealed test part is; empty before it was opened.
         held: where held-out scores are read, if not in a trial's own records (`judged`).
-        source: of a view, what it is a view of (`judged`, `of_seeds`).
+        source: of a view, what it is a view of (`judged`, `of_seeds`, `standing`).
+        later_stage: of the first stage alone, why the second one does not count; else empty.
     """
 
     path: Path
@@ -63,12 +64,19 @@ class Results:
     tested: Tested = field(default_factory=dict)
     held: Tested = field(default_factory=dict)
     source: Results | None = None
+    later_stage: str = ""
 
     @cached_property
     def judged(self) -> Results:
         """The same with the held-out scores that the verdict is of: those of the sealed test part,
         once all trials have them (`paribus.results.test_part`)."""
         return judged(self)
+
+    @cached_property
+    def standing(self) -> Results:
+        """The same as far as they can be judged: the first of two stages where the second is not
+        finished, or broke a control."""
+        return standing(self)
 
     def held_out(self, trial: TrialFolder) -> TrialFolder:
         """Where the held-out scores of a trial are."""

@@ -320,13 +320,20 @@ def _shown(value: Any) -> str:
 
 
 def why_unregistered(
-    folder: ResultsFolder, study: Study, trials: Mapping[tuple[str, int], dict[str, Any]]
+    folder: ResultsFolder,
+    study: Study,
+    trials: Mapping[tuple[str, int], dict[str, Any]],
+    *,
+    earlier: bool = False,
 ) -> str:
     """Why the records in `folder` are not those of what was registered; empty where they are.
 
     `trials` is trial.json by (arm, seed): their text and sources must be the registered ones.
+    `earlier` is whether they are held against what was registered before a second stage was.
     """
     registered = read_registration(folder)
+    if registered and earlier:
+        registered = _before_stages(folder, registered)
     if registered is None:
         return "the registration is missing"
     if registered["study_digest"] != study.digest:
@@ -350,6 +357,13 @@ def why_unregistered(
             if changed_sources(registered[name], trial.get(name, {})):
                 return f"trial {arm}/seed-{seed} has another source of {where} than was registered"
     return ""
+
+
+def _before_stages(folder: ResultsFolder, registered: dict[str, Any]) -> dict[str, Any]:
+    """The registration that the second stage's superseded."""
+    while registered.get("stages") and registered["number"] > 1:
+        registered = read_json(folder.path / f"registration-{registered['number'] - 1}.json")
+    return registered
 
 
 def registered_rule(folder: ResultsFolder) -> dict[str, Any]:

@@ -55,9 +55,9 @@ def differences(
             continue  # it is recorded since schema 1
         here, there = (one.get(name, UNRECORDED.get(name)) for one in (own, other))
         note(name, rounds, here, there)
-    if own.get("resumed_from") or other.get("resumed_from"):
-        earlier = [*own.get("resumed_from", ()), *other.get("resumed_from", ())]
-        found["resumed"] = rounds, f"training was continued from another machine ({earlier})"
+    earlier = [_changed(one) for one in (own, other) if one.get("resumed_from")]
+    if earlier:
+        found["resumed"] = rounds, f"training was continued on another machine ({earlier[0]})"
     return found
 
 
@@ -75,6 +75,12 @@ def package_differences(
         for name in sorted(own.keys() | other.keys())
         if own.get(name) != other.get(name)
     ]
+
+
+def _changed(environment: Environment) -> str:
+    """What changed between the machines that a trial was trained on."""
+    before = environment["resumed_from"][0]
+    return ", ".join(key for key in before if before[key] != environment.get(key))
 
 
 def _packages(environment: Environment) -> Mapping[str, str]:

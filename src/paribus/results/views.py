@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from paribus.study import Plan
+from paribus.study import Plan, first_stage
 
 if TYPE_CHECKING:
     from paribus.results.read import Results
@@ -55,3 +55,29 @@ def of_seeds(results: Results, seeds: Sequence[int], plan: Plan | None) -> Resul
     for name in ("trial_blocks", "metrics"):
         part.__dict__[name] = getattr(results, name)
     return part
+
+
+def standing(results: Results) -> Results:
+    """`results` as far as they can be judged: of a study whose second stage is not finished, or
+    breaks a control that its first one kept, the first stage alone."""
+    study = results.study
+    if not study.stages:
+        return results
+    first = first_stage(study)
+    seeds = set(first.seeds)
+    missing = sum(trial.seed not in seeds for trial in results.unfinished)
+    why = f"{missing} of its trials are not finished" if missing else ""
+    part = replace(
+        of_seeds(results, first.seeds, first.plan),
+        study=first,
+        source=None,  # its controls and tables are of its own trials
+        tested={trial: there for trial, there in results.tested.items() if trial[1] in seeds},
+    )
+    if not why:
+        broken, before = (
+            {control.name for control in one.controls if control.state == "broken"}
+            for one in (results, part)
+        )
+        if broken - before:
+            why = f"it breaks {', '.join(sorted(broken - before))}"
+    return replace(part, later_stage=why) if why else results

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 SENTENCES = frozenset(
     {
         *("answer", "caveats", "claim_checks", "detail", "invalid", "items_about"),
-        *("items_why_not", "label", "reason", "sentence", "text", "tie_breaks"),
+        *("items_why_not", "label", "later_stage", "reason", "sentence", "text", "tie_breaks"),
         *("unregistered", "untested", "why", "why_not"),
     }
 )
