@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from paribus.study.study import PRECISION, substance
 
 from . import headline
 from .agreeing import disagreements
+from .elsewhere import Processors, processors
 from .scripts import HOME, script
 
 ALL = sorted(file.parent for file in HOME.glob("*/kept.json"))
@@ -29,11 +31,19 @@ def test_the_readme_answers_for_each() -> None:
     assert script("keep").with_answers(readme, ALL) == readme
 
 
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Processors]:
+    """Processes that compute as other processors do, as far as this one can."""
+    with processors() as started:
+        yield started
+
+
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
-def test_a_kept_study_agrees(kept: Path) -> None:
+def test_a_kept_study_agrees_on_every_processor(kept: Path, elsewhere: Processors) -> None:
     size = sum(file.stat().st_size for file in kept.rglob("*") if file.is_file())
     assert size <= MOST_MIB * 2**20
     with readable(kept) as results:  # as `verify` of the kept study does, once for all
+        asked = elsewhere.ask(results)
         found = paribus.verify(results)
         assert list(found.findings) == []
         assert found.root == json.loads((kept / "kept.json").read_text())["root"]
@@ -42,6 +52,9 @@ def test_a_kept_study_agrees(kept: Path) -> None:
         study = ResultsFolder(results).read_study()
         if study.tuning:
             assert headline.best_values(results) == study.tuning.chosen
+        for name, answer in asked():
+            assert answer["findings"] == [], name
+            assert answer["numbers"] > 100 and answer["largest"] < 1e-10, name
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)

@@ -317,17 +317,19 @@ def _some(labels: list[str]) -> str:
     return ", ".join(labels[:SHOWN]) + more
 
 
-def _derived(results: Results, checked: list[str]) -> Iterator[str]:
+def derived(results: Results) -> tuple[list[str], Comparison, bool]:
     """analysis.json and verdict.json against the ones that the records give now.
 
-    What was compared, and how far apart equal numbers are, is added to `checked`.
+    Returns a line for each thing that does not agree, the comparison of both files, and whether one
+    is of an older schema, so that only what both have was compared.
     """
     analysis = analyse(results)
-    if analysis.unregistered:
-        yield analysis.unregistered
-    for control in analysis.controls:
-        if control.state == "broken":
-            yield f"control '{control.name}' of {control.arm} is broken: {control.detail}"
+    findings = [analysis.unregistered] if analysis.unregistered else []
+    findings += [
+        f"control '{control.name}' of {control.arm} is broken: {control.detail}"
+        for control in analysis.controls
+        if control.state == "broken"
+    ]
     fresh = {
         "analysis.json": analysis.to_dict(),
         "verdict.json": {"verdicts": [verdict.to_dict() for verdict in decide(analysis)]},
@@ -341,8 +343,15 @@ def _derived(results: Results, checked: list[str]) -> Iterator[str]:
         now = json.loads(canonical_json(value))
         of_file = compare(there, now, words=SENTENCES, partial=schema < SCHEMA)
         if of_file.differing:
-            yield f"{name} is not what the records give: {_some(of_file.differing)}"
+            findings.append(f"{name} is not what the records give: {_some(of_file.differing)}")
         found += of_file
+    return findings, found, is_older
+
+
+def _derived(results: Results, checked: list[str]) -> Iterator[str]:
+    """The same; what was compared, and how far apart equal numbers are, is added to `checked`."""
+    findings, found, is_older = derived(results)
+    yield from findings
     told = "analysis and verdict from the scores"
     if is_older:
         told += " (in what an older schema says)"
