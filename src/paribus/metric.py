@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from paribus.errors import ParibusError, nearest
@@ -231,12 +231,16 @@ def unknown(name: str, known: Iterable[str]) -> ParibusError:
 
 
 def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
-    """`Metric.about` by name, read back. Raises ParibusError where it is something else."""
+    """`Metric.about` by name, read back; of a key that it lacks, the default.
+
+    Raises ParibusError where it is something else.
+    """
     names = {field.name for field in fields(Metric)} - {"name"}
+    needed = {field.name for field in fields(Metric) if field.default is MISSING} - {"name"}
     found = {}
     for name, about in records.items():
         try:
-            if not isinstance(about, dict) or about.keys() != names:
+            if not isinstance(about, dict) or not needed <= about.keys() <= names:
                 raise ValueError(f"it must have the keys {', '.join(sorted(names))}")
             items = about["items"]
             ratio = {"items": ItemSums(**items)} if isinstance(items, dict) else {}

@@ -27,11 +27,14 @@ class Migration:
         since: the first schema that is written as `change` leaves it.
         file: the name of the file, `registration.json` for those that were superseded too.
         change: what is done to its value, in place or anew; returns it.
+        of_records: whether it is of records alone. What a study file leaves out means what it means
+            today; what a record leaves out means what it meant when it was written.
     """
 
     since: int
     file: str
     change: Callable[[Any], Any]
+    of_records: bool = False
 
 
 def renamed(path: str, name: str) -> Callable[[Any], Any]:
@@ -61,6 +64,50 @@ def absent(path: str, value: Any) -> Callable[[Any], Any]:
     return change
 
 
+def moved(old: str, new: str) -> Callable[[Any], Any]:
+    """A change: the dotted key `old` of a study is `new` now, in its arms and grids too."""
+    *tables, name = old.split(".")
+    *homes, key = new.split(".")
+
+    def change(value: Any) -> Any:
+        for table in _tables(value, tables):
+            if name not in table:
+                continue
+            home = value
+            for part in homes:
+                home = home.setdefault(part, {})
+            if key in home:
+                raise ParibusError(f"'{new}' and '{old}', its old name, are both stated")
+            home[key] = table.pop(name)
+        for path in (["arms", "*", "set"], ["tuning", "grid"], ["tuning", "ranges"]):
+            for table in _tables(value, path):
+                if old in table:
+                    table[new] = table.pop(old)
+        return value
+
+    return change
+
+
+def dropped(path: str) -> Callable[[Any], Any]:
+    """A change: the last key of the dotted `path` says nothing any more."""
+    *tables, key = path.split(".")
+
+    def change(value: Any) -> Any:
+        for table in _tables(value, tables):
+            table.pop(key, None)
+        return value
+
+    return change
+
+
+def _several_arms(value: Any) -> Any:
+    """A claim was of one arm."""
+    for claim in _tables(value, ["claims", "values"]):
+        if "arm" in claim:
+            claim["arms"] = [claim.pop("arm")]
+    return value
+
+
 def _tables(value: Any, path: list[str]) -> list[dict[str, Any]]:
     """The tables at `path` below `value`; a list stands for each of its entries."""
     if isinstance(value, list):
@@ -75,6 +122,14 @@ def _tables(value: Any, path: list[str]) -> list[dict[str, Any]]:
 
 
 MIGRATIONS: tuple[Migration, ...] = (
+    # The rate that an arm is sensitive to is that of its tuning.
+    Migration(1, "study.json", dropped("sweeps")),
+    Migration(1, "study.json", moved("model.mlp_ratio", "model.mlp.ratio")),
+    Migration(1, "study.json", moved("model.norm_eps", "model.norm.eps")),
+    Migration(1, "study.json", _several_arms),
+    # What the first studies were judged by, before there was a choice.
+    Migration(1, "study.json", absent("inference.test", "gate"), of_records=True),
+    Migration(1, "study.json", absent("decision.rule", "stability_gate"), of_records=True),
     # verdict.json was a bare list, which can carry no number.
     Migration(1, "verdict.json", lambda value: {"verdicts": value}),
 )
@@ -90,10 +145,11 @@ def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:
     return {KEY: schema, **value} if schema else value
 
 
-def upgraded(name: str, value: Any, where: str) -> tuple[Any, int]:
+def upgraded(name: str, value: Any, where: str, *, is_record: bool = True) -> tuple[Any, int]:
     """What a file called `name` says, as one of today's schema says it; and its own schema.
 
-    `where` is what errors call the file. Raises ParibusError for a schema that we do not know.
+    `where` is what errors call the file; `is_record` is False of a file that a person wrote. Raises
+    ParibusError for a schema that we do not know.
     """
     schema = value.pop(KEY, 0) if isinstance(value, dict) else 0
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 0:
@@ -106,6 +162,7 @@ def upgraded(name: str, value: Any, where: str) -> tuple[Any, int]:
     # Superseded registrations are numbered, and hold what the one in force does.
     file = re.sub(r"^registration-\d+\.json$", "registration.json", name)
     for migration in MIGRATIONS:
-        if migration.file == file and migration.since > schema:
+        is_meant = migration.file == file and migration.since > schema
+        if is_meant and (is_record or not migration.of_records):
             value = migration.change(value)
     return value, schema

@@ -45,7 +45,7 @@ def load_study(
     text, folder, label = _read(source)
     is_json = os.fspath(source).endswith(".json")  # the study.json of a results folder
     table = parse_json(text, label) if is_json else parse_toml(text, label)
-    table, _ = upgraded("study.json", table, label)
+    table, _ = upgraded("study.json", table, label, is_record=is_json)
     foreign = is_json and not trust
     if is_json:
         folder = sources_folder(folder)
