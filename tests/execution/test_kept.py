@@ -7,6 +7,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,19 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
-from paribus.results import keep, load_results, readable, unpack
+from paribus.results import Results, keep, keeping, load_results, readable, unpack
 from paribus.results.root import root_digest
 from paribus.results.store import PACKED_RECORDS
 from paribus.study import Study
 
+from ..conftest import studies_in
+from ..made_once import made_once
 from ..studies import headline
 from ..studies.scripts import HOME, script
 from ..tuned_results import tables, tuned_and_trained
 from .conftest import Trained
+
+TWO_ARMS = {"baseline": {}, "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}}}
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +160,81 @@ def test_another_root_is_found(kept: Path) -> None:
     about = json.loads((kept / "kept.json").read_text())
     (kept / "kept.json").write_text(json.dumps(about | {"root": "0" * 64}))
     assert any("states the root" in line for line in paribus.verify(kept).findings)
+
+
+@pytest.fixture(scope="module")
+def with_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `finished`, a study that keeps weights on the way, of which tests take copies.
+
+    `kept` is it as `keep` wrote it.
+    """
+
+    def train(folder: Path) -> None:
+        study = studies_in(folder)(
+            {"training.keep": [4], "tasks.names": []}, seeds=[1, 2], arms=TWO_ARMS
+        )
+        paribus.run(study, folder / "finished", workers=2)
+        main(["decide", str(folder / "finished")])
+        (folder / "finished" / "report.html").write_text("<html>the page</html>")
+
+    made = made_once(tmp_path_factory, "trained-with-steps", train)
+    folder = tmp_path_factory.mktemp("with-steps")
+    shutil.copytree(made / "finished", folder / "finished")
+    keep(folder / "finished", folder / "kept")
+    return folder
+
+
+def test_weights_of_steps_are_left_out_too(with_steps: Path, tmp_path: Path) -> None:
+    kept, finished = with_steps / "kept", with_steps / "finished"
+    assert list(finished.glob("trials/*/*/weights-4.safetensors"))
+    found = paribus.verify(kept)
+    assert found.findings == () and found.root == root_digest(finished)
+    assert any(
+        "weights after step 4" in line and "none were kept" in line for line in found.checked
+    )
+    results = load_results(unpack(kept, tmp_path / "r"))
+    whole = paribus.decide(paribus.analyse(load_results(finished)))
+    assert paribus.decide(paribus.analyse(results)) == whole
+    for step in (4, 5, None):
+        with pytest.raises(ParibusError, match="were not kept"):
+            results.finished[0].read_weights(step)
+
+
+def test_weights_of_steps_that_were_never_sealed_are_found(
+    with_steps: Path, tmp_path: Path
+) -> None:
+    """What is left out is left out by the manifest, and not by the folder's word alone."""
+    kept = shutil.copytree(with_steps / "kept", tmp_path / "kept")
+    members = archive_of(kept)
+    name = "trials/baseline/seed-1/manifest.json"
+    sealed = json.loads(members[name])
+    for wrong in (
+        {key: value for key, value in sealed.items() if key != "weights-4.safetensors"},
+        sealed | {"weights-5.safetensors": "0" * 64},
+    ):
+        pack(kept, members | {name: json.dumps(wrong).encode()})
+        assert any("of other steps" in line for line in paribus.verify(kept).findings)
+
+
+def test_what_cannot_be_read_back_is_not_kept(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(name: str) -> Callable[[Results], bytes]:
+        return lambda results: packed(replace(results, path=cut(name)))
+
+    def cut(name: str) -> Path:
+        folder = Path(shutil.copytree(finished, tmp_path / f"without-{name}"))
+        for file in folder.glob(f"trials/*/*/{name}"):
+            file.unlink()
+        return folder
+
+    packed = keeping._packed
+    for broken in (lambda results: b"", without("steps.parquet"), without("manifest.json")):
+        monkeypatch.setattr(keeping, "_packed", broken)
+        with pytest.raises(ParibusError, match="could not be read back") as told:
+            keep(finished, tmp_path / "out" / "kept")
+        assert ".part" not in str(told.value) and str(finished) in str(told.value)
+        assert not list((tmp_path / "out").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,13 @@ def keep(results: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
         write_bytes(new / PACKED_RECORDS, _packed(loaded))
         about = {"left_out": [WEIGHTS], "root": root_digest(folder)}
         write_json(new / KEPT, about)
+        try:
+            _require_read_back(new, about["root"])
+        except ParibusError as error:
+            raise ParibusError(
+                f"{target} was not written, as it could not be read back "
+                f"({of_kept(str(error), new, target)}); {folder} is as it was"
+            ) from error
     return target
 
 
@@ -116,6 +123,18 @@ def of_kept(text: str, there: Path, path: str | os.PathLike[str]) -> str:
     if there == Path(path):
         return text
     return RUN_AGAIN.sub("restore the kept study", text.replace(f"{there}{os.sep}", f"{path}: "))
+
+
+def _require_read_back(kept: Path, root: str) -> None:
+    """Raise ParibusError where a study that was just kept is not the one with the digest `root`, or
+    anything that a verdict is of cannot be read."""
+    with readable(kept) as folder:
+        found = load_results(folder)
+        if found.root != root:
+            raise ParibusError(f"its records give the root {found.root}, and not {root}")
+        for one in (found, *found.tuning_rounds):
+            _ = one.judged.scores, one.controls, one.trial_steps
+        _ = found.judged.trial_blocks, found.trial_answers
 
 
 def _packed(results: Results) -> bytes:

@@ -28,7 +28,7 @@ def require_own(
                     f"trial {folder.label}: its records are of another {name}; "
                     f"delete {folder.path} and run again"
                 )
-        if folder.kept_steps != kept[folder.arm]:
+        if folder.sealed_steps != kept[folder.arm]:
             raise ParibusError(
                 f"trial {folder.label}: it has weights of other steps than training.keep names; "
                 f"delete {folder.path} and run again"

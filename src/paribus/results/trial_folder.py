@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import filterfalse
 from typing import Any
@@ -51,6 +51,11 @@ def kind_of(name: str) -> str | None:
 def weights_file(step: int | None = None) -> str:
     """Where a trial's weights are: the trained ones, or those after an earlier step."""
     return "weights.safetensors" if step is None else f"weights-{step}.safetensors"
+
+
+def _steps(names: Iterable[str]) -> list[int]:
+    """The steps in `names` of files of weights, but for the trained ones."""
+    return sorted(int(match[1]) for match in map(KEPT.fullmatch, names) if match)
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,7 @@ class TrialFolder(Folder):
 
     def require_weights(self, step: int | None, average_last: int) -> list[int | None]:
         """The steps whose weights `read_weights` takes, None for the last; raises as it does."""
+        self.require_kept_weights()
         kept = [*self.kept_steps, None]
         if step is not None and step == self.read_json("trial.json").get("iterations"):
             step = None
@@ -135,8 +141,12 @@ class TrialFolder(Folder):
     @property
     def kept_steps(self) -> list[int]:
         """Steps before the last whose weights are in the folder."""
-        found = (KEPT.fullmatch(path.name) for path in self.path.glob("weights-*.safetensors"))
-        return sorted(int(match[1]) for match in found if match)
+        return _steps(path.name for path in self.path.glob("weights-*.safetensors"))
+
+    @property
+    def sealed_steps(self) -> list[int]:
+        """Steps before the last whose weights were sealed: in the folder, or left out."""
+        return _steps(self.read_json(MANIFEST))
 
     def _lacks(self, name: str) -> bool:
         """Whether the record `name` is of a kind that was left out."""

@@ -176,7 +176,11 @@ def _verify(
         findings += _told("test part", lambda: _tested(results))
     findings += _told("parameters", lambda: _parameters(results))
     if results_folder.is_kept:
-        checked.append(f"weights of {len(finished)} trials: none were kept, their digests are")
+        steps = sorted({step for trial in results.finished for step in trial.sealed_steps})
+        earlier = f" (and weights after step {_some([*map(str, steps)])})" if steps else ""
+        checked.append(
+            f"weights of {len(finished)} trials{earlier}: none were kept, their digests are"
+        )
         findings += _told("kept.json", lambda: _kept_root(results_folder, root))
     of_trials, looked_at = _trials(results, trust=trust)
     findings += of_trials
