@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,6 +78,12 @@ def test_a_file_above_its_limit_is_not_read(tmp_path: Path) -> None:
         read_bytes(tmp_path / "large", 100)
     (tmp_path / "small").write_bytes(b"x" * 100)
     assert read_bytes(tmp_path / "small", 100) == b"x" * 100
+    tracemalloc.start()
+    try:
+        assert read_bytes(tmp_path / "small", 2**40) == b"x" * 100
+        assert tracemalloc.get_traced_memory()[1] < 2**20  # room for the file, not for any
+    finally:
+        tracemalloc.stop()
     with pytest.raises(ParibusError, match="has 100 bytes, and a file of its kind may have 99;"):
         read_bytes(tmp_path / "small", 99)
 

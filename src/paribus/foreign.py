@@ -107,7 +107,9 @@ def read_bytes(path: str | os.PathLike[str], most: int, *, missing: str = "") ->
     """The content of a regular file of at most `most` bytes. Raises ParibusError."""
     with open_regular(path, most, missing=missing) as file:
         try:
-            content = file.read(most + 1)
+            # No more than the file has is asked for: room for all of it is made at once.
+            content = file.read(os.fstat(file.fileno()).st_size + 1)
+            content += file.read(most + 1 - len(content)) if file.peek(1) else b""
         except OSError as error:
             raise ParibusError(f"cannot read {path}: {error.strerror}") from None
     if len(content) > most:  # it has grown since it was opened
