@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import shutil
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,8 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
-from paribus.results import Results, keep, keeping, load_results, readable, unpack
+from paribus.foreign import MIB
+from paribus.results import Results, keep, keeping, load_results, packed, readable, unpack
 from paribus.results.root import root_digest
 from paribus.results.store import PACKED_RECORDS
 from paribus.study import Study
@@ -239,7 +242,15 @@ def test_what_cannot_be_read_back_is_not_kept(
 
 @pytest.mark.parametrize(
     "name",
-    ["../out", "/etc/x", "trials/../../out", "other/x", "trials/.hidden", "trials"],
+    [
+        "../out",
+        "/etc/x",
+        "trials/../../out",
+        "other/x",
+        "trials/.hidden",
+        "trials",
+        "trials" + "/a" * 64,
+    ],
 )
 def test_an_archive_writes_nowhere_else(name: str, kept: Path, tmp_path: Path) -> None:
     pack(kept, archive_of(kept) | {name: b"x"})
@@ -257,6 +268,91 @@ def test_links_and_damage_are_one_line(kept: Path, tmp_path: Path) -> None:
         (kept / PACKED_RECORDS).write_bytes(content)
         with pytest.raises(ParibusError, match="is not the archive"):
             unpack(kept, tmp_path / "results")
+
+
+def bomb(kept: Path, *blocks: bytes) -> None:
+    """Write an archive of these blocks."""
+    with lzma.open(kept / PACKED_RECORDS, "wb", preset=0) as file:
+        for block in blocks:
+            file.write(block)
+
+
+def header(name: str, size: int, kind: bytes) -> bytes:
+    about = tarfile.TarInfo(name)
+    about.size, about.type = size, kind
+    return about.tobuf(tarfile.GNU_FORMAT)
+
+
+SPARSE = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n29 GNU.sparse.name=trials/a/b\n"
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [header("x", 3 * GIB, tarfile.XHDTYPE)],
+        [header("x", 3 * GIB, tarfile.XGLTYPE)],
+        [header("x", 3 * GIB, tarfile.GNUTYPE_LONGNAME)],
+        [header("x", 3 * GIB, tarfile.GNUTYPE_LONGLINK)],
+        [header("trials/a", 2 * GIB, tarfile.REGTYPE)],
+        [header("trials/a", 2 * GIB, tarfile.GNUTYPE_SPARSE)],
+        [header("trials/a", -GIB, tarfile.REGTYPE)],
+        [
+            header("x", len(SPARSE), tarfile.XHDTYPE),
+            SPARSE.ljust(512, b"\0"),
+            header("trials/a", GIB, tarfile.REGTYPE),
+        ],
+        [header("x", 10, tarfile.XHDTYPE), b"10 path=a\n".ljust(512, b"\0")] * 3000,
+        [header("x", 10, tarfile.XHDTYPE), b"99 path=a\n".ljust(512, b"\0")],
+    ],
+    ids=lambda blocks: f"{blocks[0][156:157].decode()}-{len(blocks)}",
+)
+def test_a_header_is_not_believed(blocks: list[bytes], kept: Path, tmp_path: Path) -> None:
+    """What it claims is there, as zeros, and none of it is held."""
+    bomb(kept, *blocks, *[bytes(16 * MIB)] * 6)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ParibusError, match="is not the archive"):
+            unpack(kept, tmp_path / "results")
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("name", ["trials/a/{}", "trials/{}/" + "a/" * 60 + "b"])
+def test_files_with_nothing_in_them_are_counted(name: str, kept: Path, tmp_path: Path) -> None:
+    pack(kept, {name.format(number): b"" for number in range(4000)})
+    with pytest.raises(ParibusError, match="more files in it"):
+        unpack(kept, tmp_path / "results")
+
+
+def test_an_honest_archive_is_far_from_every_bound(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, bound in {"ALWAYS_BYTES": 0, "ALWAYS_FILES": 0, "MOST_RATIO": 50}.items():
+        monkeypatch.setattr(packed, name, bound)
+    monkeypatch.setattr(packed, "BYTES_PER_FILE", 320)
+    assert unpack(kept, tmp_path / "results").is_dir()
+
+
+@pytest.mark.parametrize(
+    "name", ["trials/a\nb", "trials/\x1b[31mred", "trials/\x9b1m", "trials/\r"]
+)
+def test_a_name_that_a_terminal_obeys_is_not_printed(
+    name: str, kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack(kept, archive_of(kept) | {name: b"x"})
+    assert main(["verify", str(kept)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "which is no record" in line and line.isprintable()
+
+
+def test_long_and_foreign_names_are_read(kept: Path, tmp_path: Path) -> None:
+    there = {f"sources/{'long/' * 60}é.py": b"", "sources/\udcff.py": b"2", "sources/ü": b"3" * 999}
+    pack(kept, archive_of(kept) | there)
+    results = unpack(kept, tmp_path / "results")
+    assert {name: (results / name).read_bytes() for name in there} == there
 
 
 def test_only_a_finished_study_is_kept(finished: Path, tmp_path: Path) -> None:

@@ -17,20 +17,19 @@ from __future__ import annotations
 
 import contextlib
 import io
-import lzma
 import os
 import re
-import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
-from paribus.foreign import MIB, files_below, is_regular, open_regular, read_bytes
+from paribus.foreign import files_below, is_regular, read_bytes
 from paribus.results.formats import write_json
+from paribus.results.packed import MOST_BYTES, unpack_records
 from paribus.results.read import Results, load_results
 from paribus.results.root import root_digest
 from paribus.results.store import KEPT, PACKED_RECORDS, TUNING_FOLDER
@@ -42,7 +41,6 @@ PACKED = ("sources", "tasks", "test", "trials", TUNING_FOLDER)
 NEEDED = ("study.json", "registration.json", "analysis.json", "verdict.json", "report.html")
 PLAIN = (".json", ".parquet", ".html")
 LEFT_OUT = frozenset({"live.json", KEPT})
-MOST_BYTES = 4096 * MIB  # of an archive, and of all that is in it
 # What a results folder is put right by; a kept study is not run again where it lies.
 RUN_AGAIN = re.compile(r"(?:restore it, or )?delete \S[^;]*? and run again")
 
@@ -180,32 +178,4 @@ def _unpack(kept: Path, folder: Path) -> None:
     for file in sorted(kept.iterdir()):
         if file.suffix in PLAIN and file.name[0] != ".":
             (folder / file.name).write_bytes(read_bytes(file, MOST_BYTES))
-    archive, total = kept / PACKED_RECORDS, 0
-    with open_regular(archive, MOST_BYTES) as handle:
-        try:
-            with tarfile.open(fileobj=handle, mode="r|xz") as members:
-                for member in members:
-                    total += max(member.size, 0)
-                    path = folder / _require_record(archive, member, total)
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    content = members.extractfile(member)
-                    assert content is not None  # it is a regular file
-                    with content, path.open("xb") as target:
-                        shutil.copyfileobj(content, target)
-        except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
-            raise ParibusError(
-                f"{archive} is not the archive that was written ({error}); restore it"
-            ) from None
-
-
-def _require_record(archive: Path, member: tarfile.TarInfo, total: int) -> PurePosixPath:
-    """Where a member belongs, relative. Raises ParibusError for what `keep` never writes."""
-    path = PurePosixPath(member.name)
-    ours = len(path.parts) > 1 and path.parts[0] in PACKED and not path.is_absolute()
-    if not ours or not member.isreg() or any(part.startswith(".") for part in path.parts):
-        raise ParibusError(f"{archive} holds {member.name[:100]!r}, which is no record; restore it")
-    if total > MOST_BYTES:
-        raise ParibusError(
-            f"{archive} holds more than {MOST_BYTES:,} bytes of records; is it the right file?"
-        )
-    return path
+    unpack_records(kept / PACKED_RECORDS, folder, PACKED)
