@@ -94,7 +94,7 @@ def test_how_a_worker_ends(tmp_path: Path) -> None:
         one.close()
 
 
-def idle(channel: int) -> forks.Running:
+def idle(channel: int) -> subprocess.Popen[bytes]:
     """A template that serves nobody, and leaves when its socket is closed."""
     return subprocess.Popen(["cat"], stdin=channel, stdout=subprocess.DEVNULL)
 
@@ -147,7 +147,7 @@ def test_a_template_that_dies_is_replaced(
     first = forks.template(idle, is_fresh=False)
     asked = first.fork((0, 1, 2))
     first.kill()
-    assert asked.wait(10) == -9
+    assert asked.wait(10) == -forks.END
     asked.kill()
     deadline = time.monotonic() + 10
     while not first.is_over:
@@ -273,6 +273,7 @@ def test_a_template_imports_later_while_its_workers_are_busy_and_nobody_asks(
     monkeypatch.setattr(template, "_threads", set)
     monkeypatch.setattr(template, "_fork", lambda *_: 1)
     monkeypatch.setattr(os, "waitpid", lambda pid, _: (pid, 0))
+    monkeypatch.setattr(template, "_children", set)
     socket.send_fds(ours, [b'["."]'], [os.dup(woken) for _ in range(3)])
     template._serve(theirs, woken, is_warm=True)
     assert imported == [*template.LATER]

@@ -9,8 +9,9 @@ It is asked over a socket, its standard input. A message with three open files a
 that has them as its standard input, output and error, in the folder that the message names first,
 and that searches the others for own code; one without files is the number of a worker to kill. The
 template answers in JSON: `{"forked": pid}` in the order of asking, and `{"ended": pid, "status":
-...}` (of `os.waitpid`) when a worker has left. When the socket is closed it waits for its workers
-and leaves; when whoever started it dies, it dies, and its workers with it.
+...}` (of `os.waitpid`) when a worker has left, and all that it had started was ended. When the
+socket is closed it waits for its workers and leaves; on the signal END, which it also has when
+whoever started it dies, it ends its workers and what they have started, and leaves.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from paribus.execution.launch import leave, tie_to, work_for
+from paribus.execution.launch import adopt, leave, tie_to, work_for
+from paribus.machine.forks import END
 from paribus.search_path import add_own_folder
 
 MESSAGE_BYTES = 2**17
@@ -58,19 +61,28 @@ LATER = (
     "lm_eval.evaluator",
 )
 IDLE_SECONDS = 3.0  # without a request, before the first of it is imported
-IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # who started us decides
+# Who started us decides.
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+END_SECONDS = 5.0  # a killed process that waits for a disk may take any time to end
 
 
-def main(parent: int) -> None:
-    """Fork workers until the socket is closed and all of them have left."""
-    tie_to(parent)
+def main(parent: int, *, can_fork: bool) -> None:
+    """Start workers until the socket is closed and all of them have left.
+
+    They are forks where that is safe, and else new interpreters.
+    """
+    signal.signal(END, signal.SIG_DFL)  # it ends us at once, as long as there is nobody else
+    tie_to(parent, END)
+    adopt()
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    _serve(socket.socket(fileno=os.dup(0)), woken, is_warm=_warm_up())
+    is_warm = can_fork and _warm_up()
+    signal.signal(END, _end)
+    _serve(socket.socket(fileno=os.dup(0)), woken, is_warm=is_warm)
 
 
 def _warm_up() -> bool:
@@ -120,7 +132,34 @@ def _serve(channel: socket.socket, woken: int, *, is_warm: bool) -> None:
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
                     running.discard(pid)
+                    _end_all_but(running)
                     _tell(channel, {"ended": pid, "status": status})
+
+
+def _end(*_: object) -> NoReturn:
+    """End the workers, what they have started, and this process."""
+    _end_all_but(set())
+    os._exit(1)
+
+
+def _end_all_but(running: set[int]) -> None:
+    """End every child but these workers, and what it leaves behind: all that others had started."""
+    deadline = time.monotonic() + END_SECONDS
+    while (others := _children() - running) and time.monotonic() < deadline:
+        for pid in others:
+            with contextlib.suppress(PermissionError):  # it has become another user's
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.001)
+
+
+def _children() -> set[int]:
+    """The children of this process; none where Linux was built not to tell."""
+    here = os.getpid()
+    try:
+        return set(map(int, Path(f"/proc/{here}/task/{here}/children").read_text().split()))
+    except OSError:
+        return set()
 
 
 def _import_later(module: str) -> None:
@@ -179,7 +218,7 @@ def _be_worker(here: int, files: list[int], folder: str, *own: str) -> NoReturn:
     code = 1
     try:
         signal.set_wakeup_fd(-1)
-        for number in (*IGNORED, signal.SIGCHLD):
+        for number in (*IGNORED, signal.SIGCHLD, END):
             signal.signal(number, signal.SIG_DFL)
         for file, number in zip(files, STANDARD, strict=True):
             os.dup2(file, number)
@@ -203,4 +242,4 @@ def _draw_anew() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), can_fork=sys.argv[2] == "forks")

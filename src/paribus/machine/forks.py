@@ -11,7 +11,9 @@ import atexit
 import contextlib
 import json
 import os
+import signal
 import socket
+import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,6 +25,12 @@ from paribus.search_path import own_folders, shared_folders
 # Nothing that a worker imports reads where pytest is, or what the terminal of its parent is like.
 PASSING = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "NO_COLOR"}
 MESSAGE_BYTES = 4096
+# A template that has this signal ends its workers and leaves. Nobody sends it to a whole group.
+END = getattr(signal, "SIGUSR1", signal.SIGTERM)
+END_SECONDS = 15.0  # then it is ended by force
+
+
+Begin = Callable[[int], subprocess.Popen[bytes]]
 
 
 class Running(Protocol):
@@ -76,13 +84,13 @@ class Template:
     Raises what `begin` raises.
     """
 
-    def __init__(self, begin: Callable[[int], Running]) -> None:
+    def __init__(self, begin: Begin) -> None:
         self._channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         self._asked: deque[Fork] = deque()  # in the order in which they will be told of
         self._running: dict[int, Fork] = {}
         self._begin = begin
-        self._process: Running | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._began = threading.Event()
         self._failure: BaseException | None = None
         self.is_over = False
@@ -118,10 +126,14 @@ class Template:
                     self._channel.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
-        """End it and all its workers."""
+        """End it, all its workers and what they have started."""
         assert self._process is not None
-        self._process.kill()
-        self._process.wait()
+        self._process.send_signal(END)
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _keep(self) -> None:
         """Start it and hear what it says, until it has left."""
@@ -164,7 +176,7 @@ _THERE: dict[bool, tuple[Key, Template]] = {}
 _LOCK = threading.Lock()
 
 
-def template(begin: Callable[[int], Running], *, is_fresh: bool) -> Template:
+def template(begin: Begin, *, is_fresh: bool) -> Template:
     """The template of this process, started by `begin` where there is none.
 
     With `is_fresh` another one than that of all other workers: what an interpreter draws at its

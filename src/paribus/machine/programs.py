@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from paribus.kernels import SWITCH, resolve
-from paribus.machine.forks import Running, Template, template
+from paribus.machine.forks import Template, template
 from paribus.search_path import own_folders, shared_folders
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -37,6 +37,12 @@ def can_fork() -> bool:
     return FORKS and is_surely_cpu("auto")
 
 
+def has_template() -> bool:
+    """Whether workers are started by a template here, as forks or not: Linux lets it end all that
+    they leave behind."""
+    return FORKS and sys.platform == "linux"
+
+
 def worker_environment() -> dict[str, str]:
     """The environment variables that a worker needs beside those that are there."""
     return {
@@ -52,7 +58,7 @@ def worker_environment() -> dict[str, str]:
 
 def start_program(
     command: Sequence[str], files: Sequence[int], *, searches_own_code: bool = True
-) -> Running:
+) -> subprocess.Popen[bytes]:
     """Start a program with `files` as its standard input, output and error."""
     environment = os.environ | worker_environment()
     if not searches_own_code:
@@ -68,8 +74,8 @@ def start_program(
 
 
 def worker_template(*, is_fresh: bool) -> Template:
-    """What workers of this process are forked from; see `forks.template`."""
-    return template(_start_template, is_fresh=is_fresh)
+    """What starts the workers of this process; see `forks.template`."""
+    return template(_start_template, is_fresh=is_fresh and can_fork())
 
 
 def warm_up() -> None:
@@ -87,8 +93,8 @@ def _warm_up() -> None:
         worker_template(is_fresh=False)
 
 
-def _start_template(channel: int) -> Running:
-    """A process that workers are forked from; their words are their own."""
+def _start_template(channel: int) -> subprocess.Popen[bytes]:
+    """A process that starts workers, forks of it where they can be; their words are their own."""
     nowhere = subprocess.DEVNULL
-    command = (*TEMPLATE, str(os.getpid()))
+    command = (*TEMPLATE, str(os.getpid()), "forks" if can_fork() else "anew")
     return start_program(command, (channel, nowhere, nowhere), searches_own_code=False)

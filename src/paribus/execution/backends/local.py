@@ -26,10 +26,10 @@ class Local(Backend):
         return self._start(hear, is_fresh=True)
 
     def _start(self, hear: Hear, *, is_fresh: bool) -> PipedProcess:
-        if not programs.can_fork():
+        if not programs.has_template():
             return PipedProcess((*COMMAND, str(os.getpid())), hear)
-        forked_from = programs.worker_template(is_fresh=is_fresh)
-        return PipedProcess((), hear, begin=lambda _, files: forked_from.fork(files))
+        started_by = programs.worker_template(is_fresh=is_fresh)
+        return PipedProcess((), hear, begin=lambda _, files: started_by.fork(files))
 
     def default_workers(self, device: str, devices: int) -> int:
         """One per GPU; on a CPU, one per core that this process may use."""
