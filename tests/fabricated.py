@@ -28,7 +28,7 @@ from paribus.results import (
 )
 from paribus.results.formats import write_table
 from paribus.streams import stream
-from paribus.study import Study, curve_steps, measuring_record
+from paribus.study import Study, curve_steps, measuring_record, own_digests
 from paribus.training import DRAWINGS
 
 
@@ -139,7 +139,7 @@ def write_results(
                 "tokens": setting.tokens,
                 "flops": {"per_token": 1_000, "by": "formula"},
                 "iterations": steps,
-                "own_modules": {},
+                "own_modules": own_digests(setting, study.folder),
                 **measuring_record(study),
                 "metrics": declared,
                 "drawings": drawn[recorded],

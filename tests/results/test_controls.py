@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from paribus.results import TrialRecord, check_controls
+import paribus
+from paribus.execution.budgets import settled_budgets
+from paribus.execution.turns import UNITS
+from paribus.results import Control, ResultsFolder, TrialRecord, check_controls, load_results
 from paribus.study import Study
+
+from ..fabricated import write_results
 
 Maker = Callable[..., Study]
 
@@ -278,3 +286,39 @@ def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker)
     assert "on average: 3,100 bytes were consumed against 3,000 (+3.3%)" in detail
     assert tokens(2000)[0] == tokens(4000)[0] == "broken"
     assert tokens(None)[0] == "not proven"
+
+
+def test_flops_of_own_code_are_not_proven_and_seconds_stand_beside(
+    small_study: Maker, tmp_path: Path
+) -> None:
+    """What is no matrix product is not counted: the contrast is analysed, and says so."""
+    (tmp_path / "own.py").write_text("from torch import nn\n\nclass Mlp(nn.Module): ...\n")
+    cost = {"training.step_cost": 64_000.0}  # 64 tokens of 1,000 FLOPs
+    study = settled_budgets(
+        small_study(
+            training={"budget": "flops", "iterations": 8, "batch_size": 4},
+            arms={
+                "baseline": {"set": cost},
+                "own": {"set": cost | {"model.modules.mlp": "own.py:Mlp"}},
+                "hot": {"set": cost | {"training.optimizer.learning_rate": 0.01}},
+            },
+        )
+    )
+    results = write_results(tmp_path / "r", study, lambda arm, seed: 2.0 + seed / 100)
+
+    def budgets() -> dict[str, Control]:
+        found = load_results(results.path).controls
+        return {c.arm: c for c in found if c.name == "budget"}
+
+    # Before all arms were timed in turn, and where they cannot be, by the clock of each trial.
+    assert budgets()["own"].state == "not proven" and budgets()["hot"].state == "held"
+    assert "took 2 s (its own clock) against 2 s" in budgets()["own"].detail
+    rows = [(*trial, "training", 64, 4.0 if "own" in trial else 2.0, 8.0) for trial in study.trials]
+    columns = dict(zip(UNITS, map(np.array, zip(*rows, strict=True)), strict=True))
+    ResultsFolder(results.path).write_throughput(columns, UNITS)
+    assert "own code (mlp)" in budgets()["own"].detail
+    assert re.search(r"took 32 s .*in turn.* against 16 s", budgets()["own"].detail)
+    analysis = paribus.analyse(load_results(results.path))
+    assert analysis.contrast("own", "validation_loss").paired
+    said = {verdict.arm: " ".join(verdict.caveats) for verdict in paribus.decide(analysis)}
+    assert "Budgets are not proven" in said["own"] and "Budgets" not in said["hot"]

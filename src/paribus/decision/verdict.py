@@ -24,6 +24,11 @@ TESTS = {
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
 }
 EFFECTS = ("quality", "not worse")  # what is open where an effect is
+# Controls that qualify a verdict where they are not proven.
+NOT_PROVEN = {
+    "held-out text": "Held-out text is not proven to be held out",
+    "budget": "Budgets are not proven to be equal",
+}
 
 
 @dataclass(frozen=True)
@@ -257,10 +262,10 @@ def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str
     if contrast.sampling and contrast.sampling.stage_seeds is not None:
         found.append(extension_in_words(analysis.study))
     found += [
-        f"Held-out text is not proven to be held out: {control.detail}."
+        f"{NOT_PROVEN[control.name]}: {control.detail}."
         for control in analysis.controls
-        if (control.arm, control.name, control.state)
-        == (contrast.arm, "held-out text", "not proven")
+        if (control.arm, control.state) == (contrast.arm, "not proven")
+        and control.name in NOT_PROVEN
     ]
     if judged and analysis.text and contrast.metric.partition("/")[0] not in TASKS:
         found.append(analysis.text)

@@ -10,7 +10,8 @@ other is `broken`, and a contrast with a broken control is not analysed. Other h
 never the arm's to declare; where one arm's training text has more of it than the other's, it is
 `not proven` that it was held out from both alike, and where an arm's has most of it, that it was
 held out at all. Of an arm with custom code some steps are trained
-again: that it is repeatable is `not proven` until then.
+again: that it is repeatable is `not proven` until then. A budget in FLOPs of such an arm is always
+`not proven`, and stands beside the seconds that were measured.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class TrialRecord:
     """What the controls look at: trial.json, initial.json and environment.json of one trial.
 
     `leaked` is the share of the validation tokens that lie in a run which the training text of the
-    arm has word for word, from data.json; None where nobody looked yet.
+    arm has word for word, from data.json; None where nobody looked yet. `clock` is how long its
+    training took, in words, where somebody wants to know.
     """
 
     arm: str
@@ -43,11 +45,17 @@ class TrialRecord:
     initial: dict[str, dict[str, Any]]
     environment: dict[str, Any]
     leaked: float | None = None
+    clock: str = ""
 
     @property
     def label(self) -> str:
         """`<arm>/seed-<seed>`, as findings call it."""
         return f"{self.arm}/seed-{self.seed}"
+
+    @property
+    def own_parts(self) -> list[str]:
+        """Keys at which it has custom code that computes."""
+        return [key for key in self.trial["own_modules"] if not key.startswith("data.")]
 
 
 @dataclass(frozen=True)
@@ -277,7 +285,15 @@ def _budget(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> F
         return "held", f"{ours:,} tokens in each"
     words = f"{ours:,} tokens against {theirs:,}"
     if units in ({"flops"}, {"seconds"}):
-        return matched_costs(own.trial, other.trial, words)
+        state, told = matched_costs(own.trial, other.trial, words)
+        hidden = {key for one in (own, other) for key in one.own_parts}
+        if units == {"flops"} and state == "held" and hidden:
+            # What is no matrix product, or in a loss or an optimizer, no counter sees.
+            return "not proven", (
+                f"own code ({_some(sorted(hidden))}) can compute what no count of FLOPs sees: "
+                f"training took {own.clock} against {other.clock}; {told}"
+            )
+        return state, told
     if units != {"bytes"}:
         return "broken", words
     mine, others = _consumed_bytes(own), _consumed_bytes(other)
@@ -374,14 +390,16 @@ def _declared_by(declared: dict[str, Any], *prefixes: str) -> State:
     return "declared" if any(key.startswith(prefixes) for key in declared) else "broken"
 
 
-def trial_record(folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]) -> TrialRecord:
+def trial_record(
+    folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any], clock: str = ""
+) -> TrialRecord:
     """What the controls look at of one trial; `data` is the study's data.json."""
     leakage = data.get("arms", {}).get(folder.arm, data).get("leakage", {})
     leaked = None
     if leakage and leakage["validation_tokens"]:
         leaked = leakage["in_training"] / leakage["validation_tokens"]
     initial, environment = folder.read_json("initial.json"), folder.read_json("environment.json")
-    return TrialRecord(folder.arm, folder.seed, trial, initial, environment, leaked)
+    return TrialRecord(folder.arm, folder.seed, trial, initial, environment, leaked, clock)
 
 
 def _some(names: list[str], most: int = 3) -> str:

@@ -19,7 +19,7 @@ from paribus.metric import Metric, find, from_records, readable
 from paribus.results.answers import Answers, read_answers
 from paribus.results.controls import Control, TrialRecord, check_controls, trial_record
 from paribus.results.curve_metrics import curve_values
-from paribus.results.curves import LossCurve, curve_table, read_curves, timed_in_turn
+from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.expected import COLUMNS
 from paribus.results.formats import from_rows, joined
 from paribus.results.look_record import Entry, needed_trials, read_looks
@@ -125,7 +125,24 @@ class Results:
 
     @cached_property
     def _records(self) -> list[TrialRecord]:
-        return [trial_record(f, self.trials[f.arm, f.seed], self.data) for f in self.finished]
+        return [
+            trial_record(f, self.trials[f.arm, f.seed], self.data, self._clock(f))
+            for f in self.finished
+        ]
+
+    def _clock(self, folder: TrialFolder) -> str:
+        """How long the training of a trial took, in words; empty of one with no budget in FLOPs.
+
+        Measured in turn with the others where all were, or else by its own clock.
+        """
+        record = self.trials[folder.arm, folder.seed]
+        if record["setting"]["training"].get("budget") != "flops":
+            return ""
+        if self.curves_in_turn:
+            speed = self._turns[folder.arm, folder.seed][IN_TURN]
+            assert speed is not None
+            return f"{record['tokens'] / speed:.3g} s (at its speed in turn with the others)"
+        return f"{self.timing[folder.arm, folder.seed]['training_seconds']:.3g} s (its own clock)"
 
     @shared_property
     def tuning_rounds(self) -> list[Results]:
