@@ -15,7 +15,14 @@ import pytest
 import paribus
 from paribus.execution.budgets import settled_budgets
 from paribus.execution.turns import UNITS
-from paribus.results import Control, ResultsFolder, TrialRecord, check_controls, load_results
+from paribus.results import (
+    Control,
+    Results,
+    ResultsFolder,
+    TrialRecord,
+    check_controls,
+    load_results,
+)
 from paribus.study import Study
 
 from ..fabricated import write_results
@@ -262,6 +269,42 @@ def test_text_that_has_held_out_text_is_not_proven_to_be_apart(small_study: Make
     # Where the training text has most of it, it was not held out from anybody.
     assert found({"data.tokenizer": "byte"}, 0.51, 0.51) == "not proven"
     assert found({"data.tokenizer": "byte"}, 0.0, 1.0) == "not proven"
+
+
+@pytest.mark.parametrize(
+    ("leaked", "state"), [(26, "not proven"), (13, "not proven"), (12, "held"), (0, "held")]
+)
+def test_text_with_near_duplicates_in_training_is_not_proven_to_be_held_out(
+    small_study: Maker, fabricate: Callable[..., Results], leaked: int, state: str
+) -> None:
+    """As data.json counts them: a book wrapped anew has no run of 50 tokens word for word."""
+    results = fabricate(small_study(), lambda arm, seed: 2.0)
+    counts = {"validation_units": 128, "leaked_near": leaked, "leaked_exact": 0}
+    passages = {"document": {"validation_units": 0, "leaked_near": 0}, "passage": counts}
+    leakage = {"in_training": 3, "validation_tokens": 9000}
+    data = {"token_classes": {}, "duplicates": passages, "leakage": leakage}
+    ResultsFolder(results.path).write_data(data)
+    controls = load_results(results.path).controls
+    found = next(c for c in controls if c.name == "held-out text")
+    assert found.state == state
+    assert ("26 of its 128 passages (20.3%)" in found.detail) == (leaked == 26)
+
+
+def test_arms_whose_texts_repeat_held_out_text_unequally_are_told(small_study: Maker) -> None:
+    arms = {"baseline": {}, "layernorm": {"set": {"data.path": "b.txt"}}}
+    data = {"corpus": "text", "path": "a.txt", "validation_path": "held.txt", "seq_len": 16}
+    study = small_study(data=data, arms=arms)
+
+    def found(*near: int) -> str:
+        records = [
+            replace(record(study, arm, seed), leaked=0.0, near=("passage", n, 1000))
+            for arm, n in zip(study.arms, near, strict=True)
+            for seed in study.seeds
+        ]
+        return next(c.state for c in check_controls(study, records) if c.name == "held-out text")
+
+    assert found(20, 9) == found(0, 10) == "not proven"
+    assert found(20, 11) == found(0, 0) == "held"
 
 
 def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker) -> None:

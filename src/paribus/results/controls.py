@@ -35,8 +35,10 @@ class TrialRecord:
     """What the controls look at: trial.json, initial.json and environment.json of one trial.
 
     `leaked` is the share of the validation tokens that lie in a run which the training text of the
-    arm has word for word, from data.json; None where nobody looked yet. `clock` is how long its
-    training took, in words, where somebody wants to know.
+    arm has word for word, from data.json; None where nobody looked yet. `near` is that of its
+    documents, or of its passages, with a near duplicate there, whichever is larger: (what they are,
+    how many have one, how many there are). `clock` is how long its training took, in words, where
+    somebody wants to know.
     """
 
     arm: str
@@ -45,12 +47,18 @@ class TrialRecord:
     initial: dict[str, dict[str, Any]]
     environment: dict[str, Any]
     leaked: float | None = None
+    near: tuple[str, int, int] | None = None
     clock: str = ""
 
     @property
     def label(self) -> str:
         """`<arm>/seed-<seed>`, as findings call it."""
         return f"{self.arm}/seed-{self.seed}"
+
+    @property
+    def near_share(self) -> float | None:
+        """`near` as a share; None where nobody looked yet."""
+        return self.near[1] / self.near[2] if self.near else None
 
     @property
     def own_parts(self) -> list[str]:
@@ -91,13 +99,20 @@ the text and hold more or fewer bytes than its average; budgets that are further
 not matched, whatever the cause."""
 
 LEAKS_APART = 0.01
-"""Of the validation tokens: where an arm's text has so many more of them word for word than its
-reference's, what is compared may be memory of the held-out text."""
+"""Of the validation tokens, or its documents or passages: where an arm's text has so many more of
+them, word for word or as near duplicates, than its reference's, what is compared may be memory of
+the held-out text."""
 
 MOST_LEAKED = 0.5
 """Of the validation tokens: where the training text of any arm has more of them word for word, the
 text was not held out, whatever its file is called (the same documents in another order, with other
 ends of lines, or a part of them)."""
+
+MOST_NEAR = 0.1
+"""Of the held-out documents, or passages: where the training text of any arm has a near duplicate
+of more of them, the text was not held out either, though no run of tokens stands word for word (a
+book wrapped anew). Web text as it was crawled has some 4% (Lee et al. 2022); a text that was parted
+once, none."""
 
 WORST: tuple[State, ...] = ("broken", "not proven", "declared")
 
@@ -249,16 +264,30 @@ def _held_out(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
                 f"{one.leaked:.1%} of its tokens lie in runs that the training text of arm "
                 f"'{one.arm}' has word for word"
             )
-    ours, theirs = own.leaked, other.leaked
-    if ours is None or theirs is None or not _reads_other_text(declared):
-        apart = 0.0
-    else:
-        apart = abs(ours - theirs)
-    if apart >= LEAKS_APART:
-        return "not proven", (
-            f"{ours:.1%} of its tokens lie in runs that the training text of the arm has word for "
-            f"word, and {theirs:.1%} in those of its reference"
-        )
+        if one.near is not None and (one.near_share or 0) > MOST_NEAR:
+            kind, leaked, n = one.near
+            return "not proven", (
+                f"{leaked:,} of its {n:,} {kind}s ({leaked / n:.1%}) have a near duplicate in the "
+                f"training text of arm '{one.arm}'"
+            )
+    for words, ours, theirs in (
+        (
+            "{:.1%} of its tokens lie in runs that the training text of the arm has word for word, "
+            "and {:.1%} in those of its reference",
+            own.leaked,
+            other.leaked,
+        ),
+        (
+            "{:.1%} of its documents or passages have a near duplicate in the training text of the "
+            "arm, and {:.1%} in that of its reference",
+            own.near_share,
+            other.near_share,
+        ),
+    ):
+        if ours is None or theirs is None or not _reads_other_text(declared):
+            continue
+        if abs(ours - theirs) >= LEAKS_APART:
+            return "not proven", words.format(ours, theirs)
     data = own.trial["data"]
     sha256 = data["digests"].get("validation_text", "")
     return "held", f"{data.get('validation_bytes', 0):,} bytes with SHA-256 {sha256[:12]}"
@@ -394,12 +423,19 @@ def trial_record(
     folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any], clock: str = ""
 ) -> TrialRecord:
     """What the controls look at of one trial; `data` is the study's data.json."""
-    leakage = data.get("arms", {}).get(folder.arm, data).get("leakage", {})
+    of_arm = data.get("arms", {}).get(folder.arm, data)
+    leakage = of_arm.get("leakage", {})
     leaked = None
     if leakage and leakage["validation_tokens"]:
         leaked = leakage["in_training"] / leakage["validation_tokens"]
+    counts = [
+        (kind, found["leaked_near"], found["validation_units"])
+        for kind, found in of_arm.get("duplicates", {}).items()
+        if found.get("validation_units") and "leaked_near" in found
+    ]
+    near = max(counts, key=lambda one: one[1] / one[2], default=None)
     initial, environment = folder.read_json("initial.json"), folder.read_json("environment.json")
-    return TrialRecord(folder.arm, folder.seed, trial, initial, environment, leaked, clock)
+    return TrialRecord(folder.arm, folder.seed, trial, initial, environment, leaked, near, clock)
 
 
 def _some(names: list[str], most: int = 3) -> str:

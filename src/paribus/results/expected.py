@@ -70,6 +70,13 @@ def _holding(**checks: Check) -> Check:
     )
 
 
+def _where_there(checks: dict[str, Check]) -> Check:
+    """A table that may have these keys, whatever else it has."""
+    return lambda value: (
+        isinstance(value, dict) and all(ok(value[k]) for k, ok in checks.items() if k in value)
+    )
+
+
 def _empty_or(check: Check) -> Check:
     return lambda value: value == {} or check(value)
 
@@ -163,6 +170,17 @@ FILES: dict[str, dict[str, Check]] = {
     },
 }
 
+# What is said of a text.
+DESCRIBED: dict[str, Check] = {
+    "token_classes": _table_of(_table_of(_count)),
+    "duplicates": _table_of(_table_of(_count)),
+    "leakage": _empty_or(_holding(in_training=_count, validation_tokens=_count)),
+    "looked_at": _empty_or(_holding(tokens=_count, duplicates=_count)),
+    "rules": _empty_or(
+        _holding(near_duplicate_jaccard=_number, shingle_characters=_count, run_tokens=_count)
+    ),
+}
+
 # Keys that need not be there, with what they must hold where they are.
 OPTIONAL: dict[str, dict[str, Check]] = {
     "registration.json": {
@@ -183,16 +201,7 @@ OPTIONAL: dict[str, dict[str, Check]] = {
         "flops": _empty_or(_holding(per_token=_count, by=text)),
     },
     "timing.json": {"curve_seconds": _list_of(_number)},
-    "data.json": {
-        "arms": _table_of(table),
-        "token_classes": _table_of(_table_of(_count)),
-        "duplicates": _table_of(_table_of(_count)),
-        "leakage": _empty_or(_holding(in_training=_count, validation_tokens=_count)),
-        "looked_at": _empty_or(_holding(tokens=_count, duplicates=_count)),
-        "rules": _empty_or(
-            _holding(near_duplicate_jaccard=_number, shingle_characters=_count, run_tokens=_count)
-        ),
-    },
+    "data.json": DESCRIBED | {"arms": _table_of(_where_there(DESCRIBED))},
 }
 
 # What every value must be, by file name.
