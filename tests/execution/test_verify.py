@@ -376,6 +376,33 @@ def test_another_text_is_told(trained: Trained, copy: Path, tmp_path: Path) -> N
     assert all("the text here is not the one it was trained on" in line for line in found)
 
 
+def test_what_is_said_of_the_text_is_counted_again(
+    trained: Trained, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forged data.json agrees with itself: only the text tells."""
+    monkeypatch.setattr("paribus.execution.checks.repeat.repeat_trials", lambda *_, **__: [])
+
+    def found() -> tuple[str, ...]:
+        return paribus.verify(copy, trials=True, folder=trained.study.folder).findings
+
+    assert found() == ()
+    folder, data = ResultsFolder(copy), trained.results.data
+    forged = json.loads(json.dumps(data))
+    forged["duplicates"]["passage"]["leaked_near"] += 3
+    forged["rules"]["near_duplicate_jaccard"] *= 1 + 1e-12  # rounding, of another machine
+    del forged["looked_at"]  # as in the first folders
+    folder.write_data(forged)
+    assert paribus.verify(copy).findings == ()
+    (line,) = found()
+    n = data["duplicates"]["passage"]["leaked_near"]
+    assert f"duplicates.passage.leaked_near is {n + 3}, and the text gives {n}" in line
+    folder.write_data({key: value for key, value in data.items() if key != "leakage"})
+    assert all("leakage." in line for line in found()) and len(found()) == 2
+    sealed = json.loads((copy / "manifest.json").read_text())
+    write_json(copy / "manifest.json", {k: v for k, v in sealed.items() if k != "data.json"})
+    assert any("data.json is missing" in line for line in found())
+
+
 def exchanged(copy: Path, one: Path, other: Path) -> None:
     """Two trials in each other's place, whole, saying what their place says, and sealed again."""
     trials = copy / "trials"

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from paribus.data import Dataset, describe_data
+from paribus.data import Dataset
 from paribus.errors import require_positive
 from paribus.execution.backends import Backend, find_backend
 from paribus.execution.budgets import settled_budgets
@@ -26,7 +25,7 @@ from paribus.execution.sealed_test import judge_on_test, require_sealed
 from paribus.execution.sinks import Sinks, known_sinks
 from paribus.execution.stacks import Trial, sharing_arms
 from paribus.execution.start import Tried, start
-from paribus.execution.texts import read_data
+from paribus.execution.texts import described, read_data
 from paribus.execution.tune import tune
 from paribus.execution.turns import time_in_turn
 from paribus.machine.programs import Device
@@ -213,23 +212,9 @@ def _opened(
 
 
 def _describe_data(folder: ResultsFolder, study: Study, datasets: dict[Data, Dataset]) -> None:
-    """Write data.json, once: the shared text, and under `arms` that of each arm that reads another.
-
-    Text is the same where its tokens are, whatever the windows and their order.
-    """
-    if folder.has_sealed(DATA):
-        return
-    shared = datasets[study.data]
-    described: dict[tuple[str, ...], dict[str, Any]] = {}
-    found: dict[str, dict[str, Any]] = {}
-    for arm in study.arms:
-        dataset = datasets[study.setting(arm).data]
-        key = tuple(dataset.digests.values())
-        if key != tuple(shared.digests.values()):
-            if key not in described:
-                described[key] = describe_data(dataset)
-            found[arm] = described[key]
-    folder.write_data(describe_data(shared) | ({"arms": found} if found else {}))
+    """Write data.json, once."""
+    if not folder.has_sealed(DATA):
+        folder.write_data(described(study, datasets))
 
 
 class _Run:

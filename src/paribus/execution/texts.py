@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from paribus.data import Dataset, load_dataset
+from typing import Any
+
+from paribus.data import Dataset, describe_data, load_dataset
 from paribus.decision import find_rule
 from paribus.errors import ParibusError
 from paribus.study import Data, Study, require_trust
@@ -35,3 +37,22 @@ def read_data(study: Study) -> dict[Data, Dataset]:
                     f"arms are compared on the same bytes: state one data.{part}_path for all"
                 )
     return found
+
+
+def described(study: Study, datasets: dict[Data, Dataset]) -> dict[str, Any]:
+    """What data.json says: of the shared text, and under `arms` of that of each arm that reads
+    another.
+
+    Text is the same where its tokens are, whatever the windows and their order.
+    """
+    shared = datasets[study.data]
+    tables: dict[tuple[str, ...], dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for arm in study.arms:
+        dataset = datasets[study.setting(arm).data]
+        key = tuple(dataset.digests.values())
+        if key != tuple(shared.digests.values()):
+            if key not in tables:
+                tables[key] = describe_data(dataset)
+            found[arm] = tables[key]
+    return describe_data(shared) | ({"arms": found} if found else {})

@@ -82,8 +82,8 @@ def verify(
     """Check the results folder, or the kept study, at `path`; nothing is written.
 
     Args:
-        trials: build every trial's model, evaluate its weights again, and draw its initial values
-            and batches again from its seed.
+        trials: build every trial's model, evaluate its weights again, draw its initial values and
+            batches again from its seed, and count again what data.json says of the text.
         folder: where a relative `data.path` of the study starts, for `trials`; by default `path`.
         trust: run the custom code that the folder names, for `trials`.
         workers, device, backend: as for `run`, for `trials`.
@@ -188,8 +188,10 @@ def _verify(
     if results.finished:
         findings += _told("analysis", lambda: _derived(results, checked))
     if trials and results.finished:
-        findings += _repeated(study, results, folder, workers, device, backend)
+        findings += _repeated(study, results, folder, workers, device, backend, is_tuning=is_tuning)
         checked.append(f"weights, initial values and batches of {len(finished)} trials, repeated")
+        if not is_tuning:
+            checked.append("token classes, duplicates and leakage, counted again in the text")
     return Verification(root, tuple(checked), tuple(dict.fromkeys(findings))), results
 
 
@@ -211,14 +213,18 @@ def _repeated(
     workers: int | None,
     device: Device,
     backend: Backend,
+    *,
+    is_tuning: bool,
 ) -> list[str]:
-    """What does not agree where every trial is built, evaluated and drawn again."""
-    from paribus.execution.checks.repeat import repeat_trials
+    """What does not agree where every trial is built, evaluated and drawn again, and the text is
+    counted again."""
+    from paribus.execution.checks.repeat import describe_again, repeat_trials
 
     if folder is not None:
         dump, sealed = results.study.model_dump(), results.study.sealed
         study = parse_study(dump, folder=Path(folder), foreign=study.is_foreign, sealed=sealed)
-    return repeat_trials(study, results, workers=workers, device=device, backend=backend)
+    found = repeat_trials(study, results, workers=workers, device=device, backend=backend)
+    return found if is_tuning else found + _told("data", lambda: describe_again(study, results))
 
 
 def _told(label: str, check: Any) -> list[str]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.execution.backends import Backend
 from paribus.execution.messages import Findings, Repeat
 from paribus.execution.pool import Pool
+from paribus.execution.texts import described, read_data
 from paribus.machine.programs import Device
 from paribus.results import Results, ResultsFolder, TrialFolder
 from paribus.results.software import SAME_BITS
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 # Elsewhere: nats per token of a block, and the share of tokens whose most probable guess differs.
 LOSS_ROUNDING = 1e-3
 HITS_ROUNDING = 5e-3
+FLOAT_ROUNDING = 1e-9  # of what is no count in data.json
 
 
 def repeat_trials(
@@ -44,6 +47,27 @@ def repeat_trials(
         pool.start_for(len(tasks), workers)
         pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}", hear)
     return [f for trial in results.finished for f in findings.get(trial.label, [])]
+
+
+def describe_again(study: Study, results: Results) -> Iterator[str]:
+    """data.json against what the text gives now; nothing of a text that no trial was trained on,
+    which `repeat` says of each."""
+    datasets = read_data(study)
+    texts = {arm: datasets[study.setting(arm).data].digests for arm in study.arms}
+    if any(trial["data"]["digests"] != texts[arm] for (arm, _), trial in results.trials.items()):
+        return
+    if not results.data:
+        yield "data.json is missing; run the study again, which counts the text and trains nothing"
+        return
+    for key, (sealed, now) in changes(results.data, described(study, datasets)).items():
+        if sealed is None and "looked_at" in key.split("."):
+            continue  # the first folders did not say it
+        if not (
+            isinstance(sealed, float)  # counts are exact
+            and isinstance(now, float)
+            and math.isclose(sealed, now, rel_tol=FLOAT_ROUNDING)
+        ):
+            yield f"data.json: {key} is {sealed!r:.60}, and the text gives {now}"
 
 
 def repeat(
