@@ -15,16 +15,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import paribus
 from paribus.cli import main
+from paribus.data import load_dataset
 from paribus.errors import ParibusError
+from paribus.execution.checks.repeat import repeat
+from paribus.model.initialization import InitialParameter
 from paribus.results import ResultsFolder, TrialFolder, settle
 from paribus.results.formats import read_json, write_json, write_table
 from paribus.results.registration import from_study
 from paribus.results.root import root_digest
 from paribus.study import Study, parse_study
 from paribus.study.study import override
+from paribus.verification import arms
 from paribus.verification.arms import arm_findings
 from paribus.verification.registered import registration_findings
 from paribus.verification.scores import score_findings
@@ -367,6 +372,31 @@ def test_weights_batches_and_initial_values_are_repeated(
     assert "rmsnorm/seed-1: batches are not those of its seed" in said
     repeated = [line for line in said.splitlines() if "seed-2" in line or "seed-3" in line]
     assert repeated == []  # the others agree bit by bit
+
+
+def test_initial_values_of_an_earlier_paribus_agree(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said less of each parameter; what it said has to be so."""
+    now = InitialParameter.record.fget
+    assert now
+    monkeypatch.setattr(InitialParameter, "record", property(lambda one: now(one) | {"more": 1}))
+    monkeypatch.setattr(arms, "_KNOWN", {})
+    study, results = trained.study, trained.results
+    folder, dataset = ResultsFolder(results.path), load_dataset(study.data, study.folder)
+
+    def found() -> list[str]:
+        return [
+            *arm_findings(results, trust=False)[0],
+            *repeat(study, folder, dataset, torch.device("cpu"), "baseline", 1),
+        ]
+
+    assert found() == []
+    monkeypatch.setattr(
+        InitialParameter, "record", property(lambda one: now(one) | {"shape": [1], "more": 1})
+    )
+    monkeypatch.setattr(arms, "_KNOWN", {})
+    assert any("initial values are not those of its seed" in line for line in found())
 
 
 def test_another_text_is_told(trained: Trained, copy: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ EFFECTS = ("quality", "not worse")  # what is open where an effect is
 NOT_PROVEN = {
     "held-out text": "Held-out text is not proven to be held out",
     "budget": "Budgets are not proven to be equal",
+    "initial values": "Initial values are not proven to be drawn anew for every seed",
 }
 
 

@@ -51,13 +51,17 @@ class InitialParameter:
 
     @property
     def record(self) -> dict[str, object]:
-        """Shape, rule and SHA-256 of the little-endian float32 bytes, as initial.json has them."""
+        """Shape, rule and SHA-256 of the little-endian float32 bytes, as initial.json has them; and
+        of what a module was asked to draw, how many distinct values it gave."""
         content = np.ascontiguousarray(self.value, dtype="<f4")
-        return {
+        record = {
             "shape": list(self.value.shape),
             "rule": self.rule,
             "sha256": hashlib.sha256(content.data).hexdigest(),
         }
+        if self.std is None and self.rule != CONSTRUCTED:
+            record["distinct"] = len(np.unique(self.value))
+        return record
 
 
 def initial_parameters(

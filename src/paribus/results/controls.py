@@ -11,12 +11,13 @@ never the arm's to declare; where one arm's training text has more of it than th
 `not proven` that it was held out from both alike, and where an arm's has most of it, that it was
 held out at all. Of an arm with custom code some steps are trained
 again: that it is repeatable is `not proven` until then. A budget in FLOPs of such an arm is always
-`not proven`, and stands beside the seconds that were measured.
+`not proven`, and stands beside the seconds that were measured; so are initial values that its
+modules were asked to draw, and that are bit-equal in two seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -114,6 +115,10 @@ of more of them, the text was not held out either, though no run of tokens stand
 book wrapped anew). Web text as it was crawled has some 4% (Lee et al. 2022); a text that was parted
 once, none."""
 
+FEW_VALUES = 16
+"""Distinct numbers of a parameter: what is drawn and has more is never bit-equal in two seeds, and
+a constant, an identity matrix or a slope for each head has no more."""
+
 WORST: tuple[State, ...] = ("broken", "not proven", "declared")
 
 # A finding of one pair: (state, what was seen).
@@ -148,6 +153,8 @@ def check_controls(
             findings = [(own.label, *check(own, other, declared)) for own, other in pairs]
             if name in ACROSS_SEEDS:
                 findings += across[name]
+            if name == "initial values":
+                findings += [*_drawn_alike(by_trial, arm), *_drawn_alike(by_trial, reference)]
             controls.append(Control(name, arm, reference, *_summarise(findings)))
         if any("test" in one.trial["data"]["digests"] for pair in pairs for one in pair):
             findings = [
@@ -361,6 +368,29 @@ def _initial_values(own: TrialRecord, other: TrialRecord, declared: dict[str, An
     # What an initialisation rule depends on; the depth scales residual projections.
     state = _declared_by(declared, "model.init.", "model.modules.", "model.n_layer")
     return state, f"another rule for {_some(differing)}"
+
+
+def _drawn_alike(
+    records: Mapping[tuple[str, int], TrialRecord], arm: str
+) -> Iterator[tuple[str, State, str]]:
+    """The trials of an arm in which modules were asked to draw, and gave what they gave another
+    seed: such as values that are read from a file."""
+    first: dict[tuple[str, str], str] = {}
+    for one in (record for record in records.values() if record.arm == arm):
+        alike = [
+            name
+            for name, about in one.initial.items()
+            if about.get("distinct", 0) > FEW_VALUES
+            and first.setdefault((name, about["sha256"]), one.label) != one.label
+        ]
+        if alike:
+            about = one.initial[alike[0]]
+            told = (
+                f"{_some(alike)}: {about['rule']} gives the {about['distinct']:,} distinct values "
+                f"of {first[alike[0], about['sha256']]} again; a constant is what the constructor "
+                "gives"
+            )
+            yield one.label, "not proven", told
 
 
 def _questions(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:

@@ -206,7 +206,9 @@ OPTIONAL: dict[str, dict[str, Check]] = {
 
 # What every value must be, by file name.
 EVERY: dict[str, Check] = {
-    "initial.json": _holding(shape=_list_of(whole), rule=text, sha256=text),
+    "initial.json": _both(
+        _holding(shape=_list_of(whole), rule=text, sha256=text), _where_there({"distinct": _count})
+    ),
     "evaluation.json": optional_number,
     "repeated.json": _holding(
         seed=whole, steps=whole, trial=text, differs_at=optional_whole, differs=text
