@@ -34,6 +34,25 @@ def entropy(logits, targets):
 """
 
 
+MODULE = """
+class Own(torch.nn.Module):
+    residual_projections = ()
+
+    def __init__(self, model):
+        super().__init__()
+        self.up = torch.nn.Linear(model.d_model, model.d_model)
+
+    def forward(self, x):
+        x = self.up(x)
+        return x
+
+"""
+LOSS = """
+@loss("mine")
+def mine(logits, targets, options):
+    """
+
+
 @pytest.fixture
 def said(small_study: Maker, small_dataset: Dataset, tmp_path: Path) -> Callable[..., str]:
     """What the dry run says of own code at a key; empty where it has no objection."""
@@ -130,9 +149,58 @@ def test_an_optimizer_that_cannot_be_one_is_named(
     said: Callable[..., str], declared: str, body: str, words: str
 ) -> None:
     code = f"@optimizer({declared})\ndef mine(update):\n    {body or 'pass'}\n"
-    told = said("training.optimizer.name", code)
-    assert re.search(words, told), told
-    assert "\n" not in told
+    for R in (1, 2):  # whatever the size of a stack
+        told = said("training.optimizer.name", code, R)
+        assert re.search(words, told), told
+        assert "\n" not in told
+
+
+@pytest.mark.parametrize("R", [1, 2])
+@pytest.mark.parametrize("axes", ["", "dim=(1, 2), keepdim=True"], ids=["replicas", "rows"])
+@pytest.mark.parametrize("with_module", [False, True])
+def test_the_size_of_a_stack_decides_nothing(
+    small_study: Maker,
+    small_dataset: Dataset,
+    tmp_path: Path,
+    R: int,
+    axes: str,
+    with_module: bool,
+) -> None:
+    """A loss over the rows of its own batch is one; a loss over replicas is refused of one too."""
+    body = f"losses = entropy(logits, targets); return losses / losses.detach().mean({axes})"
+    own = {"training.loss.name": "ideas.py:mine"}
+    if with_module:
+        own |= {"model.modules.mlp": "ideas.py:Own"}
+    (tmp_path / "ideas.py").write_text(HEAD + MODULE + LOSS + body)
+    study = small_study(own | {"model.n_layer": 1})
+    if axes:
+        assert dry_run(study, "baseline", small_dataset, CPU, R) == []
+    else:
+        with pytest.raises(ParibusError, match=r"follows its neighbours .*\(.*ideas.py:mine\)"):
+            dry_run(study, "baseline", small_dataset, CPU, R)
+
+
+def test_what_cannot_be_tried_on_two_replicas_is_said(
+    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that asks for a value works alone, and is no fault of a stack of one."""
+    (tmp_path / "ideas.py").write_text(
+        HEAD
+        + MODULE.replace("return x", "return x * float(x.mean() > -9)")
+        + LOSS
+        + "return entropy(logits, targets)"
+    )
+    module = {"model.modules.mlp": "ideas.py:Own", "model.n_layer": 1}
+    both = module | {"training.loss.name": "ideas.py:mine"}
+    assert dry_run(small_study(module), "baseline", small_dataset, CPU, 1) == []
+    (line,) = dry_run(small_study(both), "baseline", small_dataset, CPU, 1)
+    assert "two replicas could not be tried" in line and "(ideas.py:mine)" in line
+    assert "\n" not in line
+    alone = small_study({"training.loss.name": "ideas.py:mine", "model.n_layer": 1})
+    assert dry_run(alone, "baseline", small_dataset, CPU, 1) == []
+    monkeypatch.setattr("paribus.execution.checks.dry_run.free_memory", lambda device: 2**10)
+    (line,) = dry_run(alone, "baseline", small_dataset, CPU, 1)
+    assert "MemoryError" in line and "GiB" in line
 
 
 @pytest.mark.parametrize(("body", "words"), LOSSES.values(), ids=LOSSES)

@@ -29,7 +29,7 @@ from paribus.execution.checks.separate_replicas import (
 )
 from paribus.execution.messages import DryPart
 from paribus.machine.assembly import build_stack
-from paribus.machine.memory import require_room
+from paribus.machine.memory import BYTES_PER_PARAMETER, free_memory, require_room
 from paribus.model import (
     GPT,
     build_model,
@@ -40,12 +40,15 @@ from paribus.model import (
     unused_positions,
 )
 from paribus.study import Setting, Study, custom_code, own_parts, step_code
+from paribus.study.bounds import matrix_parameters
 from paribus.study.guard import require_unchanged, watched
 from paribus.training import GRAPHED_STEPS, MEASURED, ReplicaState, Trainer
 
 # The learning rate of a step, at most: one that throws the weights far shows nothing of the arm, as
 # what they round is beyond bounds then. Whether an arm diverges at its rate, its training shows.
 TAME_RATE = 1e-2
+# Two stacks of two replicas, and the states that are compared: so many times what a replica takes.
+TWO_TRIED = 8
 
 
 def dry_run(
@@ -89,11 +92,12 @@ def dry_run(
                 load_parameters(model, weights)
                 require_causal_reading(where, model, setting, dataset, brief=True, is_own=bool(own))
             _try_evaluation(study, model, setting, dataset)
+        untried = _try_two(study, arm, dataset, device) if stack_size == 1 else []
         if before is not None:
             require_unchanged(before, f"a step of {where}")
         if part == "steps":
-            return []
-        return [*undeclared_projections(model, setting), *unused_positions(model, setting)]
+            return untried
+        return untried + undeclared_projections(model, setting) + unused_positions(model, setting)
     except ParibusError:
         raise
     except Exception as error:
@@ -138,6 +142,36 @@ def _try_steps(
         for _ in range(GRAPHED_STEPS):
             stack.step()
     return stack
+
+
+def _try_two(study: Study, arm: str, dataset: Dataset, device: torch.device) -> list[str]:
+    """Two replicas beside each other, of an arm with own code that is given an axis of them.
+
+    Alone, a replica is all there is to normalise over: with it the same code would pass, or not, by
+    the size of the stack. Modules are not given that axis; one that works alone and cannot be
+    mapped over it is no fault of a stack of one. Raises ParibusError where replicas are mixed;
+    returns what could not be tried, a line or none.
+    """
+    setting = study.setting(arm)
+    modules = setting.model.modules.named.values()
+    own = [path for path in step_code(study, arm) if path not in modules]
+    if not own:
+        return []
+    try:
+        needed = matrix_parameters(setting, dataset.vocab_size) * BYTES_PER_PARAMETER * TWO_TRIED
+        free = free_memory(device)
+        if free is not None and needed > free:
+            raise MemoryError(f"they take {needed / 2**30:.1f} GiB")
+        _try_steps(study, arm, dataset, device, 2, graphs=False)
+    except ParibusError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return [
+            f"arm '{arm}': two replicas could not be tried side by side ({why}); that own code"
+            f"{in_brackets(own)} does not mix them is not shown"
+        ]
+    return []
 
 
 def _try_evaluation(study: Study, model: GPT, setting: Setting, dataset: Dataset) -> None:

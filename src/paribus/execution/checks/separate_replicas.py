@@ -34,7 +34,8 @@ def require_apart(
             raise ParibusError(
                 f"{where}: what one replica of a stack computes follows its neighbours "
                 f"({some(found)}); own code{in_brackets(own)} works over the first axis, "
-                "R, of which every row is a trial of its own: let it work within each row"
+                "R, of which every row is a trial of its own: let it work within each row, "
+                "whatever --stack is"
             )
 
 
