@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +25,8 @@ from paribus.errors import ParibusError
 from paribus.study import Study, load_study, parse_override, require_trust, shipped_studies
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from paribus.analysis import Analysis
     from paribus.decision import Verdict
     from paribus.results import Results
@@ -148,9 +150,9 @@ def run(
     from paribus.results import extended
 
     staged = extended(loaded, results_folder(loaded, results))
-    for part in decision_tables.design(staged, {}, warnings=True):
-        console.print(part)
-    return _finish(_train(loaded, results, workers, where, stack, log or [], eager=eager))
+    warnings = [*decision_tables.design(staged, {}, warnings=True)]
+    done = _train(loaded, results, workers, where, stack, log or [], eager=eager, before=warnings)
+    return _finish(done)
 
 
 def analyse(
@@ -298,11 +300,13 @@ def _train(
     log: Sequence[str] = (),
     *,
     eager: bool = False,
+    before: Iterable[RenderableType] = (),
 ) -> Results:
+    """Run a study; what is to be said `before` is printed once nothing refuses it any more."""
     from paribus.cli.progress import watching
     from paribus.execution.run import run as run_study
 
-    with watching(console) as watch:
+    with watching(console, before) as watch:
         return run_study(
             study,
             results,

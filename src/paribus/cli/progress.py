@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
@@ -23,18 +23,29 @@ MOST_TRIALS_SHOWN = 12
 
 
 @contextmanager
-def watching(console: Console) -> Iterator[Watch]:
-    """A function to hand to `paribus.run` as `watch`."""
+def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterator[Watch]:
+    """A function to hand to `paribus.run` as `watch`; it prints what comes `before` when it hears
+    of the run for the first time."""
+    waiting = iter(before)
+
+    def after(watch: Watch) -> Watch:
+        def heard(progress: Progress) -> None:
+            for part in waiting:
+                console.print(part)
+            watch(progress)
+
+        return heard
+
     if not console.is_terminal:
         with listening(_plain_reading(console)):
-            yield _plain(console)
+            yield after(_plain(console))
         return
     starting = Spinner("dots", "starting workers, trying one step of every arm")
     with (
         Live(starting, console=console, refresh_per_second=4, transient=True) as live,
         listening(lambda what, n: live.update(Spinner("dots", reading(what, n)))),
     ):
-        yield lambda progress: live.update(_picture(progress))
+        yield after(lambda progress: live.update(_picture(progress)))
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from paribus.execution.messages import Ready
 from paribus.execution.pool import Pool
 from paribus.kernels import shortcoming
@@ -36,23 +34,19 @@ def settle_precision(study: Study, ready: Ready, pool: Pool) -> Study:
     return settled
 
 
-def warn_of_emulation(study: Study, ready: Ready) -> None:
-    """Say in one line, where it is so, that the device has to emulate what `study` asks for."""
-    for precision in _emulated(study, ready):
-        logging.getLogger("paribus").warning(
-            "%s on this %s is emulated: right, but slow", precision, ready.device
-        )
-
-
-def warn_of_plain_kernels(ready: Ready) -> None:
-    """Say in one line, where it is so, that a CPU trains without compiled kernels for want of a
-    compiler."""
+def device_warnings(study: Study, ready: Ready) -> list[str]:
+    """What is slow on the device of `ready`, a line each: a precision of `study` that it has to
+    emulate, and a CPU without compiled kernels for want of a compiler."""
+    lines = [
+        f"{precision} on this {ready.device} is emulated: right, but slow"
+        for precision in _emulated(study, ready)
+    ]
     if ready.device == "cpu" and (words := shortcoming()):
-        logging.getLogger("paribus").warning(
-            "%s: PyTorch's own kernels train here, some 1.2 times slower; install g++ or clang++, "
-            "or say --compile off",
-            words,
+        lines.append(
+            f"{words}: PyTorch's own kernels train here, some 1.2 times slower; install g++ or "
+            "clang++, or say --compile off"
         )
+    return lines
 
 
 def is_emulated(study: Study, ready: Ready) -> bool:

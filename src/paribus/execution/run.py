@@ -76,7 +76,8 @@ def run(
         eager: launch a GPU's kernels one by one, for an own module that asks the host for a
             tensor's value in the middle of a step; otherwise a step is recorded and replayed.
         checkpoint_seconds: how often an unfinished trial is saved.
-        watch: hears of progress, several times a second at most.
+        watch: hears of progress, several times a second at most; first when the study is
+            registered, and nothing can refuse it any more.
         log: trackers that follow the run, by name (see `paribus.execution.sinks`).
         backend: where workers run: a name, your own by its import path (docs/backends.md), or what
             `find_backend` gives.
@@ -91,9 +92,11 @@ def run(
     backend = find_backend(backend)
     known_sinks(log)
     way = _Way(workers, device, stack, eager, checkpoint_seconds, watch, log, backend)
-    folder, study, datasets = _opened(study, results, way)
+    folder = results_folder(study, results)
+    folder.require_home()
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock() as held:
+        study, datasets = _opened(study, folder, way)
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
                 study = _register(study, folder, datasets, held, way)
@@ -154,6 +157,7 @@ def _train(
         # The text is described while the workers train.
         with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
             trials = _Run(study, folder, pool, followers)
+            followers.progress(trials.progress)  # nothing can refuse the study any more
             if is_tuning:
                 trials.train(stacks)
             else:
@@ -179,8 +183,10 @@ def register(
     registered there already.
     """
     way = _Way(device=device, eager=eager, backend=find_backend(backend))
-    folder, study, datasets = _opened(study, results, way)
+    folder = results_folder(study, results)
+    folder.require_home()
     with folder.lock() as held:
+        study, datasets = _opened(study, folder, way)
         _register(study, folder, datasets, held, way)
     return folder.path / FILE
 
@@ -200,15 +206,12 @@ def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:
     return [(arm, seed) for arm, seed in needed if not folder.trial(arm, seed).is_finished]
 
 
-def _opened(
-    study: Study, results: str | os.PathLike[str] | None, way: _Way
-) -> tuple[ResultsFolder, Study, dict[Data, Dataset]]:
-    """The results folder, the study as it is registered there, and its text by what cuts it."""
-    folder = results_folder(study, results)
+def _opened(study: Study, folder: ResultsFolder, way: _Way) -> tuple[Study, dict[Data, Dataset]]:
+    """The study as it is registered in its folder, and its text by what cuts it."""
     study = settled_budgets(study, folder, device=way.device, backend=way.backend)
     study = folder.adopt(as_registered(study, folder))
     require_sealed(study, folder)
-    return folder, study, read_data(study)
+    return study, read_data(study)
 
 
 def _describe_data(folder: ResultsFolder, study: Study, datasets: dict[Data, Dataset]) -> None:

@@ -10,11 +10,7 @@ from paribus.data import Dataset
 from paribus.decision import own_rule
 from paribus.digests import digest
 from paribus.errors import ParibusError
-from paribus.execution.device_precision import (
-    settle_precision,
-    warn_of_emulation,
-    warn_of_plain_kernels,
-)
+from paribus.execution.device_precision import device_warnings, settle_precision
 from paribus.execution.messages import Check, Checked, DryPart, MeasureMemory
 from paribus.execution.pool import Pool
 from paribus.execution.stacks import (
@@ -48,8 +44,9 @@ def start(
     Models that `tried` has are not tried again; those that are now, are added to it.
 
     Returns the study with its precision settled, and all its trials as stacks. Raises ParibusError
-    before anything is written.
+    before anything is written, and before anything is warned of.
     """
+    warnings: list[str] = []
     first = pool.start()
     pool.start_where_surely_cpu(workers, n_trials)
     # While they import PyTorch, which takes seconds, the questions are drawn.
@@ -61,12 +58,12 @@ def start(
         recorded = read_recorded(study, folder)
         stacks = plan_stacks(study, size, recorded.stacks)
         if n_trials:
-            warn_of_emulation(study, ready)
-            warn_of_plain_kernels(ready)
+            warnings += device_warnings(study, ready)
             pool.start_more(min(pool.n_workers(workers, ready), n_trials))
             sharing = math.ceil(pool.at_once / ready.devices)
-            _check(pool, study, max(map(len, stacks)), tried)
-            stacks = _fitting(pool, study, size, sharing, recorded)
+            warnings += _check(pool, study, max(map(len, stacks)), tried)
+            stacks, smaller = _fitting(pool, study, size, sharing, recorded)
+            warnings += smaller
         data = {arm: datasets[study.setting(arm).data].record for arm in study.arms}
         settle(
             folder,
@@ -76,11 +73,13 @@ def start(
             ),
         )
         adopt_suite(folder)
+    for line in dict.fromkeys(warnings):
+        logging.getLogger("paribus").warning("%s", line)
     return study, stacks
 
 
-def _check(pool: Pool, study: Study, size: int, tried: Tried) -> None:
-    """Try some steps of every arm, the workers sharing the arms.
+def _check(pool: Pool, study: Study, size: int, tried: Tried) -> list[str]:
+    """Try some steps of every arm, the workers sharing the arms; returns what to warn of.
 
     Arms that could share a stack run the same code, and are tried as one: a grid of learning rates
     costs no more dry runs than its arms. Without own code, the steps of an arm and the reading with
@@ -103,20 +102,20 @@ def _check(pool: Pool, study: Study, size: int, tried: Tried) -> None:
     tasks = [Check(arm, size, part) for arm, names in parts.items() for part in names]
     pool.work(tasks, lambda task: f"in the dry run of arm '{task.arm}'", hear)
     tried.update(todo)
-    for line in dict.fromkeys(warnings):
-        logging.getLogger("paribus").warning("%s", line)
+    return warnings
 
 
 def _fitting(
     pool: Pool, study: Study, size: int, sharing: int, recorded: Recorded
-) -> list[list[Trial]]:
-    """All trials as stacks of `size`, or of as many replicas as the memory of a device holds.
+) -> tuple[list[list[Trial]], list[str]]:
+    """All trials as stacks of `size`, or of as many replicas as the memory of a device holds; and
+    what to warn of.
 
     `sharing` workers share the memory. What was begun in a stack that does not fit any more starts
     again in a smaller one. Raises ParibusError where that would put trials beside others that were
     finished in a larger one: sizes within a pair are a control.
     """
-    stacks = plan_stacks(study, size, recorded.stacks)
+    stacks, warnings = plan_stacks(study, size, recorded.stacks), list[str]()
     for arms in sharing_arms(study):
         wanted = recorded.largest(stacks, arms)
         if wanted == 1:
@@ -136,13 +135,10 @@ def _fitting(
                 "fewer --workers, or delete their folders to train all of them again"
             )
         again = len(recorded.begun) - len(recorded.up_to(size).begun)
-        logging.getLogger("paribus").warning(
-            "%d of %d replicas side by side: %s%s",
-            size,
-            wanted,
-            found.why,
-            f"; {again} stacks that were begun start again" if again else "",
+        warnings.append(
+            f"{size} of {wanted} replicas side by side: {found.why}"
+            + (f"; {again} stacks that were begun start again" if again else "")
         )
         recorded = recorded.up_to(size)
         stacks = plan_stacks(study, size, recorded.stacks)
-    return stacks
+    return stacks, warnings

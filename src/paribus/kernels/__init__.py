@@ -1,5 +1,13 @@
 """Kernels of our own, compiled where they run; PyTorch's do the same where they cannot be."""
 
-from paribus.kernels.compiling import SWITCH, choose, identity, library, resolve, shortcoming
+from paribus.kernels.compiling import (
+    SWITCH,
+    choose,
+    identity,
+    is_settled,
+    library,
+    resolve,
+    shortcoming,
+)
 
-__all__ = ["SWITCH", "choose", "identity", "library", "resolve", "shortcoming"]
+__all__ = ["SWITCH", "choose", "identity", "is_settled", "library", "resolve", "shortcoming"]

@@ -51,6 +51,14 @@ def choose(wanted: str) -> None:
     library.cache_clear()
 
 
+def is_settled() -> bool:
+    """Whether `resolve` answers at once: no compiler has to make kernels first."""
+    try:
+        return os.environ.get(SWITCH, "auto") == "off" or _is_usable(_plan()[1])
+    except _NoCompilerError:
+        return True
+
+
 @cache
 def shortcoming() -> str | None:
     """Why "auto" means "off" here, for people; None where it does not."""
@@ -92,7 +100,8 @@ class _NoCompilerError(Exception):
     """Why there is no library."""
 
 
-def _compiled() -> Path:
+def _plan() -> tuple[list[str], Path]:
+    """The command that makes the library of this machine, less where to, and where it is kept."""
     compiler = _compiler()
     # With the arguments of `CXX`, which can change numbers (-ffast-math).
     flags = [*compiler[1:], *FLAGS, *WIDE.get(platform.machine(), ())]
@@ -100,14 +109,19 @@ def _compiled() -> Path:
     texts = {path.name: path.read_text() for path in [*sources, *sorted(SOURCES.glob("*.h"))]}
     about = [texts, flags, _said(*compiler, "--version"), platform.machine(), _cpu()]
     path = _folder() / f"{digest(about)[:16]}.so"
-    if _is_whole(path) and _loads(path):
+    return [*compiler[:1], *flags, *map(str, sources)], path
+
+
+def _compiled() -> Path:
+    command, path = _plan()
+    if _is_usable(path):
         return path
     logging.getLogger("paribus").warning(
         "compiling kernels for this processor, once: some 15 seconds (--compile off does without)"
     )
     try:
         with tempfile.TemporaryDirectory(prefix="paribus-") as folder:
-            return _made([*compiler[:1], *flags, *map(str, sources)], path, Path(folder))
+            return _made(command, path, Path(folder))
     except OSError as error:  # a full disk, or no place for what is temporary
         raise _NoCompilerError(f"there is no place to compile in: {error}") from None
 
@@ -210,6 +224,10 @@ def _is_whole(path: Path) -> bool:
         return _is_ours(path) and _is_ours(_told(path)) and _sum(path.read_bytes()) == told
     except OSError:
         return False
+
+
+def _is_usable(path: Path) -> bool:
+    return _is_whole(path) and _loads(path)
 
 
 def _is_ours(path: Path) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from paribus.kernels import SWITCH, resolve
+from paribus.kernels import SWITCH, is_settled, resolve
 from paribus.machine.forks import Template, template
 from paribus.search_path import own_folders, shared_folders
 
@@ -82,7 +82,8 @@ def warm_up() -> None:
     """Begin to import what workers need, where they will be forks; does not wait.
 
     It takes seconds of a core, while this process has a study to read and a text to prepare. What
-    goes wrong is told when the first worker is asked for.
+    goes wrong is told when the first worker is asked for. Kernels are compiled then, too: a mistake
+    in the study is told first, and alone.
     """
     if can_fork():
         threading.Thread(target=_warm_up, daemon=True).start()
@@ -90,7 +91,8 @@ def warm_up() -> None:
 
 def _warm_up() -> None:
     with contextlib.suppress(Exception):
-        worker_template(is_fresh=False)
+        if is_settled():
+            worker_template(is_fresh=False)
 
 
 def _start_template(channel: int) -> subprocess.Popen[bytes]:

@@ -254,8 +254,8 @@ class ResultsFolder(Folder):
         text = read_text(self.path / "study.json", RECORD_BYTES, way_out="restore it")
         return read_sealed(text, folder=sources_folder(self.path), foreign=not trust)
 
-    def require_same(self, study: Study) -> None:
-        """Raise ParibusError where the folder cannot hold `study`: it holds something else."""
+    def require_home(self) -> None:
+        """Raise ParibusError where the folder cannot hold any study: it is something else."""
         if self.path.exists() and not self.path.is_dir():
             raise ParibusError(f"{self.path} is a file; choose another folder with --results")
         if self.is_kept:
@@ -263,12 +263,17 @@ class ResultsFolder(Folder):
                 f"{self.path} was kept without its weights and is read only; choose another folder "
                 "with --results"
             )
+        # Hidden files are a lock, or what an interrupted first write has left.
+        there = self.path.iterdir() if self.path.is_dir() and not self.exists else ()
+        if any(path.name[0] != "." for path in there):
+            raise ParibusError(
+                f"{self.path} holds something that is no study; choose another with --results"
+            )
+
+    def require_same(self, study: Study) -> None:
+        """Raise ParibusError where the folder cannot hold `study`: it holds something else."""
+        self.require_home()
         if not self.exists:
-            # Hidden files are a lock, or what an interrupted first write has left.
-            if self.path.is_dir() and any(p.name[0] != "." for p in self.path.iterdir()):
-                raise ParibusError(
-                    f"{self.path} holds something that is no study; choose another with --results"
-                )
             return
         there = self.read_study()
         if there.is_same(study):
@@ -299,13 +304,15 @@ class ResultsFolder(Folder):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[str]:
-        """Keep every other run out of this folder; one that stays empty is removed again.
+        """Keep every other run out of this folder; one that stays empty is removed again, with
+        the folders around it that were made for it.
 
         Gives the run's identifier, which `is_held_by` knows until the end. What killed runs left
         half-written is removed first. Raises ParibusError where the folder is locked, cannot be
         written to or has links in it; errors of the body keep their own words.
         """
-        new, run = not self.path.exists(), secrets.token_hex(8)
+        new = [one for one in (self.path, *self.path.parents) if not one.exists()]
+        run = secrets.token_hex(8)
         lock = FileLock(self.path / LOCK)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -331,7 +338,8 @@ class ResultsFolder(Folder):
                 (self.path / RUN).unlink(missing_ok=True)
                 if new and [path.name for path in self.path.iterdir()] == [LOCK]:
                     (self.path / LOCK).unlink()
-                    self.path.rmdir()
+                    for made in new:
+                        made.rmdir()
             lock.release()
 
     def is_held_by(self, run: str) -> bool:

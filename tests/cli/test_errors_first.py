@@ -1,0 +1,96 @@
+"""A mistake is one line: what is to be warned of comes once nothing refuses the study any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paribus.machine import programs
+
+from .test_cli import verb, write_study
+
+OWN = """
+import sys, warnings
+import torch
+from torch import nn
+
+class Refused(nn.Module):
+    def __init__(self, model):
+        print("a library that talks", file=sys.stderr)
+        warnings.warn("and warns")
+        super().__init__()
+
+    def forward(self, x):
+        return x[..., :1]
+
+class Broken(Refused):
+    def __init__(self, model):
+        raise ValueError("two\\nlines")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A study of two seeds, of which much is to be warned, and what mistakes are made of."""
+    write_study(tmp_path)
+    (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
+    (tmp_path / "syntax.toml").write_text("[", encoding="utf-8")
+    (tmp_path / "latin.txt").write_bytes(b"\xe9t\xe9 " * 50)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["run", "register"])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["syntax.toml"], "not valid TOML"),
+        (["study.toml", "--set", "training.batch_size=0"], "greater than 0"),
+        (["study.toml", "--set", "data.path=nowhere.txt"], "does not exist"),
+        (["study.toml", "--set", "data.path=latin.txt"], "not UTF-8"),
+        (["study.toml", "--set", "data.seq_len=5000"], "fewer than one window"),
+        (["study.toml", "--set", "decision.rule=luck"], "no rule 'luck'"),
+        (["study.toml", "--set", "training.loss.name=luck"], "no loss 'luck'"),
+        (["study.toml", "--set", "model.modules.mlp=own.py:Refused"], "must give a tensor"),
+        (["study.toml", "--set", "model.modules.mlp=own.py:Broken"], "ValueError: two lines"),
+        (["study.toml", "--results", "other"], "no study"),
+        (["study.toml", "--results", "text.txt"], "is a file"),
+        (["study.toml", "--results", "text.txt/deeper"], "cannot write to"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(
+    name: str,
+    arguments: list[str],
+    words: str,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = sorted(folder.rglob("*"))
+    done = verb(name, *arguments, cwd=folder)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
+    assert words in done.stderr
+    assert not caplog.messages
+    left = [path for path in sorted(folder.rglob("*")) if "__pycache__" not in path.parts]
+    assert left == before
+
+
+def test_data_are_not_read_where_nothing_can_be_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paribus.execution.run.read_data", lambda study: pytest.fail("was read"))
+    done = verb("run", "study.toml", "--results", "text.txt/deeper", cwd=folder)
+    assert "cannot write to" in done.stderr
+
+
+def test_kernels_are_not_compiled_before_somebody_needs_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What compiles says so: that would stand before a mistake in the study."""
+    started = list[bool]()
+    monkeypatch.setattr(programs, "worker_template", lambda is_fresh: started.append(is_fresh))
+    for settled in (False, True):
+        monkeypatch.setattr(programs, "is_settled", lambda settled=settled: settled)
+        programs._warm_up()
+        assert started == [False] * settled
