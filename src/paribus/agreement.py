@@ -46,22 +46,39 @@ class Comparison:
 
 
 def compare(
-    stated: Any, fresh: Any, *, words: Collection[str] = (), partial: bool = False
+    stated: Any,
+    fresh: Any,
+    *,
+    words: Collection[str] = (),
+    optional: Collection[str] = (),
+    partial: bool = False,
 ) -> Comparison:
     """Compare two values of JSON types.
 
     Args:
         words: keys whose texts are sentences: only whether there is one is compared.
+        optional: keys that one of the two may have as null.
         partial: leave out what one of the two lacks, or has as null: of files of another schema.
     """
     found = Comparison()
-    _compare(found, "", stated, fresh, 0.0, words, partial)
+    _compare(found, "", stated, fresh, 0.0, _Leniency(words, optional, partial))
     return found
 
 
-def agree(stated: Any, fresh: Any, *, partial: bool = False) -> bool:
-    """Whether two values of JSON types are equal up to rounding."""
-    return not compare(stated, fresh, partial=partial).differing
+def agree(
+    stated: Any, fresh: Any, *, optional: Collection[str] = (), partial: bool = False
+) -> bool:
+    """Whether two values of JSON types are equal up to rounding; arguments as of `compare`."""
+    return not compare(stated, fresh, optional=optional, partial=partial).differing
+
+
+@dataclass(frozen=True)
+class _Leniency:
+    """What is not compared, besides the rounding of numbers."""
+
+    words: Collection[str]
+    optional: Collection[str]
+    partial: bool
 
 
 def _compare(
@@ -70,32 +87,31 @@ def _compare(
     stated: Any,
     fresh: Any,
     scale: float,
-    words: Collection[str],
-    partial: bool,
+    leave: _Leniency,
 ) -> None:
     if isinstance(stated, dict) and isinstance(fresh, dict):
         scale = _sd(fresh, scale)
-        names = stated.keys() & fresh.keys() if partial else stated.keys() | fresh.keys()
+        names = stated.keys() & fresh.keys() if leave.partial else stated.keys() | fresh.keys()
         for name in sorted(names):
             inner = f"{key}.{name}" if key else str(name)
-            if name in words:
+            if name in leave.words:
                 # A list of sentences may be told in more, or in fewer.
                 texts = isinstance(stated.get(name), str) and isinstance(fresh.get(name), str)
                 if texts and bool(stated[name]) != bool(fresh[name]):
                     found.differing.append(inner)
             elif name not in stated or name not in fresh:
                 found.differing.append(inner)
-            elif partial and None in (stated[name], fresh[name]):
+            elif (leave.partial or name in leave.optional) and None in (stated[name], fresh[name]):
                 continue
             else:
                 unit = _unit(str(name), scale)
-                _compare(found, inner, stated[name], fresh[name], unit, words, partial)
+                _compare(found, inner, stated[name], fresh[name], unit, leave)
     elif isinstance(stated, list | tuple) and isinstance(fresh, list | tuple):
         if len(stated) != len(fresh):
             found.differing.append(key)
             return
         for i, pair in enumerate(zip(stated, fresh, strict=True)):
-            _compare(found, f"{key}.{i}" if key else str(i), *pair, scale, words, partial)
+            _compare(found, f"{key}.{i}" if key else str(i), *pair, scale, leave)
     elif _is_float(stated, fresh):
         apart, size = abs(stated - fresh), max(abs(stated), abs(fresh), scale)
         found.numbers += 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,7 +16,7 @@ from paribus.analysis.costs import costs
 from paribus.analysis.table import Table
 from paribus.cli.printed_tables import contrasts
 from paribus.decision import Verdict, decide, effect_in_words
-from paribus.report import contrast_tables, tables
+from paribus.report import contrast_tables, draw, render, tables, write_paper
 from paribus.report.words import evidence_on, headline, ratio_in_words
 from paribus.results import Results, load_results
 from paribus.study import Study
@@ -102,6 +104,47 @@ def test_fewer_than_five_pairs_have_no_p_and_no_test(analysed: Callable[..., Ana
     five = analysed([0.1, 0.1001, 0.1003, 0.35, 0.2])
     assert five.contrast("arm", "validation_loss").tested_p is not None
     assert "Holm p over the family" in printed(five)
+
+
+def adjusted_p(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every p that is adjusted over a family, by its place in analysis.json."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, one in items:
+        place = f"{name}.{key}"
+        if isinstance(one, dict | list):
+            yield from adjusted_p(one, place)
+        elif "holm_p" in str(key) or place.startswith(".family.p_values"):
+            yield place, one
+
+
+def test_nothing_of_fewer_than_five_pairs_is_adjusted(
+    small_study: Study_, fabricate: Fabricate
+) -> None:
+    """Neither in a file nor in words: contrasts, other tests and events alike."""
+    of = {}
+    for n in (4, 5):
+        seeds = list(range(1, n + 1))
+        study = small_study(seeds=seeds, endpoints=[LOSS, SECOND], arms=THREE_ARMS)
+        made = fabricate(
+            study,
+            lambda arm, s: 2 + 0.01 * s**2 + (arm == "arm") * (0.3 + 0.01 * s),
+            folder=f"made-{n}",
+            diverged=[("arm", 1)] if n == 4 else [],
+        )
+        analysis = analyse(made)
+        of[n] = dict(adjusted_p(json.loads(json.dumps(analysis.to_dict()))))
+        verdicts = decide(analysis)
+        text = render(made, analysis, verdicts, draw(made, analysis))
+        text += printed(analysis) + tables.stability(analysis).rows[0][-1]
+        write_paper(made, analysis, verdicts, [])
+        text += (made.path / "paper" / "document.json").read_text(encoding="utf-8")
+        assert not re.search(rf"Holm p[^a-zA-Z]{{0,6}}(None|nan|{numbers.NONE})", text)
+        assert ("too few pairs to test" in text) == (n == 4)
+    tested = {name for name, p in of[5].items() if p is not None}
+    for table in ("contrasts.0.checks.0", "contrasts.0", "stability.0"):
+        assert f".{table}.holm_p" in tested & of[4].keys()
+    assert {".contrasts.0.equivalence_holm_p", ".family.p_values.0"} <= tested
+    assert set(of[4].values()) == {None}
 
 
 def test_p_beside_an_interval_is_the_one_that_it_inverts(

@@ -31,7 +31,7 @@ from paribus.results import (
     why_not_tested,
     why_unregistered,
 )
-from paribus.statistics import FamilySignFlip, max_statistic_sign_flip
+from paribus.statistics import DESCRIPTIVE_BELOW, FamilySignFlip, max_statistic_sign_flip
 from paribus.study import Study
 
 
@@ -110,7 +110,7 @@ def analyse_table(
 def _family(study: Study, contrasts: list[Contrast]) -> FamilySignFlip | None:
     """Over the seeds that every analysed contrast of the primary endpoint has.
 
-    Of one sample alone: it has no p over looks or stages.
+    Of one sample alone, and of five pairs at least: it has no p over looks or stages.
     """
     if study.plan or study.stages:
         return None
@@ -121,7 +121,7 @@ def _family(study: Study, contrasts: list[Contrast]) -> FamilySignFlip | None:
         if c.paired
     ]
     shared = [seed for seed in study.seeds if deltas and all(seed in one for one in deltas)]
-    if len(shared) < 2:
+    if len(shared) < DESCRIPTIVE_BELOW:
         return None
     columns = [[one[seed] for seed in shared] for one in deltas]
     return max_statistic_sign_flip(

@@ -17,7 +17,7 @@ from paribus.analysis.infer import infer, infer_items
 from paribus.analysis.schema import TaskContrast
 from paribus.analysis.table import Table
 from paribus.results import Results
-from paribus.statistics import MacroContrast, OneLook, Stages, holm
+from paribus.statistics import DESCRIPTIVE_BELOW, MacroContrast, OneLook, Stages, holm
 
 
 def task_contrasts(table: Table) -> list[TaskContrast]:
@@ -71,7 +71,10 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
         return found
     p_values = [c.decided.p_value if c.decided else 1.0 for c in found]
     adjusted = holm(p_values + [1.0] * (family - len(found)))
-    return [replace(c, holm_p=float(p)) for c, p in zip(found, adjusted, strict=False)]
+    return [
+        replace(c, holm_p=float(p)) if len(c.seeds) >= DESCRIPTIVE_BELOW else c
+        for c, p in zip(found, adjusted, strict=False)
+    ]
 
 
 class _About(TypedDict):

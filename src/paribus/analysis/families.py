@@ -2,7 +2,8 @@
 
 The primary endpoints in every contrast are one family; that they lie inside their margins, another;
 that they are no worse, a third; the secondary endpoints x contrasts a fourth. A contrast that could
-not be analysed stays in its family as p = 1, so that losing one never makes the others easier.
+not be analysed stays in its family as p = 1, so that losing one never makes the others easier. One
+of fewer than five pairs counts in its family, and has no adjusted p: it is only described.
 """
 
 from __future__ import annotations
@@ -36,18 +37,16 @@ def _adjusted(family: list[Contrast], alpha: float) -> list[Contrast]:
         family, [c.not_worse_p if ok else None for c, ok in zip(family, known, strict=True)]
     )
     checks = _checks(family, [float(p) for p in tested], alpha)
-    return [
-        replace(
-            c,
-            holm_p=float(p),
-            equivalence_holm_p=equal.get(c),
-            not_worse_holm_p=not_worse.get(c),
-            checks=checked,
-        )
-        if c.decided
-        else c
-        for c, p, checked in zip(family, tested, checks, strict=True)
-    ]
+    found = []
+    for c, p, checked in zip(family, tested, checks, strict=True):
+        if c.decided is None:
+            found.append(c)
+        elif c.decided.descriptive_only:
+            found.append(replace(c, checks=tuple(replace(one, holm_p=None) for one in checked)))
+        else:
+            about = {"equivalence_holm_p": equal.get(c), "not_worse_holm_p": not_worse.get(c)}
+            found.append(replace(c, holm_p=float(p), checks=checked, **about))
+    return found
 
 
 def _with_margin(family: list[Contrast], p_values: list[float | None]) -> dict[Contrast, float]:

@@ -39,13 +39,13 @@ class Check:
     """What a test that did not decide says of a contrast: a sensitivity analysis.
 
     Attributes:
-        holm_p: adjusted over the same family.
+        holm_p: adjusted over the same family; None for fewer than five pairs.
         disagrees: whether it finds what the deciding test does not, or the other way round.
     """
 
     test: str
     p_value: float
-    holm_p: float
+    holm_p: float | None
     disagrees: bool
 
 
@@ -60,7 +60,8 @@ class Contrast:
         margin: within which a difference is too small to matter.
         counted: whether it is a hypothesis of its family; not where nobody measured the metric.
         holm_p: p of the test that decides, adjusted over the contrast's family: the primary
-            endpoint in every contrast, or the secondary endpoints in every contrast.
+            endpoint in every contrast, or the secondary endpoints in every contrast. None for fewer
+            than five pairs, which are only described; so are the other two.
         equivalence_holm_p: of two one-sided tests against the margin, adjusted over the family.
         not_worse_holm_p: of the one that excludes a loss of the margin's size, adjusted in the same
             way.
@@ -119,8 +120,7 @@ class Contrast:
     @property
     def tested(self) -> bool:
         """Whether it has a p that may be stated: fewer than five pairs are only described."""
-        says = self.decided
-        return says is not None and not says.descriptive_only and self.holm_p is not None
+        return self.decided is not None and self.holm_p is not None
 
     @property
     def p(self) -> float | None:
@@ -203,7 +203,8 @@ class TaskContrast:
         baseline, treatment: mean accuracy over these seeds.
         paired: the inference over seed pairs; None for fewer than two.
         items: by seed and by question, where claims are about new ones: it then decides.
-        holm_p: p of the test that decides, adjusted over all tasks and contrasts of the study.
+        holm_p: p of the test that decides, adjusted over all tasks and contrasts of the study; None
+            for fewer than five pairs.
     """
 
     arm: str
@@ -251,7 +252,7 @@ class Analysis:
         late_seeds: seeds that were added after results had been seen.
         tasks: the family of tasks x contrasts.
         family: the maximum-statistic sign-flip test over the primary family, a sensitivity
-            analysis beside Holm; None where the contrasts have no two seeds in common.
+            analysis beside Holm; None where the contrasts have fewer than five seeds in common.
         metrics: label, unit, direction and digits of all that is compared or claimed, by name.
         claim_checks: what can be said of the study's claims beside what was measured.
         own_rule: the table of the user's own decision rule, as registered; empty for one that

@@ -16,7 +16,8 @@ class Stabilities:
     """Events of an arm against its reference, over the seeds that both have finished.
 
     Attributes:
-        holm_p: McNemar's p of `any_event`, over looks and stages, adjusted over the contrasts.
+        holm_p: McNemar's p of `any_event`, over looks and stages, adjusted over the contrasts; None
+            for fewer than five pairs.
     """
 
     arm: str
@@ -24,7 +25,7 @@ class Stabilities:
     diverged: PairedRates
     spiked: PairedRates
     any_event: PairedRates
-    holm_p: float = 1.0
+    holm_p: float | None = None
 
 
 @dataclass(frozen=True)

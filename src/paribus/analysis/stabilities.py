@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from paribus.analysis.side_effects import Stabilities
 from paribus.analysis.table import Table
-from paribus.statistics import StabilityEvents, holm, paired_event_rates
+from paribus.statistics import DESCRIPTIVE_BELOW, StabilityEvents, holm, paired_event_rates
 
 Pair = tuple[StabilityEvents, StabilityEvents]
 Kind = Callable[[StabilityEvents], bool]
@@ -45,4 +45,7 @@ def stabilities_of(table: Table) -> list[Stabilities]:
             design.of_events(*events_of(any_event)) if design else one.any_event.p_value
         )
     adjusted = holm(p_values) if found else []
-    return [replace(s, holm_p=float(p)) for s, p in zip(found, adjusted, strict=True)]
+    return [
+        replace(s, holm_p=float(p)) if s.any_event.n >= DESCRIPTIVE_BELOW else s
+        for s, p in zip(found, adjusted, strict=True)
+    ]

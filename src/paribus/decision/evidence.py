@@ -143,7 +143,7 @@ def _quality(analysis: Analysis, contrast: Contrast) -> Quality:
 
 
 def _fix(stability: Stabilities | None, alpha: float) -> Fix:
-    if stability is None or stability.holm_p > alpha:
+    if stability is None or stability.holm_p is None or stability.holm_p > alpha:
         return "unshown"
     cured = stability.any_event.treatment_rate < stability.any_event.baseline_rate
     return "fix" if cured else "harm"

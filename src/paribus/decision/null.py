@@ -20,7 +20,7 @@ from paribus.decision.find import rule_of
 from paribus.decision.verdict import Verdict, decide
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, registered_rule, why_unregistered
-from paribus.statistics import Interval, clopper_pearson
+from paribus.statistics import Interval, clopper_pearson, holm
 from paribus.streams import stream
 from paribus.study import Plan
 
@@ -162,14 +162,11 @@ def _happened(analysis: Analysis, verdicts: list[Verdict]) -> dict[str, float]:
     primary = [c for c in analysis.contrasts if c.primary]
     says = [c.decided for c in primary if c.decided is not None]
     # Of fewer than 5 pairs nothing is claimed; what the test would have said is counted here.
-    found = {
-        kind: any(
-            c.holm_p is not None and c.holm_p <= alpha
-            for c in analysis.contrasts
-            if c.primary == (kind == "primary")
-        )
-        for kind in ("primary", "secondary")
-    }
+    found = {}
+    for kind in ("primary", "secondary"):
+        family = [c for c in analysis.contrasts if c.counted and c.primary == (kind == "primary")]
+        p_values = [c.decided.p_value if c.decided else 1.0 for c in family]
+        found[kind] = bool(family) and holm(p_values).min() <= alpha
     rows = rule_of(analysis).all_rows
     claims = [verdict for verdict in verdicts if rows[verdict.row].claims]
     return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast
+from paribus.analysis import Analysis, Contrast, Stabilities
 from paribus.decision import (
     OUTCOMES,
     UNJUDGED,
@@ -141,7 +141,7 @@ def evidence_on(contrast: Contrast) -> str:
     return ", ".join(parts)
 
 
-def p_in_words(p: float) -> str:
+def p_in_words(p: float | None) -> str:
     """`= 0.013` or `< 0.001`."""
     return numbers.p_equals(p).replace(" ", "\N{NO-BREAK SPACE}")
 
@@ -164,8 +164,14 @@ def events_in_words(analysis: Analysis, verdict: Verdict) -> str:
     base, arm = rates.both + rates.only_baseline, rates.both + rates.only_treatment
     return (
         f"{base} of {rates.n} trials diverged or spiked without it, {arm} of {rates.n} with it, "
-        f"Holm p {p_in_words(stability.holm_p)}"
+        f"{holm_in_words(stability)}"
     )
+
+
+def holm_in_words(stability: Stabilities) -> str:
+    """`Holm p = 0.013`, or that nothing was tested."""
+    p = stability.holm_p
+    return "too few pairs to test" if p is None else f"Holm p {p_in_words(p)}"
 
 
 def _threshold(analysis: Analysis, verdict: Verdict) -> str:

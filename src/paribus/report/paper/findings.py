@@ -13,9 +13,9 @@ from paribus.report.paper.document import Block, Grid, Paragraph, Part, Picture,
 from paribus.report.paper.material import Material
 from paribus.report.words import (
     changed,
+    holm_in_words,
     margin_in_words,
     missing_in_words,
-    p_in_words,
     ratio_in_words,
 )
 from paribus.study import Endpoint, Study
@@ -158,7 +158,7 @@ def _stability(material: Material) -> list[Block]:
         told.append(
             f"Of {rates.n} pairs, {base} had a divergence or a spike in "
             f"{material.called[stability.reference]} and {own} in {material.called[stability.arm]} "
-            f"(Holm p {p_in_words(stability.holm_p)})."
+            f"({holm_in_words(stability)})."
         )
     table = Grid(tables.stability(material.analysis))
     return [say("Events are counted in ", Ref("stability"), f". {' '.join(told)}"), table]

@@ -21,7 +21,7 @@ from paribus.report.paper.material import Material
 from paribus.report.tables import Table, change_of
 from paribus.report.tuning_told import tuning_in_words
 from paribus.report.vocabulary import listed
-from paribus.report.words import p_in_words
+from paribus.report.words import holm_in_words
 
 MOST_CAVEATS = 1  # that are told; the appendix has all
 CURVES = "loss-curves"  # held-out loss along training
@@ -197,8 +197,7 @@ def _stability(material: Material) -> str:
         base, own = rates.both + rates.only_baseline, rates.both + rates.only_treatment
         if base or own:
             said = (
-                f"{own} of {rates.n} against {base} in the reference "
-                f"(Holm p {p_in_words(stability.holm_p)})"
+                f"{own} of {rates.n} against {base} in the reference ({holm_in_words(stability)})"
             )
             alike.setdefault(said, []).append(material.called[stability.arm])
     if not alike:
