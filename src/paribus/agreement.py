@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 RELATIVE = 1e-9  # of a number, or of the SD of the paired differences that it is about
 LEAST = 1e-12  # absolute: of what is 0 but for rounding
@@ -112,7 +112,8 @@ def _compare(
             return
         for i, pair in enumerate(zip(stated, fresh, strict=True)):
             _compare(found, f"{key}.{i}" if key else str(i), *pair, scale, leave)
-    elif _is_float(stated, fresh):
+    # Two integers are counts.
+    elif _is_number(stated) and _is_number(fresh) and float in (type(stated), type(fresh)):
         apart, size = abs(stated - fresh), max(abs(stated), abs(fresh), scale)
         found.numbers += 1
         if stated == fresh:
@@ -125,10 +126,8 @@ def _compare(
         found.differing.append(key)
 
 
-def _is_float(stated: Any, fresh: Any) -> bool:
-    """Whether both are numbers and one of them is no integer, which counts."""
-    kinds = {type(stated), type(fresh)}
-    return float in kinds and kinds <= {int, float}
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _unit(name: str, sd: float) -> float:

@@ -176,11 +176,7 @@ def _verify(
         findings += _told("test part", lambda: _tested(results))
     findings += _told("parameters", lambda: _parameters(results))
     if results_folder.is_kept:
-        steps = sorted({step for trial in results.finished for step in trial.sealed_steps})
-        earlier = f" (and weights after step {_some([*map(str, steps)])})" if steps else ""
-        checked.append(
-            f"weights of {len(finished)} trials{earlier}: none were kept, their digests are"
-        )
+        checked.append(_no_weights(results))
         findings += _told("kept.json", lambda: _kept_root(results_folder, root))
     of_trials, looked_at = _trials(results, trust=trust)
     findings += of_trials
@@ -299,6 +295,14 @@ def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
     repeated = folder.read_repeated(custom)
     if lacking := [arm for arm in custom if arm not in repeated]:
         yield f"not repeated: repeated.json does not hold {_some(lacking)}, with custom code"
+
+
+def _no_weights(results: Results) -> str:
+    """What is not there to be checked of a kept study."""
+    steps = sorted({step for trial in results.finished for step in trial.sealed_steps})
+    earlier = f" (and weights after step {_some([*map(str, steps)])})" if steps else ""
+    n_trials = len(results.finished)
+    return f"weights of {n_trials} trials{earlier}: none were kept, their digests are"
 
 
 def _kept_root(folder: ResultsFolder, root: str) -> Iterator[str]:
