@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paribus.agreement import agree
 from paribus.analysis import Table, analyse, extension_error, extension_in_words
 from paribus.analysis.stabilities import stabilities_of
+from paribus.comparison import agree
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.files import file_digest

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from paribus.agreement import agree
 from paribus.analysis.by_endpoint import contrast_of
 from paribus.analysis.families import adjusted
 from paribus.analysis.sampling import REASONS, RESOLVED, plan_of
@@ -24,6 +23,7 @@ from paribus.analysis.schema import Contrast
 from paribus.analysis.side_effects import Stabilities
 from paribus.analysis.stabilities import stabilities_of
 from paribus.analysis.table import Table
+from paribus.comparison import agree
 from paribus.results import ResultsFolder, looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN, chained, trials_digest
 from paribus.statistics import Looks, predictive_power

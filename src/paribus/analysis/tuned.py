@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from paribus import numbers
-from paribus.agreement import agree
 from paribus.analysis.choose import Tried, caveats, next_candidates, tried_in
 from paribus.analysis.sensitivity import sensitivities
 from paribus.analysis.side_effects import Sensitivity
+from paribus.comparison import agree
 from paribus.metric import Metric
 from paribus.results import Results
 from paribus.statistics import StatisticsError, expected_best_of, paired_t

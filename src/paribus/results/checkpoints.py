@@ -26,8 +26,8 @@ from paribus.digests import changes, digest
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, whole_folder, write_bytes
 from paribus.foreign import WEIGHTS_BYTES, read_json, regular_path
+from paribus.migrations import KEY, SCHEMA
 from paribus.results.formats import write_plain_json
-from paribus.schema import KEY, SCHEMA
 
 FOLDER, ABOUT = "checkpoints", "about.json"
 KEPT = 2

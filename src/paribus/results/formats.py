@@ -15,8 +15,8 @@ from paribus import foreign
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
+from paribus.migrations import KEY, SCHEMA, stamped, upgraded
 from paribus.results.expected import require_json
-from paribus.schema import KEY, SCHEMA, stamped, upgraded
 from paribus.study import Study
 
 NUMBERS = {

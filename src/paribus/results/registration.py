@@ -15,18 +15,18 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
-from paribus.agreement import compare
+from paribus.comparison import compare
 from paribus.digests import changes, package_digest
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
 from paribus.foreign import RECORD_BYTES, read_bytes
 from paribus.metric import Metric, find, from_records
+from paribus.migrations import SCHEMA
 from paribus.results.formats import read_json, read_record, write_json
 from paribus.results.shared_records import distinct
 from paribus.results.software import package_differences
 from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
-from paribus.schema import SCHEMA
 from paribus.streams import key
 from paribus.study import (
     Setting,

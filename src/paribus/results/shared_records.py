@@ -6,10 +6,12 @@ of what a record holds.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from paribus.results.trial_folder import TrialFolder
+from paribus.study import current_setting
 
 Trial = tuple[str, int]
 
@@ -19,8 +21,13 @@ def read_trials(finished: Iterable[TrialFolder]) -> dict[Trial, dict[str, Any]]:
     found: dict[Trial, dict[str, Any]] = {}
     first: dict[str, Any] = {}  # of the study, by key
     of_arm: dict[tuple[str, str], Any] = {}
+    today: dict[str, dict[str, Any]] = {}
     for folder in finished:
         record = folder.read_json("trial.json")
+        said = json.dumps(record["setting"])
+        if said not in today:
+            today[said] = current_setting(record["setting"])
+        record["setting"] = today[said]
         for key, value in record.items():
             if not isinstance(value, dict | list):
                 continue

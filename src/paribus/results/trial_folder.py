@@ -9,6 +9,7 @@ from itertools import filterfalse
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import safetensors
 import safetensors.numpy
 
@@ -16,7 +17,8 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
 from paribus.foreign import WEIGHTS_BYTES, is_regular, regular_path
 from paribus.results.columns import Folder
-from paribus.results.formats import read_json, write_json
+from paribus.results.expected import COLUMNS
+from paribus.results.formats import read_json, read_record, write_json
 
 CANONICAL = (
     "trial.json",
@@ -32,6 +34,9 @@ CANONICAL = (
     "weights.safetensors",
     "environment.json",
 )
+
+# What trials of schema 0 may have been sealed without: nothing was measured of it then.
+LATER = frozenset({"curve.parquet"})
 
 # Kinds of records that a kept study may be without.
 WEIGHTS, MEASUREMENTS = "weights", "measurements"
@@ -90,6 +95,12 @@ class TrialFolder(Folder):
     def read_json(self, name: str) -> Any:
         """The record `name`. Raises ParibusError where it is missing or damaged."""
         return read_json(self.path / name)
+
+    def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """Those of `columns` that the table `name` has; all by default. Raises ParibusError."""
+        if name in LATER and not is_regular(self.path / name):
+            return pa.table({column: pa.array([], pa.float64()) for column in COLUMNS[name]})
+        return super().read_columns(name, columns)
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
         """The trained weights by parameter name; or those after `step`, which are kept beside."""
@@ -191,8 +202,10 @@ class TrialFolder(Folder):
 
     def verify(self) -> None:
         """Raise ParibusError where a record is missing or differs from what was sealed."""
-        sealed = self.read_json("manifest.json")
+        sealed, schema = read_record(self.path / MANIFEST)
         expected = set(CANONICAL) | set(map(weights_file, self.kept_steps))
+        if not schema:
+            expected -= LATER - set(sealed)
         if self.left_out and isinstance(sealed, dict):
             sealed = {name: value for name, value in sealed.items() if not self._lacks(name)}
             expected = set(filterfalse(self._lacks, expected))

@@ -7,7 +7,14 @@ from paribus.study.custom_code import changed_sources, own_digests, own_parts
 from paribus.study.data import CORPUS, Data
 from paribus.study.explain import explain
 from paribus.study.kept import changed_files
-from paribus.study.load import load_study, parse_override, parse_study, read_sealed, shipped_studies
+from paribus.study.load import (
+    current_setting,
+    load_study,
+    parse_override,
+    parse_study,
+    read_sealed,
+    shipped_studies,
+)
 from paribus.study.null_study import null_study
 from paribus.study.precision import is_open, with_precision
 from paribus.study.sections import (
@@ -68,6 +75,7 @@ __all__ = [
     "at_rates",
     "changed_files",
     "changed_sources",
+    "current_setting",
     "curve_steps",
     "custom_code",
     "explain",

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 
 from paribus.errors import ParibusError, nearest
 from paribus.foreign import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
-from paribus.schema import KEY, upgraded
+from paribus.migrations import KEY, upgraded
 from paribus.study.custom_code import sources_folder
 from paribus.study.explain import explain
+from paribus.study.spec import Setting
 from paribus.study.study import Sealed, Study, override
 
 NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
@@ -99,6 +100,19 @@ def parse_study(
 
         require_tunable(study)
     return study
+
+
+def current_setting(table: dict[str, Any]) -> dict[str, Any]:
+    """The setting of a record in today's words: what it leaves out is at its default.
+
+    One that is no setting of ours comes back as it is.
+    """
+    try:
+        return Setting.model_validate(
+            upgraded("study.json", copy.deepcopy(table), "a setting")[0]
+        ).model_dump(mode="json")
+    except (ValidationError, ParibusError):
+        return table
 
 
 def read_sealed(text: str, *, folder: Path, foreign: bool) -> Study:

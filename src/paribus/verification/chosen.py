@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paribus.agreement import agree, compare
 from paribus.analysis import next_candidates, tried_in, tuning_record
+from paribus.comparison import agree, compare
 from paribus.results import Results, ResultsFolder
 from paribus.study.tuning_study import FOLDER
 

@@ -15,15 +15,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from paribus.agreement import agree
 from paribus.analysis import boundaries
+from paribus.comparison import agree
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.foreign import is_regular
+from paribus.migrations import SCHEMA
 from paribus.results import Results, ResultsFolder, read_registration
 from paribus.results.formats import read_record
 from paribus.results.registration import from_study, repeats
-from paribus.schema import SCHEMA
 from paribus.study import Study, measuring_record, own_digests, rule_record
 from paribus.study.custom_code import SOURCES
 from paribus.tasks import registered_tasks

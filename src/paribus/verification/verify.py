@@ -17,19 +17,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paribus.agreement import Comparison, compare
 from paribus.analysis import analyse
+from paribus.comparison import Comparison, compare
 from paribus.decision import decide
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.foreign import is_regular
+from paribus.migrations import SCHEMA
 from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
 from paribus.results.formats import read_json, read_record
 from paribus.results.keeping import of_kept
 from paribus.results.root import root_digest
 from paribus.results.store import KEPT, OF_THE_STUDY, TEST_PART
 from paribus.results.trial_folder import CANONICAL, MEASUREMENTS, WEIGHTS, TrialFolder, weights_file
-from paribus.schema import SCHEMA
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
 from paribus.study.tuning_study import FOLDER
 from paribus.verification.arms import arm_findings
@@ -353,7 +353,11 @@ def derived(results: Results) -> tuple[list[str], Comparison, bool]:
         if not is_regular(results.path / name):
             continue  # it is written by `analyse` and `decide`, whenever one likes
         there, schema = read_record(results.path / name)
-        is_older |= schema < SCHEMA
+        if schema < SCHEMA:
+            is_older = True
+            # Older controls asked for less: what is not proven now may have held then.
+            for control in there.get("controls", ()):
+                control.pop("state")
         now = json.loads(canonical_json(value))
         of_file = compare(there, now, words=SENTENCES, partial=schema < SCHEMA)
         if of_file.differing:

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paribus import schema
+from paribus import migrations
 from paribus.errors import ParibusError
+from paribus.migrations import KEY, SCHEMA, Migration, absent, renamed, upgraded
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import read_json, read_record, write_json, write_table
-from paribus.schema import KEY, SCHEMA, Migration, absent, renamed, upgraded
 from paribus.study import Study, load_study
 
 Maker = Callable[..., Study]
@@ -76,10 +76,10 @@ def test_a_new_field_changes_no_digest_that_was_sealed(
     table["arms"]["layernorm"]["versus"] = table["arms"]["layernorm"].pop("against")
     path.write_text(json.dumps(table))
     later = (
-        *(one for one in schema.MIGRATIONS if one.file != "study.json"),
+        *(one for one in migrations.MIGRATIONS if one.file != "study.json"),
         Migration(1, "study.json", renamed("arms.*.versus", "against")),
     )
-    monkeypatch.setattr(schema, "MIGRATIONS", later)
+    monkeypatch.setattr(migrations, "MIGRATIONS", later)
     folder = ResultsFolder(results.path)
     study = folder.read_study()
     assert study.is_same(results.study)

@@ -3,7 +3,9 @@
 A file without a number is of schema 0: it was written before there were numbers. `MIGRATIONS` is
 the one place where a name that a key once had is known. A study file (TOML) may use any spelling
 there ever was. Digests are of the bytes that were sealed, so a file is never rewritten when it is
-read; and a file of a later schema than ours is refused, for we cannot know what it says.
+read; and a file of a later schema than ours is refused, for we cannot know what it says. Whoever
+adds, renames or drops a key of a record raises `SCHEMA` by one and, where a reader needs it, adds a
+row to the table.
 """
 
 from __future__ import annotations
@@ -108,6 +110,14 @@ def _several_arms(value: Any) -> Any:
     return value
 
 
+def _item_sums(value: Any) -> Any:
+    """A metric that is a share of items named the column of those that count, and nothing else."""
+    for metric in _tables(value, ["metrics", "*"]):
+        if metric.get("items") == "correct":
+            metric["items"] = {"total": "correct", "count": "predicted", "scale": 1.0, "step": 1}
+    return value
+
+
 def _tables(value: Any, path: list[str]) -> list[dict[str, Any]]:
     """The tables at `path` below `value`; a list stands for each of its entries."""
     if isinstance(value, list):
@@ -130,6 +140,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     # What the first studies were judged by, before there was a choice.
     Migration(1, "study.json", absent("inference.test", "gate"), of_records=True),
     Migration(1, "study.json", absent("decision.rule", "stability_gate"), of_records=True),
+    Migration(1, "registration.json", _item_sums),
+    Migration(1, "trial.json", _item_sums),
     # verdict.json was a bare list, which can carry no number.
     Migration(1, "verdict.json", lambda value: {"verdicts": value}),
 )

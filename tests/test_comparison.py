@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.agreement import LEAST, RELATIVE, agree, compare
+from paribus.comparison import LEAST, RELATIVE, agree, compare
 
 CONTRAST: dict[str, Any] = {
     "arm": "layernorm",
