@@ -37,6 +37,7 @@ CANONICAL = (
 
 # What trials of schema 0 may have been sealed without: nothing was measured of it then.
 LATER = frozenset({"curve.parquet"})
+FIRST_FORM = "windows.parquet"  # before blocks, and before a metric said what it is
 
 # Kinds of records that a kept study may be without.
 WEIGHTS, MEASUREMENTS = "weights", "measurements"
@@ -209,6 +210,11 @@ class TrialFolder(Folder):
         if self.left_out and isinstance(sealed, dict):
             sealed = {name: value for name, value in sealed.items() if not self._lacks(name)}
             expected = set(filterfalse(self._lacks, expected))
+        if not schema and isinstance(sealed, dict) and FIRST_FORM in sealed:
+            raise ParibusError(
+                f"{self.path} is of the first form of records, which do not declare what they "
+                "measure; nothing is wrong with it: read it with the paribus that wrote it"
+            )
         if not isinstance(sealed, dict) or sealed.keys() != expected:
             raise ParibusError(
                 f"trial {self.label}: manifest.json does not seal every record; "
