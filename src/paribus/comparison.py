@@ -56,7 +56,7 @@ def compare(
     """Compare two values of JSON types.
 
     Args:
-        words: keys whose texts are sentences: only whether there is one is compared.
+        words: keys whose texts are sentences: whether there is one is compared, unless `partial`.
         optional: keys that one of the two may have as null.
         partial: leave out what one of the two lacks, or has as null: of files of another schema.
     """
@@ -96,8 +96,9 @@ def _compare(
             inner = f"{key}.{name}" if key else str(name)
             if name in leave.words:
                 # A list of sentences may be told in more, or in fewer.
-                texts = isinstance(stated.get(name), str) and isinstance(fresh.get(name), str)
-                if texts and bool(stated[name]) != bool(fresh[name]):
+                told = [one.get(name) for one in (stated, fresh)]
+                texts = all(isinstance(text, str) for text in told) and not leave.partial
+                if texts and bool(told[0]) != bool(told[1]):
                     found.differing.append(inner)
             elif name not in stated or name not in fresh:
                 found.differing.append(inner)

@@ -142,6 +142,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "study.json", absent("decision.rule", "stability_gate"), of_records=True),
     Migration(1, "registration.json", _item_sums),
     Migration(1, "trial.json", _item_sums),
+    Migration(1, "analysis.json", _item_sums),
     # verdict.json was a bare list, which can carry no number.
     Migration(1, "verdict.json", lambda value: {"verdicts": value}),
 )

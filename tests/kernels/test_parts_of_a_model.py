@@ -112,7 +112,11 @@ def test_products_of_every_size(N: int, K: int, M: int) -> None:
     x, weight, bias = drawn((N, K), (M, K), (M,))
     require_alike(linear, F.linear, [x, weight, bias])
     apart = linear(x.t().contiguous().t(), weight.t().contiguous().t(), bias)
-    assert torch.equal(apart, linear(x, weight, bias))  # wherever the numbers lie
+    together = linear(x, weight, bias)
+    if products.are_for(torch.float32):  # of ours, the same bits wherever the numbers lie
+        assert torch.equal(apart, together)
+    else:  # a processor of AVX2 alone has PyTorch's
+        torch.testing.assert_close(apart, together)
 
 
 @pytest.mark.parametrize("N", [1, 11, 525])
