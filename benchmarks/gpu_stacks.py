@@ -154,7 +154,7 @@ def main() -> None:
         print(f"paribus / nanoGPT: {seconds / ours:.1f} x")
     print(WANTED)
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1))
+        arguments.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

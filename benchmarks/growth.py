@@ -215,7 +215,7 @@ def main() -> None:
         home.mkdir(parents=True, exist_ok=True)
         found = steps(home) if arguments.steps else trials(arguments.trials, arguments.arms, home)
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1))
+        arguments.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

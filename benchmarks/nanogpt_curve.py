@@ -135,11 +135,11 @@ def main() -> None:
     if setting.training.schedule.kind != "constant" or setting.training.schedule.warmup:
         parser.error("the study has a schedule, and nanoGPT is trained at a constant rate here")
     dataset = load_dataset(setting.data, results.study.folder)
-    trained = json.loads(given.out.read_text()) if given.out.exists() else {}
+    trained = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
     for seed in results.study.seeds:
         if str(seed) not in trained:
             trained[str(seed)] = train(given.nanogpt.resolve(), setting, dataset, seed)
-            given.out.write_text(json.dumps(trained))
+            given.out.write_text(json.dumps(trained), encoding="utf-8")
     compare(results, given.arm, {int(seed): one for seed, one in trained.items()})
 
 

@@ -75,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def scrolled(page: Path, chromium: str, seconds: float = 300) -> dict[str, Any]:
     """What the script at the end of `page` saw."""
-    text = page.read_text().replace("connect-src 'none'", "connect-src 'self'")
+    text = page.read_text(encoding="utf-8").replace("connect-src 'none'", "connect-src 'self'")
     text = text.replace("default-src 'none'", "default-src 'none'; connect-src 'self'")
     at_end = text.rfind("</body>")
     text = text[:at_end] + SCROLL.replace("STEP", str(STEP)) + text[at_end:]

@@ -35,7 +35,7 @@ def largest():
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
+    return int(status.read_text(encoding="utf-8").split("VmHWM:")[1].split()[0]) / 1024
 
 imported = largest()
 folder, tokenizer, what = Path(sys.argv[1]), sys.argv[2], sys.argv[3]

@@ -44,7 +44,10 @@ def parts(results: Path, workers: int, began: float, ended: float) -> dict[str, 
     def last(pattern: str) -> float:
         return max(path.stat().st_mtime for path in results.glob(pattern))
 
-    timing = [json.loads(path.read_text()) for path in results.glob(TRIALS + "timing.json")]
+    timing = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in results.glob(TRIALS + "timing.json")
+    ]
     shared = {
         part: sum(one[f"{part}_seconds"] for one in timing) / workers
         for part in ("training", "evaluation", "task")

@@ -84,7 +84,7 @@ def main() -> int:
             print(f"kept: {keep_here(Path(results))}")
         kept = sorted(file.parent for file in HOME.glob("*/kept.json"))
         readme = HOME / "README.md"
-        write_bytes(readme, with_answers(readme.read_text(), kept).encode())
+        write_bytes(readme, with_answers(readme.read_text(encoding="utf-8"), kept).encode())
     except ParibusError as error:
         print(f"keep.py: {error}", file=sys.stderr)
         return 2

@@ -182,7 +182,9 @@ def _tell(channel: socket.socket, message: dict[str, int]) -> None:
 def _threads() -> set[str]:
     """The names of this process's threads besides the main one."""
     others = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
-    return {(task / "comm").read_text().strip() for task in others}
+    return {
+        (task / "comm").read_text(encoding="utf-8", errors="replace").strip() for task in others
+    }
 
 
 def _start_anew(here: int, files: list[int], folder: str, *own: str) -> int:

@@ -55,8 +55,8 @@ def free_memory(device: torch.device) -> int | None:
     system = _kilobytes(SYSTEM, "MemAvailable:")
     limits = [system] if system is not None else []
     try:
-        limit = int((CONTAINER / "memory.max").read_text())
-        limits.append(limit - int((CONTAINER / "memory.current").read_text()))
+        limit = int((CONTAINER / "memory.max").read_text(encoding="utf-8"))
+        limits.append(limit - int((CONTAINER / "memory.current").read_text(encoding="utf-8")))
     except (OSError, ValueError):
         pass  # no container, or one without a limit ("max")
     return min(limits, default=None)
@@ -96,7 +96,9 @@ def memory_in_use(device: torch.device) -> int | None:
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_reserved(device)
     try:
-        (PROCESS / "clear_refs").write_text("5")  # resets the peak (Linux, proc(5))
+        (PROCESS / "clear_refs").write_text(
+            "5", encoding="utf-8"
+        )  # resets the peak (Linux, proc(5))
     except OSError:
         return None
     return _kilobytes(PROCESS / "status", "VmRSS:")
@@ -179,7 +181,7 @@ def device_memory(device: torch.device) -> int | None:
 def _kilobytes(path: Path, field: str) -> int | None:
     """The bytes that the line `field` of a file of /proc states in kilobytes."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith(field)), None)

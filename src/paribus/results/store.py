@@ -345,6 +345,6 @@ class ResultsFolder(Folder):
     def is_held_by(self, run: str) -> bool:
         """Whether `run`, an identifier that `lock` gave, still holds this folder."""
         try:
-            return (self.path / RUN).read_text() == run
+            return (self.path / RUN).read_text(encoding="utf-8") == run
         except OSError:
             return False

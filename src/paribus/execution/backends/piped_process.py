@@ -37,7 +37,7 @@ class PipedProcess:
     ) -> None:
         self._leave_seconds = leave_seconds
         # Its own words (warnings, a crash of the interpreter) are kept for the case of a failure.
-        self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         (read, ours), (said, told) = os.pipe(), os.pipe()
         self._stdin = open(ours, "w", encoding="utf-8")  # noqa: SIM115
         self._stdout = open(said, encoding="utf-8")  # noqa: SIM115

@@ -88,7 +88,7 @@ def _ends(folder: Path, layout: Layout, *, system: bool) -> tuple[int, float, bo
     compiler = _compiler(folder, system=system)
     end = _asked(compiler, "references-end")
     column = (1 if end["right"] else 0) + end["y"]
-    parts = json.loads((folder / "document.json").read_text())["parts"]
+    parts = json.loads((folder / "document.json").read_text(encoding="utf-8"))["parts"]
     floating = [one for part in parts for one in part["blocks"] if one["kind"] in FLOATING]
     floats = json.loads(compiler.query("<float-end>", field="value"))
     is_whole = len(floats) == len(floating) and all(end < LOWEST for end in floats)
