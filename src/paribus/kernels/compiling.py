@@ -25,6 +25,8 @@ from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
 
 SWITCH = "PARIBUS_COMPILE"
+# Where a process keeps its library that the cache cannot hold, for those that it starts.
+PLACE = "PARIBUS_KERNELS"
 SOURCES = Path(__file__).parent  # *.cpp, and the *.h that they share
 COMPILERS = ("c++", "g++", "clang++")
 # Without math-errno a root is one instruction; no number changes.
@@ -38,6 +40,8 @@ FUNCTIONS = (
 )
 WIDE = {"x86_64": ("-mprefer-vector-width=512",)}
 LIMIT_SECONDS = 300  # some 15 s of a core, of which others may have the most
+
+_why_none = ""  # why there is no library, as `library` found out
 
 
 def resolve() -> str:
@@ -54,21 +58,16 @@ def choose(wanted: str) -> None:
 def is_settled() -> bool:
     """Whether `resolve` answers at once: no compiler has to make kernels first."""
     try:
-        return os.environ.get(SWITCH, "auto") == "off" or _is_usable(_plan()[1])
+        return os.environ.get(SWITCH, "auto") == "off" or _found(_plan()[1]) is not None
     except _NoCompilerError:
         return True
 
 
-@cache
 def shortcoming() -> str | None:
     """Why "auto" means "off" here, for people; None where it does not."""
     if library() is not None or os.environ.get(SWITCH, "auto") != "auto":
         return None
-    try:
-        _compiled()
-    except _NoCompilerError as error:
-        return str(error)
-    return None
+    return _why_none
 
 
 @cache
@@ -77,6 +76,7 @@ def library() -> Path | None:
 
     Raises ParibusError where `PARIBUS_COMPILE` is "on" and it cannot be, or is no such word.
     """
+    global _why_none
     wanted = os.environ.get(SWITCH, "auto")
     if wanted not in ("auto", "on", "off"):
         raise ParibusError(f"{SWITCH} is '{wanted}': it is auto, on or off")
@@ -87,6 +87,7 @@ def library() -> Path | None:
     except _NoCompilerError as error:
         if wanted == "on":
             raise ParibusError(f"{SWITCH} is on, but {error}; set it to auto or off") from None
+        _why_none = str(error)
         return None
 
 
@@ -106,7 +107,10 @@ def _plan() -> tuple[list[str], Path]:
     # With the arguments of `CXX`, which can change numbers (-ffast-math).
     flags = [*compiler[1:], *FLAGS, *WIDE.get(platform.machine(), ())]
     sources = sorted(SOURCES.glob("*.cpp"))
-    texts = {path.name: path.read_text() for path in [*sources, *sorted(SOURCES.glob("*.h"))]}
+    texts = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in [*sources, *sorted(SOURCES.glob("*.h"))]
+    }
     about = [texts, flags, _said(*compiler, "--version"), platform.machine(), _cpu()]
     path = _folder() / f"{digest(about)[:16]}.so"
     return [*compiler[:1], *flags, *map(str, sources)], path
@@ -114,8 +118,8 @@ def _plan() -> tuple[list[str], Path]:
 
 def _compiled() -> Path:
     command, path = _plan()
-    if _is_usable(path):
-        return path
+    if found := _found(path):
+        return found
     logging.getLogger("paribus").warning(
         "compiling kernels for this processor, once: some 15 seconds (--compile off does without)"
     )
@@ -127,24 +131,48 @@ def _compiled() -> Path:
 
 
 def _made(command: list[str], path: Path, folder: Path) -> Path:
-    """The library by this command, made in `folder` and kept at `path` where it can be."""
+    """The library by this command, made in `folder` and kept at `path` where it can be.
+
+    A cache that cannot be written, that others can write, or that nothing is loaded from (noexec)
+    cannot hold it: it is then of this process and of those that it starts.
+    """
     made = folder / path.name
     _said(*command, "-o", str(made))
-    if not _loads(made):
-        raise _NoCompilerError(f"what {command[0]} makes is no library that can be loaded")
+    no_library = _NoCompilerError(f"what {command[0]} makes is no library that can be loaded")
+    if not _loads(made) and not _is_noexec(folder):
+        raise no_library
     content = made.read_bytes()
+    if _keeps(path, content):
+        return path
+    own = Path(tempfile.mkdtemp(prefix="paribus-"))
+    atexit.register(_remove, own, os.getpid())
+    if not _keeps(own / path.name, content):
+        raise no_library
+    os.environ[PLACE] = str(own)
+    return own / path.name
+
+
+def _keeps(path: Path, content: bytes) -> bool:
+    """Write a library and its digest; whether it can be taken from there."""
     with contextlib.suppress(ParibusError, OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Ours alone, also where the umask lets a group write; or it would be made every time.
         path.parent.chmod(0o700)
         write_bytes(path, content)
         write_bytes(_told(path), _sum(content))
-        if _is_whole(path):
-            return path
-    # A cache that cannot be written, or that others can: of this process alone.
-    own = Path(tempfile.mkdtemp(prefix="paribus-"))
-    atexit.register(_remove, own, os.getpid())
-    return Path(shutil.copyfile(made, own / path.name))
+    return _is_usable(path)
+
+
+def _is_noexec(folder: Path) -> bool:
+    """Whether the file system of `folder` is one that nothing is loaded from."""
+    flag = getattr(os, "ST_NOEXEC", 0)  # Linux
+    return bool(flag and os.statvfs(folder).f_flag & flag)
+
+
+def _found(path: Path) -> Path | None:
+    """The library of that path, which is there, or its like in the place of this run."""
+    places = [path, *(Path(own) / path.name for own in [os.environ.get(PLACE)] if own)]
+    return next(filter(_is_usable, places), None)
 
 
 def _folder() -> Path:
@@ -192,7 +220,7 @@ def _said(*command: str) -> str:
         done = subprocess.run(
             command,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=LIMIT_SECONDS,
             check=False,
@@ -208,7 +236,9 @@ def _said(*command: str) -> str:
 def _cpu() -> str:
     """What the compiler may use here: of two machines that share a cache, each has its own."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in (
+            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        ):
             if line.startswith(("flags", "Features")):
                 return line
     return platform.processor()

@@ -75,6 +75,7 @@ def start_program(
 
 def worker_template(*, is_fresh: bool) -> Template:
     """What starts the workers of this process; see `forks.template`."""
+    resolve()  # it may set what the environment of the template has, by which it is known
     return template(_start_template, is_fresh=is_fresh and can_fork())
 
 
