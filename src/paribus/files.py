@@ -49,11 +49,14 @@ def unfence(folder: Path) -> None:
 def cache_folder() -> Path:
     """$PARIBUS_CACHE, else $XDG_CACHE_HOME/paribus, else ~/.cache/paribus.
 
-    All that lies there can be made again.
+    All that lies there can be made again. A user without a home has a path that none can write to.
     """
     if own := os.environ.get("PARIBUS_CACHE"):
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paribus"
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):
+        home = os.devnull
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache")) / "paribus"
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import stat
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,6 +72,8 @@ def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") 
     except FileNotFoundError:
         raise ParibusError(missing or f"{name} does not exist; correct the path") from None
     except UnicodeEncodeError:
+        if sys.getfilesystemencoding() != "utf-8":
+            raise  # not the path is at fault, but this system's names of files
         raise ParibusError(f"the path '{name}' is no text; correct the path") from None
     except OSError as error:
         raise ParibusError(f"cannot read {name}: {error.strerror}") from None

@@ -4,7 +4,6 @@ Each mutant is a fresh copy of the package whose source has one expression repla
 assertions pass on an untouched copy.
 """
 
-import importlib
 import importlib.util
 import shutil
 import sys

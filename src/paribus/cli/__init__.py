@@ -15,6 +15,7 @@ from cyclopts import App, CycloptsError
 
 from paribus import __version__
 from paribus.cli.mistakes import explain
+from paribus.cli.plain_output import plain_output
 from paribus.errors import ParibusError, one_line
 
 app = App(
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     _warm_up(sys.argv[1:] if arguments is None else arguments)
     try:
-        with _stopped_like_interrupted():
+        with _stopped_like_interrupted(), plain_output():
             code = app(
                 arguments, exit_on_error=False, print_error=False, result_action="return_value"
             )
@@ -87,6 +88,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"paribus: {one_line(words)}", file=sys.stderr)
         if os.environ.get("PARIBUS_TRACEBACK"):
             traceback.print_exc()
+        return 2
+    except UnicodeEncodeError as error:
+        if (names := sys.getfilesystemencoding()) == "utf-8":
+            raise
+        shown = one_line(ascii(error.object))
+        print(
+            f"paribus: {shown} cannot be the name of a file here, where names are {names}; run "
+            "with PYTHONUTF8=1",
+            file=sys.stderr,
+        )
         return 2
     except OSError as error:
         if isinstance(error, BrokenPipeError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,7 +57,8 @@ def signature(files: list[Path]) -> list[list[Any]] | None:
         if time.time() - max(stat.st_mtime, stat.st_ctime) < SETTLED_SECONDS:
             return None
         times = stat.st_mtime_ns, stat.st_ctime_ns
-        found.append([str(file.resolve()), stat.st_size, *times, stat.st_ino])
+        path = os.fsencode(file.resolve()).decode(errors="backslashreplace")  # it may be no UTF-8
+        found.append([path, stat.st_size, *times, stat.st_ino])
     return found
 
 

@@ -8,6 +8,7 @@ it finishes its step and writes a checkpoint first. What it does for each task i
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -31,6 +32,8 @@ def main() -> int:
     # Whatever a library prints must not end up among the lines of the protocol.
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # nor end the worker, in whatever letters
+        sys.stdout.reconfigure(errors="backslashreplace")
 
     def tell(message: object) -> None:
         channel.write(encode(message))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +68,7 @@ def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
         file = (folder / name).resolve()
         add_own_folder(folder)  # files beside it can be imported
         # One module object for a file, under a name of its own that no import can meet.
-        alias = f"paribus_own_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}"
+        alias = f"paribus_own_{hashlib.sha256(os.fsencode(file)).hexdigest()[:16]}"
         if alias in sys.modules:
             return sys.modules[alias]
         spec = importlib.util.spec_from_file_location(alias, file)

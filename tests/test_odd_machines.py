@@ -1,0 +1,229 @@
+"""Machines that are not like ours: letters, homes, compilers, file systems, processors."""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.cli.plain_output import plain_output
+from paribus.cli.printed_tables import MARKS
+from paribus.data import load_dataset
+from paribus.files import cache_folder
+from paribus.kernels import calling, compiling
+from paribus.numbers import NONE
+from paribus.results import load_results
+from paribus.study import Study
+from paribus.study.importing import load_own
+
+from .conftest import small_text
+
+STUDY = """
+name = "tïny"
+title = "Größe, 日本"
+seeds = [1]
+data = {corpus = "text", path = "mein téxt.txt", seq_len = 16}
+model = {n_layer = 1, n_head = 2, d_model = 16}
+training = {iterations = 24, batch_size = 2}
+tasks = {names = []}
+[arms.baseline]
+[arms.own]
+set."model.modules.final_norm" = "öwn code.py:Norm"
+"""
+OWN = """
+from torch import nn
+
+class Norm(nn.LayerNorm):
+    def __init__(self, model):
+        print("Größe")
+        super().__init__(model.d_model)
+"""
+# UTF-8 mode, which Python takes by itself where the locale is C, is off: files have ASCII names.
+STRICT = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+# ASCII alone can be printed, and there is neither a home nor a cache.
+POOR = {
+    "LC_ALL": "C",
+    "PYTHONCOERCECLOCALE": "0",
+    "PYTHONIOENCODING": "ascii",
+    "HOME": "/dev/null/nobody",
+    compiling.SWITCH: "off",
+}
+UNSET = {"LANG", "PYTHONUTF8", "PYTHONIOENCODING", "PARIBUS_CACHE", "XDG_CACHE_HOME"}
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A study in a folder with spaces and letters that are not ASCII."""
+    folder = tmp_path / "mein Größe 日本"
+    folder.mkdir()
+    (folder / "stüdy 1.toml").write_text(STUDY, encoding="utf-8")
+    (folder / "mein téxt.txt").write_text(small_text().replace("quick", "älg"), encoding="utf-8")
+    (folder / "öwn code.py").write_text(OWN, encoding="utf-8")
+    return folder
+
+
+def paribus_in(folder: Path, odd: dict[str, str], *arguments: str) -> tuple[int, bytes, bytes]:
+    """Exit code, output and errors of the command line in that environment."""
+    kept = {name: value for name, value in os.environ.items() if name not in UNSET}
+    command = [sys.executable, "-m", "paribus", *arguments]
+    done = subprocess.run(command, cwd=folder, env=kept | odd, capture_output=True, timeout=300)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("verb", ["register", pytest.param("run", marks=pytest.mark.slow)])
+def test_where_nothing_but_ascii_can_be_printed_and_nobody_has_a_home(verb: str, odd: Path) -> None:
+    code, out, err = paribus_in(odd, POOR, verb, "stüdy 1.toml", "--results", "meine résults/x")
+    assert (code, err) == (0, b"")
+    assert out.isascii() and rb"meine r\xe9sults/x" in out.replace(b"\n", b"")
+    results = odd / "meine résults" / "x"
+    assert load_results(results).study.title == "Größe, 日本"
+    if verb == "run":
+        assert not paribus.verify(results).findings
+        assert "Größe" in (results / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_name_that_files_cannot_have_is_told_with_the_way_out(odd: Path) -> None:
+    code, out, err = paribus_in(odd, STRICT, "run", "stüdy 1.toml")
+    assert (code, out, err.count(b"\n")) == (2, b"", 1)
+    assert b"PYTHONUTF8=1" in err and b"ascii" in err
+
+
+def test_marks_stay_apart_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    ascii_only = io.TextIOWrapper(written, encoding="ascii", errors="strict", write_through=True)
+    monkeypatch.setattr(sys, "stdout", ascii_only)
+    with plain_output():
+        for mark in (*MARKS.values(), NONE, "1 → 2", "▁█", "ä\udce4"):
+            print(mark)
+    assert ascii_only.errors == "strict"
+    *marks, none, arrow, curve, letters = written.getvalue().decode("ascii").splitlines()
+    assert len(set(marks)) == len(MARKS) and sum("?" in mark for mark in marks) == 1
+    assert (none, arrow, curve, letters) == ("-", "1 > 2", "18", r"\xe4\udce4")
+
+
+def test_a_folder_whose_name_is_no_utf8(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/l\xe4tin"))
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("this file system has names in UTF-8 alone")
+    (folder / "text.txt").write_text(small_text(), encoding="utf-8")
+    os.utime(folder / "text.txt", (1, 1))
+    (folder / "own.py").write_text("class Own: pass\n", encoding="utf-8")
+    data = paribus.load_study("quickstart").data
+    stated = {"corpus": "text", "path": "text.txt", "seq_len": 16, "validation_tokens": None}
+    assert load_dataset(data.model_copy(update=stated), folder).vocab_size > 10
+    assert load_own("own.py:Own", "here", "class", lambda value: isinstance(value, type), folder)
+
+
+def test_a_user_without_a_home_has_no_cache_in_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("PARIBUS_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert cache_folder().is_absolute() and not cache_folder().exists()
+
+
+@pytest.fixture
+def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What was compiled is forgotten, before and after."""
+    monkeypatch.setenv(compiling.PLACE, "")
+    monkeypatch.setenv(compiling.SWITCH, "auto")
+    kept = (compiling.library, calling._checked)
+    for one in kept:
+        one.cache_clear()
+    yield
+    monkeypatch.undo()
+    for one in kept:
+        one.cache_clear()
+
+
+@pytest.mark.parametrize(("system", "processor"), [("linux", "x86_64"), ("darwin", "arm64")])
+def test_without_a_compiler_pytorch_trains_and_it_is_on_record(
+    system: str,
+    processor: str,
+    afresh: None,
+    small_study: Callable[..., Study],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: processor)
+    study = small_study({"tasks.names": ()}, seeds=[1], arms={"baseline": {}})
+    results = paribus.run(study, tmp_path / "r", workers=1)
+    (trial,) = results.finished
+    assert trial.read_json("environment.json")["kernels"] == "torch"
+    (line,) = caplog.messages
+    assert "no C++ compiler" in line
+
+
+def compiler(folder: Path, does: str) -> Path:
+    """One that notes its arguments in `folder`, and then `does` something with `$out`."""
+    path = folder / "cxx"
+    path.write_text(
+        f'#!/bin/sh\necho "$@" >> {folder}/calls\n'
+        f'[ "$1" = --version ] && exit\nfor out; do :; done\n{does}\n',
+        encoding="utf-8",
+    )
+    path.chmod(0o755)
+    return path
+
+
+def compilations(folder: Path) -> list[str]:
+    lines = (folder / "calls").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line != "--version"]
+
+
+def test_another_processor_is_asked_for_nothing_of_x86(
+    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", str(compiler(tmp_path, "echo unknown option >&2; exit 1")))
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    assert compiling.identity() == "torch"
+    assert "unknown option" in (compiling.shortcoming() or "")
+    (call,) = compilations(tmp_path)
+    assert [word for word in call.split() if word.startswith("-m")] == ["-march=native"]
+
+
+@pytest.mark.skipif(compiling.library() is None, reason="no compiler here")
+@pytest.mark.parametrize("forbidden", ["cache", ""])
+def test_where_nothing_is_loaded_from_the_cache_or_from_anywhere(
+    forbidden: str, afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """noexec, of the cache alone: its library lies elsewhere, and no process compiles again."""
+    made = compiling.library()
+    monkeypatch.setenv("CXX", str(compiler(tmp_path, f'cp {made} "$out"')))
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    real = compiling.ctypes.CDLL
+
+    def load(path: str) -> object:
+        if str(tmp_path / forbidden) in path or not forbidden:
+            raise OSError("failed to map segment from shared object")
+        return real(path)
+
+    monkeypatch.setattr(compiling.ctypes, "CDLL", load)
+    monkeypatch.setattr(compiling, "_is_noexec", lambda folder: not forbidden)
+    compiling.library.cache_clear()
+    found = compiling.library()
+    if not forbidden:
+        assert found is None and compiling.identity() == "torch"
+        assert "can be loaded" in (compiling.shortcoming() or "")
+    else:
+        assert found is not None and not found.is_relative_to(tmp_path / "cache")
+        compiling.library.cache_clear()  # as in a process that this one starts
+        assert compiling.library() == found and compiling.is_settled()
+        shutil.rmtree(found.parent)
+    assert len(compilations(tmp_path)) == 1
