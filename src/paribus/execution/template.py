@@ -157,7 +157,7 @@ def _children() -> set[int]:
     """The children of this process; none where Linux was built not to tell."""
     here = os.getpid()
     try:
-        return set(map(int, Path(f"/proc/{here}/task/{here}/children").read_text().split()))
+        return set(map(int, Path(f"/proc/{here}/task/{here}/children").read_bytes().split()))
     except OSError:
         return set()
 
