@@ -234,7 +234,7 @@ def test_analysing_deciding(copy: Path) -> None:
 
     decided = verb("decide", results, cwd=copy)
     assert "DESCRIPTIVE ONLY (row 1)" in decided.stdout
-    verdict = json.loads((results / "verdict.json").read_text())[0]
+    verdict = json.loads((results / "verdict.json").read_text())["verdicts"][0]
     assert (verdict["row"], verdict["evidence"]["n"]) == ("1", 2)
 
 

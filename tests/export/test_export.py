@@ -132,6 +132,7 @@ def test_unfinished_trials_and_other_sources_are_refused(
     )
     with pytest.raises(ParibusError, match=r"baseline/seed-2 of .* is not finished"):
         paribus.export_trial(results.path, "baseline", 2, tmp_path / "out", folder=tmp_path)
+    (tmp_path / "ideas.py").write_text("from torch.nn import SiLU as RMS")
     with pytest.raises(ParibusError, match=r"block_norm = 'ideas\.py:RMS' is not the code that"):
         paribus.export_trial(results.path, "own", 1, tmp_path / "out", folder=tmp_path, trust=True)
     assert not (tmp_path / "out").exists()
