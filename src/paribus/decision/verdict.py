@@ -29,6 +29,7 @@ NOT_PROVEN = {
     "held-out text": "Held-out text is not proven to be held out",
     "budget": "Budgets are not proven to be equal",
     "initial values": "Initial values are not proven to be drawn anew for every seed",
+    "software": "An arm and its reference were trained on different machines or software",
 }
 
 
