@@ -17,6 +17,7 @@ from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.evaluation import predictions
 from paribus.execution import record
+from paribus.execution.checkpoints import begun_stacks
 from paribus.execution.checks.repeat import batches_digest
 from paribus.execution.checks.separate_replicas import differing, require_still_apart, states
 from paribus.execution.duties import Here
@@ -25,7 +26,6 @@ from paribus.execution.resuming import identity
 from paribus.execution.trial import StackTask, run_stack
 from paribus.machine.assembly import build_stack
 from paribus.results import ResultsFolder, registration, settle
-from paribus.results.checkpoints import begun_stacks
 from paribus.results.registration import repetitions
 from paribus.results.sources import require_same_sources
 from paribus.study import Study, own_digests

@@ -15,11 +15,11 @@ import torch
 from paribus.data import Dataset, load_dataset
 from paribus.errors import ParibusError
 from paribus.execution import resuming, trial
+from paribus.execution.checkpoints import StackCheckpoints, begun_stacks
 from paribus.execution.leaving import Leaving, Left
 from paribus.execution.stacks import plan_stacks, read_recorded
 from paribus.execution.trial import StackTask, run_stack
 from paribus.results import ResultsFolder
-from paribus.results.checkpoints import StackCheckpoints, begun_stacks
 from paribus.results.software import differences
 from paribus.results.trial_folder import CANONICAL
 from paribus.study import Study, parse_study

@@ -13,14 +13,14 @@ import pytest
 
 from paribus import files
 from paribus.errors import ParibusError
-from paribus.results import checkpoints as module
-from paribus.results.checkpoints import (
+from paribus.execution.checkpoints import (
     Checkpoint,
     StackCheckpoints,
     UnusableError,
     begun_stacks,
     keep_stacks,
 )
+from paribus.results import checkpoints as module
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("größer", 1))
 IDENTITY = {"study": "abc", "version": {"torch": "2.12", "numpy": "2.3"}}

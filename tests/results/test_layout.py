@@ -10,9 +10,9 @@ import pytest
 
 from paribus.cli import main
 from paribus.errors import ParibusError
+from paribus.execution.checkpoints import keep_stacks
 from paribus.files import fence, remove_folder, unfence, write_bytes
 from paribus.results import Results, ResultsFolder
-from paribus.results.checkpoints import keep_stacks
 from paribus.results.layout import secure
 from paribus.study import Study
 

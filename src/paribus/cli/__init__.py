@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError
 from paribus import __version__
 from paribus.cli.mistakes import explain
 from paribus.cli.plain_output import plain_output
+from paribus.engine import INSTALL, missing_package
 from paribus.errors import ParibusError, one_line
 
 app = App(
@@ -88,6 +89,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"paribus: {one_line(words)}", file=sys.stderr)
         if os.environ.get("PARIBUS_TRACEBACK"):
             traceback.print_exc()
+        return 2
+    except ImportError as error:
+        package = missing_package(error)
+        if package is None:
+            raise
+        words = " ".join(["paribus", *(sys.argv[1:] if arguments is None else arguments)][:2])
+        print(
+            f"paribus: `{one_line(words)}` trains or reads models, and '{package}' is not "
+            f"installed; {INSTALL}",
+            file=sys.stderr,
+        )
         return 2
     except UnicodeEncodeError as error:
         if (names := sys.getfilesystemencoding()) == "utf-8":

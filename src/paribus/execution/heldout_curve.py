@@ -21,10 +21,10 @@ import torch
 
 from paribus.data import Dataset, Tokens
 from paribus.evaluation import LossSum, heldout_loss, heldout_losses_together
+from paribus.execution.checkpoints import UnusableError
 from paribus.machine.timing import wait
 from paribus.model import GPT, build_model
 from paribus.results import TrialFolder
-from paribus.results.checkpoints import UnusableError
 from paribus.results.curves import FILE
 from paribus.study import Setting, Study, curve_steps
 from paribus.training import Trainer

@@ -12,6 +12,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any, Self, TypeVar
 
+from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
 from paribus.execution.backends import (
     Backend,
@@ -91,6 +92,10 @@ class Pool:
         backend: str | Backend = "local",
     ) -> None:
         require_trust(study)  # all code of a study runs in workers
+        if not has_engine():
+            raise ParibusError(
+                f"workers train and evaluate models, and the engine is not installed; {INSTALL}"
+            )
         self.device = device
         self.study = study
         self.backend = find_backend(backend)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from paribus.data import Dataset
 from paribus.digests import digest, package_digest
 from paribus.errors import ParibusError
+from paribus.execution.checkpoints import Checkpoint, StackCheckpoints
 from paribus.execution.heldout_curve import HeldOutCurve
 from paribus.machine.environment import environment
 from paribus.results import package_versions
-from paribus.results.checkpoints import Checkpoint, StackCheckpoints
 from paribus.results.software import SAME_BITS
 from paribus.study import Study, measuring_record, own_digests
 from paribus.study.study import substance

@@ -14,6 +14,7 @@ from paribus.data import Dataset
 from paribus.errors import require_positive
 from paribus.execution.backends import Backend, find_backend
 from paribus.execution.budgets import settled_budgets
+from paribus.execution.checkpoints import begun_stacks, keep_stacks
 from paribus.execution.checks.retrain import retrain
 from paribus.execution.device_precision import as_registered
 from paribus.execution.followers import Followers, Progress, Watch
@@ -36,7 +37,6 @@ from paribus.results import (
     needed_trials,
     read_looks,
 )
-from paribus.results.checkpoints import begun_stacks, keep_stacks
 from paribus.results.registration import FILE
 from paribus.results.store import DATA
 from paribus.study import Data, Study

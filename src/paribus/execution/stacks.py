@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from paribus.execution.checkpoints import begun_stacks
 from paribus.results import ResultsFolder
-from paribus.results.checkpoints import begun_stacks
 from paribus.study import Setting, Study
 
 Trial = tuple[str, int]

@@ -15,6 +15,7 @@ import torch
 from paribus.data import Dataset
 from paribus.errors import ParibusError
 from paribus.evaluation.harness import SharedRequests
+from paribus.execution.checkpoints import StackCheckpoints
 from paribus.execution.checks.causality import require_causal_training
 from paribus.execution.checks.separate_replicas import require_still_apart
 from paribus.execution.heldout_curve import HeldOutCurve
@@ -26,7 +27,6 @@ from paribus.machine.assembly import build_stack
 from paribus.machine.memory import free_unused
 from paribus.machine.timing import wait
 from paribus.results import ResultsFolder, TrialFolder
-from paribus.results.checkpoints import StackCheckpoints
 from paribus.study import Study, custom_code, step_code
 from paribus.study.guard import Watched, require_unchanged, watched
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from paribus.engine import has_engine
 from paribus.kernels import SWITCH, is_settled, resolve
 from paribus.machine.forks import Template, template
 from paribus.search_path import own_folders, shared_folders
@@ -86,7 +87,7 @@ def warm_up() -> None:
     goes wrong is told when the first worker is asked for. Kernels are compiled then, too: a mistake
     in the study is told first, and alone.
     """
-    if can_fork():
+    if can_fork() and has_engine():
         threading.Thread(target=_warm_up, daemon=True).start()
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import safetensors
-import safetensors.numpy
 
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
@@ -105,6 +103,8 @@ class TrialFolder(Folder):
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
         """The trained weights by parameter name; or those after `step`, which are kept beside."""
+        import safetensors.numpy  # of the engine: what reads a finished study does without
+
         content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})
         write_bytes(self.path / weights_file(step), content)
 
@@ -174,6 +174,8 @@ class TrialFolder(Folder):
 
     def read_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the trained weights by parameter name, from the header of their file."""
+        import safetensors
+
         path = self.path / weights_file()
         try:
             with (
@@ -185,6 +187,8 @@ class TrialFolder(Folder):
             raise ParibusError(f"{path} does not hold weights ({error})") from None
 
     def _read_weights(self, step: int | None) -> dict[str, np.ndarray]:
+        import safetensors.numpy
+
         path = self.path / weights_file(step)
         self.require_kept_weights()
         try:

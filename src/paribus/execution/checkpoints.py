@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from paribus.digests import changes, digest
 from paribus.errors import ParibusError
@@ -219,6 +217,8 @@ def _well_formed(record: dict[str, Any]) -> bool:
 
 def _write_shards(folder: Path, replica: int, arrays: Arrays) -> dict[str, Any]:
     """{file: {"bytes", "arrays": {name: type, shape and digest}}} of one replica."""
+    import safetensors.numpy  # not above: what only asks how far a stack is needs no engine
+
     shards: dict[str, Any] = {}
     for k, names in enumerate(_parts(arrays)):
         file = f"replica-{replica}-{k}.safetensors"
@@ -243,6 +243,9 @@ def _parts(arrays: Arrays) -> Iterator[list[str]]:
 
 
 def _read_shard(path: Path, about: dict[str, Any]) -> dict[str, np.ndarray]:
+    import safetensors
+    import safetensors.numpy
+
     try:
         with regular_path(path, WEIGHTS_BYTES) as checked:
             length = os.stat(checked).st_size
