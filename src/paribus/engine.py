@@ -15,7 +15,10 @@ INSTALL = "pip install 'paribus[train]'"
 @cache
 def has_engine() -> bool:
     """Whether every package of the engine is there; none is imported."""
-    return all(importlib.util.find_spec(name) for name in PACKAGES)
+    try:
+        return all(importlib.util.find_spec(name) for name in PACKAGES)
+    except ImportError:
+        return False
 
 
 def missing_package(error: BaseException | None) -> str | None:

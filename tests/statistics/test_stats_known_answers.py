@@ -155,7 +155,7 @@ def test_power_where_the_usual_libraries_return_nan() -> None:
     assert 1 - paired_t_power(2, 20) == pytest.approx(4.5468e-11, rel=1e-3)
     grid = [paired_t_power(d, n) for d in (0.0, 0.1, 1, 3, 10, 100) for n in (2, 3, 20, 1000)]
     assert all(0 <= power <= 1 for power in grid)
-    assert all(paired_t_power(0, n) == pytest.approx(0.05, abs=1e-12) for n in (2, 5, 100))
+    assert all(paired_t_power(0, n) == pytest.approx(0.05, abs=1e-10) for n in (2, 5, 100))
 
 
 def test_noncentral_t_gives_r_power_t_test() -> None:

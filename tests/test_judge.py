@@ -1,0 +1,96 @@
+"""The judge's install: finished studies are read, judged, checked and reported without the engine.
+
+The gate runs this in an environment without PyTorch; elsewhere its packages are hidden.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+FORM = Path(__file__).parent / "results" / "earlier_forms" / "9dfabc1.tar.xz"
+HIDES = """
+import sys
+from paribus.engine import PACKAGES
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in PACKAGES:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+from paribus.cli import main
+code = main(sys.argv[1:])
+assert not {name.partition(".")[0] for name in sys.modules} & set(PACKAGES)
+sys.exit(code)
+"""
+
+
+def judge(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", HIDES, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished study, `r`, and one that is kept, `kept`."""
+    home = tmp_path_factory.mktemp("judge")
+    with tarfile.open(FORM) as archive:
+        archive.extractall(home / "r", filter="data")
+    return home
+
+
+def test_a_finished_study_is_judged(home: Path) -> None:
+    decided = judge("decide", "r", cwd=home)
+    assert decided.returncode == 0, decided.stderr
+    assert "row 3" in decided.stdout
+    assert json.loads((home / "r" / "verdict.json").read_text())["verdicts"][0]["row"] == "3"
+    analysed = judge("analyse", "r", "--all", cwd=home)
+    assert analysed.returncode == 0, analysed.stderr
+    assert "10 of 10 trials are finished" in judge("status", "r", cwd=home).stdout
+    verified = judge("verify", "r", cwd=home)
+    assert verified.returncode == 0, verified.stderr
+    assert "numbers, the largest difference" in verified.stdout
+    assert "paribus[train]" in verified.stdout  # it says what it did not look at
+
+
+def test_it_is_reported_compared_kept_and_set(home: Path) -> None:
+    reported = judge("report", "r", cwd=home)
+    assert reported.returncode == 0, reported.stderr
+    assert (home / "r" / "paper.pdf").read_bytes().startswith(b"%PDF")
+    for arguments, made in (
+        (("compare", "r", "r"), "compare.html"),
+        (("keep", "r", "kept"), "kept/records.tar.xz"),
+        (("unpack", "kept", "again"), "again/study.json"),
+    ):
+        said = judge(*arguments, cwd=home)
+        assert said.returncode == 0, said.stderr
+        assert (home / made).is_file()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "quickstart"),
+        ("register", "quickstart"),
+        ("bench",),
+        ("export", "r", "out", "--trial", "baseline/seed-1"),
+        ("tokenizer", "train", "python-reference", "out.json", "--vocab-size", "300"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_what_needs_the_engine_says_so_in_one_line(arguments: tuple[str, ...], home: Path) -> None:
+    before = sorted(home.iterdir())
+    said = judge(*arguments, cwd=home)
+    assert said.returncode == 2
+    assert said.stderr.count("\n") == 1 and "pip install 'paribus[train]'" in said.stderr
+    assert said.stdout == "" and sorted(home.iterdir()) == before
+
+
+def test_asking_for_help_needs_nothing(home: Path) -> None:
+    assert "verify" in judge("--help", cwd=home).stdout
