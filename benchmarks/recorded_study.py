@@ -28,7 +28,7 @@ from paribus.evaluation.harness import CELLS
 from paribus.execution.endpoints import endpoint_metrics
 from paribus.results import Results, ResultsFolder, TrialFolder, registration, settle
 from paribus.results.formats import write_table
-from paribus.streams import stream
+from paribus.rng import stream
 from paribus.study import Study, parse_study
 
 # The shape of `quickstart` but for the width and the batch, which no record grows with: weights

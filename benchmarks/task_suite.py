@@ -25,7 +25,7 @@ import paribus
 from paribus.data import Dataset, load_dataset
 from paribus.evaluation.harness import TaskResults, evaluate_tasks
 from paribus.model import build_model, load_parameters
-from paribus.streams import stream
+from paribus.rng import stream
 from paribus.study import Setting
 from paribus.tasks import build_suite, write_suite
 from paribus.training import Trainer

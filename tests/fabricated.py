@@ -27,7 +27,7 @@ from paribus.results import (
     settle,
 )
 from paribus.results.formats import write_table
-from paribus.streams import stream
+from paribus.rng import stream
 from paribus.study import Study, curve_steps, measuring_record, own_digests
 from paribus.training import DRAWINGS
 

@@ -57,7 +57,7 @@ TRAINS_AND_MEASURES = (
     *("data", "evaluation", "kernels", "model", "probes", "tasks", "training"),
     *("execution/heldout_curve.py", "execution/record.py", "execution/sealed_test.py"),
     *("execution/stacks.py", "execution/trial.py", "machine/assembly.py"),
-    *("observation.py", "rows.py", "streams.py"),
+    *("observation.py", "rows.py", "rng.py"),
 )
 
 

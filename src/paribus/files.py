@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paribus.errors import ParibusError
-from paribus.foreign import WEIGHTS_BYTES, open_regular
+from paribus.untrusted_io import WEIGHTS_BYTES, open_regular
 
 try:
     import fcntl

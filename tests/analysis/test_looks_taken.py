@@ -20,8 +20,8 @@ from paribus.results import (
     needed_trials,
     read_looks,
 )
+from paribus.rng import stream
 from paribus.statistics import AtLook, InverseNormal, Looks, holm, seed_test, stage_weights
-from paribus.streams import stream
 
 from ..conftest import studies_in
 from ..fabricated import write_results

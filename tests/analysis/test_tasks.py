@@ -13,8 +13,8 @@ from paribus.evaluation.harness import CELLS, ITEMS
 from paribus.results import Results, load_results
 from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
+from paribus.rng import stream
 from paribus.statistics import holm, macro_contrast, paired_contrast
-from paribus.streams import stream
 from paribus.study import Study
 
 CHANCE = {"easy": 0.5, "hard": 0.25}

@@ -17,8 +17,8 @@ from paribus.report.words import headline
 from paribus.results import Results, load_results
 from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder
+from paribus.rng import stream
 from paribus.statistics import Interval
-from paribus.streams import stream
 from paribus.study import Study
 
 ROWS = shipped_rules()["stability_gate"].all_rows

@@ -17,11 +17,11 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
-from paribus.foreign import MIB
 from paribus.results import Results, keep, keeping, load_results, packed, readable, unpack
 from paribus.results.root import root_digest
 from paribus.results.store import PACKED_RECORDS
 from paribus.study import Study
+from paribus.untrusted_io import MIB
 
 from ..conftest import studies_in
 from ..made_once import made_once

@@ -9,7 +9,6 @@ from dataclasses import fields, is_dataclass
 import pytest
 
 from paribus.execution import messages
-from paribus.execution.duties import DUTIES
 from paribus.execution.messages import (
     ArmTask,
     Comparison,
@@ -21,6 +20,7 @@ from paribus.execution.messages import (
     decode,
     encode,
 )
+from paribus.execution.task_handlers import DUTIES
 from paribus.machine.measurements import Fit, StackTimes
 
 HELLO = Hello({"seeds": [1]}, "f", "r", "cpu", 0, checkpoint_seconds=60.0, eager=False, run=None)

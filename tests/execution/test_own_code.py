@@ -20,9 +20,9 @@ from paribus.execution import record
 from paribus.execution.checkpoints import begun_stacks
 from paribus.execution.checks.repeat import batches_digest
 from paribus.execution.checks.separate_replicas import differing, require_still_apart, states
-from paribus.execution.duties import Here
 from paribus.execution.leaving import Leaving
 from paribus.execution.resuming import identity
+from paribus.execution.task_handlers import Here
 from paribus.execution.trial import StackTask, run_stack
 from paribus.machine.assembly import build_stack
 from paribus.results import ResultsFolder, registration, settle

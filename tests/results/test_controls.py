@@ -14,7 +14,7 @@ import pytest
 
 import paribus
 from paribus.execution.budgets import settled_budgets
-from paribus.execution.turns import UNITS
+from paribus.execution.interleaved_timing import UNITS
 from paribus.results import (
     Control,
     Results,

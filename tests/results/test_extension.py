@@ -14,6 +14,7 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.results import ResultsFolder, extend, extended, load_results
 from paribus.results.formats import read_json, write_json
+from paribus.rng import stream
 from paribus.statistics import (
     InverseNormal,
     combined_mcnemar,
@@ -22,7 +23,6 @@ from paribus.statistics import (
     seed_test,
     stage_weights,
 )
-from paribus.streams import stream
 from paribus.study import first_stage
 from paribus.verification.registered import registration_findings
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from paribus.data import Dataset
-from paribus.streams import stream
+from paribus.rng import stream
 from paribus.tasks import HeldOut, Suite, TaskItems, all_tasks, build_suite
 
 # They need more verbs, capitals and paragraphs than the language reference's held-out part has.

@@ -18,9 +18,9 @@ from typing import Any
 
 from paribus.errors import ParibusError
 from paribus.files import file_digest
-from paribus.foreign import parse_toml
 from paribus.results.trial_folder import CANONICAL
 from paribus.study import parse_study
+from paribus.untrusted_io import parse_toml
 
 # Values that have broken something somewhere.
 HOSTILE: tuple[Any, ...] = (

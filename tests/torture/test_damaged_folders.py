@@ -27,7 +27,7 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.data import Dataset, load_dataset
-from paribus.execution.turns import UNITS
+from paribus.execution.interleaved_timing import UNITS
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study, parse_study
 

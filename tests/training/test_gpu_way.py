@@ -21,8 +21,8 @@ from paribus.probes import shipped_probes
 from paribus.rows import Rows
 from paribus.study import Study
 from paribus.training import Trainer, measured
-from paribus.training.feed import AHEAD, Inputs
 from paribus.training.graphs import Graphs, Record, cuda_recorder
+from paribus.training.prefetch import AHEAD, Inputs
 from paribus.training.probing import Kind
 
 PROBES = list(shipped_probes().values())

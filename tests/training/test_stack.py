@@ -14,7 +14,7 @@ from paribus.errors import ParibusError
 from paribus.probes import shipped_probes
 from paribus.study import Study
 from paribus.training import COLUMNS, Trainer
-from paribus.training.feed import AHEAD
+from paribus.training.prefetch import AHEAD
 
 # Replicas of a stack are multiplied in batched products, whose order of summation may differ from
 # that of a single product; 100 steps let the last bits of float32 grow to this.

@@ -22,7 +22,7 @@ from tokenizers.models import BPE
 from paribus.data.tokenizer import narrowest
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
-from paribus.foreign import TOKENIZER_BYTES, parse_json, read_bytes
+from paribus.untrusted_io import TOKENIZER_BYTES, parse_json, read_bytes
 
 # What the end of a document is called, in the order in which it is looked for: GPT-2, ours, BLOOM.
 ENDS_OF_DOCUMENT = ("<|endoftext|>", "<|endofdocument|>", "</s>")

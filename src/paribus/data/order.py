@@ -13,7 +13,7 @@ import numpy as np
 
 from paribus.data.tokens import Tokens, chunks
 from paribus.errors import ParibusError
-from paribus.streams import stream
+from paribus.rng import stream
 
 ROUNDS = 8
 

@@ -17,8 +17,8 @@ from typing import IO, Any
 
 from paribus.errors import ParibusError
 from paribus.files import cache_folder
-from paribus.foreign import CONVERT, TEXT_BYTES, files_below, open_regular
 from paribus.study import Data
+from paribus.untrusted_io import CONVERT, TEXT_BYTES, files_below, open_regular
 
 CHUNK_BYTES = 2**22
 PARQUET_MAGIC = b"PAR1"

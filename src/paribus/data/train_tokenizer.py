@@ -12,8 +12,8 @@ from paribus.data.corpora import read_pieces
 from paribus.data.reading_progress import note
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.foreign import files_below
 from paribus.study import Data
+from paribus.untrusted_io import files_below
 
 LEAST_TOKENS = 257  # the bytes, and the end of a document
 MOST_TOKENS = 2**20

@@ -20,8 +20,8 @@ from paribus.decision.find import rule_of
 from paribus.decision.verdict import Verdict, decide
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, registered_rule, why_unregistered
+from paribus.rng import stream
 from paribus.statistics import Interval, clopper_pearson, holm
-from paribus.streams import stream
 from paribus.study import Plan
 
 ANALYSES = 100  # replicates that are analysed, regrouped ones included, unless there are more

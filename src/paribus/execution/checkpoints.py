@@ -23,9 +23,9 @@ import numpy as np
 from paribus.digests import changes, digest
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, whole_folder, write_bytes
-from paribus.foreign import WEIGHTS_BYTES, read_json, regular_path
 from paribus.migrations import KEY, SCHEMA
 from paribus.results.formats import write_plain_json
+from paribus.untrusted_io import WEIGHTS_BYTES, read_json, regular_path
 
 FOLDER, ABOUT = "checkpoints", "about.json"
 KEPT = 2

@@ -18,6 +18,7 @@ from paribus.execution.checkpoints import begun_stacks, keep_stacks
 from paribus.execution.checks.retrain import retrain
 from paribus.execution.device_precision import as_registered
 from paribus.execution.followers import Followers, Progress, Watch
+from paribus.execution.interleaved_timing import time_in_turn
 from paribus.execution.live import Live
 from paribus.execution.looking import take_look
 from paribus.execution.messages import Finished, Resumed, Train, Trained
@@ -28,7 +29,6 @@ from paribus.execution.stacks import Trial, sharing_arms
 from paribus.execution.start import Tried, start
 from paribus.execution.texts import described, read_data
 from paribus.execution.tune import tune
-from paribus.execution.turns import time_in_turn
 from paribus.machine.programs import Device
 from paribus.results import (
     Results,

@@ -19,10 +19,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from paribus.errors import ParibusError
-from paribus.execution.duties import Here, do
 from paribus.execution.launch import leave
 from paribus.execution.leaving import Leaving, Left
 from paribus.execution.messages import Failed, Hello, Refused, Task, decode, encode
+from paribus.execution.task_handlers import Here, do
 from paribus.machine.failures import machine_failure
 from paribus.machine.memory import free_unused
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from paribus.errors import ParibusError
 from paribus.model.uses import ParameterUse, parameter_uses
-from paribus.streams import stream
+from paribus.rng import stream
 from paribus.study import Setting
 
 CONSTRUCTED = "as constructed"

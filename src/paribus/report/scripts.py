@@ -12,7 +12,7 @@ import vl_convert
 
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
-from paribus.foreign import CODE_BYTES, read_text
+from paribus.untrusted_io import CODE_BYTES, read_text
 
 
 @cache

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paribus.errors import ParibusError
-from paribus.foreign import TABLE_BYTES, TABLE_COLUMNS, TABLE_MEMORY, TABLE_ROWS, open_regular
 from paribus.results.expected import require_columns, require_values
 from paribus.results.formats import column, write_table
+from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, TABLE_MEMORY, TABLE_ROWS, open_regular
 
 SMALL_BYTES = 1 << 20  # a file of at most so many is read at once
 

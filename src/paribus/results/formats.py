@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paribus import foreign
+from paribus import untrusted_io
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
@@ -195,6 +195,6 @@ def read_json(path: Path) -> Any:
 def read_record(path: Path) -> tuple[Any, int]:
     """The same, and the schema in which it was written."""
     missing = f"{path} is missing; was the results folder moved in part?"
-    value, schema = upgraded(path.name, foreign.read_json(path, missing=missing), str(path))
+    value, schema = upgraded(path.name, untrusted_io.read_json(path, missing=missing), str(path))
     require_json(path, value)
     return value, schema

@@ -27,13 +27,13 @@ from pathlib import Path
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
-from paribus.foreign import files_below, is_regular, read_bytes
 from paribus.results.formats import write_json
 from paribus.results.packed import MOST_BYTES, unpack_records
 from paribus.results.read import Results, load_results
 from paribus.results.root import root_digest
 from paribus.results.store import KEPT, PACKED_RECORDS, TUNING_FOLDER
 from paribus.results.trial_folder import MEASUREMENTS, WEIGHTS, kind_of
+from paribus.untrusted_io import files_below, is_regular, read_bytes
 
 TABLES = "tables"
 # Folders that go into the archive, and files that are kept as they are.

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from paribus.errors import ParibusError
-from paribus.foreign import MIB, open_regular
+from paribus.untrusted_io import MIB, open_regular
 
 MOST_BYTES = 4096 * MIB  # of an archive, and of all that is in it
 # What an archive may hold for its own size. The project's 20 kept studies have 3 to 14 bytes for

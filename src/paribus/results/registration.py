@@ -19,7 +19,6 @@ from paribus.comparison import compare
 from paribus.digests import changes, package_digest
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
-from paribus.foreign import RECORD_BYTES, read_bytes
 from paribus.metric import Metric, find, from_records
 from paribus.migrations import SCHEMA
 from paribus.results.formats import read_json, read_record, write_json
@@ -27,7 +26,7 @@ from paribus.results.shared_records import distinct
 from paribus.results.software import package_differences
 from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
-from paribus.streams import key
+from paribus.rng import key
 from paribus.study import (
     Setting,
     Study,
@@ -38,6 +37,7 @@ from paribus.study import (
     own_parts,
     rule_record,
 )
+from paribus.untrusted_io import RECORD_BYTES, read_bytes
 from paribus.version import VERSION
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")

@@ -15,10 +15,10 @@ from typing import Any
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.foreign import TOKENIZER_BYTES, read_bytes
 from paribus.study import Study, changed_sources, custom_code, own_digests
 from paribus.study.closure import closure
 from paribus.study.custom_code import SOURCES
+from paribus.untrusted_io import TOKENIZER_BYTES, read_bytes
 
 MOST_TEXT_BYTES = 32 * 2**20  # of a text that is kept
 

@@ -49,7 +49,6 @@ from filelock import FileLock, Timeout
 from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import fence, file_digest, sweep, unfence, write_bytes
-from paribus.foreign import RECORD_BYTES, is_regular, read_text
 from paribus.results.columns import Folder
 from paribus.results.formats import read_json, write_json, write_study
 from paribus.results.layout import secure
@@ -58,6 +57,7 @@ from paribus.study import Study, read_sealed
 from paribus.study.custom_code import sources_folder
 from paribus.study.study import substance
 from paribus.study.tuning_study import FOLDER as TUNING_FOLDER
+from paribus.untrusted_io import RECORD_BYTES, is_regular, read_text
 
 THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"

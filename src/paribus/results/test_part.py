@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from paribus.errors import ParibusError
 from paribus.files import file_digest
-from paribus.foreign import is_regular
 from paribus.metric import Metric
 from paribus.results.formats import read_json, write_json
 from paribus.results.registration import read_registration
 from paribus.results.store import TEST, ResultsFolder
 from paribus.results.trial_folder import TrialFolder
+from paribus.untrusted_io import is_regular
 
 if TYPE_CHECKING:
     from paribus.results.read import Results

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
-from paribus.foreign import WEIGHTS_BYTES, is_regular, regular_path
 from paribus.results.columns import Folder
 from paribus.results.expected import COLUMNS
 from paribus.results.formats import read_json, read_record, write_json
+from paribus.untrusted_io import WEIGHTS_BYTES, is_regular, regular_path
 
 CANONICAL = (
     "trial.json",

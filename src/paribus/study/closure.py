@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paribus.errors import ParibusError
-from paribus.foreign import CODE_BYTES, is_regular, read_bytes
 from paribus.study.importing import no_file
+from paribus.untrusted_io import CODE_BYTES, is_regular, read_bytes
 
 WHOLE = "*"  # every definition of a file, as a star import is written
 NOTHING = ""  # a file that is imported and of which nothing is used

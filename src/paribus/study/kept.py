@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 
 from paribus.errors import ParibusError
-from paribus.foreign import TOKENIZER_BYTES, is_regular, read_bytes, read_json
 from paribus.study.custom_code import SOURCES
+from paribus.untrusted_io import TOKENIZER_BYTES, is_regular, read_bytes, read_json
 
 
 def changed_files(results: Path) -> list[str]:

@@ -12,12 +12,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from paribus.errors import ParibusError, nearest
-from paribus.foreign import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 from paribus.migrations import KEY, upgraded
 from paribus.study.custom_code import sources_folder
 from paribus.study.explain import explain
 from paribus.study.spec import Setting
 from paribus.study.study import Sealed, Study, override
+from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
 NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
 _SHIPPED = resources.files("paribus.study") / "shipped"

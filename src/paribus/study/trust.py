@@ -11,7 +11,6 @@ import hashlib
 from pathlib import Path
 
 from paribus.errors import ParibusError
-from paribus.foreign import CODE_BYTES, read_bytes
 from paribus.study.custom_code import (
     SOURCES,
     Sources,
@@ -21,6 +20,7 @@ from paribus.study.custom_code import (
 )
 from paribus.study.kept import require_kept
 from paribus.study.study import Study
+from paribus.untrusted_io import CODE_BYTES, read_bytes
 
 SHOWN = 4  # of the files and modules, in an error
 

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from paribus.errors import ParibusError
 from paribus.metric import LONGEST
-from paribus.streams import stream
+from paribus.rng import stream
 from paribus.study.allowed_text import Name
 from paribus.study.base import Spec
 from paribus.study.bounds import MOST_ARMS, MOST_ENTRIES, MOST_SEEDS, Seed, Steps

@@ -10,7 +10,7 @@ import numpy as np
 
 from paribus.data import Dataset
 from paribus.errors import ParibusError
-from paribus.streams import stream
+from paribus.rng import stream
 from paribus.tasks.generators import find_tasks
 from paribus.tasks.task import Item, Question, Task
 from paribus.tasks.validation_text import HeldOut

@@ -23,10 +23,10 @@ from typing import Any
 
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
-from paribus.foreign import RECORD_BYTES, is_regular, parse_json, read_bytes
 from paribus.results.formats import write_plain_json
 from paribus.tasks.draw import DELIMITERS, Suite, TaskItems
 from paribus.tasks.task import Item
+from paribus.untrusted_io import RECORD_BYTES, is_regular, parse_json, read_bytes
 
 TASK_PREFIX = "paribus_"  # the harness has one name space, with thousands of tasks in it
 

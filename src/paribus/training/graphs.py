@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from paribus.errors import ParibusError
-from paribus.training.feed import Inputs
+from paribus.training.prefetch import Inputs
 
 GRAPHED_STEPS = 3  # the first of a kind of steps runs as it is written, the second is recorded
 # What is recorded: it reads its inputs, writes to tensors of its own in place and returns others,

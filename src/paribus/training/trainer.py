@@ -27,11 +27,11 @@ from paribus.observation import Probe
 from paribus.study import Setting
 from paribus.training.clipping import clip_factors
 from paribus.training.divergence import Divergence
-from paribus.training.feed import Feed, Inputs
 from paribus.training.graphs import Graphs, cuda_recorder
 from paribus.training.loss_scaling import LossScaling
 from paribus.training.measured import Measured
 from paribus.training.phases import DATA, OPTIMIZER, OTHER, PROBES
+from paribus.training.prefetch import Feed, Inputs
 from paribus.training.probing import Done, Kind, Probing
 from paribus.training.replicas import ForwardBackward, Replicas, StackedReplicas
 from paribus.training.state import MEASURED, WEIGHTS, ReplicaState, require_shapes

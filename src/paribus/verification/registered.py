@@ -19,7 +19,6 @@ from paribus.analysis import boundaries
 from paribus.comparison import agree
 from paribus.errors import ParibusError
 from paribus.files import file_digest
-from paribus.foreign import is_regular
 from paribus.migrations import SCHEMA
 from paribus.results import Results, ResultsFolder, read_registration
 from paribus.results.formats import read_record
@@ -27,6 +26,7 @@ from paribus.results.registration import from_study, repeats
 from paribus.study import Study, measuring_record, own_digests, rule_record
 from paribus.study.custom_code import SOURCES
 from paribus.tasks import registered_tasks
+from paribus.untrusted_io import is_regular
 
 # What a registration says besides what follows from the study.
 BESIDE_STUDY = frozenset(

@@ -23,7 +23,6 @@ from paribus.decision import decide
 from paribus.digests import canonical_json
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
-from paribus.foreign import is_regular
 from paribus.migrations import SCHEMA
 from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
 from paribus.results.formats import read_json, read_record
@@ -33,6 +32,7 @@ from paribus.results.store import KEPT, OF_THE_STUDY, TEST_PART
 from paribus.results.trial_folder import CANONICAL, MEASUREMENTS, WEIGHTS, TrialFolder, weights_file
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
 from paribus.study.tuning_study import FOLDER
+from paribus.untrusted_io import is_regular
 from paribus.verification.arms import arm_findings
 from paribus.verification.chosen import tuning_findings
 from paribus.verification.registered import registration_findings

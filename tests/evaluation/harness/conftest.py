@@ -17,7 +17,7 @@ from torch import nn
 from paribus.data import Dataset
 from paribus.data.bpe import BpeTokenizer
 from paribus.model import GPT, build_model
-from paribus.streams import stream
+from paribus.rng import stream
 from paribus.study import Setting, load_study
 from paribus.study.study import override
 from paribus.tasks import WrittenSuite, build_suite, write_suite

@@ -15,7 +15,7 @@ from paribus.data import CharacterTokenizer
 from paribus.errors import ParibusError
 from paribus.evaluation.harness.adapter import ParibusLM
 from paribus.model import GPT
-from paribus.streams import stream
+from paribus.rng import stream
 
 SEQ_LEN = 16
 TEXT = "abcdefgh ?\n"

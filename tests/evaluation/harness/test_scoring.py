@@ -21,7 +21,7 @@ from paribus.evaluation.harness.scoring import (
     score,
 )
 from paribus.model import GPT, KeyValueCache
-from paribus.streams import stream
+from paribus.rng import stream
 
 from .conftest import Uniform
 

@@ -14,8 +14,8 @@ from paribus.data.corpora import corpus
 from paribus.data.pieces import Document
 from paribus.data.reading import CHUNK_BYTES, corpus_files
 from paribus.errors import ParibusError
-from paribus.foreign import TEXT_BYTES, open_regular
 from paribus.study import Data
+from paribus.untrusted_io import TEXT_BYTES, open_regular
 
 # As http://mattmahoney.net/dc/textdata.html has them, compared with it on 2026-11-22.
 URL = "http://mattmahoney.net/dc/enwik8.zip"

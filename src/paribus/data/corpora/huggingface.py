@@ -8,8 +8,8 @@ from pathlib import Path
 
 from paribus.data.corpora import Files, corpus
 from paribus.errors import ParibusError, nearest
-from paribus.foreign import TEXT_BYTES, files_below, open_regular
 from paribus.study import Data
+from paribus.untrusted_io import TEXT_BYTES, files_below, open_regular
 
 
 def dataset_files(data: Data, folder: Path) -> list[Path]:

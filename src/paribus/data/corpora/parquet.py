@@ -9,8 +9,8 @@ from typing import Any
 from paribus.data.corpora import corpus
 from paribus.data.reading import COMPRESSIONS, corpus_files
 from paribus.errors import ParibusError, nearest
-from paribus.foreign import TEXT_BYTES, open_regular
 from paribus.study import Data
+from paribus.untrusted_io import TEXT_BYTES, open_regular
 
 ROWS = 1024  # at a time
 

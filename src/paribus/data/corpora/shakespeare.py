@@ -12,8 +12,8 @@ from pathlib import Path
 from paribus.data.corpora import corpus
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
-from paribus.foreign import MIB, is_regular, read_bytes
 from paribus.study import Data
+from paribus.untrusted_io import MIB, is_regular, read_bytes
 
 URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"

@@ -19,9 +19,9 @@ from paribus.execution.backends.declare_backend import (
     Hear,
     WorkerProcess,
 )
-from paribus.foreign import is_regular
 from paribus.study.choices import read_options, require_declared
 from paribus.study.importing import load_own
+from paribus.untrusted_io import is_regular
 
 PACKAGE = "paribus.execution.backends"
 WORD = "--backend"

@@ -37,7 +37,7 @@ from paribus.execution.checks.global_generators import seeded
 from paribus.execution.checks.shapes import Shape
 from paribus.model import GPT, KeyValueCache
 from paribus.observation import LOGITS, capture
-from paribus.streams import stream
+from paribus.rng import stream
 from paribus.study import Setting
 from paribus.training import PRODUCTS, Trainer
 

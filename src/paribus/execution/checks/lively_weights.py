@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from paribus.model import GPT, initial_parameters, initial_rules
-from paribus.streams import stream
+from paribus.rng import stream
 from paribus.study import Setting
 
 OWN_NOISE = 0.1  # added to a parameter that its module draws itself, relative to its largest value

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError
-from paribus.foreign import read_json
 from paribus.report.tables import Table
 from paribus.results import Results
+from paribus.untrusted_io import read_json
 
 FILE = "null.json"
 SALT = "model.init.salt"

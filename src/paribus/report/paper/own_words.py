@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError, nearest
-from paribus.foreign import parse_toml, read_text
 from paribus.report.paper.document import Cite, Paragraph, Run
 from paribus.study.allowed_text import MOST_TITLE, flaw
+from paribus.untrusted_io import parse_toml, read_text
 
 NAME = "paper.md"
 MOST_BYTES = 64 * 1024

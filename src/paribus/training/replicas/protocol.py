@@ -13,8 +13,8 @@ from torch import Tensor
 
 from paribus.model import GPT
 from paribus.rows import Rows
-from paribus.training.feed import Inputs
 from paribus.training.losses import TrainingLoss
+from paribus.training.prefetch import Inputs
 
 OnPhase = Callable[[str], object]
 

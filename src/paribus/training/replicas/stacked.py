@@ -22,10 +22,10 @@ from paribus.model.side_by_side import SideBySide, stacked_buffers
 from paribus.observation import capture
 from paribus.rows import Rows
 from paribus.study import Setting
-from paribus.training.feed import Inputs
 from paribus.training.groups import optimizer_record, parameter_groups
 from paribus.training.losses import find_loss
 from paribus.training.phases import BACKWARD, FORWARD
+from paribus.training.prefetch import Inputs
 from paribus.training.product_types import lower_products
 from paribus.training.replicas.protocol import ForwardBackward, OnPhase
 from paribus.training.replicas.update import StackedOptimizer

@@ -14,7 +14,9 @@ import pytest
 from paribus.data import load_dataset, read_corpus
 from paribus.data.bpe import BpeTokenizer
 from paribus.errors import LONGEST_MESSAGE, ParibusError, one_line
-from paribus.foreign import (
+from paribus.results import Results, load_results
+from paribus.study import Data, Study, load_study, parse_override
+from paribus.untrusted_io import (
     MOST_NESTED,
     MalformedError,
     files_below,
@@ -25,8 +27,6 @@ from paribus.foreign import (
     read_text,
     regular_path,
 )
-from paribus.results import Results, load_results
-from paribus.study import Data, Study, load_study, parse_override
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def test_a_file_that_is_swapped_after_the_look_is_refused(
     (tmp_path / "file").write_text("x")
     make_pipe(tmp_path / "pipe")
     looked = os.stat(tmp_path / "file")
-    monkeypatch.setattr("paribus.foreign.os.stat", lambda path: looked)
+    monkeypatch.setattr("paribus.untrusted_io.os.stat", lambda path: looked)
     with at_once(), pytest.raises(ParibusError, match="is a named pipe"):
         open_regular(tmp_path / "pipe", 100)
 

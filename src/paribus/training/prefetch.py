@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from paribus.data import FIRST_DIGEST, Mixture, Tokens, Windows, batch, extend_digest
-from paribus.streams import key
+from paribus.rng import key
 from paribus.study import Setting
 from paribus.training.schedule import learning_rate
 
