@@ -3,7 +3,7 @@
     python benchmarks/compiled_attention.py [--precision float32]
 
 One process and one thread, as a worker has it. Processor time, because machines are busy; what is
-printed as "PyTorch" is what a study gets with PARIBUS_COMPILE=off.
+printed as "PyTorch" is what a study gets with PARIBUS_CPU_KERNELS=off.
 """
 
 from __future__ import annotations

@@ -332,10 +332,10 @@ def test_compiling_is_a_flag_of_every_verb_that_starts_workers(
 ) -> None:
     monkeypatch.setenv(SWITCH, "auto")
     known = resolve()
-    Where(compiled=wanted)  # type: ignore[arg-type]
+    Where(cpu_kernels=wanted)  # type: ignore[arg-type]
     assert worker_environment()[SWITCH] == ("off" if wanted == "off" else known)
     for name in ("run", "bench", "evaluate", "register"):
-        assert "--compile" in verb(name, "--help", cwd=Path()).stdout
+        assert "--cpu-kernels" in verb(name, "--help", cwd=Path()).stdout
     library.cache_clear()
 
 
@@ -366,7 +366,7 @@ def test_studies_lists_what_ships(tmp_path: Path) -> None:
         (["run", "missing.toml"], "no study file"),
         (["bench", "--arm", "layrnorm"], "did you mean 'layernorm'"),
         (["bench", "--stack", "0"], "stack = 0 must be at least 1"),
-        (["bench", "--compile", "fast"], "--compile"),
+        (["bench", "--cpu-kernels", "fast"], "--cpu-kernels"),
         (["bench", "--steps", "1000"], "steps = 1000 must be from 1 to 97"),
         (["status", "."], "no results folder"),
         (["report", "nowhere"], "no results folder"),

@@ -84,7 +84,10 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_column_of_parquet(codec: str, kind: pa.DataType, tmp_path: Path) -> None:
     table = pa.table({"n": [1, 2, 3], "text": pa.array(DOCUMENTS, kind)})
-    pq.write_table(table, tmp_path / "a.parquet", compression=codec)
+    try:
+        pq.write_table(table, tmp_path / "a.parquet", compression=codec)
+    except pa.ArrowNotImplementedError:
+        pytest.skip(f"this pyarrow writes no {kind}")
     pq.write_table(table, tmp_path / "b.parquet", compression=codec)
     assert read(tmp_path, corpus="parquet", path=".") == DOCUMENTS * 2
     pieces = list(read_pieces(Data(corpus="parquet", path="a.parquet"), tmp_path))

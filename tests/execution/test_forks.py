@@ -161,7 +161,7 @@ def test_a_template_that_cannot_start_is_an_error_and_no_wait(
     none_there: dict[bool, tuple[forks.Key, Template]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused() -> str:
-        raise ParibusError("PARIBUS_COMPILE is 'fast'")
+        raise ParibusError("PARIBUS_CPU_KERNELS is 'fast'")
 
     monkeypatch.setattr(programs, "resolve", refused)
     with pytest.raises(ParibusError, match="'fast'"):

@@ -187,7 +187,7 @@ def test_gradients_transform_and_a_second_derivative_is_refused() -> None:
     stacked = (torch.stack([x, x + 1]) for x in parts)
     assert torch.equal(torch.func.vmap(torch.func.grad(loss))(*stacked)[0], known)
     (first,) = torch.autograd.grad(loss(alone, *parts[1:]), alone, create_graph=True)
-    with pytest.raises(ParibusError, match=r"differentiated once.*PARIBUS_COMPILE=off"):
+    with pytest.raises(ParibusError, match=r"differentiated once.*PARIBUS_CPU_KERNELS=off"):
         torch.autograd.grad(first.sum(), alone)
 
 
@@ -306,7 +306,7 @@ def test_wrong_numbers_are_refused(
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
     calls = compiling_once(tmp_path, monkeypatch)
     q = torch.zeros(1, 1, 4, 8)
-    with pytest.raises(ParibusError, match=r"wrong numbers.*PARIBUS_COMPILE=off"):
+    with pytest.raises(ParibusError, match=r"wrong numbers.*PARIBUS_CPU_KERNELS=off"):
         is_for(q, q, q)
     # And what others could have written is not loaded at all, but made again.
     (made,) = compiling._folder().glob("*.so")

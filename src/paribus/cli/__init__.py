@@ -52,7 +52,7 @@ VERBS = {
 }
 # Those that start workers whatever else is said, and what chooses other workers than usual.
 WORKING = frozenset({"run", "register", "null", "bench"})
-CHOOSING = ("--device", "--backend", "--compile", "--help", "-h", "--version")
+CHOOSING = ("--device", "--backend", "--cpu-kernels", "--help", "-h", "--version")
 OF_A_FOLDER = frozenset(
     {
         *("extend", "watch", "status", "evaluate", "compare", "paper", "verify"),

@@ -74,19 +74,19 @@ class Where:
     backend_option: Annotated[
         list[str] | None, Parameter(negative=(), help="An option of the backend: key=value.")
     ] = None
-    compiled: Annotated[
+    cpu_kernels: Annotated[
         Literal["auto", "on", "off"] | None,
         Parameter(
-            name="--compile",
+            name="--cpu-kernels",
             help="Train on a CPU by kernels that its C++ compiler makes, once a machine: auto is "
-            "on where there is one, whatever the study. By default what PARIBUS_COMPILE says.",
+            "on where there is one, whatever the study. By default what PARIBUS_CPU_KERNELS says.",
         ),
     ] = None
 
     def __post_init__(self) -> None:
         """Tell this process, and the workers that it starts."""
-        if self.compiled is not None:
-            choose(self.compiled)
+        if self.cpu_kernels is not None:
+            choose(self.cpu_kernels)
 
     def warm_up(self) -> None:
         """Let workers import what they need, while this process has other things to do."""

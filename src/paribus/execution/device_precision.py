@@ -44,7 +44,7 @@ def device_warnings(study: Study, ready: Ready) -> list[str]:
     if ready.device == "cpu" and (words := shortcoming()):
         lines.append(
             f"{words}: PyTorch's own kernels train here, some 1.2 times slower; install g++ or "
-            "clang++, or say --compile off"
+            "clang++, or say --cpu-kernels off"
         )
     return lines
 

@@ -24,7 +24,7 @@ from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
 
-SWITCH = "PARIBUS_COMPILE"
+SWITCH = "PARIBUS_CPU_KERNELS"
 # Where a process keeps its library that the cache cannot hold, for those that it starts.
 PLACE = "PARIBUS_KERNELS"
 SOURCES = Path(__file__).parent  # *.cpp, and the *.h that they share
@@ -45,7 +45,7 @@ _why_none = ""  # why there is no library, as `library` found out
 
 
 def resolve() -> str:
-    """ "on" or "off": what `PARIBUS_COMPILE` (auto where it is not set) means on this machine."""
+    """Return "on" or "off": what `PARIBUS_CPU_KERNELS`, by default auto, means on this machine."""
     return "on" if library() else "off"
 
 
@@ -74,7 +74,7 @@ def shortcoming() -> str | None:
 def library() -> Path | None:
     """The compiled library, made now if need be; None where it is off or cannot be.
 
-    Raises ParibusError where `PARIBUS_COMPILE` is "on" and it cannot be, or is no such word.
+    Raises ParibusError where `PARIBUS_CPU_KERNELS` is "on" and it cannot be, or is no such word.
     """
     global _why_none
     wanted = os.environ.get(SWITCH, "auto")
@@ -121,7 +121,8 @@ def _compiled() -> Path:
     if found := _found(path):
         return found
     logging.getLogger("paribus").warning(
-        "compiling kernels for this processor, once: some 15 seconds (--compile off does without)"
+        "compiling kernels for this processor, once: some 15 seconds "
+        "(--cpu-kernels off does without)"
     )
     try:
         with tempfile.TemporaryDirectory(prefix="paribus-") as folder:

@@ -13,6 +13,7 @@ import pytest
 
 from paribus import files
 from paribus.errors import ParibusError
+from paribus.execution import checkpoints as module
 from paribus.execution.checkpoints import (
     Checkpoint,
     StackCheckpoints,
@@ -20,7 +21,6 @@ from paribus.execution.checkpoints import (
     begun_stacks,
     keep_stacks,
 )
-from paribus.results import checkpoints as module
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("größer", 1))
 IDENTITY = {"study": "abc", "version": {"torch": "2.12", "numpy": "2.3"}}
