@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.comparison import LEAST, RELATIVE, agree, compare
+from paribus.comparison import LEAST, RELATIVE, Leniency, agree, compare
 
 CONTRAST: dict[str, Any] = {
     "arm": "layernorm",
@@ -72,18 +72,43 @@ def test_rounding_is_not(path: str, value: Any) -> None:
 
 
 def test_sentences_may_be_improved_but_not_begin_or_end() -> None:
-    words = ("why_not",)
+    words = Leniency(words=("why_not", "caveats"))
     told = changed("why_not", "one seed is missing")
-    assert compare(told, changed("why_not", "a seed is not there"), words=words).differing == []
-    assert compare(told, CONTRAST, words=words).differing == ["why_not"]
+    assert compare(told, changed("why_not", "a seed is not there"), words).differing == []
+    assert compare(told, CONTRAST, words).differing == ["why_not"]
+    assert agree({"caveats": ["a"]}, {"caveats": ["b", "c"]}, words)
+    # What stands where a sentence does, and is none: an arm may be called so.
+    assert compare({"why_not": 1e-5}, {"why_not": ""}, words).differing == ["why_not"]
+    tables = ({"caveats": {"sd": 1.0}}, {"caveats": {"sd": 2.0}})
+    assert compare(*tables, words).differing == ["caveats.sd"]
 
 
 def test_what_an_older_file_does_not_say_is_left_out() -> None:
     older = {key: value for key, value in CONTRAST.items() if key != "tested"}
     assert compare(older, CONTRAST).differing == ["tested"]
-    assert agree(older, CONTRAST, partial=True)
-    assert agree(changed("holm_p", None), CONTRAST, partial=True)
-    assert compare(changed("arm", "x"), older, partial=True).differing == ["arm"]
+    assert agree(older, CONTRAST, Leniency(absent=("tested",)))
+    assert compare(older, CONTRAST, Leniency(absent=("arm",))).differing == ["tested"]
+    nothing = changed("holm_p", None)
+    assert agree(nothing, CONTRAST, Leniency(null=("holm_p",)))
+    assert compare(nothing, CONTRAST).differing == ["holm_p"]
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 10**400, -(10**400), "1", True])
+@pytest.mark.parametrize("path", ["paired.mean", "holm_p", "paired.n"])
+def test_no_odd_number_agrees_with_anything(path: str, value: Any) -> None:
+    assert compare(changed(path, value), CONTRAST).differing == [path]
+    assert compare(CONTRAST, changed(path, value)).differing
+
+
+def test_what_has_no_unit_is_not_held_against_the_sd() -> None:
+    def bytes_of(level: float, mean: float) -> dict[str, Any]:
+        paired = {"sd": 2e9, "mean": mean, "interval": {"low": 1e9, "level": level}, "p": 0.1}
+        return {"paired": paired}
+
+    assert compare(bytes_of(0.95, 1.0), bytes_of(0.96, 1.0)).differing == ["paired.interval.level"]
+    assert agree(bytes_of(0.95, 1.0), bytes_of(0.95, 1.5))  # a billionth of the SD is 2
+    tiny = [{"paired": {"sd": 1e-15, "mean": mean}} for mean in (1e-13, 2e-13)]
+    assert compare(*tiny).differing == ["paired.mean"]
 
 
 def test_the_largest_difference_is_told_and_numbers_are_counted() -> None:

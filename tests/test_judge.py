@@ -55,7 +55,7 @@ def test_a_finished_study_is_judged(home: Path) -> None:
     assert "10 of 10 trials are finished" in judge("status", "r", cwd=home).stdout
     verified = judge("verify", "r", cwd=home)
     assert verified.returncode == 0, verified.stderr
-    assert "numbers, the largest difference" in verified.stdout
+    assert "numbers, largest relative difference" in verified.stdout
     assert "paribus[train]" in verified.stdout  # it says what it did not look at
 
 

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-RELATIVE = 1e-9  # of a number, or of the SD of the paired differences that it is about
-LEAST = 1e-12  # absolute: of what is 0 but for rounding
-# In units of that SD, whatever unit the endpoint has.
+RELATIVE = 1e-9  # of a number; of one in units of an endpoint also of the SD of the differences
+LEAST = 1e-12  # of the largest number beside it: of what is 0 but for rounding
+# Keys of numbers that are held against the SD of the paired differences that they are about, ...
+IN_UNITS = frozenset({"delta", "detectable", "high", "low", "mean"})
+# ... and those in units of that SD.
 STANDARDIZED = frozenset({"correlation", "d_z", "d_z_interval", "g_z", "g_z_interval", "t"})
-PROBABILITIES = ("p", "p_value", "_p")  # ends of keys; held against themselves alone
+MOST_INTEGER = 2**63  # a larger one is no count
 
 
 @dataclass
@@ -45,68 +47,88 @@ class Comparison:
         )
 
 
-def compare(
-    stated: Any,
-    fresh: Any,
-    *,
-    words: Collection[str] = (),
-    optional: Collection[str] = (),
-    partial: bool = False,
-) -> Comparison:
-    """Compare two values of JSON types.
+@dataclass(frozen=True)
+class Leniency:
+    """What is not compared, by key.
 
-    Args:
-        words: keys whose texts are sentences: whether there is one is compared, unless `partial`.
-        optional: keys that one of the two may have as null.
-        partial: leave out what one of the two lacks, or has as null: of files of another schema.
+    Attributes:
+        words: texts, lists and tables of texts: whether a text is there is compared.
+        absent: what one of the two may lack.
+        null: what one of the two may have as null.
+        open_words: whether a text may also begin, or end.
     """
+
+    words: Collection[str] = ()
+    absent: Collection[str] = ()
+    null: Collection[str] = ()
+    open_words: bool = False
+
+
+STRICT = Leniency()
+
+
+def compare(stated: Any, fresh: Any, leave: Leniency = STRICT) -> Comparison:
+    """Compare two values of JSON types."""
     found = Comparison()
-    _compare(found, "", stated, fresh, 0.0, _Leniency(words, optional, partial))
+    _compare(found, "", stated, fresh, _Scale(), leave)
     return found
 
 
-def agree(
-    stated: Any, fresh: Any, *, optional: Collection[str] = (), partial: bool = False
-) -> bool:
-    """Whether two values of JSON types are equal up to rounding; arguments as of `compare`."""
-    return not compare(stated, fresh, optional=optional, partial=partial).differing
+def agree(stated: Any, fresh: Any, leave: Leniency = STRICT) -> bool:
+    """Whether two values of JSON types are equal up to rounding."""
+    return not compare(stated, fresh, leave).differing
 
 
 @dataclass(frozen=True)
-class _Leniency:
-    """What is not compared, besides the rounding of numbers."""
+class _Scale:
+    """What numbers of a table are held against besides their own size.
 
-    words: Collection[str]
-    optional: Collection[str]
-    partial: bool
+    Attributes:
+        sd: of the paired differences that it is about; 0 of none.
+        unit: of this number alone.
+        size: the largest mean or SD in the table.
+    """
+
+    sd: float = 0.0
+    unit: float = 0.0
+    size: float = 1.0
+
+    def inside(self, table: dict[str, Any]) -> _Scale:
+        """That of a table's own numbers."""
+        paired = table.get("paired")
+        sd = (paired if isinstance(paired, dict) else table).get("sd")
+        sizes = [abs(table[key]) for key in ("mean", "sd") if _is_number(table.get(key))]
+        return replace(
+            self,
+            sd=float(sd) if _is_number(sd) else self.sd,
+            size=float(max(sizes)) if sizes else self.size,
+        )
+
+    def of(self, name: str) -> _Scale:
+        """That of what is called `name` in the table; an interval has its bounds inside."""
+        if name in STANDARDIZED:
+            return replace(self, sd=1.0, unit=1.0)
+        return replace(self, unit=self.sd if name in IN_UNITS else 0.0)
 
 
 def _compare(
-    found: Comparison,
-    key: str,
-    stated: Any,
-    fresh: Any,
-    scale: float,
-    leave: _Leniency,
+    found: Comparison, key: str, stated: Any, fresh: Any, scale: _Scale, leave: Leniency
 ) -> None:
     if isinstance(stated, dict) and isinstance(fresh, dict):
-        scale = _sd(fresh, scale)
-        names = stated.keys() & fresh.keys() if leave.partial else stated.keys() | fresh.keys()
-        for name in sorted(names):
+        scale = scale.inside(fresh)
+        for name in sorted(stated.keys() | fresh.keys()):
             inner = f"{key}.{name}" if key else str(name)
-            if name in leave.words:
-                # A list of sentences may be told in more, or in fewer.
-                told = [one.get(name) for one in (stated, fresh)]
-                texts = all(isinstance(text, str) for text in told) and not leave.partial
-                if texts and bool(told[0]) != bool(told[1]):
+            if name not in stated or name not in fresh:
+                if name not in leave.absent:
                     found.differing.append(inner)
-            elif name not in stated or name not in fresh:
-                found.differing.append(inner)
-            elif (leave.partial or name in leave.optional) and None in (stated[name], fresh[name]):
                 continue
-            else:
-                unit = _unit(str(name), scale)
-                _compare(found, inner, stated[name], fresh[name], unit, leave)
+            before, after = stated[name], fresh[name]
+            if name in leave.words and _is_text(before) and _is_text(after):
+                texts = isinstance(before, str) and isinstance(after, str)
+                if texts and not leave.open_words and bool(before) != bool(after):
+                    found.differing.append(inner)
+            elif not (name in leave.null and (before is None or after is None)):
+                _compare(found, inner, before, after, scale.of(str(name)), leave)
     elif isinstance(stated, list | tuple) and isinstance(fresh, list | tuple):
         if len(stated) != len(fresh):
             found.differing.append(key)
@@ -115,31 +137,25 @@ def _compare(
             _compare(found, f"{key}.{i}" if key else str(i), *pair, scale, leave)
     # Two integers are counts.
     elif _is_number(stated) and _is_number(fresh) and float in (type(stated), type(fresh)):
-        apart, size = abs(stated - fresh), max(abs(stated), abs(fresh), scale)
+        apart, size = abs(stated - fresh), max(abs(stated), abs(fresh), scale.unit)
         found.numbers += 1
-        if stated == fresh:
-            return
-        if not apart <= max(RELATIVE * size, LEAST):
+        if not apart <= max(RELATIVE * size, LEAST * scale.size):
             found.differing.append(key)
-        elif size > LEAST / RELATIVE:
+        elif size > LEAST * scale.size / RELATIVE:
             found.largest = max(found.largest, apart / size)
     elif type(stated) is not type(fresh) or stated != fresh:
         found.differing.append(key)
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is a finite number, and no truth value; an integer as large as a count may be."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST_INTEGER
 
 
-def _unit(name: str, sd: float) -> float:
-    """What a number of this name is held against besides its own size."""
-    if name in STANDARDIZED:
-        return 1.0
-    return 0.0 if name in PROBABILITIES or name.endswith(PROBABILITIES[-1]) else sd
-
-
-def _sd(about: dict[str, Any], outer: float) -> float:
-    """The SD of the paired differences that a table is about, else that of the table around it."""
-    paired = about.get("paired")
-    sd = (paired if isinstance(paired, dict) else about).get("sd")
-    return sd if isinstance(sd, float) and math.isfinite(sd) else outer
+def _is_text(value: Any) -> bool:
+    """Whether it is a text, or holds nothing else."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, str) or (isinstance(value, list) and all(map(_is_text, value)))

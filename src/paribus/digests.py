@@ -55,7 +55,8 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[An
 # What trains and measures; what reads, analyses and reports may improve under a finished study.
 TRAINS_AND_MEASURES = (
     *("data", "evaluation", "kernels", "model", "probes", "tasks", "training"),
-    *("execution/heldout_curve.py", "execution/record.py", "execution/sealed_test.py"),
+    *("execution/heldout_curve.py", "execution/questions.py", "execution/record.py"),
+    *("execution/sealed_test.py",),
     *("execution/stacks.py", "execution/trial.py", "machine/assembly.py"),
     *("observation.py", "rows.py", "rng.py"),
 )
@@ -71,25 +72,34 @@ def package_digest() -> str:
     root = Path(__file__).parent
     total = hashlib.sha256()
     for part in TRAINS_AND_MEASURES:
-        files = sorted((root / part).rglob("*.py")) if (root / part).is_dir() else [root / part]
+        files = sorted((root / part).rglob("*")) if (root / part).is_dir() else [root / part]
         for file in files:
-            code = hashlib.sha256(_code(file.read_text("utf-8")).encode()).hexdigest()
-            total.update(f"{file.relative_to(root).as_posix()} {code}\n".encode())
+            if file.suffix not in (".py", ".cpp", ".h"):
+                continue
+            text = file.read_text("utf-8")
+            code = hashlib.sha256((_code(text) if file.suffix == ".py" else text).encode())
+            total.update(f"{file.relative_to(root).as_posix()} {code.hexdigest()}\n".encode())
     return total.hexdigest()
 
 
 def _code(source: str) -> str:
-    """The lines of a module that are neither docstring, comment nor blank."""
-    words: set[int] = set()
+    """The lines of a module without docstrings, comments and blank lines."""
+    lines = source.encode().splitlines()  # columns are of bytes
+    within: set[int] = set()  # lines of texts, where a "#" begins no comment
     for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Constant, ast.JoinedStr)):
+            within.update(range(node.lineno, (node.end_lineno or 0) + 1))
         if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
-        for statement in node.body:  # also the texts under the fields of a class
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                words.update(range(statement.lineno, (statement.end_lineno or 0) + 1))
-    lines = enumerate(source.splitlines(), start=1)
+        for said in node.body:  # also the texts under the fields of a class
+            if isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant):
+                first, last = said.lineno - 1, (said.end_lineno or 0) - 1
+                rest = lines[last][said.end_col_offset :]
+                lines[first] = lines[first][: said.col_offset] + (rest if first == last else b"")
+                for number in range(first + 1, last + 1):
+                    lines[number] = rest if number == last else b""
     return "\n".join(
-        line
-        for number, line in lines
-        if number not in words and line.strip() and not line.lstrip().startswith("#")
+        line.decode()
+        for number, line in enumerate(lines, start=1)
+        if line.strip() and (number in within or not line.lstrip().startswith(b"#"))
     )

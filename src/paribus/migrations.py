@@ -11,14 +11,16 @@ row to the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
 SCHEMA = 1  # of what is written now
 KEY = "schema_version"
+UNRECORDED = "unrecorded"  # of what an older record could not say
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,17 @@ def moved(old: str, new: str) -> Callable[[Any], Any]:
                 continue
             home = value
             for part in homes:
-                home = home.setdefault(part, {})
+                home = home.setdefault(part, {}) if isinstance(home, dict) else None
+            if not isinstance(home, dict):
+                continue  # no table: what reads it says so
             if key in home:
                 raise ParibusError(f"'{new}' and '{old}', its old name, are both stated")
             home[key] = table.pop(name)
-        for path in (["arms", "*", "set"], ["tuning", "grid"], ["tuning", "ranges"]):
+        tuning = (["tuning", "grid"], ["tuning", "ranges"], ["tuning", "chosen", "*"])
+        for path in (["arms", "*", "set"], *tuning):
             for table in _tables(value, path):
+                if old in table and new in table:
+                    raise ParibusError(f"'{new}' and '{old}', its old name, are both stated")
                 if old in table:
                     table[new] = table.pop(old)
         return value
@@ -140,12 +147,45 @@ MIGRATIONS: tuple[Migration, ...] = (
     # What the first studies were judged by, before there was a choice.
     Migration(1, "study.json", absent("inference.test", "gate"), of_records=True),
     Migration(1, "study.json", absent("decision.rule", "stability_gate"), of_records=True),
+    # Which instructions PyTorch used was not recorded.
+    Migration(1, "environment.json", absent("instructions", UNRECORDED), of_records=True),
     Migration(1, "registration.json", _item_sums),
     Migration(1, "trial.json", _item_sums),
     Migration(1, "analysis.json", _item_sums),
     # verdict.json was a bare list, which can carry no number.
     Migration(1, "verdict.json", lambda value: {"verdicts": value}),
 )
+
+
+# What a file of schema 0 may lack, or say that is not said any more, by key; and what is null now
+# where it had a number: p that are adjusted of fewer than five pairs, a correlation with what
+# varies by rounding alone, a hypothesis that is not stated of that endpoint.
+_OTHER_KEYS = {
+    "analysis.json": {
+        *("along", "censored", "in_bytes", "items_about", "later_stage", "of_pair", "text"),
+        *("tuned", "untested", "sensitivities"),
+    },
+    "verdict.json": {"answer", "divergence", "elsewhere"},
+    "registration.json": {"budgets", "first_stage_weight", "looks", "stages", "tuning"},
+}
+_NULL_NOW = {
+    "analysis.json": {
+        *("correlation", "equivalence_holm_p", "family", "holm_p", "not_worse_holm_p")
+    },
+    "verdict.json": {"hypothesis"},
+}
+
+
+def leniency(name: str, schema: int, words: Collection[str] = ()) -> Leniency:
+    """What a file called `name` of that schema may say otherwise than one of today's.
+
+    `words` are keys of its sentences, which older files may not have had.
+    """
+    if schema:
+        return Leniency(words)
+    return Leniency(
+        words, _OTHER_KEYS.get(name, frozenset()), _NULL_NOW.get(name, frozenset()), open_words=True
+    )
 
 
 def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:

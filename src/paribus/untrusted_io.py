@@ -9,6 +9,7 @@ is one line: the file, the rule, the way out.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import stat
@@ -148,7 +149,19 @@ def parse_json(text: str | bytes, where: str, way_out: str = "correct it") -> An
 
     Raises MalformedError for what is no JSON, and ParibusError for what is too deep.
     """
-    return _parsed(json.loads, text, f"{where} is not valid JSON", where, way_out)
+    return _parsed(_json, text, f"{where} is not valid JSON", where, way_out)
+
+
+def _json(text: str | bytes) -> Any:
+    """What a JSON text says. Raises ValueError for numbers that are none: NaN, Infinity, 1e999."""
+
+    def finite(number: str) -> float:
+        value = float(number)
+        if not math.isfinite(value):
+            raise ValueError(f"{number[:40]} is no finite number")
+        return value
+
+    return json.loads(text, parse_constant=finite, parse_float=finite)
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -137,6 +138,24 @@ def edit(name: str, change: Callable[[dict], None]) -> Callable[[Path], None]:
     return act
 
 
+def plain(name: str, change: Callable[[dict], object]) -> Callable[[Path], None]:
+    """The same without the number of a schema, unless it is there."""
+
+    def act(path: Path) -> None:
+        value = json.loads((path / name).read_text())
+        change(value)
+        (path / name).write_text(json.dumps(value))
+
+    return act
+
+
+def infinite(path: Path) -> None:
+    text = (path / "analysis.json").read_text()
+    (path / "analysis.json").write_text(
+        re.sub(r'"mean": [-0-9.e]+', '"mean": 1e999', text, count=1)
+    )
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -166,6 +185,16 @@ def edit(name: str, change: Callable[[dict], None]) -> Callable[[Path], None]:
         (
             edit("analysis.json", lambda a: a["contrasts"][0].update(holm_p=0.5)),
             r"analysis.json is not what the records give: contrasts\.0\.holm_p",
+        ),
+        (edit("analysis.json", lambda a: a.update(contrasts=[])), "analysis.json is not what"),
+        (
+            plain("analysis.json", lambda a: a.pop("schema_version")),
+            "analysis.json is of an older schema than the trials",
+        ),
+        (plain("verdict.json", lambda v: v["verdicts"].clear()), "verdict.json is not what"),
+        (
+            infinite,
+            "1e999 is no finite number",
         ),
         (
             edit("verdict.json", lambda v: v["verdicts"][0].update(row="12")),

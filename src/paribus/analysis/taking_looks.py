@@ -23,14 +23,14 @@ from paribus.analysis.schema import Contrast
 from paribus.analysis.side_effects import Stabilities
 from paribus.analysis.stabilities import stabilities_of
 from paribus.analysis.table import Table
-from paribus.comparison import agree
+from paribus.comparison import Leniency, agree
 from paribus.results import ResultsFolder, looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN, chained, trials_digest
 from paribus.statistics import Looks, predictive_power
 from paribus.study import Study
 
 # Of fewer than five pairs, earlier looks have these, and ours have not.
-ADJUSTED = ("holm_p", "equivalence_holm_p")
+ADJUSTED = Leniency(null=("holm_p", "equivalence_holm_p"))
 BROKEN = "broken"  # the decision on a contrast whose controls do not hold
 
 Entry = dict[str, Any]
@@ -250,7 +250,7 @@ def why_not_these_looks(table: Table) -> str:
         if fresh is None:
             return f"{name} is not one that the trials allow"
         stated = {key: value for key, value in entry.items() if key != "taken_at"}
-        if not agree(stated, fresh, optional=ADJUSTED):
+        if not agree(stated, fresh, ADJUSTED):
             return f"{name} is not what the trials give"
     return ""
 

@@ -88,6 +88,9 @@ optional_number: Check = lambda value: value is None or _number(value)  # noqa: 
 # Keys that a reader relies on, with what they must hold, by file name.
 FILES: dict[str, dict[str, Check]] = {
     "study.json": {},
+    "analysis.json": {"contrasts": _list_of(table), "controls": _list_of(table)},
+    "verdict.json": {"verdicts": _list_of(table)},
+    "kept.json": {},
     "registration.json": {
         "study_digest": text,
         "seeds": _list_of(whole),
@@ -183,6 +186,8 @@ DESCRIBED: dict[str, Check] = {
 
 # Keys that need not be there, with what they must hold where they are.
 OPTIONAL: dict[str, dict[str, Check]] = {
+    "kept.json": {"left_out": _list_of(text), "root": text},
+    "environment.json": {"resumed_from": _list_of(_holding(packages=_table_of(text)))},
     "registration.json": {
         "seeds_added_after_results": _list_of(whole),
         "results_when_registered": _list_of(text),
@@ -191,6 +196,7 @@ OPTIONAL: dict[str, dict[str, Check]] = {
         "stages": _empty_or(_holding(seeds=_list_of(whole), weights=_list_of(_number))),
         "supersedes": text,
         "code": text,
+        "packages": _table_of(text),
     },
     "trial.json": {
         "causality": _either(

@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
-from paribus.comparison import compare
+from paribus.comparison import Leniency, compare
 from paribus.digests import changes, package_digest
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
 from paribus.metric import Metric, find, from_records
-from paribus.migrations import SCHEMA
+from paribus.migrations import leniency
 from paribus.results.formats import read_json, read_record, write_json
 from paribus.results.shared_records import distinct
 from paribus.results.software import package_differences
@@ -204,9 +204,8 @@ def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
     there, schema = read_record(path)
     known = {key: there[key] for key in wanted if key in there}
     # What an older schema does not say cannot differ from it.
-    is_older = schema < SCHEMA
-    comparable = {key: wanted[key] for key in known} if is_older else wanted
-    differing = _differing(known, comparable, partial=is_older)
+    comparable = wanted if schema else {key: wanted[key] for key in known}
+    differing = _differing(known, comparable, leniency(FILE, schema))
     if not differing and list(study.seeds) == there["seeds"]:
         _tell_other_software(there, wanted)
         folder.create(study)
@@ -283,32 +282,31 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
     return repeated
 
 
-def _differing(there: dict[str, Any], now: dict[str, Any], *, partial: bool) -> list[str]:
+def _differing(there: dict[str, Any], now: dict[str, Any], leave: Leniency) -> list[str]:
     """What differs between two registrations, each in words.
 
-    Seeds that were added do not, nor does what a study may be continued with. With `partial`,
-    neither do keys that one of them lacks.
+    Seeds that were added do not, nor does what a study may be continued with.
     """
     told = []
     users: dict[str, list[str]] = {}
-    for arm, sources in now["own_modules"].items():
-        for file in changed_sources(there["own_modules"].get(arm, {}), sources):
+    for arm, sources in now.get("own_modules", {}).items():
+        for file in changed_sources(there.get("own_modules", {}).get(arm, {}), sources):
             users.setdefault(file, []).append(f"arm '{arm}'")
     for name, where in MEASURING.items():
-        for file in changed_sources(there.get(name, {}), now[name]):
+        for file in changed_sources(there.get(name, {}), now.get(name, {})):
             users.setdefault(file, []).append(where)
     theirs, ours = (one.get(RULE, {}).get("sources", {}) for one in (there, now))
     for file in changed_sources(theirs, ours):
         users.setdefault(file, []).append("decision.rule")
-    if not users and there.get(RULE) != now[RULE]:
+    if not users and there.get(RULE) != now.get(RULE):
         told.append("the rule that decision.rule names decides otherwise")
     told += [f"{file} was edited (used by {', '.join(by)})" for file, by in users.items()]
-    if there.get("code") != now["code"]:
+    if there.get("code") != now.get("code"):
         told.append("the source of paribus that trains and measures is another")
     # Seeds decide the digest too.
     apart = {"seeds", "study_digest", "stages", "own_modules", *MEASURING, RULE, *OF_MACHINES}
     before, after = ({k: v for k, v in one.items() if k not in apart} for one in (there, now))
-    keys = {key.partition(".")[0] for key in compare(before, after, partial=partial).differing}
+    keys = {key.partition(".")[0] for key in compare(before, after, leave).differing}
     rest = changes(*({key: one.get(key) for key in keys} for one in (before, after)))
     return told + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
 

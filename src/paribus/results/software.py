@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from paribus.migrations import UNRECORDED
+
 Effect = Literal["broken", "not proven", "declared"]
 Environment = Mapping[str, Any]
 
@@ -20,7 +22,7 @@ Environment = Mapping[str, Any]
 WITHOUT_EFFECT = frozenset({"paribus", "pyarrow", "safetensors", "scipy"})
 KERNELS = ("kernels", "attention")  # the first compiled kernel was attention alone
 ROUNDING = ("processor", "threads", "instructions", *KERNELS)
-UNRECORDED = {"kernels": "torch", "attention": "torch"}  # what a record without a word of it means
+ONCE = {"kernels": "torch", "attention": "torch"}  # what a record without a word of it means
 # What must be equal for a trial to give the same bits again; all of it is recorded since schema 1.
 SAME_BITS = ("packages", "python", "processor", "instructions", "device", "threads", "kernels")
 
@@ -51,13 +53,14 @@ def differences(
         note(name, rounds if effect == "not proven" else effect, here, there)
     note("Python", "declared", own.get("python"), other.get("python"))
     for name in (*ROUNDING, *(("stack",) if pair else ())):
-        if name == "instructions" and not (name in own and name in other):
-            continue  # it is recorded since schema 1
-        here, there = (one.get(name, UNRECORDED.get(name)) for one in (own, other))
-        note(name, rounds, here, there)
-    earlier = [_changed(one) for one in (own, other) if one.get("resumed_from")]
-    if earlier:
-        found["resumed"] = rounds, f"training was continued on another machine ({earlier[0]})"
+        here, there = (one.get(name, ONCE.get(name)) for one in (own, other))
+        if UNRECORDED not in (here, there):
+            note(name, rounds, here, there)
+    for one in (own, other):
+        for earlier in one.get("resumed_from", ()):
+            here = {**one, "resumed_from": ()}
+            for name, (effect, words) in differences(here, here | earlier, pair=pair).items():
+                found[f"resumed: {name}"] = effect, f"training was continued elsewhere: {words}"
     return found
 
 
@@ -75,12 +78,6 @@ def package_differences(
         for name in sorted(own.keys() | other.keys())
         if own.get(name) != other.get(name)
     ]
-
-
-def _changed(environment: Environment) -> str:
-    """What changed between the machines that a trial was trained on."""
-    before = environment["resumed_from"][0]
-    return ", ".join(key for key in before if before[key] != environment.get(key))
 
 
 def _packages(environment: Environment) -> Mapping[str, str]:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from paribus.results.registration import read_registration
+from paribus.results.store import ResultsFolder
 from paribus.study import Plan, first_stage
 
 if TYPE_CHECKING:
@@ -62,7 +64,12 @@ def standing(results: Results) -> Results:
     breaks a control that its first one kept, the first stage alone."""
     study = results.study
     if not study.stages:
-        return results
+        # Between the two files that `extend` writes: the study is still that of the first stage.
+        registered = read_registration(ResultsFolder(results.path)) or {}
+        stages = (registered.get("stages") or {}).get("seeds")
+        begun = stages and registered["seeds"][: stages[0]] == list(study.seeds)
+        why = "its registration was interrupted; run `paribus extend` again"
+        return replace(results, later_stage=why) if begun else results
     first = first_stage(study)
     seeds = set(first.seeds)
     missing = sum(trial.seed not in seeds for trial in results.unfinished)
@@ -75,9 +82,9 @@ def standing(results: Results) -> Results:
     )
     if not why:
         broken, before = (
-            {control.name for control in one.controls if control.state == "broken"}
-            for one in (results, part)
+            {(one.name, one.arm) for one in of.controls if one.state == "broken"}
+            for of in (results, part)
         )
         if broken - before:
-            why = f"it breaks {', '.join(sorted(broken - before))}"
+            why = f"it breaks {', '.join(sorted({name for name, _ in broken - before}))}"
     return replace(part, later_stage=why) if why else results

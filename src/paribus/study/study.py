@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from paribus.digests import changes, digest
 from paribus.errors import ParibusError, nearest
+from paribus.migrations import SCHEMA, stamped
 from paribus.study.allowed_text import Name, Prose, Title, require_plain
 from paribus.study.bounds import (
     MOST_ARMS,
@@ -377,7 +378,8 @@ class Study(Setting):
     @property
     def digest(self) -> str:
         """SHA-256 of everything that makes this study what it is: as sealed, where it was read."""
-        return digest(substance(self.as_written))
+        schema = self._sealed.schema if self._sealed else SCHEMA
+        return digest(stamped(substance(self.as_written), schema))
 
     @property
     def as_written(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paribus.analysis import next_candidates, tried_in, tuning_record
-from paribus.comparison import agree, compare
+from paribus.comparison import Leniency, agree, compare
 from paribus.results import Results, ResultsFolder
 from paribus.study.tuning_study import FOLDER
 
@@ -33,7 +33,7 @@ def tuning_findings(results: Results) -> Iterator[str]:
         yield "incomplete: the tuning is not finished"
         return
     fresh = tuning_record(study, there)
-    if differing := compare(record, fresh, words=("caveats", "rule")).differing:
+    if differing := compare(record, fresh, Leniency(words=("caveats", "rule"))).differing:
         yield f"tuning.json is not what the tuning trials give: {', '.join(differing[:5])}"
     chosen = {arm: one["values"] for arm, one in fresh["chosen"].items()}
     if not agree(study.tuning.chosen, chosen):

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from paribus.analysis import boundaries
-from paribus.comparison import agree
+from paribus.comparison import Leniency, agree
 from paribus.errors import ParibusError
 from paribus.files import file_digest
-from paribus.migrations import SCHEMA
+from paribus.migrations import leniency
 from paribus.results import Results, ResultsFolder, read_registration
 from paribus.results.formats import read_record
 from paribus.results.registration import from_study, repeats
@@ -90,8 +90,8 @@ class _Registration:
         return self.file.name
 
     @property
-    def is_older(self) -> bool:
-        return self.schema < SCHEMA
+    def leave(self) -> Leniency:
+        return leniency("registration.json", self.schema)
 
 
 def _chain(path: Path, last: Record) -> Generator[str, None, list[_Registration]]:
@@ -129,7 +129,7 @@ def _keys(results: Results, chain: list[_Registration]) -> Iterator[str]:
         known = BESIDE_STUDY | derived | (later if record["number"] > 1 else set())
         if unknown := record.keys() - known:
             yield f"{one.name}: {', '.join(sorted(unknown))} is nothing that a registration says"
-        if (missing := known - record.keys()) and not one.is_older:
+        if missing := known - record.keys() - set(one.leave.absent):
             yield f"{one.name}: {', '.join(sorted(missing))} is missing"
 
 
@@ -150,7 +150,7 @@ def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
         if record["number"] == 1:
             expected["repeated"] = repeats(then)
         for name, value in expected.items():
-            if name in record and not agree(record[name], value, partial=one.is_older):
+            if name in record and not agree(record[name], value, one.leave):
                 yield (
                     f"{one.name}: {name} is not what the study gives"
                     + (f": {record[name]}, and {value} there" if name == "seeds" else "")
@@ -165,10 +165,10 @@ def _superseded(one: _Registration, other: _Registration) -> Iterator[str]:
     """A registration supersedes another by seeds alone, and says which came after results."""
     before, after, name = one.record, other.record, other.name
     keys = (before.keys() | after.keys()) - OF_SEEDS
-    if one.is_older or other.is_older:
+    if one.schema != other.schema:
         keys &= before.keys() & after.keys()
     for key in sorted(keys):
-        if not agree(before.get(key), after.get(key), partial=one.is_older):
+        if not agree(before.get(key), after.get(key), one.leave):
             yield f"{name}: {key} is not that of the registration which it supersedes"
     if not set(before["seeds"]) < set(after["seeds"]):
         yield f"{name}: adds no seeds to {before['seeds']}, or leaves some out"

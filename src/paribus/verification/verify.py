@@ -23,13 +23,20 @@ from paribus.decision import decide
 from paribus.digests import canonical_json
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
-from paribus.migrations import SCHEMA
+from paribus.migrations import leniency
 from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
 from paribus.results.formats import read_json, read_record
 from paribus.results.keeping import of_kept
 from paribus.results.root import root_digest
 from paribus.results.store import KEPT, OF_THE_STUDY, TEST_PART
-from paribus.results.trial_folder import CANONICAL, MEASUREMENTS, WEIGHTS, TrialFolder, weights_file
+from paribus.results.trial_folder import (
+    CANONICAL,
+    MANIFEST,
+    MEASUREMENTS,
+    WEIGHTS,
+    TrialFolder,
+    weights_file,
+)
 from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
 from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import is_regular
@@ -46,7 +53,7 @@ if TYPE_CHECKING:
 SENTENCES = frozenset(
     {
         *("answer", "caveats", "claim_checks", "detail", "invalid", "items_about"),
-        *("items_why_not", "label", "later_stage", "reason", "sentence", "text", "tie_breaks"),
+        *("items_why_not", "label", "reason", "sentence", "text", "tie_breaks"),
         *("unregistered", "untested", "why", "why_not"),
     }
 )
@@ -354,15 +361,20 @@ def derived(results: Results) -> tuple[list[str], Comparison, bool]:
         "verdict.json": {"verdicts": [verdict.to_dict() for verdict in decide(analysis)]},
     }
     found, is_older = Comparison(), False
+    sealed = max((read_record(t.path / MANIFEST)[1] for t in results.finished), default=0)
     for name, value in fresh.items():
         if not is_regular(results.path / name):
             continue  # it is written by `analyse` and `decide`, whenever one likes
         there, schema = read_record(results.path / name)
-        if schema < SCHEMA:
-            is_older = True
-            there.pop("controls", None)  # they asked for other things; today's are told above
+        if schema < sealed:
+            findings.append(f"{name} is of an older schema than the trials that it is about")
         now = json.loads(canonical_json(value))
-        of_file = compare(there, now, words=SENTENCES, partial=schema < SCHEMA)
+        for one in (there, now):
+            one.pop("later_stage", None)  # it moves on while a second stage is trained
+            if not schema:
+                one.pop("controls", None)  # they asked for other things; today's are told above
+        is_older |= not schema
+        of_file = compare(there, now, leniency(name, schema, SENTENCES))
         if of_file.differing:
             findings.append(f"{name} is not what the records give: {_some(of_file.differing)}")
         found += of_file
@@ -377,5 +389,5 @@ def _derived(results: Results, checked: list[str]) -> Iterator[str]:
     if is_older:
         told += " (in what an older schema says)"
     if found.numbers:
-        told += f": {found.numbers:,} numbers, the largest difference {found.largest:.1g} of one"
+        told += f": {found.numbers:,} numbers, largest relative difference {found.largest:.1g}"
     checked.append(told)
