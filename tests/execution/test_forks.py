@@ -273,7 +273,7 @@ def test_a_template_imports_later_while_its_workers_are_busy_and_nobody_asks(
     monkeypatch.setattr(template, "_threads", set)
     monkeypatch.setattr(template, "_fork", lambda *_: 1)
     monkeypatch.setattr(os, "waitpid", lambda pid, _: (pid, 0))
-    monkeypatch.setattr(template, "_children", set)
+    monkeypatch.setattr("paribus.execution.launch.children", set)
     socket.send_fds(ours, [b'["."]'], [os.dup(woken) for _ in range(3)])
     template._serve(theirs, woken, is_warm=True)
     assert imported == [*template.LATER]

@@ -56,10 +56,13 @@ def show(
     loaded = _load(study, set_, trust, None if parameters else where)
     if parameters:
         from paribus.cli import parameter_table
+        from paribus.execution.launch import ending_children
         from paribus.training.parameters import parameter_rows, parameter_warnings
 
-        rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
-        parts = parameter_table.parameters(loaded, rows, parameter_warnings(loaded))
+        with ending_children():  # models of own code are built here
+            rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
+            warnings = parameter_warnings(loaded)
+        parts = parameter_table.parameters(loaded, rows, warnings)
     else:
         from paribus.cli import decision_tables, study_tables
         from paribus.execution.budgets import settled_budgets

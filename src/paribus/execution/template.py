@@ -26,12 +26,11 @@ import select
 import signal
 import socket
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from paribus.execution.launch import adopt, leave, tie_to, work_for
+from paribus.execution.launch import adopt, end_children, leave, tie_to, work_for
 from paribus.machine.forks import END
 from paribus.search_path import add_own_folder
 
@@ -62,8 +61,10 @@ LATER = (
 )
 IDLE_SECONDS = 3.0  # without a request, before the first of it is imported
 # Who started us decides.
-IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-END_SECONDS = 5.0  # a killed process that waits for a disk may take any time to end
+# A worker may be asked to leave; a terminal that closes is the business of the command, which may
+# go on (`nohup`), and whose end is that of its workers.
+ASKING = (signal.SIGINT, signal.SIGTERM)
+IGNORED = (*ASKING, signal.SIGHUP, signal.SIGQUIT)
 
 
 def main(parent: int, *, can_fork: bool) -> None:
@@ -132,34 +133,14 @@ def _serve(channel: socket.socket, woken: int, *, is_warm: bool) -> None:
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
                     running.discard(pid)
-                    _end_all_but(running)
+                    end_children(running)
                     _tell(channel, {"ended": pid, "status": status})
 
 
 def _end(*_: object) -> NoReturn:
     """End the workers, what they have started, and this process."""
-    _end_all_but(set())
+    end_children(set())
     os._exit(1)
-
-
-def _end_all_but(running: set[int]) -> None:
-    """End every child but these workers, and what it leaves behind: all that others had started."""
-    deadline = time.monotonic() + END_SECONDS
-    while (others := _children() - running) and time.monotonic() < deadline:
-        for pid in others:
-            with contextlib.suppress(PermissionError):  # it has become another user's
-                os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.001)
-
-
-def _children() -> set[int]:
-    """The children of this process; none where Linux was built not to tell."""
-    here = os.getpid()
-    try:
-        return set(map(int, Path(f"/proc/{here}/task/{here}/children").read_bytes().split()))
-    except OSError:
-        return set()
 
 
 def _import_later(module: str) -> None:
@@ -203,7 +184,7 @@ def _start_anew(here: int, files: list[int], folder: str, *own: str) -> int:
         arguments,
         os.environ | {"PYTHONPATH": searched},
         file_actions=standard,
-        setsigdef=IGNORED,
+        setsigdef=ASKING,
     )
 
 
@@ -220,7 +201,7 @@ def _be_worker(here: int, files: list[int], folder: str, *own: str) -> NoReturn:
     code = 1
     try:
         signal.set_wakeup_fd(-1)
-        for number in (*IGNORED, signal.SIGCHLD, END):
+        for number in (*ASKING, signal.SIGCHLD, END):
             signal.signal(number, signal.SIG_DFL)
         for file, number in zip(files, STANDARD, strict=True):
             os.dup2(file, number)

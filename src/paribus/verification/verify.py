@@ -202,7 +202,10 @@ def _verify(
 def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
     """The findings on each trial by itself, and what was looked at."""
     if has_engine():
-        findings, looked_at = arm_findings(results, trust=trust)
+        from paribus.execution.launch import ending_children
+
+        with ending_children():  # models of own code are built here
+            findings, looked_at = arm_findings(results, trust=trust)
     else:
         findings, looked_at = [], f"no parts and initial values of trials: that takes {INSTALL}"
     whole = [trial for trial in results.finished if MEASUREMENTS not in trial.left_out]
