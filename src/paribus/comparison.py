@@ -84,7 +84,7 @@ class _Scale:
     """What numbers of a table are held against besides their own size.
 
     Attributes:
-        sd: of the paired differences that it is about; 0 of none.
+        sd: of the paired differences that it is about, or the width of an interval; 0 of none.
         unit: of this number alone.
         size: the largest mean or SD in the table.
     """
@@ -97,10 +97,16 @@ class _Scale:
         """That of a table's own numbers."""
         paired = table.get("paired")
         sd = (paired if isinstance(paired, dict) else table).get("sd")
+        if not _is_number(sd):  # what has an interval alone is known to its width
+            ends = table.get("interval")
+            low, high = (
+                (ends if isinstance(ends, dict) else table).get(k) for k in ("low", "high")
+            )
+            sd = high - low if _is_number(low) and _is_number(high) else None
         sizes = [abs(table[key]) for key in ("mean", "sd") if _is_number(table.get(key))]
         return replace(
             self,
-            sd=float(sd) if _is_number(sd) else self.sd,
+            sd=max(self.sd, float(sd)) if _is_number(sd) else self.sd,
             size=float(max(sizes)) if sizes else self.size,
         )
 
