@@ -17,6 +17,11 @@ END_SECONDS = 5.0  # a killed process that waits for a disk may take any time to
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 
 
+def _prctl(option: int, value: int) -> None:
+    """Set an attribute of this process, where Linux is."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 def tie_to(parent: int, number: int = getattr(signal, "SIGKILL", 9)) -> None:
     """Let this process have the signal `number` when the process `parent`, which started it, dies.
 
@@ -24,7 +29,7 @@ def tie_to(parent: int, number: int = getattr(signal, "SIGKILL", 9)) -> None:
     a worker's input tells.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+        _prctl(PR_SET_PDEATHSIG, number)
     if os.name == "posix" and os.getppid() != parent:
         os._exit(1)  # it died before we asked for the signal
 
@@ -37,7 +42,7 @@ def adopt() -> None:
     worker leads a group of processes, and ends that when it leaves by itself.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
     elif os.name == "posix":
         os.setpgid(0, 0)
 
@@ -67,14 +72,15 @@ def end_children(but: set[int]) -> None:
 def ending_children() -> Iterator[None]:
     """End what own code starts in the body, where it runs in a process of the user's own."""
     before = children()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    is_linux = sys.platform == "linux"
+    if is_linux:
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
         yield
     finally:
         end_children(before)
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        if is_linux:
+            _prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
 def work_for(parent: int) -> int:

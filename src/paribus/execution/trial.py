@@ -126,8 +126,9 @@ class _Stack:
         self._earlier, self._machines, self.words = restore(
             self.trainer, self.checkpoints, self._identity, self.curve
         )
-        if (here := machine(task.device)) not in self._machines:
-            self._machines.append(here)
+        self._here = machine(task.device)
+        if self._here not in self._machines:
+            self._machines.append(self._here)
         self._began = time.monotonic()
         self._measuring = 0.0  # seconds that the curve took
         self.todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
@@ -222,7 +223,7 @@ class _Stack:
             seconds,
             causality,
             self.curve,
-            [one for one in self._machines if one != machine(self.task.device)],
+            [one for one in self._machines if one != self._here],
             requests,
             before,
         )

@@ -20,9 +20,9 @@ from paribus.comparison import Leniency, agree
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.migrations import leniency
-from paribus.results import Results, ResultsFolder, read_registration
+from paribus.results import Results
 from paribus.results.formats import read_record
-from paribus.results.registration import from_study, repeats
+from paribus.results.registration import FILE, from_study, repeats
 from paribus.study import Study, measuring_record, own_digests, rule_record
 from paribus.study.custom_code import SOURCES
 from paribus.tasks import registered_tasks
@@ -61,11 +61,11 @@ Record = dict[str, Any]
 
 def registration_findings(results: Results) -> Iterator[str]:
     """What the registrations say otherwise than what they can be derived from."""
-    registered = read_registration(ResultsFolder(results.path))
-    if registered is None:
+    if not (results.path / FILE).is_file():
         yield "registration.json is missing; nothing shows what was fixed before the runs"
         return
-    chain = yield from _chain(results.path, registered)
+    chain = yield from _chain(results.path)
+    registered = chain[-1].record
     yield from _keys(results, chain)
     yield from _study(results, chain)
     for before, after in pairwise(chain):
@@ -94,10 +94,11 @@ class _Registration:
         return leniency("registration.json", self.schema)
 
 
-def _chain(path: Path, last: Record) -> Generator[str, None, list[_Registration]]:
+def _chain(path: Path) -> Generator[str, None, list[_Registration]]:
     """Yields findings; returns the registrations in their order, the one in force at the end."""
+    last = _Registration(path / FILE, *read_record(path / FILE))
     there = {file.name: file for file in sorted(path.glob("registration-*.json"))}
-    number = last["number"]
+    number = last.record["number"]
     if number < 1:
         yield f"registration.json: number is {number}, and the first is 1"
     chain = []
@@ -117,8 +118,7 @@ def _chain(path: Path, last: Record) -> Generator[str, None, list[_Registration]
         chain.append(_Registration(file, record | {"number": n}, schema))
     for name in there:
         yield f"{name} is no registration that registration.json, number {number}, supersedes"
-    in_force = path / "registration.json"
-    return [*chain, _Registration(in_force, last, read_record(in_force)[1])]
+    return [*chain, last]
 
 
 def _keys(results: Results, chain: list[_Registration]) -> Iterator[str]:
