@@ -24,8 +24,8 @@ CHILD = """
 import json, resource, sys, time
 import numpy as np, torch
 from paribus import load_study
-from paribus.evaluation import evaluate_heldout
-from paribus.model import build_model
+from paribus.engine.evaluation import evaluate_heldout
+from paribus.engine.model import build_model
 
 torch.set_num_threads(1)
 V, n = int(sys.argv[1]), int(sys.argv[2])

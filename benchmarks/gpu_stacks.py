@@ -29,9 +29,9 @@ from typing import Any
 import torch
 
 import paribus
-from paribus.data import Dataset, load_dataset
-from paribus.machine.assembly import build_stack
-from paribus.machine.environment import choose_device, native_precision, prepare
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.machine.assembly import build_stack
+from paribus.engine.machine.environment import choose_device, native_precision, prepare
 from paribus.study import Study, load_study, with_precision
 
 WANTED = "wanted: at most 10 s; 300 trials at most 60 s; at least 20 x nanoGPT"

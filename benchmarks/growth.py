@@ -158,7 +158,7 @@ def steps(home: Path) -> dict[str, dict[str, float]]:
 
 def _tokenizer(home: Path, name: str) -> str:
     """The path of a tokenizer of the corpus that steps are measured on."""
-    from paribus.data.train_tokenizer import data_of, train_tokenizer
+    from paribus.engine.data.train_tokenizer import data_of, train_tokenizer
 
     path = home.absolute() / name
     if not path.exists():
@@ -172,9 +172,9 @@ def one_step(changes: dict[str, Any]) -> dict[str, Any]:
 
     import torch
 
-    from paribus.data import load_dataset
-    from paribus.machine.assembly import build_stack
-    from paribus.model.flops import training_flops_per_token
+    from paribus.engine.data import load_dataset
+    from paribus.engine.machine.assembly import build_stack
+    from paribus.engine.model.flops import training_flops_per_token
     from paribus.study import load_study, with_precision
 
     study = load_study("embedding-norm", {"data.corpus": "pydoc", **changes})

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from paribus.data import Dataset, batch, load_dataset
+from paribus.engine.data import Dataset, batch, load_dataset
 from paribus.results import Results, load_results
 from paribus.statistics import paired_contrast
 from paribus.study import Setting

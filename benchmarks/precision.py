@@ -35,12 +35,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paribus.data import load_dataset
-from paribus.evaluation import evaluate_on
-from paribus.machine.environment import native_precision
-from paribus.model import build_model, load_parameters
+from paribus.engine.data import load_dataset
+from paribus.engine.evaluation import evaluate_on
+from paribus.engine.machine.environment import native_precision
+from paribus.engine.model import build_model, load_parameters
+from paribus.engine.training import Trainer
 from paribus.study import Study, load_study
-from paribus.training import Trainer
 
 TRIAL_LIMIT_NATS, CONTRAST_LIMIT_NATS = 0.005, 0.002
 PRODUCTS = {

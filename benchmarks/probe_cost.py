@@ -17,11 +17,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from paribus.data import load_dataset
-from paribus.observation import Probe, StepView
-from paribus.probes import shipped_probes
+from paribus.engine.data import load_dataset
+from paribus.engine.observation import Probe, StepView
+from paribus.engine.probes import shipped_probes
+from paribus.engine.training import Trainer
 from paribus.study import load_study
-from paribus.training import Trainer
 
 
 def main() -> None:

@@ -22,10 +22,10 @@ import pyarrow as pa
 
 import paribus
 from paribus.analysis import boundaries
-from paribus.data import load_dataset
 from paribus.decision import own_rule
-from paribus.evaluation.harness import CELLS
-from paribus.execution.endpoints import endpoint_metrics
+from paribus.engine.data import load_dataset
+from paribus.engine.evaluation.harness import CELLS
+from paribus.engine.execution.endpoints import endpoint_metrics
 from paribus.results import Results, ResultsFolder, TrialFolder, registration, settle
 from paribus.results.formats import write_table
 from paribus.rng import stream

@@ -22,13 +22,13 @@ import numpy as np
 import torch
 
 import paribus
-from paribus.data import batch, load_dataset
-from paribus.evaluation.harness import evaluate_tasks
-from paribus.evaluation.harness import scoring as harness_scoring
-from paribus.evaluation.harness.adapter import ParibusLM
-from paribus.model import build_model, initial_parameters, load_parameters
-from paribus.tasks import build_suite, write_suite
-from paribus.training import Trainer
+from paribus.engine.data import batch, load_dataset
+from paribus.engine.evaluation.harness import evaluate_tasks
+from paribus.engine.evaluation.harness import scoring as harness_scoring
+from paribus.engine.evaluation.harness.adapter import ParibusLM
+from paribus.engine.model import build_model, initial_parameters, load_parameters
+from paribus.engine.tasks import build_suite, write_suite
+from paribus.engine.training import Trainer
 
 BARE_PASSES = 10
 TRAINING_STEPS = 6

@@ -22,13 +22,13 @@ import safetensors.numpy
 import torch
 
 import paribus
-from paribus.data import Dataset, load_dataset
-from paribus.evaluation.harness import TaskResults, evaluate_tasks
-from paribus.model import build_model, load_parameters
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.evaluation.harness import TaskResults, evaluate_tasks
+from paribus.engine.model import build_model, load_parameters
+from paribus.engine.tasks import build_suite, write_suite
+from paribus.engine.training import Trainer
 from paribus.rng import stream
 from paribus.study import Setting
-from paribus.tasks import build_suite, write_suite
-from paribus.training import Trainer
 
 SEED = 1
 SHOTS = (0, 3)

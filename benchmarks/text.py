@@ -27,7 +27,7 @@ import numpy as np
 CHILD = """
 import inspect, json, os, resource, sys, time
 from pathlib import Path
-from paribus.data import batch, describe_data, load_dataset
+from paribus.engine.data import batch, describe_data, load_dataset
 from paribus.study import Data
 
 def largest():
@@ -47,7 +47,7 @@ if what == "describe":
     if len(inspect.signature(describe_data).parameters) == 1:
         describe_data(dataset)
     else:
-        from paribus.data import read_corpus
+        from paribus.engine.data import read_corpus
         describe_data(dataset, read_corpus(data, folder))
 described = time.process_time(), time.monotonic()
 for t in range(100):
@@ -118,7 +118,7 @@ def write_text(folder: Path, n_bytes: int) -> None:
     """Files of a megabyte, of runs of lines that follow one another in a real text."""
     from pydoc_data.topics import topics
 
-    from paribus.data import read_corpus
+    from paribus.engine.data import read_corpus
     from paribus.study import Data
 
     plays = "".join(read_corpus(Data(corpus="shakespeare"), folder))
@@ -137,7 +137,7 @@ def write_text(folder: Path, n_bytes: int) -> None:
 
 
 def write_tokenizer(folder: Path) -> None:
-    from paribus.data.train_tokenizer import train_tokenizer
+    from paribus.engine.data.train_tokenizer import train_tokenizer
     from paribus.study import Data
 
     data = Data(corpus="text", path="text/00000.txt")

@@ -45,7 +45,7 @@ def train_nanogpt(path: Path, threads: int, steps: int, start: object, seconds: 
     import torch
 
     from model import GPT, GPTConfig  # type: ignore[import-not-found]
-    from paribus.data import load_dataset
+    from paribus.engine.data import load_dataset
     from paribus.study import Data
 
     torch.set_num_threads(threads)
@@ -86,9 +86,9 @@ def train_paribus(precision: str | None, steps: int, start: object, seconds: obj
     """One worker's engine for `steps` steps, every probe on, timed after the warm-up."""
     import torch
 
-    from paribus.data import load_dataset
-    from paribus.machine.assembly import build_stack
-    from paribus.machine.environment import native_precision, prepare
+    from paribus.engine.data import load_dataset
+    from paribus.engine.machine.assembly import build_stack
+    from paribus.engine.machine.environment import native_precision, prepare
     from paribus.study import load_study, with_precision
 
     device = torch.device("cpu")

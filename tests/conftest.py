@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paribus.data import Dataset, load_dataset
+from paribus.engine.data import Dataset, load_dataset
 from paribus.study import Study, load_study, parse_study
 from paribus.study.study import override
 

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from paribus.analysis import boundaries
-from paribus.data import load_dataset
 from paribus.decision import own_rule
-from paribus.evaluation.harness import CELLS, ITEMS
-from paribus.evaluation.measures import all_measures
-from paribus.execution.endpoints import endpoint_metrics, possible
+from paribus.engine.data import load_dataset
+from paribus.engine.evaluation.harness import CELLS, ITEMS
+from paribus.engine.evaluation.measures import all_measures
+from paribus.engine.execution.endpoints import endpoint_metrics, possible
+from paribus.engine.probes import shipped_probes
+from paribus.engine.training import DRAWINGS
 from paribus.files import write_bytes
-from paribus.probes import shipped_probes
 from paribus.results import (
     Results,
     ResultsFolder,
@@ -29,7 +30,6 @@ from paribus.results import (
 from paribus.results.formats import write_table
 from paribus.rng import stream
 from paribus.study import Study, curve_steps, measuring_record, own_digests
-from paribus.training import DRAWINGS
 
 
 def registered(

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from paribus.declared import declared
-from paribus.evaluation import Measure
-from paribus.evaluation.measures import all_measures
-from paribus.observation import Probe
-from paribus.probes import shipped_probes
-from paribus.tasks import all_tasks
-from paribus.tasks.task import Task
+from paribus.engine.evaluation import Measure
+from paribus.engine.evaluation.measures import all_measures
+from paribus.engine.observation import Probe
+from paribus.engine.probes import shipped_probes
+from paribus.engine.tasks import all_tasks
+from paribus.engine.tasks.task import Task
 
 REGISTRIES = {
-    "paribus.probes": (Probe, lambda: list(shipped_probes().values())),
-    "paribus.evaluation.measures": (Measure, lambda: list(all_measures())),
-    "paribus.tasks.generators": (Task, lambda: list(all_tasks().values())),
+    "paribus.engine.probes": (Probe, lambda: list(shipped_probes().values())),
+    "paribus.engine.evaluation.measures": (Measure, lambda: list(all_measures())),
+    "paribus.engine.tasks.generators": (Task, lambda: list(all_tasks().values())),
 }
 
 

@@ -16,7 +16,9 @@ import paribus
 SOURCE = Path(paribus.__file__).parent
 # {file: public names without a docstring}
 WITHOUT_DOCSTRING: dict[str, set[str]] = {
-    "export/modeling_paribus.py": {"ParibusModel.forward"},  # as every module of transformers
+    "engine/export/modeling_paribus.py": {
+        "ParibusModel.forward"
+    },  # as every module of transformers
 }
 # {name: why several files may have it}
 TWINS = {

@@ -16,9 +16,9 @@ import pytest
 import paribus
 from paribus.cli.plain_output import plain_output
 from paribus.cli.printed_tables import MARKS
-from paribus.data import load_dataset
+from paribus.engine.data import load_dataset
+from paribus.engine.kernels import calling, compiling
 from paribus.files import cache_folder
-from paribus.kernels import calling, compiling
 from paribus.numbers import NONE
 from paribus.results import load_results
 from paribus.study import Study

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.analysis import next_candidates, tried_in, tuning_record
-from paribus.data import load_dataset
+from paribus.engine.data import load_dataset
 from paribus.results import Results, ResultsFolder, settle
 from paribus.study import Study, tuning_study, with_choice
 

@@ -13,42 +13,44 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from paribus.former_paths import keep_former_paths
 from paribus.version import VERSION
 
 if TYPE_CHECKING:
     from paribus.analysis import analyse, detectable
     from paribus.decision import calibrate, decide
+    from paribus.engine.execution.bench import bench
+    from paribus.engine.execution.estimate import estimate
+    from paribus.engine.execution.evaluate import evaluate
+    from paribus.engine.execution.run import register, run
+    from paribus.engine.export import export_trial
     from paribus.errors import ParibusError
-    from paribus.execution.bench import bench
-    from paribus.execution.estimate import estimate
-    from paribus.execution.evaluate import evaluate
-    from paribus.execution.run import register, run
-    from paribus.export import export_trial
     from paribus.report import write_report
     from paribus.results import extend, load_results
     from paribus.study import Study, load_study, null_study, shipped_studies
     from paribus.verification import verify
 
 __version__ = VERSION
+keep_former_paths()
 
 # Where each public name lives; nothing is loaded before it is asked for.
 _HOMES = {
     "ParibusError": "paribus.errors",
     "Study": "paribus.study",
     "analyse": "paribus.analysis",
-    "bench": "paribus.execution.bench",
+    "bench": "paribus.engine.execution.bench",
     "calibrate": "paribus.decision",
     "decide": "paribus.decision",
     "detectable": "paribus.analysis",
-    "estimate": "paribus.execution.estimate",
-    "evaluate": "paribus.execution.evaluate",
+    "estimate": "paribus.engine.execution.estimate",
+    "evaluate": "paribus.engine.execution.evaluate",
     "extend": "paribus.results",
-    "export_trial": "paribus.export",
+    "export_trial": "paribus.engine.export",
     "load_results": "paribus.results",
     "load_study": "paribus.study",
     "null_study": "paribus.study",
-    "register": "paribus.execution.run",
-    "run": "paribus.execution.run",
+    "register": "paribus.engine.execution.run",
+    "run": "paribus.engine.execution.run",
     "shipped_studies": "paribus.study",
     "verify": "paribus.verification",
     "write_report": "paribus.report",

@@ -53,12 +53,13 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[An
 
 
 # What trains and measures; what reads, analyses and reports may improve under a finished study.
+ROOMS = ("data", "evaluation", "kernels", "model", "probes", "tasks", "training")
 TRAINS_AND_MEASURES = (
-    *("data", "evaluation", "kernels", "model", "probes", "tasks", "training"),
-    *("execution/heldout_curve.py", "execution/questions.py", "execution/record.py"),
-    *("execution/sealed_test.py",),
-    *("execution/stacks.py", "execution/trial.py", "machine/assembly.py"),
-    *("observation.py", "rows.py", "rng.py"),
+    *(f"engine/{room}" for room in ROOMS),
+    *("engine/execution/heldout_curve.py", "engine/execution/questions.py"),
+    *("engine/execution/record.py", "engine/execution/sealed_test.py"),
+    *("engine/execution/stacks.py", "engine/execution/trial.py", "engine/machine/assembly.py"),
+    *("engine/observation.py", "engine/rows.py", "rng.py"),
 )
 
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from paribus.analysis import analyse
 from paribus.analysis.claims import check_claims, check_share
 from paribus.cli.printed_tables import comparison
+from paribus.engine.model import count_parameters
 from paribus.metric import Metric
-from paribus.model import count_parameters
 from paribus.report.tables import claims as claims_table
 from paribus.results import Results
 from paribus.study import Claim, Study, load_study

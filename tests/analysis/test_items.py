@@ -13,8 +13,8 @@ from paribus.analysis import Analysis, analyse
 from paribus.analysis.items import block_scores, linearised
 from paribus.analysis.table import Table
 from paribus.decision import decide
-from paribus.evaluation import all_measures
-from paribus.evaluation.harness import CELLS, ITEMS
+from paribus.engine.evaluation import all_measures
+from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.metric import ItemSums, Metric
 from paribus.report import tables
 from paribus.report.words import headline

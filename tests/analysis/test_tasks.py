@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from paribus.analysis import Analysis, analyse
-from paribus.evaluation.harness import CELLS, ITEMS
+from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.results import Results, load_results
 from paribus.results.formats import write_table
 from paribus.results.trial_folder import TrialFolder

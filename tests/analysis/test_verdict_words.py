@@ -12,7 +12,7 @@ import pytest
 from paribus.analysis import analyse
 from paribus.analysis.costs import _judged, _share_lost
 from paribus.decision import Verdict, decide, out_of_reach, shipped_rules
-from paribus.evaluation.harness import CELLS, ITEMS
+from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.report.words import headline
 from paribus.results import Results, load_results
 from paribus.results.formats import write_table

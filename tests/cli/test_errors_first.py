@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.machine import programs
+from paribus.engine.machine import programs
 
 from .test_cli import verb, write_study
 
@@ -79,7 +79,9 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
 def test_data_are_not_read_where_nothing_can_be_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paribus.execution.run.read_data", lambda study: pytest.fail("was read"))
+    monkeypatch.setattr(
+        "paribus.engine.execution.run.read_data", lambda study: pytest.fail("was read")
+    )
     done = verb("run", "study.toml", "--results", "text.txt/deeper", cwd=folder)
     assert "cannot write to" in done.stderr
 

@@ -16,15 +16,21 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from paribus.data import TOKEN_CLASSES, describe_data, load_dataset, read_corpus, token_classes
-from paribus.data.bpe import BpeTokenizer
-from paribus.data.pieces import cut
+from paribus.engine.data import (
+    TOKEN_CLASSES,
+    describe_data,
+    load_dataset,
+    read_corpus,
+    token_classes,
+)
+from paribus.engine.data.bpe import BpeTokenizer
+from paribus.engine.data.pieces import cut
+from paribus.engine.evaluation import evaluate_heldout
+from paribus.engine.model import build_model
+from paribus.engine.tasks import build_suite
+from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.evaluation import evaluate_heldout
-from paribus.model import build_model
 from paribus.study import Data, Study
-from paribus.tasks import build_suite
-from paribus.training import Trainer
 
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 40 + "Où ça? 東京 🦊 “naïve”\n"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.data import (
+from paribus.engine.data import (
     TOKEN_CLASSES,
     CharacterTokenizer,
     batch,

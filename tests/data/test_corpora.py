@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.data import load_dataset, read_corpus
-from paribus.data import pieces as pieces_module
-from paribus.data.corpora import all_corpora, enwik8, read_pieces, wikitext_103
-from paribus.data.pieces import cut, pieces
+from paribus.engine.data import load_dataset, read_corpus
+from paribus.engine.data import pieces as pieces_module
+from paribus.engine.data.corpora import all_corpora, enwik8, read_pieces, wikitext_103
+from paribus.engine.data.pieces import cut, pieces
 from paribus.errors import ParibusError
 from paribus.study import Data
 
@@ -245,7 +245,7 @@ def test_named_data_sets_are_asked_for_by_their_names(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["fineweb-edu", "tinystories", "wikitext-103"])
 def test_a_named_data_set_in_a_folder_has_its_files(name: str, tmp_path: Path) -> None:
     """They decide whether the text is read again: another text of the same name is another one."""
-    module = sys.modules[f"paribus.data.corpora.{name.replace('-', '_')}"]
+    module = sys.modules[f"paribus.engine.data.corpora.{name.replace('-', '_')}"]
     file = tmp_path / module.NAME / "data" / "train.parquet"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"rows")
@@ -281,7 +281,7 @@ def test_enwik8_is_checked(as_zip: bool, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 OWN = """
-from paribus.data import corpus
+from paribus.engine.data import corpus
 
 def plain(data, folder):
     for i in range(3):

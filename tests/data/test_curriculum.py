@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paribus.data import batch, load_dataset, source
-from paribus.data.curricula import all_keys
-from paribus.data.order import Windows
+from paribus.engine.data import batch, load_dataset, source
+from paribus.engine.data.curricula import all_keys
+from paribus.engine.data.order import Windows
 from paribus.errors import ParibusError
 from paribus.study import Data, parse_study
 from paribus.study.custom_code import own_named, own_parts
@@ -17,7 +17,7 @@ from paribus.study.custom_code import own_named, own_parts
 from ..conftest import SMALL
 
 IDEAS = """
-from paribus.data.curricula import curriculum_key
+from paribus.engine.data.curricula import curriculum_key
 
 @curriculum_key("vowels")
 def vowels(text):

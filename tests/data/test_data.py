@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.data import FIRST_DIGEST, CharacterTokenizer, batch, extend_digest, load_dataset
-from paribus.data.corpora import shakespeare
+from paribus.engine.data import FIRST_DIGEST, CharacterTokenizer, batch, extend_digest, load_dataset
+from paribus.engine.data.corpora import shakespeare
 from paribus.errors import ParibusError
 from paribus.study import Data, Study
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paribus.data import consumption, describe, describe_data, load_dataset
+from paribus.engine.data import consumption, describe, describe_data, load_dataset
 from paribus.study import Data
 
 HERE = Path()
@@ -116,7 +116,7 @@ def test_shards_are_described_as_arrays_are(
     data = write(tmp_path, sentence(0), sentence(1, n=2000), sentence(0), sentence(1))
     small = load_dataset(data, tmp_path)
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache"))
-    monkeypatch.setattr("paribus.data.source.SMALL_BYTES", 0)
+    monkeypatch.setattr("paribus.engine.data.source.SMALL_BYTES", 0)
     large = load_dataset(data, tmp_path)
     assert not isinstance(large.train, np.ndarray)
     assert describe_data(large) == describe_data(small)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.data import Duplicates, count_duplicates, near_duplicate_pairs, passages
+from paribus.engine.data import Duplicates, count_duplicates, near_duplicate_pairs, passages
 
 
 def oracle_jaccard(a: str, b: str, k: int = 9) -> float:
@@ -103,7 +103,7 @@ def test_all_pairs_of_brute_force_are_found_and_no_other() -> None:
 
 def test_the_bands_find_what_they_are_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """At Jaccard 1/2, 1 - (1 - 1/32)^24 = 0.533 of the pairs are candidates."""
-    monkeypatch.setattr("paribus.data.duplicates.NEAR_DUPLICATE_JACCARD", 0.0)
+    monkeypatch.setattr("paribus.engine.data.duplicates.NEAR_DUPLICATE_JACCARD", 0.0)
     rng = np.random.default_rng(4)
     texts = [text for _ in range(1000) for text in pair(rng, 120, 80)]
     twins = [(i, j) for i, j in near_duplicate_pairs(texts) if i // 2 == j // 2]
@@ -163,7 +163,7 @@ def test_edges() -> None:
 def test_another_process_finds_the_same() -> None:
     """String hashing is salted in each Python process; the answer must not be."""
     code = (
-        "import numpy as np; from paribus.data import near_duplicate_pairs as f;"
+        "import numpy as np; from paribus.engine.data import near_duplicate_pairs as f;"
         "r = np.random.default_rng(0); b = r.integers(97, 101, size=200);"
         "t = [''.join(map(chr, np.where(r.random(200) < .01, 101, b))) for _ in range(60)];"
         "print(f(t).tolist())"

@@ -11,8 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from paribus.data import Mixture, batch, consumption, in_training, load_dataset, open_test, source
-from paribus.data.order import Windows
+from paribus.engine.data import (
+    Mixture,
+    batch,
+    consumption,
+    in_training,
+    load_dataset,
+    open_test,
+    source,
+)
+from paribus.engine.data.order import Windows
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.study import Data

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.data import batch, consumption, load_dataset, source
-from paribus.data.order import Windows, document_places, permuted
+from paribus.engine.data import batch, consumption, load_dataset, source
+from paribus.engine.data.order import Windows, document_places, permuted
+from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.study import Data, Study
-from paribus.training import Trainer
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 16, 17, 100, 1000, 65_537])

@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.data import batch, load_dataset, shards, source, tokens
-from paribus.data.dataset import Dataset, corpus_digest
-from paribus.data.pieces import pieces
-from paribus.data.reading_progress import listening
-from paribus.data.shards import open_shards, sharded, write_shards
-from paribus.data.source import scan
-from paribus.data.tokens import ShardedTokens, Shards, chunks, part, tokens_digest, windows
+from paribus.engine.data import batch, load_dataset, shards, source, tokens
+from paribus.engine.data.dataset import Dataset, corpus_digest
+from paribus.engine.data.pieces import pieces
+from paribus.engine.data.reading_progress import listening
+from paribus.engine.data.shards import open_shards, sharded, write_shards
+from paribus.engine.data.source import scan
+from paribus.engine.data.tokens import ShardedTokens, Shards, chunks, part, tokens_digest, windows
 from paribus.errors import ParibusError
 from paribus.study import Data
 
@@ -136,7 +136,7 @@ def test_a_large_text_is_the_same_as_a_small_one(
 
     monkeypatch.setattr(source, "SMALL_BYTES", 0)
     monkeypatch.setattr(source.os, "cpu_count", lambda: cores)
-    monkeypatch.setattr("paribus.data.pieces.PIECE_CHARACTERS", 300)
+    monkeypatch.setattr("paribus.engine.data.pieces.PIECE_CHARACTERS", 300)
     large = load_dataset(DATA, tmp_path)
     assert isinstance(large.train, ShardedTokens)
     assert len(large.train.shards.files) > 3
@@ -163,7 +163,7 @@ def test_no_shard_is_hashed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("large")
 def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
-    monkeypatch.setattr("paribus.data.cache.SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
     first = load_dataset(DATA, tmp_path)
 
     def never(*args: object) -> Iterator[None]:
@@ -172,12 +172,12 @@ def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(source, "encoded", never)
     same(first, load_dataset(DATA.model_copy(update={"seq_len": 8}), tmp_path))
     monkeypatch.setattr(source, "scan", never)
-    monkeypatch.setattr("paribus.data.split.tokens_digest", never)
+    monkeypatch.setattr("paribus.engine.data.split.tokens_digest", never)
     same(first, load_dataset(DATA, tmp_path))
     # Another process, as a worker is one.
     code = (
         "import sys; from pathlib import Path; from paribus.study import Data;"
-        "from paribus.data import cache, load_dataset, source, shards, tokens;"
+        "from paribus.engine.data import cache, load_dataset, source, shards, tokens;"
         " source.SMALL_BYTES = 0; cache.SETTLED_SECONDS = 0.0;"
         "shards.SHARD_TOKENS = tokens.SHARD_TOKENS = 1000; source.scan = source.encoded = None;"
         "d = load_dataset(Data(corpus='text', path='texts', seq_len=16), Path(sys.argv[1]));"
@@ -199,7 +199,7 @@ def test_a_text_that_changed_is_another_text(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("large")
 def test_another_tokenizer_has_tokens_of_its_own(tmp_path: Path, cache: Path) -> None:
-    from paribus.data.tokenizer import CharacterTokenizer
+    from paribus.engine.data.tokenizer import CharacterTokenizer
 
     write_text(tmp_path)
     first = load_dataset(DATA, tmp_path)
@@ -250,7 +250,7 @@ def test_a_half_written_cache_is_nobodys(
                 raise KeyboardInterrupt
             yield ids
 
-    monkeypatch.setattr("paribus.data.pieces.PIECE_CHARACTERS", 300)
+    monkeypatch.setattr("paribus.engine.data.pieces.PIECE_CHARACTERS", 300)
     with monkeypatch.context() as patch:
         patch.setattr(source, "encoded", broken)
         with pytest.raises(KeyboardInterrupt):
@@ -280,7 +280,7 @@ def test_a_text_that_changes_while_it_is_read_is_refused(
 ) -> None:
     write_text(tmp_path)
     found = source.Source(DATA, tmp_path).scan()
-    from paribus.data.tokenizer import CharacterTokenizer
+    from paribus.engine.data.tokenizer import CharacterTokenizer
 
     tokenizer = CharacterTokenizer(found.characters, True)
     (tmp_path / "texts" / "1.txt").write_text("the fox ")
@@ -340,7 +340,7 @@ def test_a_text_that_changed_and_kept_its_time_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tools that copy set the time of a file: the text from before was trained on."""
-    monkeypatch.setattr("paribus.data.cache.SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
     write_text(tmp_path)
     first = load_dataset(DATA, tmp_path)
     file = tmp_path / "texts" / "1.txt"
@@ -417,7 +417,7 @@ def test_an_index_entry_that_says_something_else_is_ignored(
 ) -> None:
     monkeypatch.setattr(source, "SMALL_BYTES", 0)
     write_text(tmp_path)
-    monkeypatch.setattr("paribus.data.cache.SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
     first = load_dataset(DATA, tmp_path)
     for file in (cache / "index").iterdir():
         kept = json.loads(file.read_bytes())
@@ -440,7 +440,7 @@ def test_a_damaged_index_is_only_slow(
 ) -> None:
     monkeypatch.setattr(source, "SMALL_BYTES", 0)
     write_text(tmp_path)
-    monkeypatch.setattr("paribus.data.cache.SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("paribus.engine.data.cache.SETTLED_SECONDS", 0.0)
     first = load_dataset(DATA, tmp_path)
     found = list((cache / "index").iterdir())
     assert found
@@ -464,7 +464,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(
 def test_whoever_listens_hears_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paribus.data.reading_progress.EVERY_SECONDS", 0)
+    monkeypatch.setattr("paribus.engine.data.reading_progress.EVERY_SECONDS", 0)
     write_text(tmp_path)
     heard: list[tuple[str, int]] = []
     with listening(lambda what, n_bytes: heard.append((what, n_bytes))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paribus.data import TOKEN_CLASSES, CharacterTokenizer, token_classes
+from paribus.engine.data import TOKEN_CLASSES, CharacterTokenizer, token_classes
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from paribus.cli import main
-from paribus.data import load_dataset
-from paribus.data.bpe import BpeTokenizer
-from paribus.data.train_tokenizer import data_of, train_tokenizer
+from paribus.engine.data import load_dataset
+from paribus.engine.data.bpe import BpeTokenizer
+from paribus.engine.data.train_tokenizer import data_of, train_tokenizer
 from paribus.errors import ParibusError
 from paribus.study import Data, load_study
 from paribus.study.custom_code import own_digests

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus.evaluation import Evaluation, Predictions, evaluate_heldout, predict
+from paribus.engine.evaluation import Evaluation, Predictions, evaluate_heldout, predict
 
 
 class Bigram(nn.Module):

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.evaluation.bins import BINS, CELLS, by_cell, equal_mass, equal_width, gap_sum, tally
+from paribus.engine.evaluation.bins import (
+    BINS,
+    CELLS,
+    by_cell,
+    equal_mass,
+    equal_width,
+    gap_sum,
+    tally,
+)
 
 
 def naive_error(confidence: list[float], hits: list[bool], members: list[list[int]]) -> float:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from paribus.evaluation import Evaluation, blocks, evaluate_heldout, predictions
+from paribus.engine.evaluation import Evaluation, blocks, evaluate_heldout, predictions
 
 Maker = Callable[..., Evaluation]
 END = 5

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus.data import Dataset, load_dataset
-from paribus.data.train_tokenizer import train_tokenizer
-from paribus.evaluation import evaluate_on
-from paribus.evaluation.code_length import CodeLength, code_length
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.data.train_tokenizer import train_tokenizer
+from paribus.engine.evaluation import evaluate_on
+from paribus.engine.evaluation.code_length import CodeLength, code_length
 from paribus.study import Data
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from paribus.evaluation import Evaluation, all_measures
+from paribus.engine.evaluation import Evaluation, all_measures
 
 Maker = Callable[..., Evaluation]
 

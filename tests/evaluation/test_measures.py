@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from paribus.data import TOKEN_CLASSES
-from paribus.evaluation import TEMPERATURES, Measure, Predictions, all_measures, predict
+from paribus.engine.data import TOKEN_CLASSES
+from paribus.engine.evaluation import TEMPERATURES, Measure, Predictions, all_measures, predict
 
 each = pytest.mark.parametrize("measure", all_measures(), ids=lambda measure: measure.name)
 Maker = Callable[..., Predictions]

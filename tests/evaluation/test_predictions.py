@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from paribus.engine.evaluation import TEMPERATURES, all_measures, predict, predictions
 from paribus.errors import ParibusError
-from paribus.evaluation import TEMPERATURES, all_measures, predict, predictions
 
 Maker = Callable[..., predictions.Predictions]
 COLUMNS = (

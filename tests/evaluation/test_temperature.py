@@ -10,8 +10,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from paribus.evaluation import Predictions
-from paribus.evaluation.measures.temperature import best_temperature
+from paribus.engine.evaluation import Predictions
+from paribus.engine.evaluation.measures.temperature import best_temperature
 
 Maker = Callable[..., Predictions]
 

@@ -14,12 +14,12 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.declared import declared
+from paribus.engine.execution.backends import WORKER, Backend, End, Hear, Options, find_backend
+from paribus.engine.execution.backends.declare_backend import BackendClass
+from paribus.engine.execution.backends.local import Local, count_cores
+from paribus.engine.execution.messages import Check, Checked, Hello, Ready, Refused, decode, encode
+from paribus.engine.execution.pool import Pool
 from paribus.errors import ParibusError
-from paribus.execution.backends import WORKER, Backend, End, Hear, Options, find_backend
-from paribus.execution.backends.declare_backend import BackendClass
-from paribus.execution.backends.local import Local, count_cores
-from paribus.execution.messages import Check, Checked, Hello, Ready, Refused, decode, encode
-from paribus.execution.pool import Pool
 from paribus.study import Study, load_study
 
 ARMS = {"baseline": {}} | {
@@ -121,7 +121,7 @@ def test_a_worker_that_dies_is_told_in_its_own_words(
 def test_backends_are_found_by_name() -> None:
     assert isinstance(find_backend("local"), Local)
     assert find_backend("local").name == "local"
-    assert declared("paribus.execution.backends", BackendClass).keys() == {"local"}
+    assert declared("paribus.engine.execution.backends", BackendClass).keys() == {"local"}
     with pytest.raises(ParibusError, match=r"no backend 'locla': did you mean 'local'.*backends/"):
         find_backend("locla")
 
@@ -135,7 +135,7 @@ def test_what_local_starts_by_itself() -> None:
 
 def test_no_other_file_starts_processes() -> None:
     """Or asks what only holds on the machine of the one who starts them (`machine.programs`)."""
-    room = Path(paribus.execution.__file__).parent
+    room = Path(paribus.engine.execution.__file__).parent
     found = {
         path.relative_to(room).as_posix()
         for path in room.rglob("*.py")
@@ -147,7 +147,7 @@ def test_no_other_file_starts_processes() -> None:
 
 
 OWN = """
-from paribus.execution.backends import Backend, Options, backend
+from paribus.engine.execution.backends import Backend, Options, backend
 
 class Wanted(Options):
     partition: str

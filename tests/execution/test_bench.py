@@ -14,15 +14,15 @@ from rich.console import Console
 
 import paribus
 from paribus.cli import bench_table
-from paribus.data import Dataset, load_dataset
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.execution.bench import Bench, StackSpeed
+from paribus.engine.machine.ceiling import product_speed
+from paribus.engine.machine.timing import PhaseClock, timed
+from paribus.engine.model import training_flops_per_token
+from paribus.engine.probes import study_probes
+from paribus.engine.training import OTHER, PHASES, Trainer
 from paribus.errors import ParibusError
-from paribus.execution.bench import Bench, StackSpeed
-from paribus.machine.ceiling import product_speed
-from paribus.machine.timing import PhaseClock, timed
-from paribus.model import training_flops_per_token
-from paribus.probes import study_probes
 from paribus.study import Study
-from paribus.training import OTHER, PHASES, Trainer
 
 Maker = Callable[..., Study]
 STEADY = {"smoothing_steps": 1, "median_steps": 1, "spike_steps": 1}
@@ -187,7 +187,7 @@ def test_the_ceiling_is_that_of_the_products_alone(
         results.append(result.shape)
         return 1.0
 
-    monkeypatch.setattr("paribus.machine.ceiling._fastest", a_second)
+    monkeypatch.setattr("paribus.engine.machine.ceiling._fastest", a_second)
     speed = product_speed(shapes, 7, R=R, dtype=dtype, device=CPU)
     assert speed == 3 * 2 * R * 7 * (2 * 8 * 4 + 5 * 6) / 9
     lead = () if R == 1 else (R,)

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import paribus
-from paribus.data import load_dataset
+from paribus.engine.data import load_dataset
+from paribus.engine.execution import budgets
+from paribus.engine.execution.budgets import settled_budgets
+from paribus.engine.execution.messages import CountModel, MeasureStep, Ready
+from paribus.engine.machine.speed import measure, model_size
 from paribus.errors import ParibusError
-from paribus.execution import budgets
-from paribus.execution.budgets import settled_budgets
-from paribus.execution.messages import CountModel, MeasureStep, Ready
-from paribus.machine.speed import measure, model_size
 from paribus.results import ResultsFolder
 from paribus.results.matched_budget import matched_costs
 from paribus.study import Setting, Study, tuning_study

@@ -11,19 +11,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus.data import Dataset
+from paribus.engine.data import Dataset
+from paribus.engine.evaluation import Evaluation, evaluate_on, leaks, predictions
+from paribus.engine.evaluation.leaks import draw_places, find_leak, find_length_leak, tolerance
+from paribus.engine.execution.checks.causality import (
+    require_causal_reading,
+    require_causal_training,
+)
+from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.execution.heldout_curve import HeldOutCurve
+from paribus.engine.execution.record import TrainedStack, record
+from paribus.engine.machine.assembly import build_stack
+from paribus.engine.model import build_model, load_parameters
+from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.evaluation import Evaluation, evaluate_on, leaks, predictions
-from paribus.evaluation.leaks import draw_places, find_leak, find_length_leak, tolerance
-from paribus.execution.checks.causality import require_causal_reading, require_causal_training
-from paribus.execution.checks.dry_run import dry_run
-from paribus.execution.heldout_curve import HeldOutCurve
-from paribus.execution.record import TrainedStack, record
-from paribus.machine.assembly import build_stack
-from paribus.model import build_model, load_parameters
 from paribus.results import TrialFolder
 from paribus.study import Study
-from paribus.training import Trainer
 
 Maker = Callable[..., Study]
 CPU = torch.device("cpu")
@@ -33,9 +36,9 @@ CHEAT = """
 import torch
 import torch.nn.functional as F
 from torch import nn
-from paribus.model import Attention
-from paribus.model.mlps.gelu import GELU as MLP
-from paribus.model.embedding import Embedding
+from paribus.engine.model import Attention
+from paribus.engine.model.mlps.gelu import GELU as MLP
+from paribus.engine.model.embedding import Embedding
 
 MEMORY, CALLS = {}, [0]
 
@@ -137,7 +140,9 @@ def test_what_is_random_or_remembers_is_refused(
 def test_a_device_that_does_not_repeat_itself_is_named(
     small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paribus.execution.checks.dry_run.differing", lambda *_: ["weights/x"])
+    monkeypatch.setattr(
+        "paribus.engine.execution.checks.dry_run.differing", lambda *_: ["weights/x"]
+    )
     with pytest.raises(ParibusError, match=r"\(weights/x\); no code of yours .* \(cpu\)"):
         dry_run(small_study({}), "baseline", small_dataset, CPU, 1)
 
@@ -230,7 +235,7 @@ def test_heads_that_mask_shift_or_cap_pass(
 
 STATE = """
 import torch
-from paribus.model.mlps.gelu import GELU
+from paribus.engine.model.mlps.gelu import GELU
 
 class Running(GELU):
     def __init__(self, model):
@@ -271,7 +276,7 @@ def test_a_look_ahead_that_begins_after_the_check_leaves_no_sealed_trial(
         opened[0] = 1
         return found
 
-    monkeypatch.setattr("paribus.execution.record.evaluate_on", evaluated)
+    monkeypatch.setattr("paribus.engine.execution.record.evaluate_on", evaluated)
     curve = HeldOutCurve(study, [study.setting("cheat")], ["cheat"], small_dataset, CPU)
     trials = [("cheat", 1)]
     trained = TrainedStack(study, small_dataset, stack, trials, None, 1.0, 0.0, curve)
@@ -285,7 +290,7 @@ def test_a_module_finds_no_targets_in_the_memory_around_its_tokens(
 ) -> None:
     """Were tokens a view of the window, its base would hold every next token."""
     (tmp_path / "ideas.py").write_text(
-        "from paribus.model.embedding import Embedding\n"
+        "from paribus.engine.model.embedding import Embedding\n"
         "class Looks(Embedding):\n"
         "    def forward(self, tokens, start=0):\n"
         "        assert tokens._base is None or tokens._base.numel() == tokens.numel()\n"
@@ -455,7 +460,7 @@ class TestWeightsThrownFar:
         folder.write_json("initial.json", stack.initial_records[0])
         with pytest.raises(ParibusError, match="tokens after it"):
             record(trained, [(0, folder)])
-        monkeypatch.setattr("paribus.execution.record.has_diverged", lambda *of: True)
+        monkeypatch.setattr("paribus.engine.execution.record.has_diverged", lambda *of: True)
         record(trained, [(0, folder)])
         shown = folder.read_json("trial.json")["causality"]
         assert "it diverged, and a log-probability moves by" in shown["not_proven"]

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from paribus import files
-from paribus.errors import ParibusError
-from paribus.execution import checkpoints as module
-from paribus.execution.checkpoints import (
+from paribus.engine.execution import checkpoints as module
+from paribus.engine.execution.checkpoints import (
     Checkpoint,
     StackCheckpoints,
     UnusableError,
     begun_stacks,
     keep_stacks,
 )
+from paribus.errors import ParibusError
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("größer", 1))
 IDENTITY = {"study": "abc", "version": {"torch": "2.12", "numpy": "2.3"}}

@@ -11,8 +11,8 @@ import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.drawing import Drawing, drawings_from_records, together
-from paribus.evaluation import all_measures
-from paribus.execution.endpoints import endpoint_metrics
+from paribus.engine.evaluation import all_measures
+from paribus.engine.execution.endpoints import endpoint_metrics
 from paribus.metric import Metric, from_records
 from paribus.report import render
 from paribus.report.figures import draw
@@ -23,8 +23,8 @@ from paribus.study import Study
 from ..conftest import studies_in
 
 IDEAS = """
-from paribus.evaluation import measure
-from paribus.probes import probe
+from paribus.engine.evaluation import measure
+from paribus.engine.probes import probe
 
 @measure("worst", unit="nats/token", better="lower", label="worst tokens", digits=2)
 def worst(predictions):
@@ -168,8 +168,8 @@ def test_what_cannot_be_an_endpoint_is_refused(name: str, words: str, tmp_path: 
 
 OWN_NAMES = """
 import torch
-from paribus.evaluation import measure
-from paribus.probes import probe
+from paribus.engine.evaluation import measure
+from paribus.engine.probes import probe
 
 @measure({name!r}, unit="share", better="higher")
 def own_measure(predictions):

@@ -15,12 +15,12 @@ from rich.console import Console
 import paribus
 from paribus.cli.progress import _plain
 from paribus.cli.watch import sparkline, watch
-from paribus.execution import sinks
-from paribus.execution.followers import Progress
-from paribus.execution.live import MOST_POINTS, Live, read_live
-from paribus.execution.messages import Train
-from paribus.execution.run import _Run
-from paribus.execution.sinks import known_sinks
+from paribus.engine.execution import sinks
+from paribus.engine.execution.followers import Progress
+from paribus.engine.execution.live import MOST_POINTS, Live, read_live
+from paribus.engine.execution.messages import Train
+from paribus.engine.execution.run import _Run
+from paribus.engine.execution.sinks import known_sinks
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 
@@ -65,7 +65,7 @@ def test_an_unknown_tracker_is_told_before_anything_is_written(
 def test_a_tracker_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "paribus.execution.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "paribus.engine.execution.tensorboard", None)
     with pytest.raises(paribus.ParibusError, match=r"pip install 'paribus\[tensorboard\]'"):
         known_sinks(["tensorboard"])
 

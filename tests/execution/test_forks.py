@@ -20,15 +20,15 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.cli.options import HERE, Where
+from paribus.engine.execution import template
+from paribus.engine.execution.backends import End, Hear, find_backend
+from paribus.engine.execution.backends.piped_process import PipedProcess
+from paribus.engine.execution.messages import Check, Hello, Ready, decode, encode
+from paribus.engine.execution.pool import Pool
+from paribus.engine.execution.start import Tried, _check
+from paribus.engine.machine import forks, programs
+from paribus.engine.machine.forks import Fork, Template
 from paribus.errors import ParibusError
-from paribus.execution import template
-from paribus.execution.backends import End, Hear, find_backend
-from paribus.execution.backends.piped_process import PipedProcess
-from paribus.execution.messages import Check, Hello, Ready, decode, encode
-from paribus.execution.pool import Pool
-from paribus.execution.start import Tried, _check
-from paribus.machine import forks, programs
-from paribus.machine.forks import Fork, Template
 from paribus.search_path import add_own_folder, own_folders
 from paribus.study import Study
 
@@ -69,7 +69,9 @@ def test_a_worker_is_a_fork_in_the_folder_of_its_run(
     assert line is not None and isinstance(decode(line), Ready)
     here = Path(f"/proc/{pid_of(worker)}")
     assert (here / "cwd").resolve() == tmp_path
-    assert b"paribus.execution.template" in (here / "cmdline").read_bytes()  # not started anew
+    assert (
+        b"paribus.engine.execution.template" in (here / "cmdline").read_bytes()
+    )  # not started anew
     open_files = {file.name for file in (here / "fd").iterdir()}
     assert {"0", "1", "2"} <= open_files and len(open_files) <= 4  # and its channel
     worker.stop()
@@ -202,7 +204,7 @@ def test_a_command_that_trains_begins_it_before_it_is_read(
 def test_a_command_has_little_to_import_before_that() -> None:
     code = (
         "import sys, paribus.cli.commands\n"
-        "heavy = {'torch', 'scipy', 'pyarrow', 'paribus.execution', 'paribus.analysis'}\n"
+        "heavy = {'torch', 'scipy', 'pyarrow', 'paribus.engine.execution', 'paribus.analysis'}\n"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -242,7 +244,7 @@ def test_what_a_template_imports_later_leaves_it_safe_to_fork() -> None:
     assert light
     code = (
         "import sys\n"
-        "from paribus.execution import template\n"
+        "from paribus.engine.execution import template\n"
         f"for module in {light} + ['there_is.none']: template._import_later(module)\n"
         f"assert set({light}) <= sys.modules.keys()\n"
         "assert template._threads() <= template.SAFE_THREADS, template._threads()"
@@ -273,7 +275,7 @@ def test_a_template_imports_later_while_its_workers_are_busy_and_nobody_asks(
     monkeypatch.setattr(template, "_threads", set)
     monkeypatch.setattr(template, "_fork", lambda *_: 1)
     monkeypatch.setattr(os, "waitpid", lambda pid, _: (pid, 0))
-    monkeypatch.setattr("paribus.execution.launch.children", set)
+    monkeypatch.setattr("paribus.engine.execution.launch.children", set)
     socket.send_fds(ours, [b'["."]'], [os.dup(woken) for _ in range(3)])
     template._serve(theirs, woken, is_warm=True)
     assert imported == [*template.LATER]
@@ -292,8 +294,8 @@ def test_workers_die_with_whoever_asked_for_them(small_study: Maker, tmp_path: P
     """Though one is stopped, and hears of no end of input; and so does the template."""
     script = (
         "import os, signal, sys, threading, time\n"
-        "from paribus.machine import forks\n"
-        "from paribus.execution.backends import find_backend\n"
+        "from paribus.engine.machine import forks\n"
+        "from paribus.engine.execution.backends import find_backend\n"
         "said = threading.Event()\n"
         "workers = []\n"
         # Whoever asks may be a thread that ends.
@@ -334,7 +336,7 @@ def test_dry_runs_before_tuning_are_shared_by_all_workers(
         asked.append((workers, n_trials))  # type: ignore[arg-type]
         raise ParibusError("enough")
 
-    monkeypatch.setattr(import_module("paribus.execution.run"), "start", start)
+    monkeypatch.setattr(import_module("paribus.engine.execution.run"), "start", start)
     arms = {
         "baseline": {},
         "hot": {"set": {"training.optimizer.learning_rate": 1e-2}},

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import paribus
-from paribus.data import Dataset, load_dataset
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.evaluation import evaluate_on, heldout_loss, predictions
+from paribus.engine.execution import heldout_curve
+from paribus.engine.execution.checkpoints import UnusableError
+from paribus.engine.execution.heldout_curve import UNITS, HeldOutCurve
+from paribus.engine.machine.assembly import build_stack
+from paribus.engine.model import build_model, load_parameters, training_flops_per_token
 from paribus.errors import ParibusError
-from paribus.evaluation import evaluate_on, heldout_loss, predictions
-from paribus.execution import heldout_curve
-from paribus.execution.checkpoints import UnusableError
-from paribus.execution.heldout_curve import UNITS, HeldOutCurve
-from paribus.machine.assembly import build_stack
-from paribus.model import build_model, load_parameters, training_flops_per_token
 from paribus.results import Results, ResultsFolder
 from paribus.results.tidy import turns
 from paribus.study import Study, load_study, parse_study, tuning_study

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import paribus
-from paribus.execution.pool import Pool, Worker, code_of
+from paribus.engine.execution.pool import Pool, Worker, code_of
 from paribus.study import Study
 
 Maker = Callable[..., Study]
@@ -14,7 +14,7 @@ Maker = Callable[..., Study]
 # It changes the code inside a function of a library that all arms share, whose identity stays the
 # same.
 MEDDLES = """
-from paribus.model.mlps.gelu import GELU
+from paribus.engine.model.mlps.gelu import GELU
 from torch.nn import functional
 
 class Mine(GELU):

@@ -16,11 +16,11 @@ from queue import SimpleQueue
 import pytest
 
 import paribus
-from paribus.execution.backends import find_backend
-from paribus.execution.backends.piped_process import PipedProcess
-from paribus.execution.messages import Check, Checked, Hello, Refused, decode, encode
-from paribus.machine import forks, programs
-from paribus.machine.forks import Fork
+from paribus.engine.execution.backends import find_backend
+from paribus.engine.execution.backends.piped_process import PipedProcess
+from paribus.engine.execution.messages import Check, Checked, Hello, Refused, decode, encode
+from paribus.engine.machine import forks, programs
+from paribus.engine.machine.forks import Fork
 from paribus.study import Study
 
 from ..process_life import running
@@ -182,7 +182,7 @@ def test_elsewhere_a_worker_that_leaves_ends_its_group() -> None:
     code = (
         "import subprocess, sys\n"
         "sys.platform = 'darwin'\n"
-        "from paribus.execution.launch import adopt, leave\n"
+        "from paribus.engine.execution.launch import adopt, leave\n"
         "adopt()\n"
         f"subprocess.Popen(['sleep', '{seconds}'], stdout=subprocess.DEVNULL)\n"
         "leave(7)\n"

@@ -8,8 +8,8 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 
-from paribus.execution import messages
-from paribus.execution.messages import (
+from paribus.engine.execution import messages
+from paribus.engine.execution.messages import (
     ArmTask,
     Comparison,
     Hello,
@@ -20,8 +20,8 @@ from paribus.execution.messages import (
     decode,
     encode,
 )
-from paribus.execution.task_handlers import DUTIES
-from paribus.machine.measurements import Fit, StackTimes
+from paribus.engine.execution.task_handlers import DUTIES
+from paribus.engine.machine.measurements import Fit, StackTimes
 
 HELLO = Hello({"seeds": [1]}, "f", "r", "cpu", 0, checkpoint_seconds=60.0, eager=False, run=None)
 TIMES = StackTimes(7, "float32", {"data": 0.5}, 1.0, 0.9, 10, 2.5, 3.0, 4, None, {"stack": 2})

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from paribus.data import Dataset
+from paribus.engine.data import Dataset
+from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.execution.endpoints import endpoint_metrics
+from paribus.engine.machine.assembly import build_stack
 from paribus.errors import ParibusError
-from paribus.execution.checks.dry_run import dry_run
-from paribus.execution.endpoints import endpoint_metrics
-from paribus.machine.assembly import build_stack
 from paribus.study import Study
 
 Maker = Callable[..., Study]
@@ -22,8 +22,8 @@ CPU = torch.device("cpu")
 HEAD = """
 import torch
 import torch.nn.functional as F
-from paribus.probes import probe
-from paribus.training import loss, optimizer
+from paribus.engine.probes import probe
+from paribus.engine.training import loss, optimizer
 
 def plain(update):
     update.weights.sub_(update.rates * update.gradients)
@@ -198,7 +198,7 @@ def test_what_cannot_be_tried_on_two_replicas_is_said(
     assert "\n" not in line
     alone = small_study({"training.loss.name": "ideas.py:mine", "model.n_layer": 1})
     assert dry_run(alone, "baseline", small_dataset, CPU, 1) == []
-    monkeypatch.setattr("paribus.execution.checks.dry_run.free_memory", lambda device: 2**10)
+    monkeypatch.setattr("paribus.engine.execution.checks.dry_run.free_memory", lambda device: 2**10)
     (line,) = dry_run(alone, "baseline", small_dataset, CPU, 1)
     assert "MemoryError" in line and "GiB" in line
 
@@ -273,7 +273,7 @@ def test_an_own_probe_cannot_change_what_others_see(
 
 
 TASK = """
-from paribus.tasks import Question, task
+from paribus.engine.tasks import Question, task
 
 @task("mine", n_choices=2, description="a letter, or another")
 def mine(held_out, rng, length):

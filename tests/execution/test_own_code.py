@@ -13,23 +13,23 @@ import pytest
 import torch
 
 import paribus
-from paribus.data import Dataset, load_dataset
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.evaluation import predictions
+from paribus.engine.execution import record
+from paribus.engine.execution.checkpoints import begun_stacks
+from paribus.engine.execution.checks.repeat import batches_digest
+from paribus.engine.execution.checks.separate_replicas import differing, require_still_apart, states
+from paribus.engine.execution.leaving import Leaving
+from paribus.engine.execution.resuming import identity
+from paribus.engine.execution.task_handlers import Here
+from paribus.engine.execution.trial import StackTask, run_stack
+from paribus.engine.machine.assembly import build_stack
+from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.evaluation import predictions
-from paribus.execution import record
-from paribus.execution.checkpoints import begun_stacks
-from paribus.execution.checks.repeat import batches_digest
-from paribus.execution.checks.separate_replicas import differing, require_still_apart, states
-from paribus.execution.leaving import Leaving
-from paribus.execution.resuming import identity
-from paribus.execution.task_handlers import Here
-from paribus.execution.trial import StackTask, run_stack
-from paribus.machine.assembly import build_stack
 from paribus.results import ResultsFolder, registration, settle
 from paribus.results.registration import repetitions
 from paribus.results.sources import require_same_sources
 from paribus.study import Study, own_digests
-from paribus.training import Trainer
 
 from ..fabricated import registered
 
@@ -98,7 +98,7 @@ def test_batches_can_be_drawn_again(small_study: Maker, order: str, pack: str) -
 
 # It keeps the last weights of a trial, and starts the next one from them.
 WARM = """
-from paribus.training import optimizer
+from paribus.engine.training import optimizer
 
 LAST, CALLS = {}, {}
 
@@ -136,7 +136,7 @@ def test_a_trial_with_own_code_has_a_process_of_its_own(small_study: Maker, tmp_
 
 REPLACES = """
 import torch
-from paribus.training import optimizer
+from paribus.engine.training import optimizer
 
 @optimizer("sly")
 def sly(update):
@@ -168,7 +168,7 @@ import gc, sys
 import torch
 from torch import nn
 
-import paribus.evaluation.predictions as predictions
+import paribus.engine.evaluation.predictions as predictions
 
 class Sly(nn.Module):
     residual_projections = ("out",)
@@ -197,7 +197,10 @@ LAST_ROWS = """if x.shape[-3] not in (1, 2, 16, 64):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (LOWER, r"^evaluating trial own/seed-1 replaces paribus\.evaluation\.predictions\._plain"),
+        (
+            LOWER,
+            r"^evaluating trial own/seed-1 replaces paribus\.engine\.evaluation\.predictions",
+        ),
         (OTHER_TEXT, "^trial own/seed-1 was evaluated on other held-out text than was read"),
         (LAST_ROWS, r"^trial own/seed-1, after its evaluation, .*tokens after it"),
     ],
@@ -225,7 +228,7 @@ def test_what_is_done_while_a_trial_is_evaluated_is_named(
 
 
 MIXES = """
-from paribus.training import optimizer
+from paribus.engine.training import optimizer
 
 @optimizer("mixes")
 def mixes(update):
@@ -333,7 +336,7 @@ def test_the_seed_that_is_trained_again_is_drawn(small_study: Maker, tmp_path: P
 
 
 PROBE = """
-from paribus.probes import probe
+from paribus.engine.probes import probe
 
 @probe("innocent", unit="1", every=1)
 def innocent(step):

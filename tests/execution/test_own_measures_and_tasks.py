@@ -11,16 +11,16 @@ import torch
 
 import paribus
 from paribus.analysis import analyse
-from paribus.data import load_dataset
-from paribus.evaluation import evaluate_on
-from paribus.execution.checks.dry_run import dry_run
-from paribus.execution.endpoints import endpoint_metrics
-from paribus.model import build_model, load_parameters
+from paribus.engine.data import load_dataset
+from paribus.engine.evaluation import evaluate_on
+from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.execution.endpoints import endpoint_metrics
+from paribus.engine.model import build_model, load_parameters
+from paribus.engine.tasks import build_suite, own_tasks
 from paribus.report.figures import draw
 from paribus.results import Results, ResultsFolder, read_registration, settle
 from paribus.study import Study
 from paribus.study.trust import custom_code
-from paribus.tasks import build_suite, own_tasks
 
 from ..conftest import studies_in
 from ..fabricated import registered
@@ -28,8 +28,8 @@ from ..fabricated import registered
 IDEAS = """
 import itertools
 import numpy as np
-from paribus.evaluation import Row, measure
-from paribus.tasks import Question, task
+from paribus.engine.evaluation import Row, measure
+from paribus.engine.tasks import Question, task
 
 def surprising(predictions):
     return predictions.loss_nats > 1, np.ones(len(predictions))

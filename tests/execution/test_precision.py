@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import paribus
+from paribus.engine.execution.messages import Ready
+from paribus.engine.execution.pool import Pool, Worker
+from paribus.engine.machine.environment import native_precision
 from paribus.errors import ParibusError
-from paribus.execution.messages import Ready
-from paribus.execution.pool import Pool, Worker
-from paribus.machine.environment import native_precision
 from paribus.results import ResultsFolder
 from paribus.results.registration import read_registration
 from paribus.study import Study

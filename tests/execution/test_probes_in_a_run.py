@@ -11,15 +11,15 @@ import pytest
 import torch
 
 import paribus
-from paribus.data import load_dataset
-from paribus.execution.checks.dry_run import dry_run
+from paribus.engine.data import load_dataset
+from paribus.engine.execution.checks.dry_run import dry_run
 from paribus.results import Results
 from paribus.study import Study, parse_study
 
 from ..conftest import studies_in
 
 GOOD = """
-from paribus.probes import probe
+from paribus.engine.probes import probe
 
 @probe("quiet", unit="share", modules=("blocks.0.mlp.up",))
 def quiet(step):

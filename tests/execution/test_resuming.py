@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 import torch
 
-from paribus.data import Dataset, load_dataset
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.execution import resuming, trial
+from paribus.engine.execution.checkpoints import StackCheckpoints, begun_stacks
+from paribus.engine.execution.leaving import Leaving, Left
+from paribus.engine.execution.stacks import plan_stacks, read_recorded
+from paribus.engine.execution.trial import StackTask, run_stack
+from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.execution import resuming, trial
-from paribus.execution.checkpoints import StackCheckpoints, begun_stacks
-from paribus.execution.leaving import Leaving, Left
-from paribus.execution.stacks import plan_stacks, read_recorded
-from paribus.execution.trial import StackTask, run_stack
 from paribus.results import ResultsFolder
 from paribus.results.software import differences
 from paribus.results.trial_folder import CANONICAL
 from paribus.study import Study, parse_study
 from paribus.study.study import override
-from paribus.training import Trainer
 
 from ..conftest import studies_in
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import paribus
-from paribus.data import load_dataset
-from paribus.execution.checks.dry_run import dry_run
-from paribus.execution.checks.retrain import retrain, train_again
-from paribus.execution.leaving import Leaving
-from paribus.execution.messages import Comparison, TrainAgain
-from paribus.execution.pool import Pool, code_of
-from paribus.execution.trial import StackTask, run_stack
+from paribus.engine.data import load_dataset
+from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.execution.checks.retrain import retrain, train_again
+from paribus.engine.execution.leaving import Leaving
+from paribus.engine.execution.messages import Comparison, TrainAgain
+from paribus.engine.execution.pool import Pool, code_of
+from paribus.engine.execution.trial import StackTask, run_stack
 from paribus.results import Results, ResultsFolder, load_results, settle
 from paribus.results.formats import read_json
 from paribus.results.registration import repetitions

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 import paribus
-from paribus.data import Dataset, load_dataset
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.execution.backends import find_backend
+from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.execution.estimate import _together, estimate
+from paribus.engine.execution.leaving import Leaving
+from paribus.engine.execution.trial import StackTask, run_stack
 from paribus.errors import ParibusError
-from paribus.execution.backends import find_backend
-from paribus.execution.checks.dry_run import dry_run
-from paribus.execution.estimate import _together, estimate
-from paribus.execution.leaving import Leaving
-from paribus.execution.trial import StackTask, run_stack
 from paribus.results import Results, ResultsFolder
 from paribus.results.trial_folder import CANONICAL
 from paribus.study import Study
@@ -71,9 +71,9 @@ def test_running_again_trains_nothing(trained: Trained, copy: Path) -> None:
 
 
 REVERSED = '''
-from paribus.execution.backends import WORKER, Backend, Options, PipedProcess, backend
-from paribus.execution.messages import Train, decode
-from paribus.machine.programs import worker_template
+from paribus.engine.execution.backends import WORKER, Backend, Options, PipedProcess, backend
+from paribus.engine.execution.messages import Train, decode
+from paribus.engine.machine.programs import worker_template
 
 
 class ReversedOptions(Options):
@@ -308,7 +308,7 @@ def test_training_seconds_wait_for_the_device(
     more."""
     study = small_study(seeds=[1], arms={"baseline": {}}, tasks={"names": []})
     folder = ResultsFolder(tmp_path / "r")
-    monkeypatch.setattr("paribus.execution.trial.wait", lambda device: time.sleep(0.5))
+    monkeypatch.setattr("paribus.engine.execution.trial.wait", lambda device: time.sleep(0.5))
     dataset = load_dataset(study.data, study.folder)
     task = StackTask(study, (("baseline", 1),), folder, torch.device("cpu"), 60)
     nothing: Callable[..., None] = lambda *about: None  # noqa: E731

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from paribus.data import Dataset, load_dataset
-from paribus.execution.checks.dry_run import dry_run
-from paribus.model import count_parameters
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.model import count_parameters
 from paribus.study import Study, load_study, shipped_studies, tuning_study, with_precision
 from paribus.study.data import SourceText
 

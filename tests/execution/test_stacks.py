@@ -14,25 +14,25 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.data import Dataset
-from paribus.errors import ParibusError
-from paribus.execution import record
-from paribus.execution.leaving import Leaving
-from paribus.execution.messages import Check, MeasureMemory
-from paribus.execution.stacks import (
+from paribus.engine.data import Dataset
+from paribus.engine.execution import record
+from paribus.engine.execution.leaving import Leaving
+from paribus.engine.execution.messages import Check, MeasureMemory
+from paribus.engine.execution.stacks import (
     Recorded,
     default_size,
     plan_stacks,
     read_recorded,
     sharing_arms,
 )
-from paribus.execution.start import Tried, _check, _fitting
-from paribus.execution.trial import StackTask, run_stack
-from paribus.machine import capacity
-from paribus.machine.capacity import largest_stack
-from paribus.machine.failures import machine_failure
-from paribus.machine.measurements import Fit
-from paribus.machine.memory import free_memory, memory_in_use, most_memory
+from paribus.engine.execution.start import Tried, _check, _fitting
+from paribus.engine.execution.trial import StackTask, run_stack
+from paribus.engine.machine import capacity
+from paribus.engine.machine.capacity import largest_stack
+from paribus.engine.machine.failures import machine_failure
+from paribus.engine.machine.measurements import Fit
+from paribus.engine.machine.memory import free_memory, memory_in_use, most_memory
+from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.study import Study, parse_study
 
@@ -342,7 +342,7 @@ def test_memory_is_not_that_of_who_started_us() -> None:
     if memory_in_use(CPU) is None:
         pytest.skip("this system does not tell")
     ballast = bytearray(1200 * 2**20)
-    code = "from paribus.machine.memory import host_memory; print(host_memory())"
+    code = "from paribus.engine.machine.memory import host_memory; print(host_memory())"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert 50 * 2**20 < int(done.stdout) < len(ballast)
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 import paribus
-from paribus.data import Dataset
-from paribus.execution.suite import drafted_tasks
+from paribus.engine.data import Dataset
+from paribus.engine.execution.suite import drafted_tasks
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from paribus import analyse, decide, run
-from paribus.data import load_dataset, open_test
-from paribus.data.train_tokenizer import train_tokenizer
+from paribus.engine.data import load_dataset, open_test
+from paribus.engine.data.train_tokenizer import train_tokenizer
+from paribus.engine.execution.budgets import settled_budgets
+from paribus.engine.execution.endpoints import endpoint_metrics
+from paribus.engine.execution.stacks import sharing_arms
+from paribus.engine.execution.texts import read_data
 from paribus.errors import ParibusError
-from paribus.execution.budgets import settled_budgets
-from paribus.execution.endpoints import endpoint_metrics
-from paribus.execution.stacks import sharing_arms
-from paribus.execution.texts import read_data
 from paribus.report.data_tables import data_tables
 from paribus.results import Results, ResultsFolder
 from paribus.study import Data, Study, parse_study

@@ -13,13 +13,13 @@ import pytest
 
 import paribus
 from paribus.cli import main
+from paribus.engine.execution.estimate import estimate
+from paribus.engine.execution.pool import Pool
+from paribus.engine.execution.texts import read_data
+from paribus.engine.tasks import build_suite, read_suite, write_suite
 from paribus.errors import ParibusError
-from paribus.execution.estimate import estimate
-from paribus.execution.pool import Pool
-from paribus.execution.texts import read_data
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study, load_study, null_study, require_trust
-from paribus.tasks import build_suite, read_suite, write_suite
 
 CODE = """
 from pathlib import Path
@@ -136,7 +136,7 @@ def test_a_worker_does_not_import_from_the_current_folder(
 def test_a_suite_that_was_not_registered_is_not_asked(
     small_study: Callable[..., Study],
     fabricate: Callable[..., Results],
-    dataset: paribus.data.Dataset,
+    dataset: paribus.engine.data.Dataset,
 ) -> None:
     """Other questions than the registered ones, whole and consistent in themselves."""
     path = fabricate(small_study(seeds=[1, 2]), lambda arm, seed: 3.0).path

@@ -21,13 +21,13 @@ from paribus.analysis import analyse
 from paribus.cli.study_tables import status
 from paribus.cli.tuning_tables import rounds
 from paribus.cli.watch import _View
-from paribus.data import load_dataset, open_test
 from paribus.decision import decide
+from paribus.engine.data import load_dataset, open_test
+from paribus.engine.evaluation import evaluate_on
+from paribus.engine.execution.followers import Progress
+from paribus.engine.export import export_trial
+from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
-from paribus.evaluation import evaluate_on
-from paribus.execution.followers import Progress
-from paribus.export import export_trial
-from paribus.model import build_model, load_parameters
 from paribus.report.words import headline
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.extension import _require_tested

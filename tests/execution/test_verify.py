@@ -20,10 +20,10 @@ import torch
 
 import paribus
 from paribus.cli import main
-from paribus.data import load_dataset
+from paribus.engine.data import load_dataset
+from paribus.engine.execution.checks.repeat import repeat
+from paribus.engine.model.initialization import InitialParameter
 from paribus.errors import ParibusError
-from paribus.execution.checks.repeat import repeat
-from paribus.model.initialization import InitialParameter
 from paribus.results import ResultsFolder, TrialFolder, settle
 from paribus.results.formats import read_json, write_json, write_table
 from paribus.results.registration import from_study
@@ -61,9 +61,9 @@ def test_what_trials_share_is_made_once(trained: Trained, monkeypatch) -> None:
     made: list[str] = []
 
     def counted(name: str):
-        original = getattr(paribus.model, name)
+        original = getattr(paribus.engine.model, name)
         monkeypatch.setattr(
-            f"paribus.model.{name}", lambda *a, **k: made.append(name) or original(*a, **k)
+            f"paribus.engine.model.{name}", lambda *a, **k: made.append(name) or original(*a, **k)
         )
 
     counted("build_model")
@@ -439,7 +439,7 @@ def test_what_is_said_of_the_text_is_counted_again(
     trained: Trained, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A forged data.json agrees with itself: only the text tells."""
-    monkeypatch.setattr("paribus.execution.checks.repeat.repeat_trials", lambda *_, **__: [])
+    monkeypatch.setattr("paribus.engine.execution.checks.repeat.repeat_trials", lambda *_, **__: [])
 
     def found() -> tuple[str, ...]:
         return paribus.verify(copy, trials=True, folder=trained.study.folder).findings

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import paribus
-from paribus.data import Dataset, load_dataset
-from paribus.model import GPT, build_model, load_parameters, parts
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.model import GPT, build_model, load_parameters, parts
 from paribus.results import Results, load_results
 from paribus.study import parse_study
 

@@ -13,7 +13,7 @@ import safetensors.numpy
 
 import paribus
 from paribus.cli import main
-from paribus.data import load_dataset
+from paribus.engine.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.results import Results
 from paribus.study import Study
@@ -100,7 +100,7 @@ def test_an_error_leaves_nothing_behind(
     def fail(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paribus.export.folder._write_tokenizer", fail)
+    monkeypatch.setattr("paribus.engine.export.folder._write_tokenizer", fail)
     with pytest.raises(KeyboardInterrupt):
         trained.export("baseline", tmp_path / "out")
     assert not any(tmp_path.iterdir())

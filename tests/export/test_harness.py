@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paribus.evaluation.harness import evaluate_tasks
-from paribus.tasks import WrittenSuite, build_suite, write_suite
+from paribus.engine.evaluation.harness import evaluate_tasks
+from paribus.engine.tasks import WrittenSuite, build_suite, write_suite
 
 from .conftest import WINDOW, Trained
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 import transformers
 
-from paribus.export.remote import KNOWN
-from paribus.model import parts
+from paribus.engine.export.remote import KNOWN
+from paribus.engine.model import parts
 
 from .conftest import ARMS, Trained
 

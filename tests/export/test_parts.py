@@ -13,12 +13,12 @@ import safetensors.numpy
 import torch
 import transformers
 
+from paribus.engine.export.folder import _in_their_words
+from paribus.engine.export.gpt2 import is_gpt2
+from paribus.engine.export.llama import is_llama
+from paribus.engine.export.remote import remote_code
+from paribus.engine.model import GPT, build_model, initial_parameters, load_parameters
 from paribus.errors import ParibusError
-from paribus.export.folder import _in_their_words
-from paribus.export.gpt2 import is_gpt2
-from paribus.export.llama import is_llama
-from paribus.export.remote import remote_code
-from paribus.model import GPT, build_model, initial_parameters, load_parameters
 from paribus.study import Study, own_digests
 
 from ..model.variants import VARIANTS

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from paribus.data import CharacterTokenizer
-from paribus.data.tokenizer import END_OF_DOCUMENT
-from paribus.export.tokenizer_json import fast_tokenizer, stand_in
+from paribus.engine.data import CharacterTokenizer
+from paribus.engine.data.tokenizer import END_OF_DOCUMENT
+from paribus.engine.export.tokenizer_json import fast_tokenizer, stand_in
 
 from .conftest import WINDOW, Trained, text
 

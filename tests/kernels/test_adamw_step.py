@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paribus.kernels import library
-from paribus.kernels.adamw_step import adamw_step, is_for
+from paribus.engine.kernels import library
+from paribus.engine.kernels.adamw_step import adamw_step, is_for
 
 pytestmark = pytest.mark.skipif(
     library() is None, reason="no C++ compiler here: PyTorch's kernels are used"

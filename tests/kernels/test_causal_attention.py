@@ -13,16 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paribus.errors import ParibusError
-from paribus.kernels import calling, compiling, identity, resolve
-from paribus.kernels.causal_attention import (
+from paribus.engine.kernels import calling, compiling, identity, resolve
+from paribus.engine.kernels.causal_attention import (
     causal_attention,
     is_for,
     is_for_all,
     self_attention,
 )
-from paribus.model import ModelConfig
-from paribus.model.attention import Attention
+from paribus.engine.model import ModelConfig
+from paribus.engine.model.attention import Attention
+from paribus.errors import ParibusError
 
 compiled = pytest.mark.skipif(
     compiling.library() is None, reason="no C++ compiler here: PyTorch's kernels are used"

@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from paribus.engine.kernels import activations, compiling, library, products
+from paribus.engine.kernels import normalization as norms
+from paribus.engine.kernels.linear_maps import linear, residual
+from paribus.engine.model.norms.layernorm import LayerNorm
+from paribus.engine.model.norms.rms_free import ParameterFreeRMSNorm
+from paribus.engine.model.norms.rmsnorm import RMSNorm
 from paribus.errors import ParibusError
-from paribus.kernels import activations, compiling, library, products
-from paribus.kernels import normalization as norms
-from paribus.kernels.linear_maps import linear, residual
-from paribus.model.norms.layernorm import LayerNorm
-from paribus.model.norms.rms_free import ParameterFreeRMSNorm
-from paribus.model.norms.rmsnorm import RMSNorm
 from paribus.study import Model
 
 pytestmark = pytest.mark.skipif(

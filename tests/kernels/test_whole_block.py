@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from paribus.engine.kernels import library, pre_norm_block
+from paribus.engine.kernels.calling import without_kernels
+from paribus.engine.model import GPT, build_model
 from paribus.errors import ParibusError
-from paribus.kernels import library, pre_norm_block
-from paribus.kernels.calling import without_kernels
-from paribus.model import GPT, build_model
 from paribus.study import Data, Model, Setting, Training
 
 pytestmark = pytest.mark.skipif(
@@ -99,8 +99,8 @@ def test_heads_wider_than_a_kernel_holds_are_pytorch_s(asked: list[int]) -> None
 
 
 OWN = """
-from paribus.model.mlps.gelu import GELU
-from paribus.model.norms.layernorm import LayerNorm
+from paribus.engine.model.mlps.gelu import GELU
+from paribus.engine.model.norms.layernorm import LayerNorm
 class OwnMLP(GELU):
     def forward(self, x): return 0 * super().forward(x)
 class OwnNorm(LayerNorm):

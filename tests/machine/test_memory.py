@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from paribus.machine.memory import free_unused, keep_freed, most_held
+from paribus.engine.machine.memory import free_unused, keep_freed, most_held
 
 CPU, MIB = torch.device("cpu"), 2**20
 PR_SET_THP_DISABLE = 41  # of linux/prctl.h

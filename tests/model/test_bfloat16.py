@@ -8,9 +8,9 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from paribus.kernels import library
-from paribus.kernels.calling import without_kernels
-from paribus.model import Attention, ModelConfig
+from paribus.engine.kernels import library
+from paribus.engine.kernels.calling import without_kernels
+from paribus.engine.model import Attention, ModelConfig
 from paribus.study import Data, Model, Setting, Training
 
 B, T, D, H, V = 3, 24, 32, 4, 41

@@ -7,8 +7,14 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from paribus.data import Dataset
-from paribus.model import GPT, KeyValueCache, build_model, initial_parameters, load_parameters
+from paribus.engine.data import Dataset
+from paribus.engine.model import (
+    GPT,
+    KeyValueCache,
+    build_model,
+    initial_parameters,
+    load_parameters,
+)
 from paribus.study import Study
 
 

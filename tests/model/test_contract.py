@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from paribus.data import Dataset
-from paribus.errors import ParibusError
-from paribus.execution.checks.dry_run import dry_run
-from paribus.model import (
+from paribus.engine.data import Dataset
+from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.model import (
     KeyValueCache,
     build_model,
     describe_parts,
@@ -20,13 +19,14 @@ from paribus.model import (
     load_parameters,
     unused_positions,
 )
+from paribus.errors import ParibusError
 from paribus.study import Study
 
 PARTS = '''
 import torch
 import torch.nn.functional as F
 from torch import nn
-from paribus.model import Attention, KeyValueCache, study_positions
+from paribus.engine.model import Attention, KeyValueCache, study_positions
 
 class Part(nn.Identity):
     def __init__(self, model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paribus.model import Dropout
+from paribus.engine.model import Dropout
 
 
 def masked(p: float, key: int, n: int = 200_000) -> torch.Tensor:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from paribus.engine.model import build_model, initial_parameters, parts
 from paribus.errors import ParibusError
-from paribus.model import build_model, initial_parameters, parts
 from paribus.study import Data, Embedding, Init, Model, Setting, Training
 
 D, T, V = 128, 16, 40

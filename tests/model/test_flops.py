@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from paribus.model import (
+from paribus.engine.model import (
     counted_flops_per_token,
     training_flops,
     training_flops_per_token,

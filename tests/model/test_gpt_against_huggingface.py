@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from paribus.model import GPT, build_model
+from paribus.engine.model import GPT, build_model
 from paribus.study import Data, Model, Setting, Training
 
 SHAPES = [  # n_layer, n_head, d_model, seq_len, vocab_size

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from paribus.engine.model import build_model, initial_parameters, require_initializers
+from paribus.engine.model.initialization import InitialParameter
 from paribus.errors import ParibusError
-from paribus.model import build_model, initial_parameters, require_initializers
-from paribus.model.initialization import InitialParameter
 from paribus.study import Study, load_study, own_digests
 
 

@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus.data import Dataset
-from paribus.errors import ParibusError
-from paribus.model import (
+from paribus.engine.data import Dataset
+from paribus.engine.model import (
     GPT,
     Attention,
     KeyValueCache,
@@ -28,9 +27,10 @@ from paribus.model import (
     parts,
     training_flops_per_token,
 )
-from paribus.probes import shipped_probes
+from paribus.engine.probes import shipped_probes
+from paribus.engine.training import Trainer
+from paribus.errors import ParibusError
 from paribus.study import Data, Model, Setting, Study, Training
-from paribus.training import Trainer
 
 from .variants import VARIANTS
 
@@ -223,11 +223,14 @@ def test_what_an_untied_head_adds(small_study: Callable[..., Study]) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"model.positions.kind": "rotry"}, r"did you mean 'rotary'.*paribus/model/positions/"),
-        ({"model.mlp.kind": "swigl"}, r"did you mean 'swiglu'.*paribus/model/mlps/"),
+        (
+            {"model.positions.kind": "rotry"},
+            r"did you mean 'rotary'.*paribus/engine/model/positions/",
+        ),
+        ({"model.mlp.kind": "swigl"}, r"did you mean 'swiglu'.*paribus/engine/model/mlps/"),
         (
             {"model.norm.kind": "rms"},
-            r"no norm 'rms': did you mean 'rmsnorm'\?.*declared in paribus/model/norms/",
+            r"no norm 'rms': did you mean 'rmsnorm'\?.*declared in paribus/engine/model/norms/",
         ),
         ({"model.attention.qk_norm": "rmsnrm"}, "did you mean 'rmsnorm'"),
         ({"model.norm.kind": "fixed_scale"}, "name it in model.embedding.norm"),

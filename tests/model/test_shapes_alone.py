@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from paribus.model import build_model
+from paribus.engine.model import build_model
 from paribus.study import Study
 
 # Every way of drawing that constructors of the shipped parts have, and what users' may have.
@@ -15,8 +15,8 @@ COUNTING = """
 import sys, torch
 from pathlib import Path
 from paribus import load_study
-from paribus.model import count_parameters, counted_flops_per_token, training_flops_per_token
-from paribus.model.build import ShapesAlone
+from paribus.engine.model import count_parameters, counted_flops_per_token, training_flops_per_token
+from paribus.engine.model.build import ShapesAlone
 
 for name in ("quickstart", "embedding-norm", "rotary-or-learned", "swiglu-or-gelu"):
     study = load_study(name)

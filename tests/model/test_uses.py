@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from paribus.cli import main
-from paribus.data import Dataset
+from paribus.engine.data import Dataset
+from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.model import build_model, initial_parameters, initial_rules, parameter_uses
+from paribus.engine.training import is_decayed
+from paribus.engine.training.parameters import parameter_rows
 from paribus.errors import ParibusError
-from paribus.execution.checks.dry_run import dry_run
-from paribus.model import build_model, initial_parameters, initial_rules, parameter_uses
 from paribus.study import Study, parse_study
-from paribus.training import is_decayed
-from paribus.training.parameters import parameter_rows
 
 IDEAS = '''
 import torch

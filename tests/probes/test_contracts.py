@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from paribus.data import TOKEN_CLASSES, CharacterTokenizer, Dataset
-from paribus.data.dataset import windows_of
-from paribus.observation import Probe
-from paribus.probes import shipped_probes
-from paribus.probes.reduce import GROUPS
+from paribus.engine.data import TOKEN_CLASSES, CharacterTokenizer, Dataset
+from paribus.engine.data.dataset import windows_of
+from paribus.engine.observation import Probe
+from paribus.engine.probes import shipped_probes
+from paribus.engine.probes.reduce import GROUPS
+from paribus.engine.training import COLUMNS, MEASURED, Trainer
 from paribus.study import Data, Study
-from paribus.training import COLUMNS, MEASURED, Trainer
 
 PROBES = list(shipped_probes().values())
 each_probe = pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from paribus.data import TOKEN_CLASSES
-from paribus.observation import StepView
-from paribus.probes import shipped_probes
-from paribus.probes.reduce import CLASSES, GROUPS, QUANTILES, group_of
-from paribus.probes.reduce import quantiles as quantiles_of
-from paribus.rows import Rows
+from paribus.engine.data import TOKEN_CLASSES
+from paribus.engine.observation import StepView
+from paribus.engine.probes import shipped_probes
+from paribus.engine.probes.reduce import CLASSES, GROUPS, QUANTILES, group_of
+from paribus.engine.probes.reduce import quantiles as quantiles_of
+from paribus.engine.rows import Rows
 from paribus.study import Setting
 
 SETTING = Setting.model_validate(

@@ -11,12 +11,12 @@ import torch
 import paribus
 import paribus.results
 from paribus.cli import VERBS
-from paribus.data import CharacterTokenizer, load_dataset
-from paribus.execution.checks.dry_run import dry_run
-from paribus.model import count_parameters
-from paribus.probes import study_probes
+from paribus.engine.data import CharacterTokenizer, load_dataset
+from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.model import count_parameters
+from paribus.engine.probes import study_probes
+from paribus.engine.training import Trainer
 from paribus.study import shipped_studies
-from paribus.training import Trainer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -93,7 +93,7 @@ def test_every_verb_and_study_is_named() -> None:
 @pytest.mark.skipif(not (ROOT / "src").exists(), reason="needs a checkout")
 def test_the_tree_is_the_tree() -> None:
     tree = block("", "study/        what a study is")
-    listed = set(re.findall(r"^  ([\w./]+)", tree, flags=re.MULTILINE))
+    listed = set(re.findall(r"^  (\w[\w./]+)", tree, flags=re.MULTILINE))
     there = {
         path.name + ("/" if path.is_dir() else "")
         for path in (ROOT / "src" / "paribus").iterdir()

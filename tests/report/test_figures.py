@@ -11,7 +11,7 @@ import pytest
 import vl_convert
 
 from paribus.analysis import analyse
-from paribus.probes import shipped_probes
+from paribus.engine.probes import shipped_probes
 from paribus.report.figures import ARM_COLOURS, Figure, colours, columns_drawn, draw, trend
 from paribus.report.figures.evaluations import tasks
 from paribus.report.figures.figure_rows import MOST_LINES

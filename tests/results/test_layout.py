@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from paribus.cli import main
+from paribus.engine.execution.checkpoints import keep_stacks
 from paribus.errors import ParibusError
-from paribus.execution.checkpoints import keep_stacks
 from paribus.files import fence, remove_folder, unfence, write_bytes
 from paribus.results import Results, ResultsFolder
 from paribus.results.layout import secure

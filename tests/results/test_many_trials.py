@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from paribus.engine.execution.stacks import plan_stacks
 from paribus.errors import ParibusError
-from paribus.execution.stacks import plan_stacks
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results, read
 from paribus.results.answers import read_answers
 from paribus.results.controls import ACROSS_SEEDS, CHECKS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.data import load_dataset
+from paribus.engine.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
 from paribus.results.sources import require_same_sources

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from paribus.engine.machine.memory import require_room
+from paribus.engine.model import build_model
 from paribus.errors import ParibusError
-from paribus.machine.memory import require_room
-from paribus.model import build_model
 from paribus.study import Study, load_study, parse_study, require_trust, shipped_studies
 from paribus.study.bounds import MOST_PARAMETERS, matrix_parameters
 
@@ -113,12 +113,12 @@ def test_a_model_that_memory_cannot_hold_is_told_before_it_is_built(
 ) -> None:
     setting = load_study("quickstart").setting("baseline")
     device = torch.device("cpu")
-    monkeypatch.setattr("paribus.machine.memory.free_memory", lambda device: 24 * 2**20)
+    monkeypatch.setattr("paribus.engine.machine.memory.free_memory", lambda device: 24 * 2**20)
     with pytest.raises(ParibusError, match=r"arm 'a' has 1,597,568 parameters.* 0.02 GiB are free"):
         require_room(setting, 65, device, "a")
-    monkeypatch.setattr("paribus.machine.memory.free_memory", lambda device: 25 * 2**20)
+    monkeypatch.setattr("paribus.engine.machine.memory.free_memory", lambda device: 25 * 2**20)
     require_room(setting, 65, device, "a")
-    monkeypatch.setattr("paribus.machine.memory.free_memory", lambda device: None)
+    monkeypatch.setattr("paribus.engine.machine.memory.free_memory", lambda device: None)
     require_room(setting, 65, device, "a")
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from paribus.data.corpora import find_corpus
-from paribus.data.curricula import find_key
 from paribus.decision import find_rule
+from paribus.engine.data.corpora import find_corpus
+from paribus.engine.data.curricula import find_key
+from paribus.engine.model import find_part
+from paribus.engine.tasks.generators import find_tasks
+from paribus.engine.training.losses import find_loss
+from paribus.engine.training.optimizers import find_optimizer
 from paribus.errors import ParibusError
-from paribus.model import find_part
 from paribus.study import Data, Study
-from paribus.tasks.generators import find_tasks
-from paribus.training.losses import find_loss
-from paribus.training.optimizers import find_optimizer
 
 HERE = Path(__file__).parent
 PACKAGE = Path(__file__).parents[2] / "src"
@@ -40,12 +40,12 @@ def of(study: Study, name: str) -> dict[str, Callable[[], object]]:
     ("wrong", "right", "folder"),
     [
         ("rule 'equivalance'", "equivalence", "decision/rules"),
-        ("corpus 'shakespear'", "shakespeare", "data/corpora"),
-        ("curriculum key 'document_lenght'", "document_length", "data/curricula"),
-        ("task 'typoo'", "typo", "tasks/generators"),
-        ("norm 'layer_norm'", "layernorm", "model/norms"),
-        ("loss 'cross-entropy'", "cross_entropy", "training/losses"),
-        ("optimizer 'adam'", "adamw", "training/optimizers"),
+        ("corpus 'shakespear'", "shakespeare", "engine/data/corpora"),
+        ("curriculum key 'document_lenght'", "document_length", "engine/data/curricula"),
+        ("task 'typoo'", "typo", "engine/tasks/generators"),
+        ("norm 'layer_norm'", "layernorm", "engine/model/norms"),
+        ("loss 'cross-entropy'", "cross_entropy", "engine/training/losses"),
+        ("optimizer 'adam'", "adamw", "engine/training/optimizers"),
     ],
 )
 def test_an_unknown_name_is_told_the_nearest_and_where_such_things_are(

@@ -119,7 +119,7 @@ def test_an_edit_of_what_is_used_is_noticed(folder: Path, name: str, old: str, n
         (
             "ideas.py",
             "",
-            "\nfrom paribus.probes import probe\n@probe('a', unit='1')\ndef p(s): ...\n",
+            "\nfrom paribus.engine.probes import probe\n@probe('a', unit='1')\ndef p(s): ...\n",
         ),
         ("ideas.py", 'print("a try")', 'print("another")'),
         ("ideas.py", "import torch\n", "import torch\nimport math\n"),

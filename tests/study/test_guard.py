@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from paribus.engine.evaluation import leaks
+from paribus.engine.model.mlps.gelu import GELU
 from paribus.errors import ParibusError
-from paribus.evaluation import leaks
-from paribus.model.mlps.gelu import GELU
 from paribus.study.guard import require_unchanged, watched
 from paribus.study.importing import load_own
 
@@ -30,7 +30,7 @@ def load(folder: Path, text: str) -> None:
         (torch, "matmul", "import torch; torch.matmul = torch.bmm"),
         (torch.Tensor, "norm", "import torch; torch.Tensor.norm = lambda self: self"),
         (torch.nn.LayerNorm, "forward", "from torch import nn; nn.LayerNorm.forward = print"),
-        (GELU, "forward", "from paribus.model.mlps.gelu import GELU; GELU.forward = print"),
+        (GELU, "forward", "from paribus.engine.model.mlps.gelu import GELU; GELU.forward = print"),
     ],
 )
 def test_a_replaced_function_is_named(
@@ -104,9 +104,9 @@ def test_a_changed_constant_of_paribus_is_named(
     monkeypatch.setattr(leaks, "LARGE_LOGIT", leaks.LARGE_LOGIT)
     monkeypatch.setattr(leaks, "CEILING", leaks.CEILING.copy())
     with pytest.raises(
-        ParibusError, match=r"'ideas.py:Mine' changes paribus.evaluation.leaks.[A-Z_]+ from"
+        ParibusError, match=r"'ideas.py:Mine' changes paribus.engine.evaluation.leaks.[A-Z_]+ from"
     ):
-        load(tmp_path, f"from paribus.evaluation import leaks; {line}")
+        load(tmp_path, f"from paribus.engine.evaluation import leaks; {line}")
 
 
 def test_another_body_within_a_function_of_paribus_is_named(
@@ -116,7 +116,7 @@ def test_another_body_within_a_function_of_paribus_is_named(
     with pytest.raises(ParibusError, match=r"'ideas.py:Mine' replaces .*leaks.rounding"):
         load(
             tmp_path,
-            "from paribus.evaluation import leaks\n"
+            "from paribus.engine.evaluation import leaks\n"
             "def none(setting, dtype=None): return 1e30\n"
             "leaks.rounding.__code__ = none.__code__",
         )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from paribus.engine.execution.device_precision import as_registered
 from paribus.errors import ParibusError
-from paribus.execution.device_precision import as_registered
 from paribus.results import ResultsFolder
 from paribus.study import (
     Candidate,

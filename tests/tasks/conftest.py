@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paribus.data import Dataset
-from paribus.tasks import Suite, build_suite
+from paribus.engine.data import Dataset
+from paribus.engine.tasks import Suite, build_suite
 
 
 @pytest.fixture(scope="session")

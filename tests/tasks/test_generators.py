@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from paribus.data import Dataset
+from paribus.engine.data import Dataset
+from paribus.engine.tasks import HeldOut, Suite, TaskItems, all_tasks, build_suite
 from paribus.rng import stream
-from paribus.tasks import HeldOut, Suite, TaskItems, all_tasks, build_suite
 
 # They need more verbs, capitals and paragraphs than the language reference's held-out part has.
 RICH_TEXT_ONLY = {"agreement", "case", "paragraph_end"}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from paribus.data import Dataset
+from paribus.engine.data import Dataset
+from paribus.engine.tasks import Suite, build_suite, find_tasks, read_suite, write_suite
 from paribus.errors import ParibusError
-from paribus.tasks import Suite, build_suite, find_tasks, read_suite, write_suite
 
 
 def test_equal_suites_are_equal_bytes_wherever_they_are(suite: Suite, tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ def _whole(path: Path) -> str:
 
 def be_brief() -> None:
     from paribus import report
-    from paribus.execution import duties, turns
-    from paribus.machine.measurements import Fit
+    from paribus.engine.execution import duties, turns
+    from paribus.engine.machine.measurements import Fit
     from paribus.report import page
 
     duties.dry_run = lambda *_, **__: []
@@ -87,17 +87,17 @@ def be_brief() -> None:
 
 def main(arguments: list[str]) -> int:
     if arguments[0] == "--worker":
-        from paribus.execution.launch import tie_to
+        from paribus.engine.execution.launch import tie_to
 
         kind, place, log, parent = arguments[1:]
         tie_to(int(parent))
         fail_at(kind, place, Path(log))
-        from paribus.execution import worker
+        from paribus.engine.execution import worker
 
         return worker.main()
 
-    from paribus.execution.backends import local
-    from paribus.execution.run import run
+    from paribus.engine.execution.backends import local
+    from paribus.engine.execution.run import run
 
     run.__kwdefaults__["checkpoint_seconds"] = 0.0
     if arguments[0] == "--brief":

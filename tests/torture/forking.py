@@ -34,14 +34,14 @@ MODULES = (
     "paribus.cli.folder_verbs",
     "paribus.cli.progress",
     "paribus.cli.task_tables",
-    "paribus.execution.run",
-    "paribus.execution.evaluate",
-    "paribus.execution.worker",
-    "paribus.evaluation.harness",
+    "paribus.engine.execution.run",
+    "paribus.engine.execution.evaluate",
+    "paribus.engine.execution.worker",
+    "paribus.engine.evaluation.harness",
     "paribus.analysis",
     "paribus.decision",
     "paribus.report",
-    "paribus.export",
+    "paribus.engine.export",
     "scipy.stats",
     "pyarrow.csv",
 )
@@ -94,7 +94,7 @@ def _import_all() -> None:
     """
     for name in MODULES:
         import_module(name)
-    import_module("paribus.evaluation.harness.pins").installed_digest()
+    import_module("paribus.engine.evaluation.harness.pins").installed_digest()
     gc.collect()
     gc.freeze()
 
@@ -108,7 +108,7 @@ class ForkedWorker(Forked):
         self.returncode = None
         self.pid = os.fork()
         if self.pid == 0:
-            from paribus.execution.launch import tie_to
+            from paribus.engine.execution.launch import tie_to
 
             tie_to(int(command[-1]))
             os.environ.update(env)
@@ -116,8 +116,8 @@ class ForkedWorker(Forked):
 
 
 def _command(main: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    from paribus.execution.backends import piped_process
-    from paribus.machine import programs
+    from paribus.engine.execution.backends import piped_process
+    from paribus.engine.machine import programs
 
     assert programs.subprocess is piped_process.subprocess is subprocess and programs.FORKS
     programs.FORKS = False  # workers are forks of this command, which holds what was patched
@@ -128,7 +128,7 @@ def _command(main: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
 
 
 def _worker() -> int:
-    from paribus.execution import worker
+    from paribus.engine.execution import worker
 
     return worker.main()
 

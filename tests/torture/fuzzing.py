@@ -190,7 +190,7 @@ def require_one_line(error: ParibusError) -> None:
 
 def fuzzed_tokenizer(number: int, original: bytes, file: Path) -> str:
     """Read and use tokenizer `number`, a mutation of `original`: "read" or "refused"."""
-    from paribus.data.bpe import BpeTokenizer
+    from paribus.engine.data.bpe import BpeTokenizer
 
     rng = random.Random(number)
     if rng.random() < 0.4:

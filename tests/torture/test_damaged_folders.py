@@ -26,8 +26,8 @@ import pytest
 
 import paribus
 from paribus.cli import main
-from paribus.data import Dataset, load_dataset
-from paribus.execution.interleaved_timing import UNITS
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.execution.interleaved_timing import UNITS
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study, parse_study
 
@@ -205,7 +205,7 @@ class InThisProcess:
     def work(self, tasks: list[Any], doing: object) -> None:
         import torch
 
-        from paribus.execution.answer import answer_tasks
+        from paribus.engine.execution.answer import answer_tasks
 
         for task in tasks:
             data = self._study.setting(task.arm).data
@@ -216,7 +216,7 @@ class InThisProcess:
 @contextmanager
 def workers_here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("paribus.execution.evaluate"), "Pool", InThisProcess)
+        patch.setattr(import_module("paribus.engine.execution.evaluate"), "Pool", InThisProcess)
         yield
 
 

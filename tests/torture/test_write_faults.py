@@ -22,10 +22,10 @@ import pytest
 import torch
 
 from paribus import files
-from paribus.data import Dataset
+from paribus.engine.data import Dataset
+from paribus.engine.execution.leaving import Leaving
+from paribus.engine.execution.trial import StackTask, run_stack
 from paribus.errors import ParibusError
-from paribus.execution.leaving import Leaving
-from paribus.execution.trial import StackTask, run_stack
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import CANONICAL
 from paribus.study import Study

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from paribus.data import Dataset, batch
-from paribus.model import build_model, load_parameters, parameter_uses
-from paribus.probes import shipped_probes
+from paribus.engine.data import Dataset, batch
+from paribus.engine.model import build_model, load_parameters, parameter_uses
+from paribus.engine.probes import shipped_probes
+from paribus.engine.training import COLUMNS, Trainer, is_decayed
 from paribus.study import Setting, Study
-from paribus.training import COLUMNS, Trainer, is_decayed
 
 STEPS = 8
 LOSS, GRAD_NORM = list(COLUMNS).index("train_loss"), list(COLUMNS).index("grad_norm")

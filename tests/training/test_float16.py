@@ -11,13 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from paribus.data import Dataset, batch
+from paribus.engine.data import Dataset, batch
+from paribus.engine.model import build_model, load_parameters, parameter_uses
+from paribus.engine.probes import shipped_probes
+from paribus.engine.training import COLUMNS, MEASURED, Trainer, is_decayed
+from paribus.engine.training.replicas import ForwardBackward
 from paribus.errors import ParibusError
-from paribus.model import build_model, load_parameters, parameter_uses
-from paribus.probes import shipped_probes
 from paribus.study import Setting, Study
-from paribus.training import COLUMNS, MEASURED, Trainer, is_decayed
-from paribus.training.replicas import ForwardBackward
 
 STEPS = 16
 SCALED = [*COLUMNS, "loss_scale", "skipped_steps"]

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 import torch
 
-from paribus.data import load_dataset
+from paribus.engine.data import load_dataset
+from paribus.engine.kernels import library
+from paribus.engine.kernels.calling import without_kernels
+from paribus.engine.probes import shipped_probes
+from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.kernels import library
-from paribus.kernels.calling import without_kernels
-from paribus.probes import shipped_probes
 from paribus.study import load_study
-from paribus.training import Trainer
 
 FOLDER = Path(__file__).parent / "golden"
 FEW, STEPS = 10, 50

@@ -14,16 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from paribus.data import Dataset
+from paribus.engine.data import Dataset
+from paribus.engine.model.side_by_side import SideBySide
+from paribus.engine.probes import shipped_probes
+from paribus.engine.rows import Rows
+from paribus.engine.training import Trainer, measured
+from paribus.engine.training.graphs import Graphs, Record, cuda_recorder
+from paribus.engine.training.prefetch import AHEAD, Inputs
+from paribus.engine.training.probing import Kind
 from paribus.errors import ParibusError
-from paribus.model.side_by_side import SideBySide
-from paribus.probes import shipped_probes
-from paribus.rows import Rows
 from paribus.study import Study
-from paribus.training import Trainer, measured
-from paribus.training.graphs import Graphs, Record, cuda_recorder
-from paribus.training.prefetch import AHEAD, Inputs
-from paribus.training.probing import Kind
 
 PROBES = list(shipped_probes().values())
 

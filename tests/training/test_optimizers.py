@@ -14,19 +14,19 @@ import torch
 from torch import Tensor
 
 from paribus.declared import declared
-from paribus.rows import Rows
+from paribus.engine.rows import Rows
+from paribus.engine.training.groups import ParameterGroup
+from paribus.engine.training.optimizers import Optimizer, find_optimizer
+from paribus.engine.training.optimizers.adamw import _correction, corrections
+from paribus.engine.training.optimizers.muon import A, B, C, orthogonalised
+from paribus.engine.training.replicas.update import StackedOptimizer
 from paribus.study.choices import read_options
-from paribus.training.groups import ParameterGroup
-from paribus.training.optimizers import Optimizer, find_optimizer
-from paribus.training.optimizers.adamw import _correction, corrections
-from paribus.training.optimizers.muon import A, B, C, orthogonalised
-from paribus.training.replicas.update import StackedOptimizer
 
 STEPS = 8
 DECAY = 0.3
 # Two decayed matrices of one shape, one of another, and a bias that is not decayed.
 SHAPES = {"a": (6, 4), "b": (6, 4), "c": (3, 8), "bias": (5,)}
-OPTIMIZERS = declared("paribus.training.optimizers", Optimizer)
+OPTIMIZERS = declared("paribus.engine.training.optimizers", Optimizer)
 alone_and_stacked = pytest.mark.parametrize("R", [1, 3])
 
 

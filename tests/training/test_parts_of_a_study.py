@@ -11,20 +11,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from paribus.data import Dataset, load_dataset
 from paribus.declared import declared
+from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.execution.checks.dry_run import dry_run
+from paribus.engine.probes import shipped_probes
+from paribus.engine.training import COLUMNS, Loss, Optimizer, Trainer
+from paribus.engine.training.losses import find_loss
 from paribus.errors import ParibusError
-from paribus.execution.checks.dry_run import dry_run
-from paribus.probes import shipped_probes
 from paribus.study import Study, own_digests
 from paribus.study.spec import Loss as LossSpec
 from paribus.study.trust import custom_code
-from paribus.training import COLUMNS, Loss, Optimizer, Trainer
-from paribus.training.losses import find_loss
 
 Maker = Callable[..., Study]
-OPTIMIZERS = declared("paribus.training.optimizers", Optimizer)
-LOSSES = declared("paribus.training.losses", Loss)
+OPTIMIZERS = declared("paribus.engine.training.optimizers", Optimizer)
+LOSSES = declared("paribus.engine.training.losses", Loss)
 each_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
 PROBES = list(shipped_probes().values())
 LOSS = list(COLUMNS).index("train_loss")
@@ -35,7 +35,7 @@ from typing import Annotated
 from pydantic import Field
 import torch
 import torch.nn.functional as F
-from paribus.training import Options, loss, optimizer
+from paribus.engine.training import Options, loss, optimizer
 
 class Beta(Options):
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -156,7 +156,7 @@ def test_its_steps_ask_for_no_number_on_the_device(
     name: str, trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the device "meta" no tensor has values."""
-    monkeypatch.setattr("paribus.training.measured.BLOCK", 100)
+    monkeypatch.setattr("paribus.engine.training.measured.BLOCK", 100)
     overrides = {f"{OPTIMIZER}.name": name, "training.loss.z_loss": 1e-3, "training.micro_batch": 2}
     trainer = trainer_of([1, 2], overrides, device="meta", probes=PROBES)
     for _ in range(3):
@@ -234,7 +234,10 @@ def test_groups_have_rates_decays_and_optimizers_of_their_own(
 
 
 BAD = [
-    ({"name": "adamv"}, "no optimizer 'adamv': did you mean 'adamw'.*paribus/training/optimizers/"),
+    (
+        {"name": "adamv"},
+        "no optimizer 'adamv': did you mean 'adamw'.*paribus/engine/training/optimizers/",
+    ),
     ({"name": "muon", "options": {"ns_step": 3}}, "'ns_step': did you mean 'ns_steps'"),
     ({"name": "muon", "options": {"ns_steps": 0}}, "ns_steps = 0 must be greater than"),
     ({"name": "sgd", "options": {"momentum": 0.0, "nesterov": True}}, "needs a momentum above 0"),

@@ -8,10 +8,10 @@ import math
 import pytest
 import torch
 
-from paribus.model import build_model, parameter_uses
+from paribus.engine.model import build_model, parameter_uses
+from paribus.engine.training import clip_factors, is_decayed, learning_rate
 from paribus.study import load_study
 from paribus.study.spec import Schedule
-from paribus.training import clip_factors, is_decayed, learning_rate
 
 
 def rates(schedule: Schedule, iterations: int) -> list[float]:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from paribus.data import Dataset
+from paribus.engine.data import Dataset
+from paribus.engine.probes import shipped_probes
+from paribus.engine.training import COLUMNS, Trainer
+from paribus.engine.training.prefetch import AHEAD
 from paribus.errors import ParibusError
-from paribus.probes import shipped_probes
 from paribus.study import Study
-from paribus.training import COLUMNS, Trainer
-from paribus.training.prefetch import AHEAD
 
 # Replicas of a stack are multiplied in batched products, whose order of summation may differ from
 # that of a single product; 100 steps let the last bits of float32 grow to this.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from paribus.analysis.planned import least_effect
 from paribus.analysis.schema import Analysis
+from paribus.engine.tasks import all_tasks
 from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, Metric, find
 from paribus.statistics import DESCRIPTIVE_BELOW, StatisticsError, required_pairs
 from paribus.study import Endpoint, Study
-from paribus.tasks import all_tasks
 
 # Accuracies over questions, where nobody has yet asked the code that declares them.
 OVER_QUESTIONS = ("macro_accuracy", "task_accuracy")

@@ -56,8 +56,8 @@ def show(
     loaded = _load(study, set_, trust, None if parameters else where)
     if parameters:
         from paribus.cli import parameter_table
-        from paribus.execution.launch import ending_children
-        from paribus.training.parameters import parameter_rows, parameter_warnings
+        from paribus.engine.execution.launch import ending_children
+        from paribus.engine.training.parameters import parameter_rows, parameter_warnings
 
         with ending_children():  # models of own code are built here
             rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
@@ -65,8 +65,8 @@ def show(
         parts = parameter_table.parameters(loaded, rows, warnings)
     else:
         from paribus.cli import decision_tables, study_tables
-        from paribus.execution.budgets import settled_budgets
-        from paribus.execution.estimate import estimate
+        from paribus.engine.execution.budgets import settled_budgets
+        from paribus.engine.execution.estimate import estimate
 
         loaded = settled_budgets(loaded, **where.chosen())
         cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
@@ -96,7 +96,7 @@ def plan(
     from paribus.analysis import analyse as analyse_results
     from paribus.analysis import detectable, planned_looks
     from paribus.cli import decision_tables, sampling_tables, study_tables
-    from paribus.execution.estimate import estimate
+    from paribus.engine.execution.estimate import estimate
     from paribus.results import load_results
 
     earlier = analyse_results(load_results(pilot)) if pilot else None
@@ -123,7 +123,7 @@ def register(
     """Fix what would count before the first run."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import decision_tables
-    from paribus.execution.run import register as register_study
+    from paribus.engine.execution.run import register as register_study
 
     path = register_study(loaded, results, **where.chosen(), eager=eager)
     for part in decision_tables.design(loaded, {}, warnings=True):
@@ -149,7 +149,7 @@ def run(
     """Train, evaluate, compare and report a study; continues an earlier run."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import decision_tables
-    from paribus.execution.run import results_folder
+    from paribus.engine.execution.run import results_folder
     from paribus.results import extended
 
     staged = extended(loaded, results_folder(loaded, results))
@@ -268,7 +268,7 @@ def bench(
     """Time training on this machine: against its ceiling, and where the time goes."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import bench_table
-    from paribus.execution.bench import bench as bench_study
+    from paribus.engine.execution.bench import bench as bench_study
     from paribus.results.formats import write_json
 
     with console.status("timing"):
@@ -307,7 +307,7 @@ def _train(
 ) -> Results:
     """Run a study; what is to be said `before` is printed once nothing refuses it any more."""
     from paribus.cli.progress import watching
-    from paribus.execution.run import run as run_study
+    from paribus.engine.execution.run import run as run_study
 
     with watching(console, before) as watch:
         return run_study(

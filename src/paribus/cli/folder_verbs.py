@@ -76,7 +76,7 @@ def evaluate(
 ) -> None:
     """Let finished trials answer zero- and few-shot tasks through the LM Evaluation Harness."""
     from paribus.cli import task_tables
-    from paribus.execution.evaluate import evaluate as evaluate_trials
+    from paribus.engine.execution.evaluate import evaluate as evaluate_trials
     from paribus.results import ResultsFolder
 
     found = evaluate_trials(
@@ -205,7 +205,7 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Write a trained model as a Hugging Face folder; its logits are ours."""
-    from paribus.export import export_trial
+    from paribus.engine.export import export_trial
 
     arm, _, seed = trial.rpartition("/seed-")
     if not arm or not seed.isdecimal():

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 from cyclopts import Parameter
 from rich.console import Console
 
-from paribus.kernels import choose
-from paribus.machine.programs import Device, warm_up
+from paribus.engine.kernels import choose
+from paribus.engine.machine.programs import Device, warm_up
 from paribus.study import parse_override
 
 if TYPE_CHECKING:
-    from paribus.execution.backends import Backend
+    from paribus.engine.execution.backends import Backend
 
 StudyName = Annotated[
     str, Parameter(help="A shipped name (see `paribus studies`), or the path of a TOML file.")
@@ -95,7 +95,7 @@ class Where:
 
     def chosen(self) -> Chosen:
         """The same as functions take it. Raises ParibusError for a backend that is none."""
-        from paribus.execution.backends import find_backend
+        from paribus.engine.execution.backends import find_backend
 
         options = dict(parse_override(text) for text in self.backend_option or ())
         return {"device": self.device, "backend": find_backend(self.backend, options)}

@@ -12,7 +12,7 @@ from paribus.cli.printed_tables import table_of
 from paribus.study import Study
 
 if TYPE_CHECKING:
-    from paribus.training.parameters import ParameterRow
+    from paribus.engine.training.parameters import ParameterRow
 
 COLUMNS = ("parameter", "x", "shape", "starts as", "res.", "decay", "by")
 

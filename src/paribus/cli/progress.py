@@ -15,8 +15,8 @@ from rich.table import Table
 
 from paribus import numbers
 from paribus.cli.reading_line import reading
-from paribus.data.reading_progress import Listener, listening
-from paribus.execution.followers import Progress, Watch
+from paribus.engine.data.reading_progress import Listener, listening
+from paribus.engine.execution.followers import Progress, Watch
 
 PLAIN_SECONDS = 15.0
 MOST_TRIALS_SHOWN = 12

@@ -18,7 +18,7 @@ def show_reading() -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    from paribus.data.reading_progress import listening
+    from paribus.engine.data.reading_progress import listening
 
     shown = False
 

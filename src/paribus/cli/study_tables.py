@@ -11,8 +11,8 @@ from rich.table import Table
 from paribus import numbers
 from paribus.cli.printed_tables import table_of
 from paribus.digests import flatten
-from paribus.execution.checkpoints import begun_stacks
-from paribus.execution.estimate import Estimate
+from paribus.engine.execution.checkpoints import begun_stacks
+from paribus.engine.execution.estimate import Estimate
 from paribus.results import Results
 from paribus.results.test_part import awaits_test
 from paribus.study import Study, is_open

@@ -11,7 +11,7 @@ from rich.markup import escape
 from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.cli.printed_tables import table_of
-from paribus.execution.evaluate import Answers
+from paribus.engine.execution.evaluate import Answers
 from paribus.study import Study
 
 MOST_ARMS = 4  # side by side

@@ -25,7 +25,7 @@ def train(
     revision: Annotated[str | None, Parameter(help="The commit of a data set.")] = None,
 ) -> None:
     """Make a byte-level BPE tokenizer from a corpus."""
-    from paribus.data.train_tokenizer import data_of, train_tokenizer
+    from paribus.engine.data.train_tokenizer import data_of, train_tokenizer
 
     data = data_of(corpus, column=column, name=name, revision=revision)
     with show_reading():

@@ -72,7 +72,7 @@ def registration(
         device: the kind of device it is run on.
         metrics: what it compares, as its code declares it: units and directions are registered.
         tasks: `suite_sha256`, `names` and `left_out` of its task suite, and the `standard` tasks by
-            version and digest (`paribus.tasks.registered_tasks`); empty where it asks none.
+            version and digest (`paribus.engine.tasks.registered_tasks`); empty where it asks none.
         own_rule: the table of the user's own rule (`Rule.record`); empty for one that ships.
         looks: the plan of looks with its boundaries (`paribus.analysis.boundaries`); empty where
             it has none.

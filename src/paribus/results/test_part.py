@@ -1,6 +1,6 @@
 """What trials gave on the sealed test part: beside their own records, which it leaves as they are.
 
-The text is opened once, when every trial of the verdict is finished (`paribus.data.open_test`), and
+The text is opened once, when every trial of the verdict is finished (`engine.data.open_test`), and
 each trial is evaluated on it. `test.json` seals what they gave; from then on the verdict is of it.
 """
 

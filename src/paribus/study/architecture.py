@@ -1,6 +1,6 @@
 """The model's part of a setting: which parts it has at each site, how large, and how they start.
 
-Names of parts are looked up where they are declared (`paribus.model`); what can be refused from the
+Names of parts are looked up where they are declared (`engine.model`); what can be refused from the
 numbers alone is refused here.
 """
 
@@ -19,7 +19,7 @@ class Embedding(Spec):
     """The stage before the first block: token plus position embeddings, perhaps normalised."""
 
     norm: str = "none"
-    """A file of `paribus/model/norms/`: none, layernorm, rmsnorm, center, ..."""
+    """A file of `paribus/engine/model/norms/`: none, layernorm, rmsnorm, center, ..."""
     norm_at: Literal["sum", "tokens"] = "sum"
     """Normalise the sum of tokens and positions, or the tokens before positions are added."""
     eps: Annotated[float, Field(gt=0)] | None = None
@@ -43,7 +43,7 @@ class Positions(Spec):
     """How the model knows the order of tokens."""
 
     kind: str = "learned"
-    """A file of `paribus/model/positions/`: learned, rotary, none."""
+    """A file of `paribus/engine/model/positions/`: learned, rotary, none."""
     theta: Annotated[float, Field(gt=0)] = 10_000.0
     """The base of rotary angles (Su et al. 2021): channel pair i turns by theta^(-2i/K) a token."""
 
@@ -52,7 +52,7 @@ class Norm(Spec):
     """The norm of blocks and before the head."""
 
     kind: str = "layernorm"
-    """A file of `paribus/model/norms/`: layernorm, rmsnorm, ..."""
+    """A file of `paribus/engine/model/norms/`: layernorm, rmsnorm, ..."""
     eps: Annotated[float, Field(gt=0)] | None = None
     """None is the norm's own: 1e-5 for LayerNorm, 1e-6 for RMSNorm."""
     placement: Literal["pre", "post"] = "pre"
@@ -76,7 +76,7 @@ class MLP(Spec):
     """The inner layer of blocks."""
 
     kind: str = "gelu"
-    """A file of `paribus/model/mlps/`: gelu, gelu_tanh, relu2, swiglu."""
+    """A file of `paribus/engine/model/mlps/`: gelu, gelu_tanh, relu2, swiglu."""
     ratio: Annotated[int, Field(gt=0, le=MOST_MLP_RATIO)] = 4
     """The inner width as a multiple of d_model."""
     match_parameters: bool = True

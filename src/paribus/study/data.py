@@ -15,7 +15,7 @@ CORPUS = "corpus"
 """What a mixture calls the training part of `data.corpus`."""
 
 TOKENIZERS = frozenset({"character", "byte", "pydoc-512"})
-"""Tokenizers that are built in: characters, bytes, and those of `paribus/data/tokenizers/`."""
+"""Tokenizers that are built in: characters, bytes, and those of `engine/data/tokenizers/`."""
 
 
 class SourceText(Spec):
@@ -34,7 +34,7 @@ class Data(Part):
     """Which text is read, and how it becomes windows of tokens."""
 
     corpus: str = "pydoc"
-    """A name of `paribus.data.corpora`, or the import path of the user's own."""
+    """A name of `paribus.engine.data.corpora`, or the import path of the user's own."""
     path: str | None = None
     """The file or folder that the corpus is in, relative to the study file."""
     column: Annotated[str, Field(min_length=1)] | None = None
@@ -67,7 +67,7 @@ class Data(Part):
     is taken again; `curriculum` sorts the documents by `curriculum` and goes through all of them
     once in the course of a run, however long it is."""
     curriculum: str | None = None
-    """What documents are sorted by, the least first: a file of `paribus/data/curricula/`, or the
+    """What documents are sorted by, the least first: a file of `engine/data/curricula/`, or the
     user's own: `package.module:name` or `file.py:name`."""
     pack: Literal["stream", "documents"] = "stream"
     """`stream` lets windows begin anywhere; with `documents` they begin with a document, and one

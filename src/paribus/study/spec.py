@@ -56,7 +56,7 @@ class Optimizer(Part):
     """What turns gradients into steps."""
 
     name: str = "adamw"
-    """A file of `paribus/training/optimizers/` (adamw, muon, lion, sgd), or the user's own:
+    """A file of `paribus/engine/training/optimizers/` (adamw, muon, lion, sgd), or the user's own:
     `package.module:name` or `file.py:name`."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
     betas: Annotated[
@@ -80,7 +80,7 @@ class Loss(Part):
     """What is learned from. Every evaluation is plain cross-entropy, whatever it is."""
 
     name: str = "cross_entropy"
-    """A file of `paribus/training/losses/`, or the user's own: `package.module:name` or
+    """A file of `paribus/engine/training/losses/`, or the user's own: `package.module:name` or
     `file.py:name`."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Of cross_entropy: the share of the target that is spread over the vocabulary (Szegedy et al.

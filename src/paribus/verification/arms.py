@@ -22,8 +22,8 @@ from paribus.study import Setting, Study, curve_steps, own_parts
 from paribus.study.bounds import matrix_parameters
 
 if TYPE_CHECKING:
-    from paribus.model import GPT, InitialRule
-    from paribus.model.uses import ParameterUse
+    from paribus.engine.model import GPT, InitialRule
+    from paribus.engine.model.uses import ParameterUse
 
 # Initial values that are drawn again of a trial, small parameters first; 4 million take 50 ms.
 MOST_DRAWN = 2**22
@@ -66,7 +66,7 @@ def _told(trial: TrialFolder, findings: Iterator[str]) -> list[str]:
 def _steps(
     results: Results, trial: TrialFolder, setting: Setting, record: dict[str, Any]
 ) -> Iterator[str]:
-    from paribus.training.schedule import learning_rate
+    from paribus.engine.training.schedule import learning_rate
 
     t, planned = record["iterations"], setting.iterations
     if t != planned and not (record["diverged_at"] is not None and 0 <= t < planned):
@@ -151,7 +151,7 @@ class _Models:
 
     def of(self, setting: Setting, vocab_size: int) -> _Model:
         """Raises ParibusError where no model of this setting can be built."""
-        from paribus.model import ModelConfig
+        from paribus.engine.model import ModelConfig
 
         key = ModelConfig.of(setting, vocab_size).model_dump_json()
         if key not in self._models:
@@ -160,7 +160,7 @@ class _Models:
 
     def optimizer(self, arm: str, setting: Setting, vocab_size: int) -> list[dict[str, Any]]:
         """The optimizer of an arm, as trial.json describes it."""
-        from paribus.training.groups import optimizer_record, parameter_groups
+        from paribus.engine.training.groups import optimizer_record, parameter_groups
 
         if (arm, vocab_size) not in self._optimizers:
             model = self.of(setting, vocab_size).built
@@ -169,8 +169,8 @@ class _Models:
         return self._optimizers[arm, vocab_size]
 
     def _new(self, setting: Setting, vocab_size: int) -> _Model:
-        from paribus.model import build_model, describe_parts, initial_rules
-        from paribus.model.uses import parameter_uses
+        from paribus.engine.model import build_model, describe_parts, initial_rules
+        from paribus.engine.model.uses import parameter_uses
 
         # A user's module may look at its values, or keep those of its constructor. Shapes alone are
         # enough of a large model; for a small one they are no faster.
@@ -194,7 +194,7 @@ def _initial_records(model: _Model, setting: Setting, seed: int) -> dict[str, di
     Arms that share a parameter start with equal values, and so do the rounds of tuning, and studies
     of the same seeds: what has been drawn in this process is known.
     """
-    from paribus.model import initial_parameters
+    from paribus.engine.model import initial_parameters
 
     salt = setting.model.init.salt
     keys = {

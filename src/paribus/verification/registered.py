@@ -17,6 +17,7 @@ from typing import Any
 
 from paribus.analysis import boundaries
 from paribus.comparison import Leniency, agree
+from paribus.engine.tasks import registered_tasks
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.migrations import leniency
@@ -25,7 +26,6 @@ from paribus.results.formats import read_record
 from paribus.results.registration import FILE, from_study, repeats
 from paribus.study import Study, measuring_record, own_digests, rule_record
 from paribus.study.custom_code import SOURCES
-from paribus.tasks import registered_tasks
 from paribus.untrusted_io import is_regular
 
 # What a registration says besides what follows from the study.

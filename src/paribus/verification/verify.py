@@ -47,8 +47,8 @@ from paribus.verification.registered import registration_findings
 from paribus.verification.scores import score_findings
 
 if TYPE_CHECKING:
-    from paribus.execution.backends import Backend
-    from paribus.machine.programs import Device
+    from paribus.engine.execution.backends import Backend
+    from paribus.engine.machine.programs import Device
 
 # Keys of analysis.json and verdict.json that hold sentences. Anything else is a number or a code.
 SENTENCES = frozenset(
@@ -99,7 +99,7 @@ def verify(
 
     Raises ParibusError where there is no results folder to check, or custom code is not trusted.
     """
-    from paribus.execution.backends import find_backend
+    from paribus.engine.execution.backends import find_backend
 
     at = find_backend(backend)
     with readable(path) as there:
@@ -203,7 +203,7 @@ def _verify(
 def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
     """The findings on each trial by itself, and what was looked at."""
     if has_engine():
-        from paribus.execution.launch import ending_children
+        from paribus.engine.execution.launch import ending_children
 
         # Models of own code are built here. Without it nothing of ours starts a process, and what a
         # notebook has started meanwhile is its own.
@@ -231,7 +231,7 @@ def _repeated(
 ) -> list[str]:
     """What does not agree where every trial is built, evaluated and drawn again, and the text is
     counted again."""
-    from paribus.execution.checks.repeat import describe_again, repeat_trials
+    from paribus.engine.execution.checks.repeat import describe_again, repeat_trials
 
     if folder is not None:
         dump, sealed = results.study.model_dump(), results.study.sealed

@@ -14,13 +14,13 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import nn
 
-from paribus.data import Dataset
-from paribus.data.bpe import BpeTokenizer
-from paribus.model import GPT, build_model
+from paribus.engine.data import Dataset
+from paribus.engine.data.bpe import BpeTokenizer
+from paribus.engine.model import GPT, build_model
+from paribus.engine.tasks import WrittenSuite, build_suite, write_suite
 from paribus.rng import stream
 from paribus.study import Setting, load_study
 from paribus.study.study import override
-from paribus.tasks import WrittenSuite, build_suite, write_suite
 
 from .standins import HUB, write_hub
 
@@ -140,7 +140,7 @@ def shortest(bpe: BpeTokenizer) -> Uniform:
 @pytest.fixture
 def prompts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """(context, continuation) of everything that a model is asked."""
-    from paribus.evaluation.harness.adapter import ParibusLM
+    from paribus.engine.evaluation.harness.adapter import ParibusLM
 
     seen: list[tuple[str, str]] = []
     scored = ParibusLM.loglikelihood

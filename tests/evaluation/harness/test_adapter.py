@@ -11,10 +11,10 @@ import pytest
 import torch
 from lm_eval.api.instance import Instance
 
-from paribus.data import CharacterTokenizer
+from paribus.engine.data import CharacterTokenizer
+from paribus.engine.evaluation.harness.adapter import ParibusLM
+from paribus.engine.model import GPT
 from paribus.errors import ParibusError
-from paribus.evaluation.harness.adapter import ParibusLM
-from paribus.model import GPT
 from paribus.rng import stream
 
 SEQ_LEN = 16

@@ -17,13 +17,13 @@ import pytest
 import torch
 from torch import nn
 
-from paribus.data import Dataset
+from paribus.engine.data import Dataset
+from paribus.engine.evaluation.harness import SharedRequests, TaskResults, evaluate_tasks
+from paribus.engine.evaluation.harness.adapter import ParibusLM
+from paribus.engine.evaluation.harness.outcome import ITEMS, brier_score, calibration_error
+from paribus.engine.model import GPT
+from paribus.engine.tasks import WrittenSuite
 from paribus.errors import ParibusError
-from paribus.evaluation.harness import SharedRequests, TaskResults, evaluate_tasks
-from paribus.evaluation.harness.adapter import ParibusLM
-from paribus.evaluation.harness.outcome import ITEMS, brier_score, calibration_error
-from paribus.model import GPT
-from paribus.tasks import WrittenSuite
 
 SEQ_LEN = 128
 
@@ -63,8 +63,8 @@ def test_anybodys_lm_eval_gives_the_same_items(
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
-    from paribus.evaluation.harness.adapter import ParibusLM
-    from paribus.evaluation.harness.asking import item_row
+    from paribus.engine.evaluation.harness.adapter import ParibusLM
+    from paribus.engine.evaluation.harness.asking import item_row
 
     model = make_model(dataset.vocab_size)
     names = [name for name, task in suite.tasks.items() if shots in task.shots]
@@ -311,7 +311,8 @@ def test_brier_score_and_calibration_error_by_hand() -> None:
 
 def test_the_rooms_are_imported_without_the_harness_and_tasks_without_torch() -> None:
     code = (
-        "import sys, paribus.tasks; assert 'torch' not in sys.modules; "
-        "import paribus.evaluation.harness; assert not {'lm_eval', 'datasets'} & {*sys.modules}"
+        "import sys, paribus.engine.tasks; assert 'torch' not in sys.modules; "
+        "import paribus.engine.evaluation.harness; "
+        "assert not {'lm_eval', 'datasets'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path.cwd())

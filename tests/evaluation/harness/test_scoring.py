@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from paribus.evaluation.harness import scoring
-from paribus.evaluation.harness.scoring import (
+from paribus.engine.evaluation.harness import scoring
+from paribus.engine.evaluation.harness.scoring import (
     Limits,
     Pair,
     Scored,
@@ -20,7 +20,7 @@ from paribus.evaluation.harness.scoring import (
     plan,
     score,
 )
-from paribus.model import GPT, KeyValueCache
+from paribus.engine.model import GPT, KeyValueCache
 from paribus.rng import stream
 
 from .conftest import Uniform

@@ -16,12 +16,12 @@ import pytest
 import torch
 from torch import nn
 
-from paribus.data import CharacterTokenizer
-from paribus.data.bpe import BpeTokenizer
+from paribus.engine.data import CharacterTokenizer
+from paribus.engine.data.bpe import BpeTokenizer
+from paribus.engine.evaluation.harness import TaskResults, evaluate_standard, standard_tasks
+from paribus.engine.evaluation.harness.standard import STANDARD
+from paribus.engine.model import GPT
 from paribus.errors import ParibusError
-from paribus.evaluation.harness import TaskResults, evaluate_standard, standard_tasks
-from paribus.evaluation.harness.standard import STANDARD
-from paribus.model import GPT
 
 from .conftest import Uniform
 from .standins import MOON, NIGHT, STORY
@@ -188,7 +188,7 @@ def test_anybodys_lm_eval_gives_the_same_scores(
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
-    from paribus.evaluation.harness.adapter import ParibusLM
+    from paribus.engine.evaluation.harness.adapter import ParibusLM
 
     overrides = {"model.n_layer": 1, "model.d_model": 16, "data.seq_len": SEQ_LEN}
     model = make_model(bpe.vocab_size, **overrides)
@@ -299,9 +299,9 @@ def test_bad_input_is_one_line(
 def test_without_the_hub_there_is_one_line_with_the_way_out(tmp_path: Path) -> None:
     """In a process of its own: whether the hub may be asked is settled at import."""
     code = (
-        "from torch import nn; from paribus.data import CharacterTokenizer; "
+        "from torch import nn; from paribus.engine.data import CharacterTokenizer; "
         "from paribus.errors import ParibusError; "
-        "from paribus.evaluation.harness import evaluate_standard\n"
+        "from paribus.engine.evaluation.harness import evaluate_standard\n"
         "try: evaluate_standard(nn.Linear(1, 1), CharacterTokenizer.of(['ab']), 16)\n"
         "except ParibusError as error: print(error)"
     )

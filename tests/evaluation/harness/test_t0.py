@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from paribus.data.bpe import BpeTokenizer
-from paribus.evaluation.harness import evaluate_standard
-from paribus.evaluation.harness.standard import STANDARD, templates
+from paribus.engine.data.bpe import BpeTokenizer
+from paribus.engine.evaluation.harness import evaluate_standard
+from paribus.engine.evaluation.harness.standard import STANDARD, templates
 
 from .standins import MOON
 

@@ -1,0 +1,148 @@
+"""Corpora, one file each behind one decorator.
+
+A corpus is a function from the `data` table of a study to an iterator of documents. A file put into
+this folder is found by itself; a user's own corpus is named by its import path,
+`data.corpus = "ideas.py:my_corpus"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from paribus.declared import declared
+from paribus.engine.data.pieces import Document, Piece, pieces
+from paribus.errors import ParibusError
+from paribus.study import Data
+from paribus.study.choices import require_declared
+from paribus.study.importing import load_own
+
+# (the `data` table of the study, the folder where its relative paths start) -> documents
+Read = Callable[[Data, Path], Iterable[Document]]
+# The same -> the files that decide what is read
+Files = Callable[[Data, Path], list[Path]]
+
+# Keys of `data` that say where the text is; a corpus declares which of them it reads.
+SOURCE_KEYS = ("path", "column", "name", "subset", "split", "revision")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus and what it declares.
+
+    Attributes:
+        name: the value of `data.corpus`.
+        reads: which of SOURCE_KEYS it reads; another one that is set is refused.
+        read: gives the documents, each a text or, where it is long, its parts in their order.
+        files: the files that, with the keys, decide what it reads (none where the keys alone do):
+            the text is read again only where one of them has changed. None where nothing but
+            reading it can tell.
+        about: one line on what it is, with its size where one is published.
+        licence: of the text, as its publisher states it; empty where it is the user's own.
+    """
+
+    name: str
+    reads: frozenset[str]
+    read: Read
+    files: Files | None = None
+    about: str = ""
+    licence: str = ""
+
+
+def corpus(
+    name: str,
+    *,
+    reads: Iterable[str] = (),
+    files: Files | None = None,
+    about: str = "",
+    licence: str = "",
+) -> Callable[[Read], Corpus]:
+    """Make the decorated function the corpus `name`; see `Corpus` for what is declared."""
+    keys = frozenset(reads)
+    if unknown := keys - set(SOURCE_KEYS):
+        raise ValueError(f"corpus '{name}' reads {sorted(unknown)}, not of {SOURCE_KEYS}")
+    return lambda read: Corpus(name, keys, read, files, about, licence)
+
+
+@cache
+def all_corpora() -> dict[str, Corpus]:
+    """Every corpus of this folder, by name."""
+    return declared(__name__, Corpus)
+
+
+def find_corpus(data: Data, folder: Path) -> Corpus:
+    """The corpus that `data` names. Raises ParibusError for an unknown one and for unread keys."""
+    if ":" in data.corpus:
+        found = _own(data.corpus, folder)
+    else:
+        found = require_declared(data.corpus, all_corpora(), "data.corpus", "corpus", __name__)
+    for key in SOURCE_KEYS:
+        value: Any = getattr(data, key)
+        if value != Data.model_fields[key].default and key not in found.reads:
+            readers = sorted(c.name for c in all_corpora().values() if key in c.reads)
+            raise ParibusError(
+                f"data.{key} = '{value}' is only read by the corpora {', '.join(readers)}, "
+                f"and data.corpus is '{data.corpus}'; drop one of them"
+            )
+    return found
+
+
+def _own(path: str, folder: Path) -> Corpus:
+    """The user's own corpus at an import path: a `Corpus`, or a function of (data, folder)."""
+    found = load_own(path, f"data.corpus = '{path}'", "corpus", _is_corpus, folder)
+    if not isinstance(found, Corpus):
+        found = Corpus(path, frozenset(SOURCE_KEYS), found)
+
+    def read(data: Data, folder: Path) -> Iterator[Document]:
+        try:
+            yield from found.read(data, folder)
+        except ParibusError:
+            raise
+        except Exception as error:  # it is the user's code
+            raise ParibusError(
+                f"data.corpus = '{path}' fails: {type(error).__name__}: {error}"
+            ) from error
+
+    return replace(found, read=read, files=None)
+
+
+def _is_corpus(value: object) -> bool:
+    return isinstance(value, Corpus) or (callable(value) and not isinstance(value, type))
+
+
+def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
+    """The corpus that `data` names, document by document, long ones in pieces.
+
+    Raises ParibusError where it cannot be read, or has no text at all.
+    """
+    found = find_corpus(data, folder)
+    empty = True
+    for piece in pieces(_texts(found.read(data, folder), data.corpus)):
+        empty = False
+        yield piece
+    if empty:
+        raise ParibusError(f"corpus '{data.corpus}' is empty; give it some text")
+
+
+def read_corpus(data: Data, folder: Path) -> Iterator[str]:
+    """The documents of the corpus that `data` names, each whole; at least one, none empty."""
+    waiting: list[str] = []
+    for piece in read_pieces(data, folder):
+        waiting.append(piece.text)
+        if piece.is_last:
+            yield "".join(waiting)
+            waiting.clear()
+
+
+def _texts(documents: Iterable[Document], name: str) -> Iterator[Document]:
+    """`documents`, as long as they are text: an own corpus may give anything."""
+    for number, document in enumerate(documents, 1):
+        if isinstance(document, bytes) or not isinstance(document, str | Iterable):
+            raise ParibusError(
+                f"document {number} of corpus '{name}' is of type {type(document).__name__}; "
+                "a document is a str, or an iterator of them"
+            )
+        yield document

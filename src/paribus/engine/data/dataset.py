@@ -1,0 +1,240 @@
+"""From a corpus to the tokens a study is trained and validated on, with their digests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from paribus.digests import digest
+from paribus.engine.data.mixture import Mixture
+from paribus.engine.data.order import Windows, document_places
+from paribus.engine.data.sealed import SealedPart
+from paribus.engine.data.shards import sharded
+from paribus.engine.data.sorting import by_curriculum
+from paribus.engine.data.split import HeldOutText, Rates, Texts, part_digest
+from paribus.engine.data.token_classes import token_classes
+from paribus.engine.data.tokenizer import Tokenizer
+from paribus.engine.data.tokens import ShardedTokens, Tokens, join, part
+from paribus.errors import ParibusError
+from paribus.study import CORPUS, Data
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The split text as token ids.
+
+    Attributes:
+        train: [n_train] token ids, the first part of the text: an array, or shards of the cache.
+            Of a mixture, one source after the other.
+        validation: [n_validation] token ids, the rest; the same.
+        tokenizer: what made them.
+        windows: where training windows begin, and in which order they come.
+        n_documents: documents in the corpus.
+        digests: SHA-256 of corpus, vocabulary (or the tokenizer's file), train and validation
+            tokens; of the validation text, whatever its tokens; of the sources of a mixture; and,
+            where there is one, of the test text.
+        sources: what is trained on, by the name of the source.
+        held_out: UTF-8 bytes and documents of the validation text.
+        has_ends: whether documents are closed by a token.
+        test: the sealed part, where the study has one.
+        deduplicated: what was taken out; empty where nothing was looked for.
+        is_one_text: whether validation goes on where train ends.
+    """
+
+    train: Tokens
+    validation: Tokens
+    tokenizer: Tokenizer
+    windows: Windows | Mixture
+    n_documents: int
+    digests: dict[str, str]
+    sources: dict[str, TrainingText]
+    held_out: HeldOutText
+    has_ends: bool
+    test: SealedPart | None = None
+    deduplicated: Rates = field(default_factory=dict)
+    is_one_text: bool = True
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids of the tokenizer."""
+        return self.tokenizer.vocab_size
+
+    @property
+    def holds_out_the_same(self) -> bool:
+        """Whether the validation tokens are those of `digests`; own code could change them."""
+        return part_digest(self.validation) == self.digests["validation"]
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Expected UTF-8 bytes of a training token, the ends of documents among these."""
+        return sum(of.share * of.n_bytes / of.n_tokens for of in self.sources.values())
+
+    @cached_property
+    def token_classes(self) -> np.ndarray:
+        """[V] the class of every token id, as an index into TOKEN_CLASSES."""
+        return token_classes(self.tokenizer.vocabulary, self.tokenizer.end_of_document)
+
+    @property
+    def record(self) -> dict[str, object]:
+        """What the records say of the data."""
+        found: dict[str, object] = {
+            "n_documents": self.n_documents,
+            "train_tokens": len(self.train),
+            "train_bytes": sum(of.n_bytes for of in self.sources.values()),
+            "bytes_per_token": self.bytes_per_token,
+            "validation_tokens": len(self.validation),
+            "validation_bytes": self.held_out.n_bytes,
+            "vocab_size": self.vocab_size,
+            "digests": self.digests,
+        }
+        if len(self.sources) > 1:
+            found["sources"] = {name: asdict(of) for name, of in self.sources.items()}
+        return found | ({"deduplicated": self.deduplicated} if self.deduplicated else {})
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    """One source of what is trained on.
+
+    Attributes:
+        share: of the training windows.
+        n_tokens, n_bytes: of its text that is trained on.
+    """
+
+    share: float
+    n_tokens: int
+    n_bytes: int
+
+
+def load_dataset(data: Data, folder: Path) -> Dataset:
+    """Read, tokenize and split the corpus that `data` names, and the sources of its mixture.
+
+    Training, validation and test text follow one another in the corpus, or are files of their own.
+    `folder` is where relative paths start. Raises ParibusError where the text is missing, empty,
+    not UTF-8, or too short for one window on each side of the split, and where the tokenizer cannot
+    be read or loses text.
+    """
+    texts = Texts.read(data, folder)
+    parts = texts.split()
+    validation = parts.validation
+    if data.validation_tokens is not None:
+        validation = part(validation, 0, min(data.validation_tokens, len(validation)))
+    for name in data.shares:
+        _require_window(parts.train[name], data, "training", name)
+    _require_window(validation, data, "validation")
+    if "test" in parts.held_out:
+        _require_text(parts.held_out["test"], data)
+    train, windows, hashes = _training(parts.train, texts.tokenizer, data, folder)
+    digests = {
+        "corpus": texts.found[CORPUS].digest,
+        "vocabulary": texts.tokenizer.digest,
+        "train": next(iter(hashes.values())) if len(hashes) == 1 else digest(hashes),
+        "validation": part_digest(validation),
+        "validation_text": parts.held_out["validation"].sha256,
+    }
+    digests |= {f"source {name}": texts.found[name].digest for name in data.other_sources}
+    if parts.test is not None:
+        digests["test"] = parts.test.digest
+    return Dataset(
+        train,
+        validation,
+        texts.tokenizer,
+        windows,
+        texts.found[CORPUS].n_documents,
+        digests,
+        {
+            name: TrainingText(share, len(parts.train[name]), parts.train_bytes[name])
+            for name, share in data.shares.items()
+        },
+        parts.held_out["validation"],
+        texts.has_ends,
+        parts.test,
+        _summed(parts.rates[name] for name in data.shares if parts.rates),
+        is_one_text=data.validation_path is None
+        and data.deduplicate == "none"
+        and data.order != "curriculum"
+        and not data.mixture,
+    )
+
+
+def _summed(rates: Iterable[Rates]) -> Rates:
+    """What was taken out of all sources together."""
+    total: Rates = {}
+    for of in rates:
+        for key, count in of.items():
+            total[key] = total.get(key, 0) + count
+    return total
+
+
+def _require_window(tokens: Tokens, data: Data, part: str, source: str = CORPUS) -> None:
+    """Raise ParibusError where `tokens` are fewer than one window."""
+    if len(tokens) < data.seq_len + 1:
+        whose = f"corpus '{data.corpus}'" if source == CORPUS else f"source '{source}'"
+        way_out = "use more text or a shorter data.seq_len"
+        if data.deduplicate != "none":
+            whose += f", without what data.deduplicate = '{data.deduplicate}' takes out,"
+            way_out = (
+                "the rest repeats other parts of it; use other text, or data.deduplicate = 'none'"
+            )
+        raise ParibusError(
+            f"{whose} leaves {len(tokens)} {part} tokens, fewer than one window of "
+            f"seq_len + 1 = {data.seq_len + 1}; {way_out}"
+        )
+
+
+def _require_text(test: HeldOutText, data: Data) -> None:
+    """Raise ParibusError where a sealed text is surely less than one window; it is not read."""
+    if test.n_bytes + test.n_documents <= data.seq_len:
+        raise ParibusError(
+            f"the test part has {test.n_bytes} bytes, fewer than the tokens of one window, "
+            f"seq_len + 1 = {data.seq_len + 1}; seal more text with data.test_fraction or "
+            "data.test_path"
+        )
+
+
+def _training(
+    texts: Mapping[str, Tokens], tokenizer: Tokenizer, data: Data, folder: Path
+) -> tuple[Tokens, Windows | Mixture, dict[str, str]]:
+    """(what is trained on, its windows, the digest of each source)."""
+    found, hashes, each = [], {}, {}
+    for name in data.shares:
+        tokens = texts[name]
+        hashes[name] = part_digest(tokens)
+        if data.curriculum is not None:
+            about = {"documents of": hashes[name]}
+            tokens = by_curriculum(tokens, tokenizer, data.curriculum, folder, about)
+            hashes[name] = part_digest(tokens)
+        found.append(tokens)
+        each[name] = windows_of(tokens, tokenizer.end_of_document, data, hashes[name])
+    if not data.mixture:
+        return found[0], next(iter(each.values())), hashes
+    edges = np.cumsum([0, *map(len, found)]).tolist()
+    offsets = dict(zip(each, edges, strict=False))
+    return join(found), Mixture(each, data.shares, offsets), hashes
+
+
+def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) -> Windows:
+    """The windows of the training text `train`, whose digest is `train_digest`."""
+    places: Tokens | None = None
+    if data.pack == "documents":
+
+        def make() -> Iterator[np.ndarray]:
+            return document_places(train, end, data.seq_len)
+
+        if isinstance(train, ShardedTokens):
+            about = {"places in": train_digest, "seq_len": data.seq_len, "end": end}
+            places = sharded(about, make, np.dtype("<u8"))
+        else:
+            places = np.concatenate(list(make()))
+    return Windows(len(train), data.seq_len, data.order, places)
+
+
+def corpus_digest(documents: Sequence[str]) -> str:
+    """Of one document, the digest of its bytes; of several, of the list of their digests."""
+    each = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in documents]
+    return each[0] if len(each) == 1 else digest(each)

@@ -1,0 +1,172 @@
+"""Where training windows begin, and which of them a step takes: a pure function of (seed, t).
+
+Axes: B windows of a batch, T tokens of a window, n windows that there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from paribus.engine.data.tokens import Tokens, chunks
+from paribus.errors import ParibusError
+from paribus.rng import stream
+
+ROUNDS = 8
+
+# Places among which windows begin are kept, or written to shards, in arrays of so many.
+PLACES = 2**16
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of a text of `n_tokens`, and the order in which they are trained on.
+
+    A window is seq_len + 1 tokens: seq_len inputs, and as many targets one place on. So every step
+    trains on exactly batch_size x seq_len targets, however windows are packed or ordered.
+
+    Attributes:
+        n_tokens: tokens of the training text.
+        seq_len: T.
+        order: `sampled` draws with replacement; `epoch` takes every window once before any again;
+            `curriculum` goes from the first to the last once in a run.
+        places: [n] where windows may begin; None where they may begin anywhere (`sampled`), or at
+            every seq_len-th token (the other orders).
+    """
+
+    n_tokens: int
+    seq_len: int
+    order: Literal["sampled", "epoch", "curriculum"] = "sampled"
+    places: Tokens | None = None
+
+    def __len__(self) -> int:
+        """How many windows there are to choose from."""
+        if self.places is not None:
+            return len(self.places)
+        if self.order == "sampled":
+            return self.n_tokens - self.seq_len
+        return (self.n_tokens - 1) // self.seq_len
+
+    def starts(self, seed: int, t: int, batch_size: int, run: int | None = None) -> np.ndarray:
+        """[B] where the windows of batch `t` of `seed` begin, int64.
+
+        `run` is how many batches the whole run has: a curriculum is as long as that.
+        """
+        items = t * batch_size + np.arange(batch_size)
+        return self.chosen(seed, items, t, None if run is None else run * batch_size)
+
+    def chosen(
+        self, seed: int, items: np.ndarray, t: int, total: int | None, *source: str
+    ) -> np.ndarray:
+        """[B] where the windows `items` of a run begin that takes `total` of this text.
+
+        They are those of batch `t`; `source` is the text's name in a mixture.
+        """
+        n = len(self)
+        if self.order == "sampled":
+            drawn = stream(seed, "batches", *source, position=t).integers(n, size=len(items))
+        elif self.order == "epoch":
+            drawn = in_epochs(items, n, seed, *source)
+        else:
+            drawn = _along(items, n, seed, t, total, *source)
+        if self.places is not None:
+            return np.array([int(self.places[i]) for i in drawn.tolist()], np.int64)
+        return drawn if self.order == "sampled" else drawn * self.seq_len
+
+
+def _along(
+    items: np.ndarray, n: int, seed: int, t: int, total: int | None, *source: str
+) -> np.ndarray:
+    """Which of n windows each of `items` is, on the way from the first to the last.
+
+    Item i of `total` is drawn from the i-th of so many equal stretches of the windows, so that a
+    run of any length is as evenly of the whole text as another.
+    """
+    if total is None:
+        raise ValueError("a curriculum is as long as its run: say how many batches that has")
+    inside = stream(seed, "curriculum", *source, position=t).random(len(items))
+    return ((items + inside) * (n / max(total, 1))).astype(np.int64).clip(max=n - 1)
+
+
+def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
+    """Which of n windows each of `items` is, where item i is the (i mod n)-th of epoch i div n."""
+    epochs, places = np.divmod(items, n)
+    found = np.empty(len(items), np.int64)
+    for epoch in np.unique(epochs):
+        here = epochs == epoch
+        found[here] = permuted(places[here], n, seed, *source, int(epoch))
+    return found
+
+
+def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.ndarray:
+    """Where a permutation of 0 ... n - 1 that (seed, *epoch) names takes `places`, int64.
+
+    A Feistel network (Luby & Rackoff 1988) over the next power of four, walked until it is below n
+    (Black & Rogaway 2002): any part of an epoch is had without the rest, and no table is kept.
+    """
+    keys = stream(seed, "epoch", *epoch).integers(2**64, size=ROUNDS, dtype=np.uint64)
+    half = max((max(n - 1, 1).bit_length() + 1) // 2, 1)
+    found = _feistel(places.astype(np.uint64), half, keys)
+    while (outside := found >= n).any():
+        found[outside] = _feistel(found[outside], half, keys)
+    return found.astype(np.int64)
+
+
+def _feistel(x: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
+    """A permutation of the numbers of 2 x `half` bits."""
+    bits, mask = np.uint64(half), np.uint64(2**half - 1)
+    left, right = x >> bits, x & mask
+    for key in keys:
+        left, right = right, left ^ (_mixed(right ^ key) & mask)
+    return left << bits | right
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """The finalizer of SplitMix64 (Steele, Lea & Flood 2014)."""
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)
+
+
+def document_places(
+    tokens: Tokens, end_of_document: int | None, seq_len: int
+) -> Iterator[np.ndarray]:
+    """Where windows begin that are packed by documents, in arrays, in the order of the text.
+
+    A window begins with a document and is filled by those that follow. The next one begins with the
+    first document that was not whole in it, so that every document of up to seq_len + 1 tokens is
+    whole in some window; a longer one is continued every seq_len tokens. The last window ends with
+    the text. What was begun at the end of a window is there again: the record says how often each
+    token was a target. Raises ParibusError for a text that is a single document.
+    """
+    if end_of_document is None:
+        raise ParibusError(
+            "data.pack = 'documents' needs several documents, and the text is a single one; "
+            "use data.pack = 'stream'"
+        )
+    last = len(tokens) - seq_len - 1
+    start, before, found = 0, 0, []
+    for end in ends_of(tokens, end_of_document):
+        # Documents that end within the window that begins at `start` are whole in it.
+        while end > start + seq_len + 1 and start < last:
+            found.append(start)
+            start = before if before > start else start + seq_len
+            if len(found) == PLACES:
+                yield np.array(found, np.uint64)
+                found = []
+        before = end
+    yield np.array([*found, min(start, last)], np.uint64)
+
+
+def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
+    """The place after the end of each document; of the last one too, whether it has an end."""
+    begin, end = 0, -1
+    for ids in chunks(tokens):
+        for end in (np.flatnonzero(ids == end_of_document) + begin + 1).tolist():
+            yield end
+        begin += len(ids)
+    if end != len(tokens):
+        yield len(tokens)

@@ -1,0 +1,287 @@
+"""The parts of a text: trained on, validated on, and sealed until the verdict asks for it.
+
+Where they meet is a place in the text, so that every tokenizer is evaluated on the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paribus.digests import digest
+from paribus.engine.data import cache
+from paribus.engine.data.apart import TEST, VALIDATION, require_other_files, require_other_text
+from paribus.engine.data.deduplicate import Parts, deduplicated, documents_of
+from paribus.engine.data.pieces import Piece
+from paribus.engine.data.sealed import SealedPart
+from paribus.engine.data.shards import shard_hashes, sharded
+from paribus.engine.data.source import Scan, Source, encoded, scan, tokenized
+from paribus.engine.data.spool import Part
+from paribus.engine.data.tokenizer import CharacterTokenizer, Tokenizer, tokenizer_of
+from paribus.engine.data.tokens import ShardedTokens, Tokens, combined, tokens_digest
+from paribus.errors import ParibusError
+from paribus.study import CORPUS, Data
+
+Rates = dict[str, int]
+
+
+@dataclass(frozen=True)
+class HeldOutText:
+    """What is known of a held-out text, whatever its tokens.
+
+    Attributes:
+        sha256: of its bytes; of several documents, of the list of their digests.
+        n_bytes, n_documents: UTF-8 bytes and documents; one that the split cut counts.
+    """
+
+    sha256: str
+    n_bytes: int
+    n_documents: int
+
+    @classmethod
+    def of(cls, found: Scan) -> HeldOutText:
+        """What a pass over the held-out text found."""
+        return cls(found.digest, found.n_bytes, found.n_documents)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A text as tokens.
+
+    Attributes:
+        train: the training tokens of each source, in the order of the study.
+        train_bytes: the UTF-8 bytes of each.
+        validation: tokens.
+        held_out: what is known of the validation text and, where there is one, of the test text.
+        test: the sealed part, where the study has one.
+        rates: of each source, what deduplication took out; empty where nothing was looked for.
+    """
+
+    train: dict[str, Tokens]
+    train_bytes: dict[str, int]
+    validation: Tokens
+    held_out: dict[str, HeldOutText]
+    test: SealedPart | None
+    rates: dict[str, Rates]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of `data`, each gone through once.
+
+    Attributes:
+        training: the texts that are trained on, by the name of the source: `corpus`, of which some
+            may be held out, and those of the mixture.
+        held: texts that are held out and files of their own: `validation` and `test`.
+        found: what is known of each.
+        tokenizer: of all of them. A sealed text of its own gives it no characters.
+    """
+
+    data: Data
+    training: dict[str, Source]
+    held: dict[str, Source]
+    found: dict[str, Scan]
+    tokenizer: Tokenizer
+
+    @classmethod
+    def read(cls, data: Data, folder: Path) -> Texts:
+        """Raises ParibusError where a text cannot be read, or the sealed one not be tokenized."""
+        training = {CORPUS: Source(data, folder)}
+        training |= {name: Source(data.of_source(name), folder) for name in data.other_sources}
+        held = {}
+        for name, path in ((VALIDATION, data.validation_path), (TEST, data.test_path)):
+            if path is not None:
+                if data.path is None:
+                    raise ParibusError(
+                        f"data.{name}_path = '{path}' is a file in the form of data.path, and the "
+                        f"corpus '{data.corpus}' has none; use data.{name}_fraction"
+                    )
+                held[name] = Source(data.model_copy(update={"path": path}), folder)
+        require_other_files(data, training, held)
+        sources = training | held
+        found = {name: source.scan() for name, source in sources.items()}
+        digests = {name: scan.digest for name, scan in found.items()}
+        apart = {name: digests[name] for name in held}
+        require_other_text(data, apart, {name: digests[name] for name in training})
+        ends = any(scan.n_documents > 1 for scan in found.values())
+        known = set().union(*(s.characters for name, s in found.items() if name != TEST))
+        tokenizer = tokenizer_of(data, "".join(sorted(known)), ends, folder)
+        sealed = set(found[TEST].characters) if TEST in found else set()
+        unknown = sorted(sealed - known)
+        if unknown and isinstance(tokenizer, CharacterTokenizer):
+            raise ParibusError(
+                f"the test text has the character {unknown[0]!r}, and the texts for training "
+                "and validation do not, so that no model can predict it; take it out, or use a "
+                "BPE tokenizer"
+            )
+        return cls(data, training, held, found, tokenizer)
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether documents are closed by a token: where any text has several."""
+        return any(scan.n_documents > 1 for scan in self.found.values())
+
+    def split(self) -> Split:
+        """Every part as tokens. Raises ParibusError where one that is held out is trained on."""
+        parts = self._in_a_row() if self.data.deduplicate == "none" else self._deduplicated()
+        held = {name: part.sha256 for name, part in parts.held_out.items()}
+        require_other_text(self.data, held, {n: self.found[n].digest for n in self.training})
+        return parts
+
+    def _own(self, name: str) -> Tokens:
+        source = self.training.get(name) or self.held[name]
+        return tokenized(source, self.found[name], self.tokenizer, self._ends(name))
+
+    def _ends(self, name: str) -> bool:
+        """Whether documents of this text are closed by a token.
+
+        Held-out text decides it alone: arms that train on other texts are scored on its tokens.
+        """
+        if name in (VALIDATION, TEST):
+            return self.found[name if name in self.held else CORPUS].n_documents > 1
+        return self.has_ends
+
+    def _in_a_row(self) -> Split:
+        data, whole = self.data, self.found[CORPUS]
+        # The end of a document is a place of its own: of characters, these are the tokens.
+        places = whole.n_characters + (whole.n_documents if whole.n_documents > 1 else 0)
+        end = int(places * (1 - data.test_fraction))
+        begin = int(places * (1 - data.test_fraction - data.validation_fraction))
+        cut = dict(self.held)
+        if TEST not in cut and data.test_fraction:
+            cut[TEST] = self._corpus_part(end, places)
+        if VALIDATION not in cut:
+            cut[VALIDATION] = self._corpus_part(begin, end)
+        else:
+            begin = end
+        known = {name: HeldOutText.of(self.found.get(name) or cut[name].scan()) for name in cut}
+        of_corpus = [known[name].n_bytes for name in cut if name not in self.held]
+        sizes = {name: self.found[name].n_bytes for name in data.shares}
+        if CORPUS in sizes:
+            sizes[CORPUS] -= sum(of_corpus)
+        rest = self._corpus_part(0, begin)
+        train = {
+            name: self._cut_out(rest, CORPUS) if name == CORPUS else self._own(name)
+            for name in data.shares
+        }
+
+        def tokens_of(name: str) -> Tokens:
+            return self._own(name) if name in self.held else self._cut_out(cut[name], name)
+
+        test = _sealed(known[TEST], lambda: tokens_of(TEST)) if TEST in cut else None
+        return Split(train, sizes, tokens_of(VALIDATION), known, test, {})
+
+    def _corpus_part(self, start: int, stop: int) -> Source:
+        return self.training[CORPUS].part(self.found[CORPUS], start, stop)
+
+    def _cut_out(self, part: Source, name: str) -> Tokens:
+        """The tokens of a part of the corpus."""
+        return tokenized(part, self.found[CORPUS], self.tokenizer, self._ends(name))
+
+    def _deduplicated(self) -> Split:
+        about = self._about
+        is_small = self._is_small
+        key = digest(about | {"what": "known"})
+        known = None if is_small else cache.recall(key)
+        if known is None:
+            known = self._known()
+            if not is_small:
+                cache.keep(key, known)
+
+        def tokens_of(name: str) -> Tokens:
+            def make() -> Iterator[np.ndarray]:
+                yield np.zeros(0, self.tokenizer.dtype)
+                pieces, ends = self._deduplicated_pieces(name), self._ends(name)
+                yield from encoded(pieces, self.tokenizer, ends)
+
+            if is_small:
+                return np.concatenate(list(make()))
+            return sharded(about | {"part": name}, make, np.dtype(self.tokenizer.dtype))
+
+        held_out = {name: HeldOutText(**of) for name, of in known["held_out"].items()}
+        rates: dict[str, Rates] = known["rates"]
+        sizes = {name: of["train_bytes"] - of["train_bytes_cut"] for name, of in rates.items()}
+        train = {name: tokens_of(f"train of {name}") for name in self.data.shares}
+        test = _sealed(held_out[TEST], lambda: tokens_of(TEST)) if TEST in held_out else None
+        return Split(train, sizes, tokens_of(VALIDATION), held_out, test, rates)
+
+    @property
+    def _is_small(self) -> bool:
+        return all(scan.pieces is not None for scan in self.found.values())
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        """What decides the deduplicated text and its tokens."""
+        return {
+            "deduplicate": self.data.deduplicate,
+            "rules": 3,
+            "texts": {name: scan.digest for name, scan in self.found.items()},
+            "tokenizer": self.tokenizer.digest,
+            "validation_fraction": self.data.validation_fraction,
+            "test_fraction": self.data.test_fraction,
+        }
+
+    def _known(self) -> dict[str, Any]:
+        """What is found out of the deduplicated text besides its tokens."""
+        has_test = self.data.test_fraction > 0 or TEST in self.held
+        names = (VALIDATION, TEST) if has_test else (VALIDATION,)
+        scans = {name: scan(self._deduplicated_pieces(name), keep=False) for name in names}
+        held_out = {name: asdict(HeldOutText.of(found)) for name, found in scans.items()}
+        rates = {name: parts.rates for name, parts in self._parts.items()}
+        return {"held_out": held_out, "rates": rates}
+
+    def _deduplicated_pieces(self, name: str) -> Iterable[Piece]:
+        """`validation`, `test`, or `train of` a source."""
+        source = name.removeprefix("train of ")
+        if source != name:
+            return self._parts[source].train
+        return getattr(self._parts[CORPUS], name)
+
+    @cached_property
+    def _parts(self) -> dict[str, Parts]:
+        """The deduplicated text of each source."""
+        data, mode = self.data, self.data.deduplicate
+        own = {n: Part.of(self._documents(n)) for n in (VALIDATION, TEST) if n in self.found}
+        found = deduplicated(
+            self._documents(CORPUS),
+            mode,
+            own.get(VALIDATION, data.validation_fraction),
+            own.get(TEST, data.test_fraction),
+        )
+        others = {
+            name: deduplicated(self._documents(name), mode, found.validation, found.test)
+            for name in self.data.other_sources
+        }
+        return {CORPUS: found, **others}
+
+    def _documents(self, name: str) -> Iterator[Iterator[str]]:
+        return documents_of(self._pieces(name))
+
+    def _pieces(self, name: str) -> Iterable[Piece]:
+        return (self.training | self.held)[name].known(self.found[name]).pieces()
+
+
+def _sealed(known: HeldOutText, tokens: Callable[[], Tokens]) -> SealedPart:
+    return SealedPart(known.sha256, known.n_bytes, known.n_documents, tokens)
+
+
+def part_digest(tokens: Tokens) -> str:
+    """`tokens_digest`, found once for each part of what is in the cache."""
+    if not isinstance(tokens, ShardedTokens):
+        return tokens_digest(tokens)
+    hashes, size = shard_hashes(tokens), tokens.shards.shard_tokens
+    about = {"part of": combined(hashes), "from": tokens.start, "to": tokens.stop}
+    key = digest(about)
+    if found := cache.recall(key):
+        return str(found["digest"])
+    # What a part has whole of the text's stretches was hashed when it was written.
+    is_aligned = tokens.start % size == 0
+    known = hashes[tokens.start // size : tokens.stop // size] if is_aligned else []
+    found = tokens_digest(tokens, known)
+    cache.keep(key, about | {"digest": found})
+    return found

@@ -1,0 +1,36 @@
+"""The LM Evaluation Harness: a trained model in it, tasks run through it, and what ran pinned.
+
+Importing this room does not load the harness; `evaluate_tasks` and `evaluate_standard` do.
+"""
+
+from paribus.engine.evaluation.harness.asking import SharedRequests
+from paribus.engine.evaluation.harness.outcome import (
+    CELLS,
+    HEADLINE,
+    ITEMS,
+    TASK_ACCURACY,
+    TaskResults,
+    together,
+)
+from paribus.engine.evaluation.harness.own_text import evaluate_tasks
+from paribus.engine.evaluation.harness.pins import harness_pins
+from paribus.engine.evaluation.harness.standard import (
+    describe_standard,
+    evaluate_standard,
+    standard_tasks,
+)
+
+__all__ = [
+    "CELLS",
+    "HEADLINE",
+    "ITEMS",
+    "TASK_ACCURACY",
+    "SharedRequests",
+    "TaskResults",
+    "describe_standard",
+    "evaluate_standard",
+    "evaluate_tasks",
+    "harness_pins",
+    "standard_tasks",
+    "together",
+]

@@ -1,0 +1,226 @@
+"""Running the harness's task objects and keeping every item's answer.
+
+The harness builds the prompts, asks for log-likelihoods and judges the answers; nothing of that is
+done over. Its standard errors are left out, as the study's own statistics pair arms by item.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from paribus.engine.evaluation.harness.outcome import ITEMS, TaskResults
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from paribus.engine.evaluation.harness.adapter import Tokenizer, Unknown
+
+# The harness's own seed of solved examples, so that anybody's lm_eval draws the same ones.
+EXAMPLES_SEED = 1234
+# Those who talk to the terminal: the harness, and the two that fetch data for it.
+LOGGERS = ("lm_eval", "datasets", "huggingface_hub")
+
+
+@dataclass
+class Ran:
+    """What was run so far.
+
+    Attributes:
+        rows: a row per item, of ITEMS.
+        documents: {task: the records of its data set that became items}.
+        uninformed: {task: for each item, the chance of equal logits to be right}.
+        skipped, replaced, truncated: items (task, shots, item) that `ParibusLM` told of.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    documents: dict[str, list[Any]] = field(default_factory=dict)
+    uninformed: dict[str, list[float]] = field(default_factory=dict)
+    skipped: set[tuple[str, int, int]] = field(default_factory=set)
+    replaced: set[tuple[str, int, int]] = field(default_factory=set)
+    truncated: set[tuple[str, int, int]] = field(default_factory=set)
+
+    def results(
+        self,
+        chance: dict[str, float],
+        not_offered: tuple[tuple[str, int], ...],
+        pins: dict[str, Any],
+    ) -> TaskResults:
+        """What was run as one result; `chance`, `not_offered` and `pins` are those of the whole
+        run."""
+        return TaskResults(
+            items=pa.Table.from_pylist(self.rows, schema=ITEMS),
+            chance=chance,
+            not_offered=not_offered,
+            skipped=_by_task(self.skipped),
+            replaced=_by_task(self.replaced),
+            truncated=_by_task(self.truncated),
+            pins=pins,
+            uninformed={task: fmean(rows) for task, rows in self.uninformed.items() if rows},
+        )
+
+
+class SharedRequests:
+    """What the replicas of a stack share when they are asked the same, one after the other: texts
+    as tokens, and in which batches these are read."""
+
+    def __init__(self) -> None:
+        self._lms: dict[Any, Any] = {}
+
+    def lm(
+        self, model: nn.Module, tokenizer: Tokenizer, seq_len: int, asked: Any, **options: Any
+    ) -> Any:
+        """`model` as the harness sees it, with what was prepared for another one of its structure
+        that was `asked` the same."""
+        from paribus.engine.evaluation.harness.adapter import ParibusLM
+
+        key = (id(tokenizer), seq_len, asked, *options.items())
+        lm = self._lms.get(key)
+        if lm is None:
+            lm = self._lms[key] = ParibusLM(model, tokenizer, seq_len, **options)
+        lm.model = model
+        return lm
+
+
+def run_tasks(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    seq_len: int,
+    tasks: Mapping[str, Any],
+    offered: Sequence[tuple[str, int]],
+    *,
+    n_items: int | None,
+    unknown: Unknown,
+    truncate: bool = False,
+    shared: SharedRequests | None = None,
+) -> Ran:
+    """`tasks` (the harness's objects by our names), each with the numbers of shots in `offered`."""
+    ran, shared = Ran(), shared or SharedRequests()
+    for shots in dict.fromkeys(n for _, n in offered):
+        chosen = {name: tasks[name] for name, n in offered if n == shots}
+        names = {task.task_name: name for name, task in chosen.items()}
+        asked = (shots, n_items, *chosen)
+        lm = shared.lm(model, tokenizer, seq_len, asked, unknown=unknown, truncate=truncate)
+        samples = _samples(lm, chosen, shots, n_items)
+        for kind in ("skipped", "replaced", "truncated"):
+            told = {(names[task], shots, item) for task, item in getattr(lm, kind)}
+            setattr(ran, kind, getattr(ran, kind) | told)
+        for name in chosen:
+            ran.documents[name] = [sample["doc"] for sample in samples[name]]
+            kept = [s for s in samples[name] if (name, shots, s["doc_id"]) not in ran.skipped]
+            answers = [answer(chosen[name], sample) for sample in kept]
+            ran.uninformed[name] = list(map(partial(_uninformed, lm), kept, answers))
+            ran.rows += [
+                {"task": name, "shots": shots} | item_row(*pair)
+                for pair in zip(kept, answers, strict=True)
+            ]
+    return ran
+
+
+def _samples(
+    lm: Any, tasks: Mapping[str, Any], shots: int, n_items: int | None
+) -> dict[str, list[dict[str, Any]]]:
+    """What the harness logged of every item, by our names."""
+    from lm_eval.evaluator import evaluate
+
+    for task in tasks.values():
+        task.set_config("num_fewshot", shots)
+        task.set_fewshot_seed(EXAMPLES_SEED)
+    built = {task.task_name: task for task in tasks.values()}
+    results: Any = evaluate(lm, {"tasks": built}, limit=n_items, bootstrap_iters=0)
+    return {name: results["samples"][task.task_name] for name, task in tasks.items()}
+
+
+def answer(task: Any, sample: dict[str, Any]) -> int:
+    """The place of the right choice, which the harness looks up where the task says it."""
+    if task.OUTPUT_TYPE != "multiple_choice":
+        return 0
+    # Where choices are contexts (WinoGrande), the harness keeps the answer as the "text".
+    right = task.doc_to_text(sample["doc"]) if task.multiple_input else sample["target"]
+    return task.doc_to_choice(sample["doc"]).index(right) if isinstance(right, str) else right
+
+
+def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
+    """What is kept of a sample that the harness logged: multiple choice, or one text to foretell.
+
+    `answer` is the place of the right choice, 0 where there is one text.
+    """
+    loglikelihoods = np.array([float(response[0]) for response in sample["filtered_resps"]])
+    finite = bool(np.isfinite(loglikelihoods).all())
+    weights = np.exp(loglikelihoods - loglikelihoods.max())
+    predicted, probabilities = int(np.argmax(loglikelihoods)), weights / weights.sum()
+    if len(loglikelihoods) == 1:
+        predicted = 0 if sample["acc"] == 1.0 else None
+        probabilities = np.exp(loglikelihoods)
+    prompt = json.dumps([list(arguments) for arguments in sample["arguments"]], ensure_ascii=False)
+    return {
+        "item": sample["doc_id"],
+        "prompt_sha256": hashlib.sha256(prompt.encode()).hexdigest(),
+        "answer": answer,
+        "predicted": predicted,
+        "correct": finite and sample["acc"] == 1.0,
+        "correct_per_character": finite and sample.get("acc_norm", sample["acc"]) == 1.0,
+        "loglikelihood": loglikelihoods.tolist(),
+        "probability": probabilities.tolist(),
+    }
+
+
+def _uninformed(lm: Any, sample: dict[str, Any], answer: int) -> float:
+    """How often equal logits are right: they take a choice of the fewest tokens."""
+    tokens = [lm.n_tokens(*arguments) for arguments in sample["arguments"]]
+    if len(tokens) == 1:
+        return 0.0
+    return (tokens[answer] == min(tokens)) / tokens.count(min(tokens))
+
+
+def _by_task(items: set[tuple[str, int, int]]) -> dict[str, int]:
+    return dict(sorted(Counter(name for name, _, _ in items).items()))
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """The global generators are left as they were, and nothing is written to the terminal."""
+    with untouched_generators(), quiet():
+        yield
+
+
+@contextlib.contextmanager
+def untouched_generators() -> Iterator[None]:
+    """The global generators of Python, NumPy and PyTorch are afterwards what they were before."""
+    import torch
+
+    before = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars and no advice: the harness writes both to the terminal."""
+    levels = {name: logging.getLogger(name).level for name in LOGGERS}
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        # tqdm looks up sys.stderr when a bar begins.
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

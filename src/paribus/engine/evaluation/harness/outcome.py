@@ -1,0 +1,284 @@
+"""What an evaluation of tasks gives: a row per item, and what follows from the rows.
+
+`acc`, the choice of the highest summed log-likelihood, is the accuracy that counts. Choices of this
+suite's items have one length in characters, so that sums and means rank them alike; where lengths
+differ (tasks of others), `acc_norm`, per character, stands beside it. A task that asks for one text
+and offers no choices (LAMBADA) is right where each token of it is the most probable one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from paribus.engine.evaluation.bins import equal_width, gap_sum, tally
+from paribus.metric import QUESTIONS, Metric
+
+UNITS = {
+    "task": "1",
+    "shots": "examples",
+    "item": "1",
+    "prompt_sha256": "1",
+    "answer": "choice",
+    "predicted": "choice",
+    "correct": "1",
+    "correct_per_character": "1",
+    "loglikelihood": "nats",
+    "probability": "1",
+}
+ITEMS = pa.schema(
+    [
+        pa.field(name, kind, metadata={"unit": UNITS[name]})
+        for name, kind in {
+            "task": pa.string(),
+            "shots": pa.int32(),
+            "item": pa.int32(),
+            "prompt_sha256": pa.string(),
+            "answer": pa.int32(),
+            "predicted": pa.int32(),
+            "correct": pa.bool_(),
+            "correct_per_character": pa.bool_(),
+            "loglikelihood": pa.list_(pa.float64()),
+            "probability": pa.list_(pa.float64()),
+        }.items()
+    ]
+)
+
+CELLS = pa.schema(
+    [
+        pa.field(name, kind, metadata={"unit": unit})
+        for name, kind, unit in (
+            ("task", pa.string(), "1"),
+            ("shots", pa.int32(), "examples"),
+            ("chance", pa.float64(), "share"),
+            ("uninformed", pa.float64(), "share"),
+            ("items", pa.int32(), "questions"),
+            ("correct", pa.int32(), "questions"),
+            ("accuracy", pa.float64(), "share"),
+            ("accuracy_per_character", pa.float64(), "share"),
+            ("normalised_accuracy", pa.float64(), "share"),
+            ("brier_score", pa.float64(), "1"),
+            ("calibration_error", pa.float64(), "share"),
+        )
+    ]
+)
+
+
+@dataclass(frozen=True)
+class TaskResults:
+    """One model on some tasks, each at some numbers of solved examples (shots).
+
+    Attributes:
+        items: a row per (task, shots, item), in the order in which they ran; see ITEMS. `item` is
+            the line of the task's file or the record of its data set, `prompt_sha256` the digest of
+            context and choices as the harness built them, `probability` the softmax of
+            `loglikelihood` over the choices.
+            Without choices, lists have one number, that of the right text; `answer` is 0, and
+            `predicted` null where another text is more probable.
+            A model without finite log-likelihoods answers nothing: no item of it is correct.
+        chance: {task: accuracy of a guess}; 0 for tasks without choices.
+        not_offered: (task, shots) that were asked for and do not fit the window.
+        skipped, replaced: {task: items that held unknown characters} by what was done with them;
+            skipped items have no row.
+        pins: which harness, which tasks (see `harness_pins`).
+        truncated: {task: items that were longer than the window, and so not read as a whole}.
+        uninformed: {task: accuracy of equal logits}, which take the choice of fewest tokens: chance
+            where tokens are characters and choices of one length. A BPE tokenizer spells real text
+            with fewer tokens than corrupted text, so that a model which knows nothing beats chance.
+    """
+
+    items: pa.Table
+    chance: dict[str, float]
+    not_offered: tuple[tuple[str, int], ...]
+    skipped: dict[str, int]
+    replaced: dict[str, int]
+    pins: dict[str, Any]
+    truncated: dict[str, int] = field(default_factory=dict)
+    uninformed: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """A row per (task, shots): items, correct, accuracy and its like, Brier score, ECE.
+
+        `normalised_accuracy` is (accuracy - chance) / (1 - chance): 0 for a guess, 1 for no error.
+        `brier_score` is the mean over items of the squared distance between the choices'
+        probabilities and the answer (Brier 1950; 0 to 2), `calibration_error` that of the most
+        probable choice; both are None without choices.
+        """
+        columns = {name: self.items[name].to_pylist() for name in ITEMS.names}
+        rows: dict[tuple[str, int], list[int]] = {}
+        for row, key in enumerate(zip(columns["task"], columns["shots"], strict=True)):
+            rows.setdefault(key, []).append(row)
+        return [
+            {
+                "task": task,
+                "shots": shots,
+                "chance": self.chance[task],
+                "uninformed": self.uninformed.get(task),
+            }
+            | _measures(
+                {name: [column[i] for i in at] for name, column in columns.items()},
+                self.chance[task],
+            )
+            for (task, shots), at in rows.items()
+        ]
+
+    @property
+    def headline(self) -> dict[str, float | None]:
+        """What endpoints are read from, by the name of the metric."""
+        overall = self.scores["overall"]
+        return {metric.name: overall[average] for average, metric in HEADLINE.items()}
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the record of a trial says of how it was tested."""
+        prompts = "".join(self.items["prompt_sha256"].to_pylist())
+        return {
+            "pins": self.pins,
+            "prompts_sha256": hashlib.sha256(prompts.encode()).hexdigest(),
+            "not_offered": [list(pair) for pair in self.not_offered],
+            "skipped": self.skipped,
+            "replaced": self.replaced,
+            "truncated": self.truncated,
+            "uninformed": self.uninformed,
+        }
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """Macro averages: the unweighted mean over tasks, by number of shots and overall.
+
+        Every task counts once, with the mean over its wordings ("task:wording") and, overall, its
+        numbers of shots. What tasks without choices do not have is a mean over the others.
+        """
+        cells = self.cells
+        return {
+            "overall": _macro(cells),
+            "by_shots": {
+                str(shots): _macro([cell for cell in cells if cell["shots"] == shots])
+                for shots in sorted({cell["shots"] for cell in cells})
+            },
+        }
+
+
+def together(parts: Sequence[TaskResults]) -> TaskResults:
+    """Results of several runs of the harness, of other tasks each, as one."""
+    first, *others = parts
+    if not others:
+        return first
+    pins: dict[str, Any] = {}
+    for part in parts:
+        pins |= part.pins | {"tasks": pins.get("tasks", {}) | part.pins["tasks"]}
+
+    def merged(name: str) -> dict[str, Any]:
+        return {key: value for part in parts for key, value in getattr(part, name).items()}
+
+    return TaskResults(
+        items=pa.concat_tables([part.items for part in parts]),
+        chance=merged("chance"),
+        not_offered=tuple(pair for part in parts for pair in part.not_offered),
+        skipped=merged("skipped"),
+        replaced=merged("replaced"),
+        pins=pins,
+        truncated=merged("truncated"),
+        uninformed=merged("uninformed"),
+    )
+
+
+# What endpoints are read from, by the macro average that it is.
+HEADLINE = {
+    "accuracy": Metric(
+        "macro_accuracy",
+        "macro accuracy over tasks",
+        "share",
+        "higher",
+        "evaluation",
+        items=QUESTIONS,
+    ),
+    "normalised_accuracy": Metric(
+        "macro_accuracy_normalised",
+        "macro accuracy above chance",
+        "share",
+        "higher",
+        "evaluation",
+    ),
+    "calibration_error": Metric(
+        "choice_calibration_error", "calibration error of choices", "share", "lower", "evaluation"
+    ),
+    "brier_score": Metric(
+        "choice_brier_score", "Brier score of choices", "", "lower", "evaluation"
+    ),
+}
+# The same on each task, the mean over its numbers of shots.
+TASK_ACCURACY = Metric(
+    "task_accuracy", "task accuracy", "share", "higher", "tasks", items=QUESTIONS
+)
+MACRO = (
+    "accuracy",
+    "accuracy_per_character",
+    "normalised_accuracy",
+    "brier_score",
+    "calibration_error",
+)
+
+
+# What only tasks with choices have.
+OF_CHOICES = ("brier_score", "calibration_error")
+
+
+def _macro(cells: list[dict[str, Any]]) -> dict[str, float | int | None]:
+    """Means over tasks of the means over a task's cells; None where one of them is None."""
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        by_task.setdefault(cell["task"].partition(":")[0], []).append(cell)
+    tasks = list(by_task.values())
+    macro: dict[str, float | int | None] = {"tasks": len(tasks)}
+    with_choices = [cells for cells in tasks if cells[0]["chance"] > 0]
+    for name in MACRO:
+        having = with_choices if name in OF_CHOICES else tasks
+        values = [[cell[name] for cell in cells] for cells in having]
+        known = bool(values) and all(value is not None for row in values for value in row)
+        macro[name] = (
+            math.fsum(math.fsum(row) / len(row) for row in values) / len(values) if known else None
+        )
+    return macro
+
+
+def _measures(rows: dict[str, list[Any]], chance: float) -> dict[str, Any]:
+    n, correct = len(rows["item"]), sum(rows["correct"])
+    accuracy = correct / n
+    probabilities = rows["probability"]
+    # Without choices there is nothing to be calibrated over.
+    finite = chance > 0 and all(math.isfinite(p) for row in probabilities for p in row)
+    return {
+        "items": n,
+        "correct": correct,
+        "accuracy": accuracy,
+        "accuracy_per_character": sum(rows["correct_per_character"]) / n,
+        "normalised_accuracy": (accuracy - chance) / (1 - chance),
+        "brier_score": brier_score(probabilities, rows["answer"]) if finite else None,
+        "calibration_error": (calibration_error(probabilities, rows["answer"]) if finite else None),
+    }
+
+
+def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
+    """Mean over items of sum_k (p_k - [k is the answer])^2 (Brier 1950)."""
+    return math.fsum(
+        (p - (choice == answer)) ** 2
+        for row, answer in zip(probabilities, answers, strict=True)
+        for choice, p in enumerate(row)
+    ) / len(answers)
+
+
+def calibration_error(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
+    """Mean of |accuracy - confidence| over bins, weighted by items (Guo et al. 2017, eq. 3)."""
+    confidence = np.array([max(row) for row in probabilities])
+    hits = np.array(
+        [np.argmax(row) == answer for row, answer in zip(probabilities, answers, strict=True)]
+    )
+    return gap_sum(tally(equal_width(confidence), confidence, hits)) / len(answers)

@@ -1,0 +1,319 @@
+"""One pass of a model over held-out text, given in chunks that measures add up.
+
+Every token of the text but its first is predicted exactly once, in non-overlapping windows (the
+last one may be shorter). Logits live for a block that fits a core's cache, a row of numbers per
+token for a chunk of CHUNK_TOKENS: memory does not grow with the text.
+
+Axes: W windows of a batch, T time, N tokens of a chunk, V vocabulary, K temperatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from paribus.engine.data import Tokens
+from paribus.errors import ParibusError
+
+Precision = Literal["float32", "bfloat16"]
+
+# Of a batch: what keeps activations near a core, or an accelerator busy. Larger activations are
+# given back to the system after each use, and every page of them is asked for again. To fill an
+# accelerator a batch of one model does what replicas side by side would do, and in larger products.
+CPU_BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 2**10, 2**15
+BATCH_LOGITS = 2**28  # at most, unless one window has more: 1 GiB of float32
+# Logits worked on at once: what a core's cache holds, and what keeps an accelerator busy.
+CPU_LOGITS, ACCELERATOR_LOGITS = 2**17, 2**24
+CHUNK_TOKENS = 2**16  # after so many, measures add up what was predicted
+# At most so many tokens are predicted at all temperatures: a share of a percent is no news there.
+SWEEP_TOKENS = 2**14
+
+# A sum of weights at the inverse temperature k / 4 is a product of two of their powers 1, 2 and 4.
+POWERS = (1, 2, 4)
+PRODUCTS = {2: (0, 0), 3: (0, 1), 4: (1, 1), 5: (0, 2), 6: (1, 2), 8: (2, 2)}
+TEMPERATURES = tuple(4 / k for k in sorted(PRODUCTS, reverse=True))
+"""0.5, 0.67, 0.8, 1, 1.33 and 2: evenly spaced inverses, but for one."""
+
+# exp(x / 2) of it is lost in float32 beside 1, however many there are, and none of its powers that
+# is summed is a subnormal number, which processors are slow with.
+LOWEST_LOGIT = -80.0
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model predicted of a chunk of text, token by token, in the order of the text.
+
+    Attributes:
+        seq_len: the length of a window.
+        start: which token of the text's predictions the first one is, from 0.
+        loss_nats: [N] float32, -log of the probability that the token had.
+        correct: [N] bool, whether it was the most probable one (the first of several; NaN is none).
+        confidence: [N] float32, the highest probability.
+        brier: [N] float32, sum_k (p_k - y_k)^2 over the vocabulary, y the token in one-hot form.
+        token: [N] the id of the token.
+        token_class: [N] int8, index into `engine.data.TOKEN_CLASSES` of the predicted token.
+        characters: [N] uint16, how many characters it stands for.
+        swept: [N] bool, whether it was predicted at all temperatures: of a text of more than
+            SWEEP_TOKENS tokens, runs of windows at even distances are, on any device the same.
+        losses_at, slopes_at, confidences_at: [K, swept tokens] float32, what every temperature T of
+            `TEMPERATURES` would give, logits / T in place of logits: the loss, its derivative with
+            respect to the inverse temperature 1 / T, and the confidence.
+    """
+
+    seq_len: int
+    start: int
+    loss_nats: np.ndarray
+    correct: np.ndarray
+    confidence: np.ndarray
+    brier: np.ndarray
+    token: np.ndarray
+    token_class: np.ndarray
+    characters: np.ndarray
+    swept: np.ndarray
+    losses_at: np.ndarray
+    slopes_at: np.ndarray
+    confidences_at: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.loss_nats)
+
+    @property
+    def position(self) -> np.ndarray:
+        """[N] the place in the window, from 0: position p is predicted from p + 1 tokens."""
+        return (self.start + np.arange(len(self))) % self.seq_len
+
+    @property
+    def window(self) -> np.ndarray:
+        """[N] the window that the token was predicted in, from 0."""
+        return (self.start + np.arange(len(self))) // self.seq_len
+
+
+def predict(
+    model: nn.Module,
+    tokens: Tokens,
+    seq_len: int,
+    *,
+    token_classes: np.ndarray,
+    characters: np.ndarray,
+    precision: Precision = "float32",
+) -> Generator[Predictions, None, None]:
+    """Let `model` predict tokens[1:], with contexts of up to `seq_len`.
+
+    Its matrix products are in `precision`; what is made of its logits is in float32. `model` takes
+    ids [W, T] and gives logits [W, T, V]; `tokens` are [N + 1] ids; `token_classes` and
+    `characters`, both [V], are as in `Predictions`. Once the last chunk was taken, or it is closed,
+    the model's weights, the training mode of each of its modules and PyTorch's global generators
+    are as they were. Raises ParibusError where there is nothing to predict, and where the first
+    window, read alone before all others and after them, has other losses.
+    """
+    if len(tokens) < 2:
+        raise ParibusError(
+            f"{len(tokens)} held-out tokens leave nothing to predict; give a text of at least 2"
+        )
+    device = next(model.parameters()).device
+    modes = {module: module.training for module in model.modules()}
+    generators = [device] if device.type == "cuda" else []
+    windows = windows_per_batch(seq_len, len(token_classes), device)
+    about = token_classes.astype(np.int8), characters.astype(np.uint16)
+
+    def read(batch: _Batch) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+        """(targets, columns) of each run of windows."""
+        logits_WTV = model(torch.from_numpy(batch.inputs).to(device))
+        for rows, is_swept in batch.runs:
+            with torch.autocast(device.type, enabled=False):
+                columns = _scores(logits_WTV[rows], batch.targets[rows], is_swept)
+            yield batch.targets[rows], columns
+
+    def first_losses() -> np.ndarray:
+        batch = _Batch(*next(text_batches(tokens, seq_len, 1)), [(slice(1), False)])
+        with products_in(precision, device):
+            return next(read(batch))[1][0]
+
+    try:
+        model.eval()
+        with torch.no_grad(), torch.random.fork_rng(devices=generators):
+            before, start = first_losses(), 0
+            batches = _in_runs(tokens, seq_len, windows, len(token_classes))
+            while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
+                made = _Waiting()
+                with products_in(precision, device):
+                    for targets_WT, columns in chain.from_iterable(map(read, group)):
+                        made.add(targets_WT.ravel(), columns)
+                chunk = made.chunk(seq_len, start, *about)
+                start += len(chunk)
+                if start == len(tokens) - 1:
+                    _require_same(before, first_losses())
+                yield chunk
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+class _Batch(NamedTuple):
+    """What is read at once, [W, T] each, and in which runs of its windows it is reduced, swept or
+    not."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    runs: list[tuple[slice, bool]]
+
+
+def _in_runs(tokens: Tokens, seq_len: int, windows: int, vocab_size: int) -> Iterator[_Batch]:
+    """The text in batches of `windows`, swept at even distances whatever their size: of each
+    `stride` windows the first ones are, as many as a CPU reads at once."""
+    run = windows_per_batch(seq_len, vocab_size, torch.device("cpu"))
+    stride, begun = -(-(len(tokens) - 1) // SWEEP_TOKENS) * run, 0
+    for inputs_WT, targets_WT in text_batches(tokens, seq_len, windows):
+        n, T = inputs_WT.shape
+        if seq_len > T:  # what is left after the last whole window begins a run
+            begun = -(-begun // run) * run
+        yield _Batch(inputs_WT, targets_WT, _runs(begun, n, run, stride))
+        begun += n
+
+
+def _runs(first: int, n: int, run: int, stride: int) -> list[tuple[slice, bool]]:
+    """The rows of `n` windows, of which the text's number `first` is the first one."""
+    starts = [0, *range(run - first % run, n, run)]
+    places = [(at, (first + at) % stride < run) for at in starts]
+    kept = [(at, new) for k, (at, new) in enumerate(places) if not k or new != places[k - 1][1]]
+    ends = [*(at for at, _ in kept[1:]), n]
+    return [(slice(at, end), is_swept) for (at, is_swept), end in zip(kept, ends, strict=True)]
+
+
+def _require_same(before: np.ndarray, after: np.ndarray) -> None:
+    if not np.array_equal(before, after, equal_nan=True):
+        raise ParibusError(
+            "the first held-out window, read again after the others, has other losses: the model "
+            "draws random numbers or keeps something between calls; neither may be in what is "
+            "evaluated"
+        )
+
+
+def products_in(precision: Precision, device: torch.device) -> torch.autocast:
+    """Matrix products of what runs within it are in `precision`, as in training.
+
+    Weights are rounded once within it: what reads many batches reads them all inside.
+    """
+    lower = precision == "bfloat16"
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=lower)
+
+
+class _Waiting:
+    """Batches that make a chunk together."""
+
+    def __init__(self) -> None:
+        self._plain: list[list[np.ndarray]] = []
+        self._swept: list[list[np.ndarray]] = []
+
+    def add(self, ids_N: np.ndarray, columns: list[np.ndarray]) -> None:
+        plain, swept = columns[:4], columns[4:]
+        self._plain.append([ids_N, np.full(len(ids_N), bool(swept)), *plain])
+        # So that there is always something to be joined.
+        self._swept.append(swept or [np.empty((len(TEMPERATURES), 0), np.float32)] * 3)
+
+    def chunk(
+        self, seq_len: int, start: int, classes_V: np.ndarray, characters_V: np.ndarray
+    ) -> Predictions:
+        ids, swept, *plain = (np.concatenate(parts) for parts in zip(*self._plain, strict=True))
+        at = [np.concatenate(parts, axis=1) for parts in zip(*self._swept, strict=True)]
+        columns = [*plain, ids, classes_V[ids], characters_V[ids], swept, *at]
+        for column in columns:
+            column.setflags(write=False)  # measures share them: none may write what others read
+        return Predictions(seq_len, start, *columns)
+
+
+def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> int:
+    """How many windows are read at once."""
+    wanted = CPU_BATCH_TOKENS if device.type == "cpu" else ACCELERATOR_BATCH_TOKENS
+    return max(min(BATCH_LOGITS // (seq_len * vocab_size), wanted // seq_len), 1)
+
+
+def text_batches(
+    tokens: Tokens, seq_len: int, windows: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(inputs [W, T], targets [W, T]), int64, that predict tokens[1:] once each."""
+    n = len(tokens) - 1
+    whole = n // seq_len * seq_len
+    step = seq_len * windows
+    for start in range(0, whole, step):
+        ids = tokens[start : min(start + step, whole) + 1].astype(np.int64)
+        yield ids[:-1].reshape(-1, seq_len), ids[1:].reshape(-1, seq_len)
+    if whole < n:
+        ids = tokens[whole : n + 1].astype(np.int64)
+        yield ids[None, :-1], ids[None, 1:]
+
+
+def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> list[np.ndarray]:
+    """The columns of a batch on the host: [N] losses, hits, confidences, Brier scores, and if
+    `is_swept` [K, N] losses, slopes and confidences by temperature.
+    """
+    logits_NV = logits_WTV.flatten(0, 1)
+    targets_N = torch.from_numpy(targets_WT).to(logits_NV.device).flatten()
+    size = CPU_LOGITS if logits_NV.device.type == "cpu" else ACCELERATOR_LOGITS
+    N, V = logits_NV.shape
+    rows = min(max(1, size // V), N)
+    space = logits_NV.new_empty((rows, 2 * len(POWERS), V) if is_swept else 0, dtype=torch.float32)
+    parts = []
+    for logits, targets in zip(logits_NV.split(rows), targets_N.split(rows), strict=True):
+        logits = logits.float()
+        top = logits.amax(dim=-1)
+        target = logits.gather(-1, targets[:, None])[:, 0] - top
+        hits = target == 0
+        tied = hits.nonzero()[:, 0]  # with the highest: right where it is the first of these
+        hits[tied] = logits[tied].argmax(dim=-1) == targets[tied]
+        loss, *others = (
+            _swept(logits, top, target, space[: len(top)]) if is_swept else _plain(logits, target)
+        )
+        parts.append((loss, hits, *others))
+    return [torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True)]
+
+
+def _plain(logits_NV: Tensor, target_N: Tensor) -> tuple[Tensor, ...]:
+    """[N] losses, confidences and Brier scores; `target_N` is relative to the highest logit."""
+    p_NV = torch.softmax(logits_NV, dim=-1)
+    confidence_N = p_NV.amax(dim=-1)
+    squares_N = p_NV.square_().sum(dim=-1)
+    return -confidence_N.log() - target_N, confidence_N, _brier(squares_N, confidence_N, target_N)
+
+
+def _swept(logits_NV: Tensor, top_N: Tensor, target_N: Tensor, space: Tensor) -> tuple[Tensor, ...]:
+    """The same, then [K, N] losses, slopes and confidences by temperature.
+
+    One exponential per logit, w = exp((logit - highest) / 4), and its powers 2 and 4. The sum of
+    weights at the inverse temperature k / 4 is the inner product of two powers that multiply to
+    w^k, and with one of them times the logits, the sum of its slope: one small matrix product per
+    token gives them all. `space` is [N, 6, V], written over.
+    """
+    n = len(POWERS)
+    shifted_NV = torch.sub(logits_NV, top_N[:, None]).clamp_(min=LOWEST_LOGIT)
+    torch.mul(shifted_NV, 0.25, out=space[:, 0])
+    space[:, 0].exp_()
+    for k in range(1, n):
+        torch.mul(space[:, k - 1], space[:, k - 1], out=space[:, k])
+    torch.mul(space[:, :n], shifted_NV[:, None], out=space[:, n:])
+    sums = torch.bmm(space[:, :n], space.transpose(1, 2))  # [N, 3, 6]
+    losses, slopes, confidences = [], [], []
+    for k in sorted(PRODUCTS, reverse=True):
+        one, other = PRODUCTS[k]
+        sum_N = sums[:, one, other]
+        losses.append(sum_N.log() - target_N * (k / 4))
+        slopes.append(sums[:, one, n + other] / sum_N - target_N)
+        # The most probable token has weight 1, so that the sum is the inverse of its probability.
+        confidences.append(1 / sum_N)
+    at_one = TEMPERATURES.index(1.0)
+    loss_N, confidence_N = losses[at_one], confidences[at_one]
+    squares_N = sums[:, *PRODUCTS[8]] * confidence_N.square()
+    brier_N = _brier(squares_N, confidence_N, target_N)
+    return loss_N, confidence_N, brier_N, *map(torch.stack, (losses, slopes, confidences))
+
+
+def _brier(squares_N: Tensor, confidence_N: Tensor, target_N: Tensor) -> Tensor:
+    """[N] Brier scores from sums of squared probabilities."""
+    # Rounding may take a certain and right prediction below zero.
+    return (squares_N - 2 * target_N.exp() * confidence_N + 1).clamp(min=0)

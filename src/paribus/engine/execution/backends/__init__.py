@@ -1,0 +1,37 @@
+"""Where workers run, one file each behind one protocol: `local` processes of this machine.
+
+A new file in this folder is known by its name; the user's own is named by its import path
+(`--backend cluster.py:Slurm`, see docs/backends.md). Nothing outside knows how a worker is started,
+or on which machine: it is sent lines, and its lines are heard.
+"""
+
+from paribus.engine.execution.backends.choose_backend import (
+    WORD,
+    called,
+    find_backend,
+    start_process,
+)
+from paribus.engine.execution.backends.declare_backend import (
+    Backend,
+    End,
+    Hear,
+    WorkerProcess,
+    backend,
+)
+from paribus.engine.execution.backends.piped_process import WORKER, PipedProcess
+from paribus.study.choices import Options
+
+__all__ = [
+    "WORD",
+    "WORKER",
+    "Backend",
+    "End",
+    "Hear",
+    "Options",
+    "PipedProcess",
+    "WorkerProcess",
+    "backend",
+    "called",
+    "find_backend",
+    "start_process",
+]

@@ -1,0 +1,370 @@
+"""An arm reads the past alone: shown in the dry run, and of every trained model before it counts.
+
+What is compared, and what that cannot show, is in `engine.evaluation.leaks`. Here a model is
+read in the ways that a trial reads it: as a stack trains it, and as it is evaluated.
+
+Axes: R replicas, B batch, T time, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paribus.engine.data import Dataset, batch
+from paribus.engine.evaluation.leaks import (
+    PLACES,
+    Leak,
+    Read,
+    compare,
+    find_leak,
+    find_length_leak,
+    rounding,
+    tolerance,
+)
+from paribus.engine.evaluation.predictions import windows_per_batch
+from paribus.engine.execution.checks.global_generators import seeded
+from paribus.engine.execution.checks.shapes import Shape
+from paribus.engine.model import GPT, KeyValueCache
+from paribus.engine.observation import LOGITS, capture
+from paribus.engine.training import PRODUCTS, Trainer
+from paribus.errors import ParibusError
+from paribus.rng import stream
+from paribus.study import Setting
+
+Tap = Callable[
+    [Tensor], dict[str, Tensor]
+]  # tokens [B, T] -> {module path: its output [B, T, ...]}
+
+FEW_ROWS = 2  # where the number of rows does not matter
+SHORT_ROWS, SHORT = 16, 32  # rows and tokens of the texts that are changed at every position
+SHAPES = 8  # of those in which texts were read that are looked at again
+FEW_PLACES = 8  # from which longer texts are changed in a brief check
+CACHED = 8  # tokens, at most, that are read in pieces with a cache, and how many at least
+LEAST_CACHED = 4
+ORDER = (1, 0, 1)  # rows of what was read, as questions that begin alike go on from it
+
+
+class NotCausalError(ParibusError):
+    """A model's predictions follow what they must not, by so many `nats` of log-probability."""
+
+    def __init__(self, words: str, nats: float) -> None:
+        super().__init__(words)
+        self.nats = nats
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a check saw that found no leak.
+
+    Attributes:
+        nats: the largest difference of a log-probability; 0 is bit-equal.
+        positions: the share of a window's positions at which a look at the next token was tried.
+    """
+
+    nats: float
+    positions: float
+
+
+def require_causal_training(
+    where: str,
+    stack: Trainer,
+    dataset: Dataset,
+    *,
+    gradients: bool,
+    brief: bool = False,
+    is_own: bool = True,
+    diverged: Collection[int] = (),
+) -> float:
+    """Raise NotCausalError where the logits of a step of `stack` follow what they must not.
+
+    Rows are the batches of all its replicas: none may know of another. `where` is for the error.
+    With `gradients` they are recorded, as in training; a trained stack is read without, as they
+    take a step's memory, and what opens for them alone lowers no held-out loss. If `brief` a
+    short text is changed at every position, and a window at few; otherwise a window as far as two
+    passes go. Which they are is drawn anew for other weights. Rows of replicas that `diverged` are
+    changed as all others, and not compared: what they round is beyond bounds. Code that is not
+    the user's own (`is_own`) is read in the precision that it trains in, and in float32 too only
+    where it is not exact in that; if `brief`, the short text alone.
+
+    Returns the largest difference that was seen, in nats of log-probability: 0 is bit-equal.
+    """
+    both = tuple(dict.fromkeys((False, stack.setting.training.precision != "float32")))
+    R, size = len(stack.seeds), stack.setting.training.batch_size
+    texts: list[tuple[Tensor, int]] = []
+    if is_own or not brief:
+        texts.append((_rows(stack, dataset, size), FEW_PLACES if brief else 2 * R * size))
+    if brief:
+        short = _rows(stack, dataset, SHORT_ROWS)[:, :SHORT]
+        texts.append((short.contiguous(), SHORT))
+    spared = np.isin(np.arange(R), list(diverged))
+    if not is_own and both[1:]:
+        with contextlib.suppress(NotCausalError):
+            return _train_causally(where, stack, dataset, texts, both[1:], spared, gradients)
+    return _train_causally(where, stack, dataset, texts, both, spared, gradients)
+
+
+def _train_causally(
+    where: str,
+    stack: Trainer,
+    dataset: Dataset,
+    texts: Sequence[tuple[Tensor, int]],
+    precisions: Sequence[bool],
+    spared: np.ndarray,
+    gradients: bool,
+) -> float:
+    """The same of `texts`, each with how many positions are changed, with products in each of
+    `precisions`: whether they are those of training, or float32."""
+    setting, R = stack.setting, len(stack.seeds)
+    lower = PRODUCTS[setting.training.precision]
+    calls = count()
+
+    def tap(
+        tokens_BT: Tensor, paths: tuple[str, ...] = _sites(setting), *, mixed: bool
+    ) -> dict[str, Tensor]:
+        tokens_RBT = tokens_BT.reshape(R, -1, tokens_BT.shape[1])
+        with seeded(next(calls)), torch.set_grad_enabled(gradients):
+            logits_RBTV, outputs = stack.logits(tokens_RBT, paths, mixed=mixed)
+        flat = {path: output.flatten(0, 1) for path, output in outputs.items()}
+        return flat | {LOGITS: logits_RBTV.detach().flatten(0, 1)}
+
+    def read(tokens_BT: Tensor, *, mixed: bool) -> Tensor:
+        return tap(tokens_BT, (), mixed=mixed)[LOGITS]
+
+    seen, key = 0.0, _digest(stack.parameters(0))
+    for mixed in precisions:
+        # What rounds in float32 rounds more in the lower one; what is exact there is exact here.
+        dtype = lower if mixed and seen > 0 else torch.float32
+        for tokens_BT, places in texts:
+            leak, largest = find_leak(
+                partial(read, mixed=mixed),
+                tokens_BT,
+                dataset.vocab_size,
+                tolerance(setting, dtype),
+                stream(stack.seeds[0], "causality", "training", key),
+                places,
+                np.repeat(spared, len(tokens_BT) // R),
+            )
+            if leak is not None:
+                _refuse(where, "in training", setting, leak, partial(tap, mixed=mixed), dtype)
+            seen = max(seen, largest)
+    return seen
+
+
+def _rows(stack: Trainer, dataset: Dataset, size: int) -> Tensor:
+    """[R size, T] tokens of the step that comes next, `size` of each replica."""
+    data, order, n_steps = stack.setting.data, dataset.windows, stack.setting.iterations
+    found = [
+        batch(dataset.train, seed, stack.t, size, data.seq_len, order, n_steps)
+        for seed in stack.seeds
+    ]
+    return torch.from_numpy(np.concatenate(found)[:, :-1].copy()).to(stack.device)
+
+
+def require_causal_reading(
+    where: str,
+    model: GPT,
+    setting: Setting,
+    dataset: Dataset,
+    *,
+    brief: bool = False,
+    is_own: bool = True,
+    shapes: Collection[Shape] = (),
+) -> Reading:
+    """The same of a model as it is evaluated: on held-out windows, cut off, and with a cache.
+
+    As many windows at once as an evaluation reads, changed at up to PLACES positions, or as far as
+    two passes go where no code is the user's own (`is_own`): which they are is drawn anew for other
+    weights, and the trials of a study look at many. If `brief` as few as in
+    `require_causal_training`, and, where no code is the user's own, the window alone. Of the
+    `shapes`, (rows, tokens) in which an evaluation read texts, some are read in the same way.
+
+    Weights that a large learning rate threw far can amplify what float32 rounds beyond any bound.
+    A model of built-in parts alone is then read again in float64: what was rounding is gone there,
+    and what is not is refused. Own code could know the type, and is judged by float32.
+    """
+    read = partial(
+        _read_causally, where, setting=setting, dataset=dataset, brief=brief, is_own=is_own
+    )
+    try:
+        return read(model, shapes=shapes)
+    except NotCausalError as error:
+        device = next(model.parameters()).device
+        if setting.model.modules.named or device.type == "mps":  # which has no float64
+            raise
+        wide_model = deepcopy(model).double()
+        wide = read(wide_model, shapes=shapes)
+        return Reading(max(error.nats, wide.nats), wide.positions)
+
+
+def _read_causally(
+    where: str,
+    model: GPT,
+    *,
+    setting: Setting,
+    dataset: Dataset,
+    brief: bool,
+    is_own: bool,
+    shapes: Collection[Shape],
+) -> Reading:
+    seq_len, device = setting.data.seq_len, next(model.parameters()).device
+    B = FEW_ROWS if brief else max(windows_per_batch(seq_len, dataset.vocab_size, device), FEW_ROWS)
+    calls = count()
+
+    def rows(size: int) -> Tensor:
+        windows = batch(dataset.validation, 0, 0, size, seq_len)
+        return torch.from_numpy(windows[:, :-1].copy()).to(device)
+
+    def read(tokens_BT: Tensor) -> Tensor:
+        with seeded(next(calls)), torch.no_grad():
+            return model(tokens_BT)
+
+    def tap(tokens_BT: Tensor) -> dict[str, Tensor]:
+        with capture(model, _sites(setting)) as outputs:
+            read(tokens_BT)
+        return outputs
+
+    texts = [(rows(B), FEW_PLACES if brief else PLACES if is_own else min(2 * B, PLACES))]
+    if brief and is_own:
+        texts.append((rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT))
+    was_training, allowed, seen = model.training, tolerance(setting), 0.0
+    weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
+    rng = stream(0, "causality", "evaluation", _digest(weights))
+    others = sorted({*shapes} - {tuple(tokens_BT.shape) for tokens_BT, _ in texts})
+    for index in rng.permutation(len(others))[:SHAPES]:
+        n_rows, length = others[index]
+        texts.append((rows(n_rows)[:, :length].contiguous(), FEW_PLACES))
+    model.eval()
+    try:
+        for tokens_BT, places in texts:
+            leak, largest = find_leak(read, tokens_BT, dataset.vocab_size, allowed, rng, places)
+            seen = max(seen, largest)
+            if leak is None:
+                leak, _ = find_length_leak(read, tokens_BT[:FEW_ROWS], allowed, rng)
+            if leak is not None:
+                _refuse(where, "in evaluation", setting, leak, tap, torch.float32)
+        if model.can_cache and seq_len > LEAST_CACHED:
+            few = texts[0][0][:FEW_ROWS]
+            _require_same_with_cache(where, model, setting, read, few, allowed)
+    finally:
+        model.train(was_training)
+    return Reading(seen, min(texts[0][1] / max(seq_len - 1, 1), 1.0))
+
+
+def _digest(weights: Mapping[str, np.ndarray]) -> str:
+    """Names the draw of positions: none knows it before the weights are there."""
+    found = hashlib.sha256()
+    for name in sorted(weights):
+        found.update(np.ascontiguousarray(weights[name]).data)
+    return found.hexdigest()
+
+
+def _require_same_with_cache(
+    where: str, model: GPT, setting: Setting, read: Read, tokens_BT: Tensor, allowed: float
+) -> None:
+    """Raise ParibusError where reading piece by piece gives other logits than reading at once.
+
+    Read as questions are (`evaluation.harness`): their common beginning; then its rows, in another
+    order and repeated, go on with some tokens at once and with single ones; and the head is given
+    positions of all rows side by side, [N, D].
+    """
+    own = ", ".join(f"model.modules.{s} = '{p}'" for s, p in setting.model.modules.named.items())
+    named = f" ({own})" if own else ""
+    order = torch.tensor(ORDER, device=tokens_BT.device)
+    tokens, T = tokens_BT[order], tokens_BT.shape[1]
+    whole, rest = read(tokens), min(CACHED, T - 1)
+    cache = KeyValueCache(len(model.blocks), room=T - rest)
+    try:
+        with torch.no_grad():
+            begun = model.hidden(tokens_BT[:, : T - rest], cache)[order]
+            cache = cache.rows(order, room=rest)
+            pieces = tokens[:, T - rest :].split([rest - 2, 1, 1], dim=1)
+            hidden = torch.cat([begun, *(model.hidden(piece, cache) for piece in pieces)], dim=1)
+            apart = model.logits(hidden.flatten(0, 1)).view_as(whole)
+    except (ParibusError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ParibusError(
+            f"{where}{named} fails when a text is read in pieces: {type(error).__name__}: {error}; "
+            "a part that declares cached = True is called with what it remembers "
+            "(paribus.engine.model.parts)"
+        ) from error
+    found, largest = compare(whole, apart, np.full(len(tokens), T), allowed)
+    if found is not None:
+        raise NotCausalError(
+            f"{where}{named}: read in pieces with a cache, a log-probability differs by "
+            f"{largest:.3g} nats from the same text read at once; its decoding cannot be trusted",
+            largest,
+        )
+
+
+def _sites(setting: Setting) -> tuple[str, ...]:
+    """Paths of all that may be replaced in a model, in the order of computation."""
+    parts = ("attention_norm", "attention", "mlp_norm", "mlp")
+    blocks = [f"blocks.{i}.{part}" for i in range(setting.model.n_layer) for part in parts]
+    return ("embedding", *blocks, "final_norm")
+
+
+def _refuse(
+    where: str, when: str, setting: Setting, leak: Leak, tap: Tap, dtype: torch.dtype
+) -> None:
+    """Raise the NotCausalError that says what leaks, where it begins and at which position."""
+    outputs, relative = (tap(leak.tokens), tap(leak.changed)), rounding(setting, dtype)
+    path = next((path for path in _sites(setting) if _differ(outputs, path, leak, relative)), "")
+    what = {
+        "repetition": "the same tokens read again give other logits: it draws random numbers or "
+        "keeps something between calls; for dropout take paribus.engine.model.Dropout",
+        "other rows": "its logits change with other rows of the batch; each row is a text of its "
+        "own",
+        "later tokens": "its logits change with tokens after it; a language model reads the past "
+        "alone",
+        "the length of the text": "its logits change when the text ends there; a language model "
+        "reads the past alone",
+    }[leak.cause]
+    raise NotCausalError(
+        f"{where}{_named(setting, path)}: at position t = {leak.position}, {when}, {what} "
+        f"(by {leak.difference:.3g} nats; rounding explains {tolerance(setting, dtype):.1g}"
+        f"{_of_large_logits(leak, dtype)})",
+        leak.difference,
+    )
+
+
+def _of_large_logits(leak: Leak, dtype: torch.dtype) -> str:
+    """Words where logits are so large that their own rounding may be all there is."""
+    if not leak.difference <= 4 * torch.finfo(dtype).eps * leak.logit:
+        return ""
+    return (
+        f", and logits of {leak.logit:.1g} round so coarsely that the two cannot be told apart; "
+        "keep them small, a constant that is added to all of them predicts nothing"
+    )
+
+
+def _named(setting: Setting, path: str) -> str:
+    """The site at `path`, and what the arm put there."""
+    if not path:
+        own = setting.model.modules.named.get("head")
+        return f", model.modules.head = '{own}'" if own else ""
+    part = path.split(".")[-1]
+    site = "block_norm" if part in ("attention_norm", "mlp_norm") else part
+    named = setting.model.modules.named
+    # Positions of the user's own stand in a part that may be built in.
+    inner = "positions" if site in ("attention", "embedding") and site not in named else site
+    own = named.get(inner)
+    return f", model.modules.{inner} = '{own}' (at {path})" if own else f", at {path}"
+
+
+def _differ(outputs: tuple[dict[str, Tensor], ...], path: str, leak: Leak, relative: float) -> bool:
+    """Whether the output of `path` differs in the leak's row, up to its position."""
+    ours, theirs = (of[path][leak.row, : leak.position + 1].float() for of in outputs)
+    return ours.shape != theirs.shape or not torch.allclose(
+        ours, theirs, rtol=0, atol=relative * float(ours.abs().max()), equal_nan=True
+    )

@@ -1,0 +1,256 @@
+"""What an arm must pass before anything is trained.
+
+Some steps and an evaluated window of it are computed and kept nowhere: what fails, fails now. It
+must give equal bits when a step is made twice from one state, and read the past alone.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import torch
+
+from paribus.engine.data import Dataset
+from paribus.engine.evaluation import evaluate_on, own_measures, require_equal
+from paribus.engine.execution.checks.causality import (
+    FEW_ROWS,
+    require_causal_reading,
+    require_causal_training,
+)
+from paribus.engine.execution.checks.global_generators import seeded
+from paribus.engine.execution.checks.lively_weights import opened
+from paribus.engine.execution.checks.separate_replicas import (
+    differing,
+    in_brackets,
+    require_apart,
+    some,
+    states,
+)
+from paribus.engine.execution.messages import DryPart
+from paribus.engine.machine.assembly import build_stack
+from paribus.engine.machine.memory import BYTES_PER_PARAMETER, free_memory, require_room
+from paribus.engine.model import (
+    GPT,
+    build_model,
+    load_parameters,
+    require_initializers,
+    require_parts,
+    undeclared_projections,
+    unused_positions,
+)
+from paribus.engine.training import GRAPHED_STEPS, MEASURED, ReplicaState, Trainer
+from paribus.errors import ParibusError
+from paribus.study import Setting, Study, custom_code, own_parts, step_code
+from paribus.study.bounds import matrix_parameters
+from paribus.study.guard import require_unchanged, watched
+
+# The learning rate of a step, at most: one that throws the weights far shows nothing of the arm, as
+# what they round is beyond bounds then. Whether an arm diverges at its rate, its training shows.
+TAME_RATE = 1e-2
+# Two stacks of two replicas, and the states that are compared: so many times what a replica takes.
+TWO_TRIED = 8
+
+
+def dry_run(
+    study: Study,
+    arm: str,
+    dataset: Dataset,
+    device: torch.device,
+    stack_size: int,
+    *,
+    graphs: bool = True,
+    part: DryPart = "whole",
+) -> list[str]:
+    """Steps and an evaluated window of `arm`, in stacks as it will be trained in.
+
+    On a GPU further steps follow, of which one is recorded and replayed. `part` is the steps or
+    the reading alone: of an arm without own code, two processes may do them. Returns what the user
+    is to be warned of, a line each. Raises ParibusError.
+    """
+    setting, where = study.setting(arm), f"arm '{arm}'"
+    own = step_code(study, arm)
+    # Who could replace something: looking at all that is watched takes a tenth of a dry run.
+    before = watched() if custom_code(study) else None
+    require_room(setting, dataset.vocab_size, device, arm)
+    try:
+        model = _built(study, setting, dataset, device)
+        # Built-in parts are tried with one set of weights: what they read is known.
+        lively = [*islice(opened(model, setting), None if own else 1)]
+        mirrored = lively
+        # One replica goes a way of its own; two go the way of all other stacks.
+        for R in {1, min(stack_size, 2)} if part != "reading" else ():
+            trained = _try_steps(study, arm, dataset, device, R, graphs=graphs)
+            if own:
+                lively = [trained.parameters(0), *mirrored]
+            for weights in lively:
+                trained.load(weights)
+                require_causal_training(
+                    where, trained, dataset, gradients=True, brief=True, is_own=bool(own)
+                )
+        if part != "steps":
+            for weights in lively:
+                load_parameters(model, weights)
+                require_causal_reading(where, model, setting, dataset, brief=True, is_own=bool(own))
+            _try_evaluation(study, model, setting, dataset)
+        untried = _try_two(study, arm, dataset, device) if stack_size == 1 else []
+        if before is not None:
+            require_unchanged(before, f"a step of {where}")
+        if part == "steps":
+            return untried
+        return untried + undeclared_projections(model, setting) + unused_positions(model, setting)
+    except ParibusError:
+        raise
+    except Exception as error:
+        raise ParibusError(
+            f"{where}{in_brackets(step_code(study, arm))} fails in a dry run of one step: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _built(study: Study, setting: Setting, dataset: Dataset, device: torch.device) -> GPT:
+    """The arm's model, whose initial values do not hang on any generator."""
+    model = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=0)
+    if own_parts(setting):
+        again = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=1)
+        require_initializers(model, again, setting)
+    model = model.to(device)
+    require_parts(model, setting, dataset.vocab_size)
+    return model
+
+
+def _try_steps(
+    study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, *, graphs: bool
+) -> Trainer:
+    """R replicas of `arm` after some steps of few rows, which gave equal bits when repeated."""
+    setting = study.setting(arm)
+    tame = min(setting.training.optimizer.learning_rate, TAME_RATE)
+    optimizer = setting.training.optimizer.model_copy(update={"learning_rate": tame})
+    small = setting.training.model_copy(update={"batch_size": FEW_ROWS, "optimizer": optimizer})
+    tiny = setting.model_copy(update={"training": small})
+    stack = build_stack(study, tiny, range(R), dataset, device, graphs=graphs)
+    other = stack
+    if R > 1 or step_code(study, arm):
+        other = build_stack(study, tiny, range(R), dataset, device, graphs=graphs)
+    start = states(stack)
+    after = _require_repeatable(study, arm, stack, other, device)
+    if R > 1:
+        require_apart(f"arm '{arm}'", step_code(study, arm), other, start, after)
+    if study.probes.own:
+        bare = Trainer(tiny, range(R), dataset, folder=study.folder, device=device)
+        _require_untouched(study, stack, bare)
+    if device.type == "cuda" and graphs:
+        for _ in range(GRAPHED_STEPS):
+            stack.step()
+    return stack
+
+
+def _try_two(study: Study, arm: str, dataset: Dataset, device: torch.device) -> list[str]:
+    """Two replicas beside each other, of an arm with own code that is given an axis of them.
+
+    Alone, a replica is all there is to normalise over: with it the same code would pass, or not, by
+    the size of the stack. Modules are not given that axis; one that works alone and cannot be
+    mapped over it is no fault of a stack of one. Raises ParibusError where replicas are mixed;
+    returns what could not be tried, a line or none.
+    """
+    setting = study.setting(arm)
+    modules = setting.model.modules.named.values()
+    own = [path for path in step_code(study, arm) if path not in modules]
+    if not own:
+        return []
+    try:
+        needed = matrix_parameters(setting, dataset.vocab_size) * BYTES_PER_PARAMETER * TWO_TRIED
+        free = free_memory(device)
+        if free is not None and needed > free:
+            raise MemoryError(f"they take {needed / 2**30:.1f} GiB")
+        _try_steps(study, arm, dataset, device, 2, graphs=False)
+    except ParibusError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return [
+            f"arm '{arm}': two replicas could not be tried side by side ({why}); that own code"
+            f"{in_brackets(own)} does not mix them is not shown"
+        ]
+    return []
+
+
+def _try_evaluation(study: Study, model: GPT, setting: Setting, dataset: Dataset) -> None:
+    """Evaluate a full window and a shorter one, such as the end of a text and short questions."""
+    seq_len = setting.data.seq_len
+    window = dataset.validation[: seq_len + seq_len // 2 + 1]
+    precision = study.evaluation.precision
+    evaluate_on(model, dataset, window, seq_len, precision=precision)
+    if study.evaluation.own:
+        own = own_measures(study.evaluation.own, study.folder)
+        first, again = (
+            evaluate_on(model, dataset, window, seq_len, own, precision) for _ in range(2)
+        )
+        require_equal(own, first, again)
+        for measure in own:
+            measure.drawn(seq_len)  # raises for what cannot be drawn
+
+
+def _require_repeatable(
+    study: Study, arm: str, stack: Trainer, other: Trainer, device: torch.device
+) -> list[ReplicaState]:
+    """The states of a stack after a step.
+
+    Two fresh stacks make it, where there is an `other`, then the first makes it again from its
+    state; the generators that a module could draw from start elsewhere each time. `stack` has made
+    one step at the end. Raises ParibusError where the bits are not the same each time.
+    """
+    start, buffers = states(stack), _buffers(stack)
+    first: list[ReplicaState] = []
+    other_bits: list[str] = []
+    for seed, one in enumerate((stack, other, stack) if other is not stack else (stack, stack)):
+        if first:
+            one.restore(start)
+        with seeded(seed):
+            one.step()
+        # Of a large model a state takes gigabytes: no more than three are held.
+        if first:
+            other_bits = other_bits or differing(first, states(one))
+        else:
+            first = states(one)
+    written = [n for n, value in _buffers(stack).items() if not _same(buffers.get(n), value)]
+    if written:
+        raise ParibusError(
+            f"arm '{arm}': a step of training writes the buffer {some(written)}; buffers are not "
+            "kept with the weights, so an evaluation would not see what is in them: state that "
+            "training changes must be a parameter"
+        )
+    if other_bits:
+        own = in_brackets(step_code(study, arm))
+        why = (
+            f"own code{own} draws random numbers, or keeps something between calls; for "
+            "dropout take paribus.engine.model.Dropout"
+            if own
+            else f"no code of yours runs in it, so a kernel of this device ({device}) adds up "
+            "in no fixed order, and no trial could be repeated: train on another device"
+        )
+        raise ParibusError(
+            f"arm '{arm}': a step made twice from the same state gives other bits "
+            f"({some(other_bits)}); {why}"
+        )
+    return first
+
+
+def _require_untouched(study: Study, probed: Trainer, bare: Trainer) -> None:
+    """Raise ParibusError where a step with probes gave other bits than one without."""
+    bare.step()
+    changed = [n for n in differing(states(probed), states(bare)) if n != MEASURED]
+    if changed:
+        raise ParibusError(
+            f"a probe of probes.own = {list(study.probes.own)} changes the training "
+            f"({some(changed)}); a probe must not write to what it sees"
+        )
+
+
+def _buffers(stack: Trainer) -> dict[str, torch.Tensor]:
+    named = stack.replicas.model.named_buffers()
+    return {name: buffer.detach().clone() for name, buffer in named}
+
+
+def _same(before: torch.Tensor | None, after: torch.Tensor) -> bool:
+    """Whether a buffer was left as it was; a table may grow with the text."""
+    return before is None or before.shape != after.shape or before.equal(after)

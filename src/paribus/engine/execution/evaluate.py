@@ -1,0 +1,199 @@
+"""More questions for trials that are finished: any tasks, any number of shots, every question.
+
+What a study registered is answered while it runs; this is beside it, and changes no verdict.
+Answers are kept in `evaluations/<digest of what was asked>/`, and asked for once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from paribus.digests import digest
+from paribus.engine.execution.backends import Backend, find_backend
+from paribus.engine.execution.messages import AnswerTasks
+from paribus.engine.execution.pool import Pool
+from paribus.engine.execution.suite import ANSWERED, FOLDER, answers_folder, make_suite
+from paribus.engine.execution.texts import read_data
+from paribus.engine.machine.programs import Device
+from paribus.engine.tasks import SHOTS, WrittenSuite, read_suite
+from paribus.errors import ParibusError, require_positive
+from paribus.files import file_digest
+from paribus.results import Results, ResultsFolder, load_results, read_registration
+from paribus.results.formats import write_json, write_table
+from paribus.results.sources import require_same_sources
+from paribus.results.tidy import of_trial
+from paribus.results.trial_folder import TrialFolder
+from paribus.study import require_trust
+
+Kind = Literal["own", "standard"]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What finished trials answered.
+
+    Attributes:
+        path: where it is kept.
+        tasks: a row per arm, seed, task and shots: chance, items, correct, accuracy ...
+        items: a row per question.
+        not_offered: (task, shots) that do not fit the window of some arm.
+        unlike: arms that were shown other prompts than the baseline; they cannot be compared.
+    """
+
+    path: Path
+    tasks: pa.Table
+    items: pa.Table
+    not_offered: tuple[tuple[str, int], ...]
+    unlike: tuple[str, ...]
+
+
+def evaluate(
+    results: str | os.PathLike[str],
+    *,
+    tasks: Sequence[str] | None = None,
+    shots: Sequence[int] | None = None,
+    items: int | None = None,
+    kind: Kind = "own",
+    data: str | os.PathLike[str] | None = None,
+    step: int | None = None,
+    average_last: int = 1,
+    workers: int | None = None,
+    device: Device = "auto",
+    trust: bool = False,
+    backend: str | Backend = "local",
+) -> Answers:
+    """Let every finished trial of a results folder answer tasks through the LM Evaluation Harness.
+
+    Args:
+        results: the folder.
+        tasks: names; None is all.
+        shots: numbers of solved examples; None is 0, 1 and 3, of the standard tasks 0.
+        items: the first so many questions of every task; None is all.
+        kind: "own" tasks are made from the validation text, "standard" ones are the harness's.
+        data: where copies of the standard tasks' data sets lie (see
+            `paribus.engine.evaluation.harness.evaluate_standard`); None fetches them from the hub.
+        step, average_last: which weights answer, as for `TrialFolder.read_weights`; by default the
+            trained ones.
+        workers, device, backend: as for `run`.
+        trust: run the custom code that the folder names, if it names any.
+
+    Raises ParibusError for an unknown task, a number of shots that fits nowhere, where no trial is
+    finished, and where the folder names custom code that is not trusted.
+    """
+    at = find_backend(backend)
+    loaded = load_results(results, trust=trust)
+    require_trust(loaded.study)
+    folder = ResultsFolder(loaded.path)
+    if not loaded.finished:
+        raise ParibusError(f"no trial in {loaded.path} is finished; run the study first")
+    require_positive(workers=workers)
+    request = _request(kind, tasks, shots, items, data)
+    if step is not None or average_last != 1:
+        request["weights"] = {"step": step, "average_last": average_last}
+        for trial in loaded.finished:
+            trial.require_weights(step, average_last)
+    require_same_sources(loaded.study, loaded.trials)
+    with folder.lock() as held:
+        if kind == "own":
+            suite = _suite(loaded, folder)
+            suite.find(tasks)  # an unknown name is told before anything starts
+            request["suite_sha256"] = suite.digest
+        out = folder.path / "evaluations" / digest(request)[:12]
+        todo = [trial for trial in loaded.finished if not _is_answered(out, trial)]
+        _ask(loaded, todo, request, out, workers, device, held, at)
+        write_json(out / "request.json", request)
+        return _collect(loaded, out)
+
+
+def _request(
+    kind: Kind,
+    tasks: Sequence[str] | None,
+    shots: Sequence[int] | None,
+    items: int | None,
+    data: str | os.PathLike[str] | None,
+) -> dict[str, Any]:
+    """What is asked, as plain values: their digest names the folder of the answers."""
+    request: dict[str, Any] = {
+        "kind": kind,
+        "tasks": list(tasks) if tasks is not None else None,
+        "shots": list(shots or (SHOTS if kind == "own" else (0,))),
+        "items": items,
+    }
+    if kind == "standard":
+        request["data"] = os.fspath(Path(data).absolute()) if data else None
+    return request
+
+
+def _suite(results: Results, folder: ResultsFolder) -> WrittenSuite:
+    """The suite of the study; made now where the study itself has no tasks."""
+    study, there = results.study, folder.path / FOLDER
+    if (there / "suite.json").is_file():
+        suite = read_suite(there)
+        registered = (read_registration(folder) or {}).get("tasks", {}).get("suite_sha256")
+        if registered not in (None, suite.digest):
+            raise ParibusError(
+                f"{there} is not the suite that was registered (digest {suite.digest[:12]}, and "
+                f"{str(registered)[:12]} in registration.json); restore it"
+            )
+        return suite
+    return make_suite(study, read_data(study), there)
+
+
+def _is_answered(out: Path, trial: TrialFolder) -> bool:
+    return (answers_folder(out, trial.arm, trial.seed).path / "about.json").is_file()
+
+
+def _ask(
+    results: Results,
+    todo: list[TrialFolder],
+    request: dict[str, Any],
+    out: Path,
+    workers: int | None,
+    device: Device,
+    run: str,
+    backend: Backend,
+) -> None:
+    """Let worker processes answer for the trials `todo`, each in its own."""
+    if not todo:
+        return
+    tasks = [AnswerTasks(trial.arm, trial.seed, request, str(out)) for trial in todo]
+    with Pool(results.study, results.path, device=device, run=run, backend=backend) as pool:
+        pool.start_for(len(tasks), workers)
+        pool.work(tasks, lambda task: f"on {task.arm}/seed-{task.seed}")
+
+
+def _about(folder: TrialFolder) -> dict[str, Any]:
+    """What a trial's answers say of themselves. Raises ParibusError where they were changed."""
+    about = folder.read_json("about.json")
+    for name in ANSWERED:
+        if about["sha256"].get(name) != file_digest(folder.path / name):
+            raise ParibusError(
+                f"{folder.path / name} was changed after it was written; delete {folder.path} and "
+                "evaluate again"
+            )
+    return about
+
+
+def _collect(results: Results, out: Path) -> Answers:
+    """The answers of all trials as two tables, written beside them."""
+    folders = [answers_folder(out, trial.arm, trial.seed) for trial in results.finished]
+    about = {(f.arm, f.seed): _about(f) for f in folders}
+    tables = {
+        name: pa.concat_tables([of_trial(f, f.read_columns(f"{name}.parquet")) for f in folders])
+        for name in ("tasks", "items")
+    }
+    for name, table in tables.items():
+        write_table(out / f"{name}.parquet", table)
+    not_offered = {tuple(pair) for record in about.values() for pair in record["not_offered"]}
+    prompts: dict[str, set[str]] = {}
+    for (arm, _), record in about.items():
+        prompts.setdefault(arm, set()).add(record["prompts_sha256"])
+    asked = prompts.get(results.study.baseline, next(iter(prompts.values())))
+    unlike = tuple(arm for arm, found in prompts.items() if found != asked)
+    return Answers(out, tables["tasks"], tables["items"], tuple(sorted(not_offered)), unlike)

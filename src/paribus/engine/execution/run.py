@@ -1,0 +1,350 @@
+"""Running a study: every trial that is not finished yet, by worker processes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paribus.engine.data import Dataset
+from paribus.engine.execution.backends import Backend, find_backend
+from paribus.engine.execution.budgets import settled_budgets
+from paribus.engine.execution.checkpoints import begun_stacks, keep_stacks
+from paribus.engine.execution.checks.retrain import retrain
+from paribus.engine.execution.device_precision import as_registered
+from paribus.engine.execution.followers import Followers, Progress, Watch
+from paribus.engine.execution.interleaved_timing import time_in_turn
+from paribus.engine.execution.live import Live
+from paribus.engine.execution.looking import take_look
+from paribus.engine.execution.messages import Finished, Resumed, Train, Trained
+from paribus.engine.execution.pool import Pool
+from paribus.engine.execution.sealed_test import judge_on_test, require_sealed
+from paribus.engine.execution.sinks import Sinks, known_sinks
+from paribus.engine.execution.stacks import Trial, sharing_arms
+from paribus.engine.execution.start import Tried, start
+from paribus.engine.execution.texts import described, read_data
+from paribus.engine.execution.tune import tune
+from paribus.engine.machine.programs import Device
+from paribus.errors import require_positive
+from paribus.results import (
+    Results,
+    ResultsFolder,
+    load_results,
+    needed_trials,
+    read_looks,
+)
+from paribus.results.registration import FILE
+from paribus.results.store import DATA
+from paribus.study import Data, Study
+
+CHECKPOINT_SECONDS = 60.0
+MOST_NAMED = 3  # trials of a stack that a line of news names
+
+
+def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
+    """Where the results of `study` are: `results`, by default `results/<name of the study>`."""
+    return ResultsFolder(Path(results) if results else Path("results") / study.name)
+
+
+def run(
+    study: Study,
+    results: str | os.PathLike[str] | None = None,
+    *,
+    workers: int | None = None,
+    device: Device = "auto",
+    stack: int | None = None,
+    eager: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    watch: Watch | None = None,
+    log: Sequence[str] = (),
+    backend: str | Backend = "local",
+) -> Results:
+    """Train, evaluate and record every trial of `study` that is not finished yet.
+
+    Args:
+        study: what `load_study` gives.
+        results: the results folder; by default `results/<name of the study>`.
+        workers: worker processes; by default one per core on a CPU, one on a GPU.
+        device: where to train.
+        stack: replicas trained side by side in one process; by default 1 on a CPU, and on a GPU
+            all trials of one model, spread over the GPUs there are. Where memory holds fewer, fewer
+            are, and it is said.
+        eager: launch a GPU's kernels one by one, for an own module that asks the host for a
+            tensor's value in the middle of a step; otherwise a step is recorded and replayed.
+        checkpoint_seconds: how often an unfinished trial is saved.
+        watch: hears of progress, several times a second at most; first when the study is
+            registered, and nothing can refuse it any more.
+        log: trackers that follow the run, by name (see `paribus.engine.execution.sinks`).
+        backend: where workers run: a name, your own by its import path (docs/backends.md), or what
+            `find_backend` gives.
+
+    A precision "auto" is settled by the device of the first run, or of `register`, and kept; where
+    a later device has to emulate it, one warning of the logger "paribus" says so.
+
+    Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
+    written, and where a trial fails; trials that are finished by then are kept.
+    """
+    require_positive(workers=workers, stack=stack)
+    backend = find_backend(backend)
+    known_sinks(log)
+    way = _Way(workers, device, stack, eager, checkpoint_seconds, watch, log, backend)
+    folder = results_folder(study, results)
+    folder.require_home()
+    # The lock is taken first and given back last: no worker of ours outlives it.
+    with folder.lock() as held:
+        study, datasets = _opened(study, folder, way)
+        if study.tuning is not None:
+            if not (folder.path / FILE).is_file():
+                study = _register(study, folder, datasets, held, way)
+
+            def train_round(round_: Study, there: ResultsFolder) -> None:
+                """Train a round of tuning trials, in the folder of its own."""
+                with there.lock() as held_there:
+                    _train(round_, there, datasets, held_there, way, is_tuning=True)
+
+            study = tune(study, folder, train_round)
+        _train(study, folder, datasets, held, way)
+    return load_results(folder.path)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a call of `run` trains: its arguments."""
+
+    workers: int | None = None
+    device: Device = "auto"
+    stack: int | None = None
+    eager: bool = False
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    watch: Watch | None = None
+    log: Sequence[str] = ()
+    backend: str | Backend = "local"
+    tried: Tried = field(default_factory=set)
+
+    def pool(self, study: Study, folder: ResultsFolder, held: str) -> Pool:
+        """Workers for `study`, while the lock of its folder is `held`."""
+        return Pool(
+            study,
+            folder.path,
+            device=self.device,
+            checkpoint_seconds=self.checkpoint_seconds,
+            eager=self.eager,
+            run=held,
+            backend=self.backend,
+        )
+
+
+def _train(
+    study: Study,
+    folder: ResultsFolder,
+    datasets: dict[Data, Dataset],
+    held: str,
+    way: _Way,
+    *,
+    is_tuning: bool = False,
+) -> None:
+    """Train what is not finished of `study`; unless it tunes another, describe and time it."""
+    todo = _to_train(study, folder)
+    with way.pool(study, folder, held) as pool:
+        study, stacks = start(
+            pool, folder, study, datasets, way.workers, way.stack, len(todo), way.tried
+        )
+        followers = Followers(way.watch, Live(folder), Sinks(way.log, study, folder.path))
+        # The text is described while the workers train.
+        with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
+            trials = _Run(study, folder, pool, followers)
+            followers.progress(trials.progress)  # nothing can refuse the study any more
+            if is_tuning:
+                trials.train(stacks)
+            else:
+                described = aside.submit(_describe_data, folder, study, datasets)
+                trials.train(stacks)
+                trials.judge(datasets[study.data])
+                trials.time()
+                described.result()
+    keep_stacks(folder.path, [])
+
+
+def register(
+    study: Study,
+    results: str | os.PathLike[str] | None = None,
+    *,
+    device: Device = "auto",
+    eager: bool = False,
+    backend: str | Backend = "local",
+) -> Path:
+    """Fix what would count before any run: write `registration.json`; returns its path.
+
+    Every arm is tried in a dry run of one step. Raises ParibusError where something else is
+    registered there already.
+    """
+    way = _Way(device=device, eager=eager, backend=find_backend(backend))
+    folder = results_folder(study, results)
+    folder.require_home()
+    with folder.lock() as held:
+        study, datasets = _opened(study, folder, way)
+        _register(study, folder, datasets, held, way)
+    return folder.path / FILE
+
+
+def _register(
+    study: Study, folder: ResultsFolder, datasets: dict[Data, Dataset], held: str, way: _Way
+) -> Study:
+    """Try a step of every arm and register `study`; returns it with its precision settled."""
+    n_tried = len(sharing_arms(study))
+    with way.pool(study, folder, held) as pool:
+        return start(pool, folder, study, datasets, way.workers, None, n_tried, way.tried)[0]
+
+
+def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:
+    """The trials that are needed up to the next look, and not finished."""
+    needed = needed_trials(study, read_looks(folder))
+    return [(arm, seed) for arm, seed in needed if not folder.trial(arm, seed).is_finished]
+
+
+def _opened(study: Study, folder: ResultsFolder, way: _Way) -> tuple[Study, dict[Data, Dataset]]:
+    """The study as it is registered in its folder, and its text by what cuts it."""
+    study = settled_budgets(study, folder, device=way.device, backend=way.backend)
+    study = folder.adopt(as_registered(study, folder))
+    require_sealed(study, folder)
+    return study, read_data(study)
+
+
+def _describe_data(folder: ResultsFolder, study: Study, datasets: dict[Data, Dataset]) -> None:
+    """Write data.json, once."""
+    if not folder.has_sealed(DATA):
+        folder.write_data(described(study, datasets))
+
+
+class _Run:
+    """The trials of one call of `run`: what waits, who does what, and how far it is."""
+
+    def __init__(
+        self,
+        study: Study,
+        folder: ResultsFolder,
+        pool: Pool,
+        followers: Followers,
+    ) -> None:
+        self.study = study
+        self.folder = folder
+        self.pool = pool
+        self.followers = followers
+        self.needed: list[Trial] = []
+        self.steps_done: dict[Trial, int] = {}
+        self.progress = Progress(0, 0, 0, 0, 0)
+        self._add_needed()
+
+    def train(self, stacks: list[list[Trial]]) -> None:
+        """Train the stacks of which some trial is not finished.
+
+        Of a study with looks, the stacks up to the next one; then it is taken. First steps of an
+        arm with custom code are trained again.
+        """
+        while True:
+            todo = set(_to_train(self.study, self.folder))
+            left = [trials for trials in stacks if not todo.isdisjoint(trials)]
+            keep_stacks(self.folder.path, left)
+            tasks = [Train(trials[0][0], tuple(trials)) for trials in left]
+            self.pool.work(tasks, self._doing, self._hear)
+            retrain(self.pool, self.study, self.folder, self._say)
+            if not take_look(self.study, self.folder, self._say):
+                break
+            self._add_needed()
+
+    def judge(self, dataset: Dataset) -> None:
+        """Evaluate all on the sealed test part, where there is one: what the verdict is of."""
+        judge_on_test(self.pool, self.study, self.folder, dataset, self.needed, self._say)
+
+    def time(self) -> None:
+        """Time all arms in turn, once."""
+        if not self.folder.has_timed(self.needed):
+            # Nothing else of ours runs now.
+            self._say("timing the arms in turn")
+            time_in_turn(self.pool, self.study, self.folder, self.needed)
+
+    def _add_needed(self) -> None:
+        """Count in the trials that are needed now, and were not before."""
+        begun = begun_stacks(self.folder.path)
+        steps = {trial: t for stack, t in begun.items() for trial in stack}
+        progress, there = self.progress, set(self.needed)
+        for arm, seed in needed_trials(self.study, read_looks(self.folder)):
+            if (arm, seed) in there:
+                continue
+            self.needed.append((arm, seed))
+            setting = self.study.setting(arm)
+            done = setting.tokens
+            progress.n_trials += 1
+            if self.folder.trial(arm, seed).is_finished:
+                progress.n_finished += 1
+            else:
+                self.steps_done[arm, seed] = steps.get((arm, seed), 0)
+                done = self.steps_done[arm, seed] * setting.tokens_per_step
+            progress.tokens += setting.tokens
+            progress.tokens_done += done
+            progress.tokens_before += done
+
+    def _say(self, doing: str) -> None:
+        self.progress.doing = self.progress.news = doing
+        self.followers.progress(self.progress)
+
+    def _hear(self, task: Train, message: Resumed | Trained | Finished) -> None:
+        match message:
+            case Resumed():
+                self._note_start(message)
+            case Trained():
+                self._note_progress(message)
+            case Finished():
+                self._note_finished(task)
+
+    def _note_start(self, message: Resumed) -> None:
+        """A stack goes on from step t, which is earlier than thought where it is not usable."""
+        if message.words:
+            logging.getLogger("paribus").warning("%s", message.words)
+        for arm, seed in self._left(message.trials):
+            lost = self.steps_done[arm, seed] - message.t
+            self.steps_done[arm, seed] = message.t
+            tokens = lost * self.study.setting(arm).tokens_per_step
+            self.progress.tokens_done -= tokens
+            self.progress.tokens_before -= tokens
+
+    def _left(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Those of a stack that were not finished when this run began."""
+        return [trial for trial in trials if trial in self.steps_done]
+
+    def _note_progress(self, message: Trained) -> None:
+        t, losses = message.t, dict(zip(message.trials, message.losses, strict=True))
+        for arm, seed in self._left(message.trials):
+            loss = losses[arm, seed]
+            new_steps = t - self.steps_done[arm, seed]
+            self.steps_done[arm, seed] = t
+            self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
+            self.progress.running[self.folder.trial(arm, seed).label] = (t, loss)
+            self.followers.step(arm, seed, t, loss)
+        self.progress.news = ""
+        if self.progress.tokens_done >= self.progress.tokens:
+            self.progress.doing = "evaluating the last trials"
+        self.followers.progress(self.progress)
+
+    def _note_finished(self, task: Train) -> None:
+        trials = [self.folder.trial(arm, seed) for arm, seed in self._left(task.trials)]
+        for trial in trials:
+            self.progress.running.pop(trial.label, None)
+        self.progress.n_finished += len(trials)
+        if self.progress.n_finished == self.progress.n_trials:
+            self.progress.doing = ""
+        # One line for a stack: its trials are finished all at once.
+        more = f" and {len(trials) - MOST_NAMED} more" if len(trials) > MOST_NAMED else ""
+        named = ", ".join(trial.label for trial in trials[:MOST_NAMED])
+        self.progress.news = f"{named}{more} finished"
+        self.followers.progress(self.progress)
+        for trial in trials:
+            self.followers.finished(trial)
+
+    def _doing(self, task: Train) -> str:
+        labels = (self.folder.trial(arm, seed).label for arm, seed in task.trials)
+        return f"on {', '.join(labels)}"

@@ -1,0 +1,35 @@
+"""A study's trainer, put together: its probes and custom parts, on a device of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from paribus.engine.data import Dataset
+from paribus.engine.probes import study_probes
+from paribus.engine.training import Trainer
+from paribus.study import Setting, Study
+
+
+def build_stack(
+    study: Study,
+    setting: Setting | Sequence[Setting],
+    seeds: Sequence[int],
+    dataset: Dataset,
+    device: torch.device,
+    *,
+    strict: bool = True,
+    graphs: bool = True,
+) -> Trainer:
+    """A stack as every trial has it: the study's probes and own modules."""
+    return Trainer(
+        setting,
+        seeds,
+        dataset,
+        folder=study.folder,
+        device=device,
+        probes=study_probes(study),
+        strict=strict,
+        graphs=graphs,
+    )

@@ -1,0 +1,110 @@
+"""Where a trial ran: software and machine, for the record and the controls."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from paribus.digests import package_digest
+from paribus.engine.kernels import identity
+from paribus.engine.machine.memory import keep_freed
+from paribus.errors import ParibusError
+from paribus.results import PACKAGES, package_versions
+
+
+def environment(device: torch.device, stack: int) -> dict[str, Any]:
+    """Versions, operating system, processor and device of this process, and its stack's size."""
+    return {
+        "code": package_digest(),
+        "packages": dict(_versions()),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "kernels": identity() if device.type == "cpu" else "torch",
+        "stack": stack,
+    }
+
+
+def choose_device(name: str, number: int = 0) -> torch.device:
+    """The device that `name` means; "auto" is the best there is.
+
+    Of several GPUs, workers number 0, 1, ... take one after the other.
+    """
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if name == "auto":
+        name = next(kind for kind, there in available.items() if there)
+    if not available[name]:
+        there = ", ".join(kind for kind, is_there in available.items() if is_there)
+        raise ParibusError(f"device '{name}' is not available here; there is: {there}")
+    return (
+        torch.device(name, number % torch.cuda.device_count())
+        if name == "cuda"
+        else torch.device(name)
+    )
+
+
+def prepare(device: torch.device) -> None:
+    """Set PyTorch up as every trial is trained, in a process that trains on `device` alone."""
+    # One thread: results do not depend on how many cores a machine has, and several workers with a
+    # thread each beat one worker with several threads.
+    torch.set_num_threads(1)
+    keep_freed()
+    if device.type == "cuda":
+        # Graphs, streams and events are made on the current device, wherever tensors are.
+        torch.cuda.set_device(device)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        # cuDNN's attention sums its gradients in no fixed order; flash attention has one
+        # (`paribus.engine.model.ordered_attention`).
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        # It would cost a pass over every tensor; nothing here reads what it has not written.
+        setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
+
+
+def count_devices(device: torch.device) -> int:
+    """How many of its kind there are; of CPUs one, whatever its cores."""
+    return torch.cuda.device_count() if device.type == "cuda" else 1
+
+
+def native_precision(device: torch.device) -> Literal["float32", "bfloat16"]:
+    """What a study's precision "auto" means on `device`: bfloat16 where its products are native.
+
+    A CPU has them with AVX512-BF16 or AMX, on ARM with the BF16 extension, through oneDNN. Of MPS,
+    PyTorch does not tell.
+    """
+    return "bfloat16" if _has_bfloat16(device) else "float32"
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """What is installed; it stays while a process runs."""
+    return package_versions(PACKAGES)
+
+
+def _processor() -> str:
+    """The processor's model name, as far as the system tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

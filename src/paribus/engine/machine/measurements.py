@@ -1,0 +1,83 @@
+"""What a process measured of its machine: plain data, so that whoever asks loads no PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """How large the model of an arm is; nothing of it was allocated.
+
+    Attributes:
+        parameters: trainable ones.
+        state_bytes: of weights, gradients and optimizer slots, in training.
+        too_large: whether not even one replica is tried out.
+        flops_per_token: floating-point operations of training, by the formula.
+        counted_flops_per_token: the same where there are own modules counted, whose products no
+            formula knows; None where they cannot be.
+    """
+
+    parameters: int
+    state_bytes: int
+    too_large: bool
+    flops_per_token: int
+    counted_flops_per_token: int | None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How many replicas fit into the memory, and why no more; `why` is empty where all do."""
+
+    stack: int
+    why: str
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What a step, an evaluation and the memory cost.
+
+    Attributes:
+        measured: False where the model is too large to try; the others are then lower bounds.
+        step_seconds: one step of the stack, the median.
+        evaluation_seconds: held-out evaluation of one trial.
+        memory_bytes: the most that the process, or its GPU, had in use.
+    """
+
+    measured: bool
+    step_seconds: float
+    evaluation_seconds: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class StackTimes:
+    """How one process trains a stack.
+
+    Attributes:
+        parameters: trainable parameters of one replica.
+        precision: of the matrix products.
+        phase_seconds: of a step whose kernels are launched one by one, by phase
+            (`paribus.engine.training.PHASES`).
+        step_seconds: one step of the stack, as it trains.
+        processor_share: of that time, how much the process had a processor.
+        flops_per_step: of the matrix products of all replicas.
+        ceiling_flops_per_second: of these products alone.
+        evaluation_seconds: held-out evaluation of one trial.
+        memory_bytes: the largest resident memory of the process.
+        device_memory_bytes: the most that its tensors took on a CUDA device; None elsewhere.
+        machine: as in the record of a trial.
+    """
+
+    parameters: int
+    precision: str
+    phase_seconds: dict[str, float]
+    step_seconds: float
+    processor_share: float
+    flops_per_step: int
+    ceiling_flops_per_second: float
+    evaluation_seconds: float
+    memory_bytes: int
+    device_memory_bytes: int | None
+    machine: dict[str, Any]

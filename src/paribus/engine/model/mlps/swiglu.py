@@ -1,0 +1,48 @@
+"""SwiGLU."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from paribus.engine.kernels.activations import gated, is_for
+from paribus.engine.model.config import ModelConfig
+from paribus.engine.model.linear import Linear
+from paribus.engine.model.parts import part
+
+
+def inner_width(model: ModelConfig) -> int:
+    """The width of a gated MLP's inner layer.
+
+    With `mlp.match_parameters`, the one whose number of parameters is nearest to that of an ungated
+    MLP of the ratio: 2/3 of its width, but for biases.
+    """
+    d, width = model.d_model, model.mlp.ratio * model.d_model
+    if not model.mlp.match_parameters:
+        return width
+    biased = int(model.bias)
+    return max(1, round((2 * d + biased) * width / (3 * d + 2 * biased)))
+
+
+@part(
+    "swiglu",
+    title="SwiGLU",
+    describe="a linear layer gated by the SiLU of another",
+    source="Shazeer 2020",
+)
+class SwiGLU(nn.Module):
+    """(SiLU(x W_gate) * x W_up) W_down: x_BTD -> [B, T, D]."""
+
+    residual_projections = ("down",)
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        width = inner_width(model)
+        self.gate = Linear(model.d_model, width, bias=model.bias)
+        self.up = Linear(model.d_model, width, bias=model.bias)
+        self.down = Linear(width, model.d_model, bias=model.bias)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """x_BTD -> [B, T, D]."""
+        gate, up = self.gate(x_BTD), self.up(x_BTD)
+        return self.down(gated(gate, up) if is_for(gate, up) else F.silu(gate) * up)

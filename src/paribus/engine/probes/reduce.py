@@ -1,0 +1,100 @@
+"""Reductions that several probes share: by parameter group, by token class, quantiles.
+
+Axes: R replicas, G groups, N numbers, C token classes, Q quantiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paribus.engine.data import TOKEN_CLASSES
+from paribus.engine.observation import Labels
+from paribus.engine.rows import Rows
+from paribus.study import Setting
+
+GROUPS = ("embedding", "positions", "embedding norm", "attention", "mlp", "norms", "other")
+QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
+CLASSES = ("all", *TOKEN_CLASSES)
+
+
+def group_of(name: str) -> str:
+    """The group of a parameter. "embedding" is the token matrix, which is the head as well."""
+    if name.startswith("embedding.positions."):
+        return "positions"
+    if name.startswith("embedding.norm."):
+        return "embedding norm"
+    if name.startswith("embedding."):
+        return "embedding"
+    if ".attention." in name:
+        return "attention"
+    if ".mlp." in name:
+        return "mlp"
+    return "norms" if "norm." in name else "other"
+
+
+def groups(rows: Rows) -> Iterator[list[Tensor]]:
+    """Of every group in GROUPS its numbers, [R, n] each; no piece where no parameter is of it."""
+    by_group: dict[str, list[str]] = {group: [] for group in GROUPS}
+    for name in rows:
+        by_group[group_of(name)].append(name)
+    return (rows.pieces(names) for names in by_group.values())
+
+
+def group_norms(rows: Rows) -> Tensor:
+    """[R, G] the L2 norm of each group's numbers taken together; NaN for an empty group."""
+    columns = []
+    for pieces in groups(rows):
+        each = [torch.linalg.vector_norm(piece, dim=1) for piece in pieces]
+        columns.append(torch.stack(each).square().sum(dim=0).sqrt() if each else absent(rows))
+    return torch.stack(columns, dim=1)
+
+
+def absent(rows: Rows, *shape: int) -> Tensor:
+    """[R, *shape] of NaN: what is not there to be measured."""
+    return rows.flat.new_full((len(rows.flat), *shape), torch.nan)
+
+
+def quantiles(values: Tensor) -> Tensor:
+    """[..., N] -> [..., Q] of those that are not NaN; NaN where all are.
+
+    On a CPU numpy sorts, nine times as fast as PyTorch, and the rest is what `nanquantile` does.
+    """
+    at = _at(values.device, values.dtype)
+    if values.device.type != "cpu" or values.dtype != torch.float32:
+        return values.nanquantile(at, dim=-1).movedim(0, -1)
+    ordered = torch.from_numpy(np.sort(values.detach().numpy(), axis=-1))  # NaN comes last
+    n_known = ordered.isnan().logical_not_().sum(dim=-1, keepdim=True)
+    ranks = (at * (n_known - 1)).clamp_(min=0)
+    below = ranks.long()
+    low, high = (ordered.gather(-1, place) for place in (below, ranks.ceil().long()))
+    return low.lerp_(high, ranks - below)
+
+
+@cache
+def _at(device: torch.device, dtype: torch.dtype) -> Tensor:
+    """[Q], brought to a device once: a copy from the host makes it wait."""
+    return torch.tensor(list(QUANTILES.values()), device=device, dtype=dtype)
+
+
+def by_class(values_RN: Tensor, classes_RN: Tensor) -> Tensor:
+    """[R, 1 + C, N] the values, then those of each class with NaN in the place of the others."""
+    kinds_C1 = torch.arange(len(TOKEN_CLASSES), device=classes_RN.device)[:, None]
+    of_class_RCN = classes_RN[:, None, :] == kinds_C1
+    return torch.cat(
+        [values_RN[:, None], torch.where(of_class_RCN, values_RN[:, None], torch.nan)], dim=1
+    )
+
+
+def depths(setting: Setting) -> Labels:
+    """Labels of `StepView.block_inputs`."""
+    return (*blocks(setting), "output")
+
+
+def blocks(setting: Setting) -> Labels:
+    """`block 1`, `block 2`, ...: the labels of a model with so many layers."""
+    return tuple(f"block {i + 1}" for i in range(setting.model.n_layer))

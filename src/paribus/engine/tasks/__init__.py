@@ -1,0 +1,54 @@
+"""Tasks made from held-out text, for measuring a model by the choices it makes.
+
+Every task is one file in `generators/`, or the user's own (`tasks.own`); `build_suite` draws their
+items from the validation split and `write_suite` writes them down so that anybody's `lm_eval` runs
+them unchanged.
+"""
+
+from paribus.engine.tasks.custom_tasks import own_tasks
+from paribus.engine.tasks.draw import N_ITEMS, SHOTS, Suite, TaskItems, build_suite
+from paribus.engine.tasks.generators import all_tasks, find_tasks
+from paribus.engine.tasks.standard_record import (
+    PINNED,
+    STANDARD_FILE,
+    read_standard,
+    registered_tasks,
+    write_standard,
+)
+from paribus.engine.tasks.task import Item, Question, Task, task
+from paribus.engine.tasks.validation_text import HeldOut
+from paribus.engine.tasks.written import (
+    TASK_PREFIX,
+    WrittenSuite,
+    WrittenTask,
+    copy_task,
+    read_suite,
+    write_suite,
+)
+
+__all__ = [
+    "N_ITEMS",
+    "PINNED",
+    "SHOTS",
+    "STANDARD_FILE",
+    "TASK_PREFIX",
+    "HeldOut",
+    "Item",
+    "Question",
+    "Suite",
+    "Task",
+    "TaskItems",
+    "WrittenSuite",
+    "WrittenTask",
+    "all_tasks",
+    "build_suite",
+    "copy_task",
+    "find_tasks",
+    "own_tasks",
+    "read_standard",
+    "read_suite",
+    "registered_tasks",
+    "task",
+    "write_standard",
+    "write_suite",
+]

@@ -1,0 +1,42 @@
+"""Training: replicas of one model in lockstep, their optimizer, loss and schedule."""
+
+from paribus.engine.training.clipping import clip_factors
+from paribus.engine.training.graphs import GRAPHED_STEPS
+from paribus.engine.training.groups import is_decayed, optimizer_slots
+from paribus.engine.training.losses import Loss, loss
+from paribus.engine.training.optimizers import Optimizer, Update, optimizer
+from paribus.engine.training.phases import OTHER, PHASES
+from paribus.engine.training.product_types import PRODUCTS
+from paribus.engine.training.replicas import Replicas
+from paribus.engine.training.schedule import learning_rate
+from paribus.engine.training.state import MEASURED, WEIGHTS, ReplicaState
+from paribus.engine.training.step_metrics import COLUMNS, DRAWINGS, LOSS_SCALING, METRICS, OBJECTIVE
+from paribus.engine.training.trainer import Trainer
+from paribus.study.choices import Options
+
+__all__ = [
+    "COLUMNS",
+    "DRAWINGS",
+    "GRAPHED_STEPS",
+    "LOSS_SCALING",
+    "MEASURED",
+    "METRICS",
+    "OBJECTIVE",
+    "OTHER",
+    "PHASES",
+    "PRODUCTS",
+    "WEIGHTS",
+    "Loss",
+    "Optimizer",
+    "Options",
+    "ReplicaState",
+    "Replicas",
+    "Trainer",
+    "Update",
+    "clip_factors",
+    "is_decayed",
+    "learning_rate",
+    "loss",
+    "optimizer",
+    "optimizer_slots",
+]

@@ -1,0 +1,31 @@
+"""Lion (Chen et al. 2023, Symbolic discovery of optimization algorithms): the sign of a momentum.
+
+Every step has the size of the learning rate in every number; the authors advise a learning rate of
+a third to a tenth of AdamW's, and a weight decay as many times larger.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from paribus.engine.training.optimizers.adamw import Beta
+from paribus.engine.training.optimizers.declare_optimizer import Update, optimizer
+from paribus.study.choices import Options
+
+
+class LionOptions(Options):
+    """Of the step, and of the momentum that is kept."""
+
+    betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.99)
+
+
+@optimizer("lion", slots=("exp_avg",), options=LionOptions, source="Chen et al. 2023")
+def lion(update: Update) -> None:
+    """weights -= rate sign(beta1 m + (1 - beta1) g), then m = beta2 m + (1 - beta2) g."""
+    beta1, beta2 = update.options.betas
+    mean = update.slots["exp_avg"]
+    direction = mean.lerp(update.gradients, 1 - beta1).sign_()
+    update.weights.sub_(direction.mul_(update.rates))
+    mean.lerp_(update.gradients, 1 - beta2)

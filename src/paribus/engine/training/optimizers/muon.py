@@ -1,0 +1,80 @@
+"""Muon (Jordan et al. 2024): momentum, orthogonalised; as torch.optim.Muon computes it.
+
+Only matrices between the embedding and the head are for it; embeddings, the head, biases and gains
+are AdamW's, whose `betas` and `eps` are those of `training.optimizer`. With `match_rms_adamw` (Liu
+et al. 2025, Muon is scalable for LLM training) a step is as large as one of AdamW, so that one
+learning rate serves both; with `original` it is not, and a group gives the rest a rate of its own.
+
+Axes: R replicas, K matrices of one shape [n, m].
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from paribus.engine.model import ParameterUse
+from paribus.engine.training.optimizers.adamw import Beta
+from paribus.engine.training.optimizers.declare_optimizer import Update, optimizer
+from paribus.study.choices import Options
+
+# The quintic whose slope at zero is largest: singular values end between 0.7 and 1.2.
+A, B, C = 3.4445, -4.7750, 2.0315
+EPS = 1e-7
+RMS_OF_ADAMW = 0.2
+
+
+class MuonOptions(Options):
+    """`ns_steps` iterations of Newton-Schulz, in bfloat16 as published, or in float32."""
+
+    momentum: Beta = 0.95
+    nesterov: bool = True
+    ns_steps: Annotated[int, Field(ge=1, lt=100)] = 5
+    ns_precision: Literal["bfloat16", "float32"] = "bfloat16"
+    adjust_lr: Literal["match_rms_adamw", "original"] = "match_rms_adamw"
+
+
+def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
+    """Whether a parameter is a matrix that maps hidden states to hidden states."""
+    return len(shape) == 2 and not (use.table or use.head)
+
+
+@optimizer(
+    "muon",
+    slots=("momentum_buffer",),
+    options=MuonOptions,
+    matrices=True,
+    takes=is_hidden_matrix,
+    rest="adamw",
+    source="Jordan et al. 2024",
+)
+def muon(update: Update) -> None:
+    """weights -= rate ratio NS(g + momentum (b - g)), b the running mean of gradients."""
+    options, gradients = update.options, update.gradients
+    buffer = update.slots["momentum_buffer"].lerp_(gradients, 1 - options.momentum)
+    direction = gradients.lerp(buffer, options.momentum) if options.nesterov else buffer
+    dtype = torch.bfloat16 if options.ns_precision == "bfloat16" else torch.float32
+    orthogonal = orthogonalised(direction.to(dtype), options.ns_steps).to(update.weights.dtype)
+    n, m = gradients.shape[-2:]
+    if options.adjust_lr == "original":
+        ratio = math.sqrt(max(1, n / m))
+    else:
+        ratio = RMS_OF_ADAMW * math.sqrt(max(n, m))
+    update.weights.sub_(orthogonal * (update.rates * ratio))
+
+
+def orthogonalised(matrices: Tensor, steps: int) -> Tensor:
+    """[..., n, m] with all singular values near one, by the Newton-Schulz iteration."""
+    *lead, n, m = matrices.shape
+    x = matrices.mT if n > m else matrices
+    x = x.flatten(0, -3)
+    x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=EPS)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=B, alpha=C), x, beta=A)
+    x = x.unflatten(0, lead)
+    return x.mT if n > m else x

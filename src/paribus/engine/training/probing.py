@@ -1,0 +1,166 @@
+"""The probes of a stack: what a step keeps for those that are due, and what they measure.
+
+Axes: R replicas, B batch, T time, C measured columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from paribus.engine.observation import Column, Probe, StepView, is_there
+from paribus.engine.rows import Rows
+from paribus.engine.training.replicas import Replicas
+from paribus.errors import ParibusError
+from paribus.study import Setting
+
+
+class Kind(NamedTuple):
+    """Static variant of a step: which outputs and copies it keeps.
+
+    Attributes:
+        tapped: paths of the modules whose outputs are wanted.
+        seen: whether a probe looks at it, and the weights before it have to be kept.
+    """
+
+    tapped: tuple[str, ...]
+    seen: bool
+
+
+class Done(NamedTuple):
+    """What a step leaves on the device.
+
+    Attributes:
+        measured: [R, C] the trainer's own columns.
+        was_alive: [R] who was finite before the step.
+        windows: [R, B, T + 1] the tokens it read.
+        outputs: of the tapped modules, [R, ...] each.
+        before: the weights before the update; those after it where nobody looks.
+        gradients: before clipping.
+    """
+
+    measured: Tensor
+    was_alive: Tensor
+    windows: Tensor
+    outputs: dict[str, Tensor]
+    before: Rows
+    gradients: Rows
+
+
+class Probing:
+    """Those of `probes` whose modules the model has.
+
+    Args:
+        setting, replicas, n_replicas: of the trainer.
+        token_classes: [V] the class of every token, on the device.
+        strict: whether a probe that fails is an error, as in a dry run, or a value that is absent:
+            a diagnostic is no reason to lose a trial in the middle.
+
+    Attributes:
+        probes: those that the model has the modules of.
+        columns: every number that they give, in the order of `measure`.
+
+    Raises ParibusError for a probe of a module that the model does not have.
+    """
+
+    def __init__(
+        self,
+        probes: Sequence[Probe],
+        setting: Setting,
+        replicas: Replicas,
+        n_replicas: int,
+        token_classes: Tensor,
+        *,
+        strict: bool,
+    ) -> None:
+        self.probes = tuple(p for p in probes if is_there(p, replicas.model, setting))
+        slots = tuple(replicas.slots)
+        self.columns: list[Column] = [c for p in self.probes for c in p.columns(setting, slots)]
+        self._shapes = [probe.shape(setting, n_replicas, slots) for probe in self.probes]
+        self._setting, self._replicas, self._strict = setting, replicas, strict
+        self._token_classes = token_classes
+
+    def kind(self, t: int) -> Kind:
+        """What step t has to keep for the probes that are due."""
+        due = self._due(t)
+        tapped = {path for probe in due for path in probe.paths(self._setting)}
+        return Kind(tuple(sorted(tapped)), seen=bool(due))
+
+    @torch.no_grad()
+    def measure(self, t: int, done: Done) -> list[Tensor]:
+        """The columns of every probe at step t, [R, its columns]; NaN for those not due."""
+        due = self._due(t)
+        view = self._view(due, t, done) if due else None
+        # By name: comparing probes compares all their fields, and this is done at every step.
+        names, R = {probe.name for probe in due}, len(done.measured)
+        blocks = []
+        for probe, shape in zip(self.probes, self._shapes, strict=True):
+            values = self._watched(probe, view, shape) if view and probe.name in names else None
+            if values is None:
+                values = torch.full(shape, math.nan, device=done.measured.device)
+            blocks.append(values.to(torch.float32).reshape(R, -1))
+        return blocks
+
+    def _due(self, t: int) -> list[Probe]:
+        return [probe for probe in self.probes if probe.is_due(t, self._setting.iterations)]
+
+    def _view(self, due: Sequence[Probe], t: int, done: Done) -> StepView:
+        """What the probes that are due see of the step just made."""
+        slots, classes = self._replicas.slots, self._token_classes
+        if any(probe.is_own for probe in due):
+            # Training goes on from the optimizer's slots: code of the user's own is given copies.
+            slots = {slot: rows.clone() for slot, rows in slots.items()}
+            classes = classes.clone()
+        moved = any(probe.updates for probe in due)
+        return StepView(
+            setting=self._setting,
+            t=t,
+            tokens=done.windows[..., :-1].long(),
+            token_classes=classes,
+            outputs=done.outputs,
+            weights=done.before,
+            gradients=done.gradients,
+            updates=self._replicas.weights.minus(done.before) if moved else done.before.none(),
+            slots=slots,
+            corrections=self._replicas.corrections(t),
+        )
+
+    def _watched(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:
+        """What a probe gives; None where it fails and need not be strict.
+
+        Raises ParibusError, strict or not, where it writes to what it sees.
+        """
+        rows = [self._replicas.weights, view.weights, view.gradients, view.updates]
+        rows += [*view.slots.values(), *self._replicas.slots.values()]
+        seen = [view.tokens, *view.outputs.values(), *(one.flat for one in rows)]
+        versions = [tensor._version for tensor in seen]
+        values = None
+        try:
+            values = _checked(probe.measure(view), shape)
+        except Exception as error:
+            if self._strict:
+                raise ParibusError(
+                    f"probe '{probe.name}' failed: {type(error).__name__}: {error}; mend it, or "
+                    f"turn it off with probes.every.{probe.name} = 0"
+                ) from error
+        if versions != [tensor._version for tensor in seen]:
+            raise ParibusError(
+                f"probe '{probe.name}' writes to what it sees at step {view.t}; a probe must "
+                "disturb nothing: let it write to a clone"
+            )
+        return values
+
+
+def _checked(values: object, shape: tuple[int, ...]) -> Tensor:
+    """What a probe gave, if it has the shape that it declares."""
+    if not isinstance(values, Tensor) or tuple(values.shape) != shape:
+        found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        declared = f"{shape}: R replicas, then its parts and statistics"
+        raise ValueError(f"it gave {found}, and must give a tensor of shape {declared}")
+    if values.is_complex():
+        raise TypeError(f"it gave complex numbers ({values.dtype}), of which records hold none")
+    return values

@@ -1,0 +1,88 @@
+"""What parts of your own are written with: one import for every site that a study can name.
+
+    from paribus.extend import Options, loss, measure, optimizer, probe, task
+
+Each name is loaded when it is asked for; those of the engine need `pip install 'paribus[train]'`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paribus.decision import Row, Rule
+    from paribus.drawing import Drawing
+    from paribus.engine.data import corpus
+    from paribus.engine.evaluation import Predictions, measure
+    from paribus.engine.execution.backends import WORKER, Backend, PipedProcess, backend
+    from paribus.engine.model import Attention, KeyValueCache, ModelConfig, part
+    from paribus.engine.probes import StepView, probe
+    from paribus.engine.tasks import HeldOut, Question, task
+    from paribus.engine.training import Options, Update, loss, optimizer
+    from paribus.metric import ItemSums
+
+_HOMES = {
+    "Attention": "paribus.engine.model",
+    "Backend": "paribus.engine.execution.backends",
+    "Drawing": "paribus.drawing",
+    "HeldOut": "paribus.engine.tasks",
+    "ItemSums": "paribus.metric",
+    "KeyValueCache": "paribus.engine.model",
+    "ModelConfig": "paribus.engine.model",
+    "Options": "paribus.study.choices",
+    "PipedProcess": "paribus.engine.execution.backends",
+    "Predictions": "paribus.engine.evaluation",
+    "Question": "paribus.engine.tasks",
+    "Row": "paribus.decision",
+    "Rule": "paribus.decision",
+    "StepView": "paribus.engine.probes",
+    "Update": "paribus.engine.training",
+    "WORKER": "paribus.engine.execution.backends",
+    "backend": "paribus.engine.execution.backends",
+    "corpus": "paribus.engine.data",
+    "loss": "paribus.engine.training",
+    "measure": "paribus.engine.evaluation",
+    "optimizer": "paribus.engine.training",
+    "part": "paribus.engine.model",
+    "probe": "paribus.engine.probes",
+    "task": "paribus.engine.tasks",
+}
+
+__all__ = [
+    "WORKER",
+    "Attention",
+    "Backend",
+    "Drawing",
+    "HeldOut",
+    "ItemSums",
+    "KeyValueCache",
+    "ModelConfig",
+    "Options",
+    "PipedProcess",
+    "Predictions",
+    "Question",
+    "Row",
+    "Rule",
+    "StepView",
+    "Update",
+    "backend",
+    "corpus",
+    "loss",
+    "measure",
+    "optimizer",
+    "part",
+    "probe",
+    "task",
+]
+
+
+def __dir__() -> list[str]:
+    """The names, though nothing of them has been loaded yet."""
+    return sorted(__all__)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'paribus.extend' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
