@@ -1,4 +1,4 @@
-"""The shape of the code: docstrings, and names that say one thing each.
+"""The shape of the code: docstrings.
 
 What is not so yet is listed here with what it is now. A list only ever gets shorter.
 """
@@ -6,7 +6,6 @@ What is not so yet is listed here with what it is now. A list only ever gets sho
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,13 +18,6 @@ WITHOUT_DOCSTRING: dict[str, set[str]] = {
     "engine/export/modeling_paribus.py": {
         "ParibusModel.forward"
     },  # as every module of transformers
-}
-# {name: why several files may have it}
-TWINS = {
-    "none": "the choice `none` at two sites of the model: norms/ and positions/",
-    "equivalence": "decision/rules/ has the rule of that name, statistics/ its two one-sided tests",
-    "study": "the room, and in it the class",
-    "data": "the room, and in study/ the keys that it reads",
 }
 
 
@@ -59,18 +51,6 @@ def test_public_names_say_what_they_are() -> None:
     }
     assert not silent, f"without a docstring: {silent}"
     assert not [file for file, tree in trees().items() if ast.get_docstring(tree) is None]
-
-
-def test_names_of_modules_and_rooms_say_one_thing_each() -> None:
-    places = defaultdict(set)
-    for file in trees():
-        path = Path(file)
-        if path.name == "__init__.py":
-            path = path.parent
-        places[path.stem].add(path.as_posix())
-    twins = {name: where for name, where in places.items() if len(where) > 1}
-    assert twins.keys() <= TWINS.keys(), {n: w for n, w in twins.items() if n not in TWINS}
-    assert all(twins[name] for name in TWINS if name in twins)
 
 
 def test_lists_of_exceptions_name_what_there_is() -> None:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from paribus.engine.execution.bench import bench
     from paribus.engine.execution.estimate import estimate
     from paribus.engine.execution.evaluate import evaluate
-    from paribus.engine.execution.run import register, run
     from paribus.engine.export import export_trial
     from paribus.errors import ParibusError
     from paribus.report import write_report
     from paribus.results import extend, load_results
     from paribus.study import Study, load_study, null_study, shipped_studies
+    from paribus.trainers import register, run
     from paribus.verification import verify
 
 __version__ = VERSION
@@ -49,8 +49,8 @@ _HOMES = {
     "load_results": "paribus.results",
     "load_study": "paribus.study",
     "null_study": "paribus.study",
-    "register": "paribus.engine.execution.run",
-    "run": "paribus.engine.execution.run",
+    "register": "paribus.trainers",
+    "run": "paribus.trainers",
     "shipped_studies": "paribus.study",
     "verify": "paribus.verification",
     "write_report": "paribus.report",

@@ -20,15 +20,19 @@ if TYPE_CHECKING:
     from paribus.engine.probes import StepView, probe
     from paribus.engine.tasks import HeldOut, Question, task
     from paribus.engine.training import Options, Update, loss, optimizer
-    from paribus.metric import ItemSums
+    from paribus.metric import ItemSums, Metric
+    from paribus.study import Study
+    from paribus.study.trainer import Declaration, Trainer, TrialRecord
 
 _HOMES = {
     "Attention": "paribus.engine.model",
     "Backend": "paribus.engine.execution.backends",
+    "Declaration": "paribus.study.trainer",
     "Drawing": "paribus.drawing",
     "HeldOut": "paribus.engine.tasks",
     "ItemSums": "paribus.metric",
     "KeyValueCache": "paribus.engine.model",
+    "Metric": "paribus.metric",
     "ModelConfig": "paribus.engine.model",
     "Options": "paribus.study.choices",
     "PipedProcess": "paribus.engine.execution.backends",
@@ -37,6 +41,9 @@ _HOMES = {
     "Row": "paribus.decision",
     "Rule": "paribus.decision",
     "StepView": "paribus.engine.probes",
+    "Study": "paribus.study",
+    "Trainer": "paribus.study.trainer",
+    "TrialRecord": "paribus.study.trainer",
     "Update": "paribus.engine.training",
     "WORKER": "paribus.engine.execution.backends",
     "backend": "paribus.engine.execution.backends",
@@ -53,10 +60,12 @@ __all__ = [
     "WORKER",
     "Attention",
     "Backend",
+    "Declaration",
     "Drawing",
     "HeldOut",
     "ItemSums",
     "KeyValueCache",
+    "Metric",
     "ModelConfig",
     "Options",
     "PipedProcess",
@@ -65,6 +74,9 @@ __all__ = [
     "Row",
     "Rule",
     "StepView",
+    "Study",
+    "Trainer",
+    "TrialRecord",
     "Update",
     "backend",
     "corpus",

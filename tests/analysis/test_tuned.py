@@ -25,11 +25,11 @@ from paribus.analysis import (
 )
 from paribus.analysis.sensitivity import sensitivities
 from paribus.decision import decide
-from paribus.engine.execution.looking import take_look
 from paribus.errors import ParibusError
 from paribus.metric import Metric
 from paribus.results import Results, ResultsFolder, extend, load_results
 from paribus.study import Study
+from paribus.trainers.looking import take_look
 from paribus.verification import verify
 
 from ..conftest import studies_in

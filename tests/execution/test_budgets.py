@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import paribus
+from paribus.engine.controls import _matched_costs as matched_costs
 from paribus.engine.data import load_dataset
 from paribus.engine.execution import budgets
 from paribus.engine.execution.budgets import settled_budgets
@@ -17,7 +18,6 @@ from paribus.engine.execution.messages import CountModel, MeasureStep, Ready
 from paribus.engine.machine.speed import measure, model_size
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
-from paribus.results.matched_budget import matched_costs
 from paribus.study import Setting, Study, tuning_study
 from paribus.study.tuning_study import require_tunable
 

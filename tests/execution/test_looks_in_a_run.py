@@ -11,11 +11,11 @@ import pytest
 
 import paribus
 from paribus.analysis import analyse, boundaries
-from paribus.engine.execution import looking
 from paribus.errors import ParibusError
 from paribus.results import Results, load_results, read_registration
 from paribus.results.store import ResultsFolder
 from paribus.study import Study
+from paribus.trainers import looking
 from paribus.verification import verify
 
 from ..conftest import studies_in

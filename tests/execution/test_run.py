@@ -290,7 +290,7 @@ def test_an_estimate_is_of_the_run_that_it_is_asked_for(small_study: Maker) -> N
     study = small_study(seeds=[1, 2, 3], arms={"baseline": {}, "b": {"set": {"model.bias": False}}})
     cost = estimate(study, workers=4, stack=3)
     assert (cost.stack, cost.workers) == (3, 2), "no more workers than stacks"
-    steps = study.iterations * cost.step_seconds
+    steps = study.setting(study.baseline).iterations * cost.step_seconds
     assert cost.seconds == pytest.approx(steps + 3 * cost.evaluation_seconds)
     with pytest.raises(ParibusError, match="stack = 0 must be at least 1"):
         estimate(study, stack=0)

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import paribus
+from paribus.engine.controls import CHECKS, StackedEvidence
 from paribus.engine.execution.budgets import settled_budgets
 from paribus.engine.execution.interleaved_timing import UNITS
 from paribus.results import (
     Control,
     Results,
     ResultsFolder,
-    TrialRecord,
     check_controls,
     load_results,
 )
@@ -30,9 +30,9 @@ from ..fabricated import write_results
 Maker = Callable[..., Study]
 
 
-def record(study: Study, arm: str, seed: int) -> TrialRecord:
+def record(study: Study, arm: str, seed: int) -> StackedEvidence:
     parameter = {"shape": [2, 2], "rule": "normal(std=0.02)", "sha256": f"tokens-{seed}"}
-    return TrialRecord(
+    return StackedEvidence(
         arm,
         seed,
         trial={
@@ -55,12 +55,12 @@ def record(study: Study, arm: str, seed: int) -> TrialRecord:
     )
 
 
-def states(study: Study, change: Callable[[TrialRecord], None] | None = None) -> dict[str, str]:
+def states(study: Study, change: Callable[[StackedEvidence], None] | None = None) -> dict[str, str]:
     """The controls of `layernorm` by name, with `change` done to its record of seed 2."""
     records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
     if change:
         change(next(r for r in records if (r.arm, r.seed) == ("layernorm", 2)))
-    return {c.name: c.state for c in check_controls(study, records) if c.arm == "layernorm"}
+    return {c.name: c.state for c in check_controls(study, records, CHECKS) if c.arm == "layernorm"}
 
 
 def test_all_held(small_study: Maker) -> None:
@@ -69,8 +69,8 @@ def test_all_held(small_study: Maker) -> None:
     assert len(found) == 9
 
 
-def put(path: str, value: Any) -> Callable[[TrialRecord], None]:
-    def change(record: TrialRecord) -> None:
+def put(path: str, value: Any) -> Callable[[StackedEvidence], None]:
+    def change(record: StackedEvidence) -> None:
         part, *keys, last = path.split("/")
         node = getattr(record, part)
         for key in keys:
@@ -133,7 +133,7 @@ def test_another_machine_or_library_is_told_and_breaks_nothing(
 def test_a_declared_initialisation_is_no_breach(small_study: Maker) -> None:
     study = small_study(arms={"baseline": {}, "layernorm": {"set": {"model.init.token_std": 1.0}}})
 
-    def another_rule(record: TrialRecord) -> None:
+    def another_rule(record: StackedEvidence) -> None:
         record.initial["embedding.tokens.weight"] |= {"rule": "normal(std=1)", "sha256": "others"}
 
     assert states(study, another_rule)["initial values"] == "declared"
@@ -154,15 +154,15 @@ def test_other_text_may_be_declared_and_other_held_out_text_may_not(small_study:
         if one.arm == "layernorm":
             one.trial["data"]["digests"] |= dict.fromkeys(("vocabulary", "train"), "others")
             one.trial["batch_digest"] = f"others of {one.seed}"
-    found = {c.name: c.state for c in check_controls(study, records)}
+    found = {c.name: c.state for c in check_controls(study, records, CHECKS)}
     assert (found["text"], found["batches"]) == ("declared", "declared")
     assert found["held-out text"] == "held"
     records[-1].trial["data"]["digests"]["train"] = "of another seed"
-    assert {c.name: c.state for c in check_controls(study, records)}["text"] == "broken"
+    assert {c.name: c.state for c in check_controls(study, records, CHECKS)}["text"] == "broken"
     for one in records:
         if one.arm == "layernorm":
             one.trial["data"]["digests"] |= {"train": "others", "validation_text": "others"}
-    found = {c.name: c.state for c in check_controls(study, records)}
+    found = {c.name: c.state for c in check_controls(study, records, CHECKS)}
     assert (found["text"], found["held-out text"]) == ("declared", "broken")
 
 
@@ -191,11 +191,11 @@ def test_a_whole_seed_that_was_run_otherwise_breaks_a_control(
     for one in records:
         if one.seed == 2:
             put(path, value)(one)
-    found = {(c.arm, c.name): c for c in check_controls(study, records)}
+    found = {(c.arm, c.name): c for c in check_controls(study, records, CHECKS)}
     for arm in ("layernorm", "rmsnorm"):
         assert found.pop((arm, name)).state == "broken"
     assert {c.state for c in found.values()} == {"held"}
-    detail = next(c.detail for c in check_controls(study, records) if c.name == name)
+    detail = next(c.detail for c in check_controls(study, records, CHECKS) if c.name == name)
     assert "baseline/seed-1 (baseline/seed-2, layernorm/seed-2" in detail
 
 
@@ -204,11 +204,11 @@ def test_two_machines_are_declared_where_pairs_share_one(small_study: Maker) -> 
     records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
     for one in records:
         one.environment.update(stack=one.seed)
-    assert {c.state for c in check_controls(study, records)} == {"held"}
+    assert {c.state for c in check_controls(study, records, CHECKS)} == {"held"}
     for one in records:
         one.environment.update(processor=f"number {one.seed}")
         one.environment["packages"] = one.environment["packages"] | {"torch": f"2.{one.seed}"}
-    found = {c.name: c for c in check_controls(study, records)}
+    found = {c.name: c for c in check_controls(study, records, CHECKS)}
     software = found.pop("software")
     assert software.state == "declared" and "number 2" in software.detail
     assert "torch 2.2 against 2.1" in software.detail
@@ -217,22 +217,22 @@ def test_two_machines_are_declared_where_pairs_share_one(small_study: Maker) -> 
 
 def test_unpaired_seeds_have_no_controls(small_study: Maker) -> None:
     study = small_study()
-    assert check_controls(study, [record(study, "layernorm", 1)]) == []
-    assert check_controls(study, [record(study, "baseline", 1)]) == []
+    assert check_controls(study, [record(study, "layernorm", 1)], CHECKS) == []
+    assert check_controls(study, [record(study, "baseline", 1)], CHECKS) == []
 
 
 def test_the_sealed_test_part_is_a_control(small_study: Maker) -> None:
     """It was never read, or once and for a purpose on the record; other text is no test part."""
     study = small_study()
     records = [record(study, arm, seed) for arm in study.arms for seed in study.seeds]
-    assert all(c.name != "sealed test part" for c in check_controls(study, records))
+    assert all(c.name != "sealed test part" for c in check_controls(study, records, CHECKS))
     for one in records:
         one.trial["data"]["digests"]["test"] = "e" * 64
 
     def found(opened: dict[str, str] | None) -> tuple[str, str]:
         (one,) = (
             c
-            for c in check_controls(study, records, opened=opened)
+            for c in check_controls(study, records, CHECKS, opened=opened)
             if (c.arm, c.name) == ("layernorm", "sealed test part")
         )
         return one.state, one.detail
@@ -259,7 +259,7 @@ def test_text_that_has_held_out_text_is_not_proven_to_be_apart(small_study: Make
             for arm, of in zip(study.arms, leaked, strict=True)
             for seed in study.seeds
         ]
-        controls = check_controls(study, records)
+        controls = check_controls(study, records, CHECKS)
         return next(c.state for c in controls if c.name == "held-out text")
 
     other = {"data.path": "b.txt"}
@@ -294,7 +294,7 @@ def test_values_that_a_module_was_asked_to_draw_and_gave_again_are_told(
                 "sha256": sha256[one.seed - 1],
             }
             one.initial["blocks.0.mlp.mine"] = about | ({"distinct": distinct} if distinct else {})
-    found = {c.arm: c for c in check_controls(study, records) if c.name == "initial values"}
+    found = {c.arm: c for c in check_controls(study, records, CHECKS) if c.name == "initial values"}
     assert (found["layernorm"].state, found["rmsnorm"].state) == (state, "held")
     detail = found["layernorm"].detail
     assert ("blocks.0.mlp.mine: Mine.init_parameter gives" in detail) == (state == "not proven")
@@ -334,7 +334,9 @@ def test_arms_whose_texts_repeat_held_out_text_unequally_are_told(small_study: M
             for arm, n in zip(study.arms, near, strict=True)
             for seed in study.seeds
         ]
-        return next(c.state for c in check_controls(study, records) if c.name == "held-out text")
+        return next(
+            c.state for c in check_controls(study, records, CHECKS) if c.name == "held-out text"
+        )
 
     assert found(20, 9) == found(0, 10) == "not proven"
     assert found(20, 11) == found(0, 0) == "held"
@@ -354,7 +356,7 @@ def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker)
             size = n_bytes if mine else 3000
             if size is not None:
                 one.trial["consumed"] = {"sources": {"corpus": {"bytes": size}}}
-        control = next(c for c in check_controls(study, records) if c.name == "budget")
+        control = next(c for c in check_controls(study, records, CHECKS) if c.name == "budget")
         return control.state, control.detail
 
     state, detail = tokens(3100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from paribus.engine.controls import CHECKS
 from paribus.engine.execution.stacks import plan_stacks
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results, read
 from paribus.results.answers import read_answers
-from paribus.results.controls import ACROSS_SEEDS, CHECKS
 from paribus.results.formats import write_table
 from paribus.results.shared_records import distinct
 from paribus.results.tidy import of_each
@@ -57,7 +58,8 @@ def test_trials_are_compared_with_one_other_each(
     made: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Comparisons grow with the trials, and not with their square."""
-    calls = dict.fromkeys(ACROSS_SEEDS, 0)
+    across: dict[str, Any] = dict(CHECKS.across)
+    calls = dict.fromkeys(across, 0)
 
     def counted(name: str, compared: Callable[..., list[str]]) -> Callable[..., list[str]]:
         def count(*pair: object) -> list[str]:
@@ -66,9 +68,10 @@ def test_trials_are_compared_with_one_other_each(
 
         return count
 
-    for name, compared in ACROSS_SEEDS.items():
-        monkeypatch.setitem(ACROSS_SEEDS, name, counted(name, compared))
-    assert len(made.controls) >= len(CHECKS)
+    for name, compared in CHECKS.across.items():
+        across[name] = counted(name, compared)
+    monkeypatch.setattr("paribus.engine.records.CHECKS", replace(CHECKS, across=across))
+    assert len(made.controls) >= len(CHECKS.pairs)
     assert set(calls.values()) == {len(made.finished)}
 
 

@@ -51,7 +51,7 @@ def test_shipped_studies_are_what_the_protocol_says() -> None:
         assert (optimizer.weight_decay, setting.training.grad_clip) == (0.1, 1.0)
         assert (setting.training.dropout, setting.training.schedule.kind) == (0.0, "constant")
     pilot = studies["embedding-norm-pilot"]
-    assert (len(pilot.seeds), pilot.iterations) == (3, 150)
+    assert (len(pilot.seeds), pilot.setting(pilot.baseline).iterations) == (3, 150)
     unit = pilot.setting("layernorm-unit").model.init
     assert (unit.token_std, unit.position_std) == (1.0, 0.0)
     assert pilot.reference("layernorm-unit") == "baseline-unit"
@@ -231,7 +231,7 @@ def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_token_budget_is_exact() -> None:
     study = load_study("quickstart", {"training.tokens": 40 * 1024})
-    assert study.iterations == 40
+    assert study.setting(study.baseline).iterations == 40
     assert study.training.iterations is None
     with pytest.raises(ParibusError, match="9216 is"):
         load_study("quickstart", {"training.tokens": 10_000})

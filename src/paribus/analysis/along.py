@@ -122,9 +122,7 @@ def along(table: Table) -> list[Along]:
             seed
             for seed in table.sampling(arm).seeds
             if all((one, seed) in curves for one in (arm, reference))
-            and not any(
-                table.why_unusable(one, seed, "validation_loss") for one in (arm, reference)
-            )
+            and not any(table.why_diverged(one, seed) for one in (arm, reference))
         ]
         if len(seeds) < 2:
             continue
@@ -143,7 +141,7 @@ def _along(
     if len(known) < len(budgets):
         return None
     study = table.results.study
-    alpha, target = study.inference.alpha, study.evaluation.target
+    alpha, target = study.inference.alpha, study.format.target(study)
     spent = _points(known[1], min(float(one[-1]) for one in known))
     deltas = np.array([a.loss_at(spent, axis) - b.loss_at(spent, axis) for a, b in pairs])
     finite = np.isfinite(deltas)

@@ -17,7 +17,7 @@ from paribus.analysis.schema import Contrast, LeftOut
 from paribus.analysis.table import Table
 from paribus.results.curve_metrics import Needed, needed, target_axis
 from paribus.statistics import MacroContrast, PairedContrast
-from paribus.study import OF_FLOAT16, Endpoint
+from paribus.study import Endpoint
 
 
 def contrast_of(
@@ -80,7 +80,7 @@ def _to_target(
     table: Table, arm: str, reference: str, metric: str, seeds: tuple[int, ...]
 ) -> dict[int, Needed]:
     """What the pairs needed to the registered target, where `metric` is that; else nothing."""
-    axis, target = target_axis(metric), table.results.study.evaluation.target
+    axis, target = target_axis(metric), table.results.study.format.target(table.results.study)
     if axis is None or target is None:
         return {}
     curves = table.results.trial_curves
@@ -105,13 +105,8 @@ def _family_size(table: Table, endpoint: Endpoint) -> int:
 
 def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> str:
     """Why the metric does not mean the same in both arms; empty where it does."""
-    study = table.results.study
-    if table.results.metrics[metric].of_tokens and not study.share_tokens(arm, reference):
-        return "of single tokens, and the arms have other tokenizers"
-    precisions = {study.setting(one).training.precision for one in (arm, reference)}
-    if metric in OF_FLOAT16 and precisions != {"float16"}:
-        return f"{metric} is measured in float16 alone"
-    return ""
+    study, declared = table.results.study, table.results.metrics[metric]
+    return study.format.why_incomparable(study, declared, arm, reference)
 
 
 def _stated(table: Table, endpoint: Endpoint, change: float | None) -> float | None:

@@ -35,9 +35,8 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
     for arm, reference in study.contrasts:
         if table.broken(arm):
             continue
-        sampled = table.sampling(arm)
-        usable = table.usable(arm, "validation_loss").keys()
-        usable &= table.usable(reference, "validation_loss").keys()
+        sampled, arms = table.sampling(arm), (arm, reference)
+        usable = [s for s in study.seeds if not any(table.why_diverged(a, s) for a in arms)]
         for task, chance in chances.items():
             seeds = tuple(
                 seed

@@ -118,8 +118,9 @@ def _speeds(table: Table) -> Speeds:
     """Tokens per second by (kind, arm, seed): measured in turn, and as timed while training."""
     trials = table.results.trials
     as_trained = {
-        (AS_TRAINED, *trial): record["tokens"] / table.results.timing[trial]["training_seconds"]
-        for trial, record in trials.items()
+        (AS_TRAINED, *trial): trials[trial].get("tokens", 1) / timing["training_seconds"]
+        for trial, timing in table.results.timing.items()
+        if trial in trials
     }
     in_turn = {
         (row["kind"], row["arm"], row["seed"]): row["tokens"] / row["seconds"]

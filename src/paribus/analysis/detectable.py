@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from paribus.analysis.planned import least_effect
 from paribus.analysis.schema import Analysis
-from paribus.engine.tasks import all_tasks
 from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, Metric, find
 from paribus.statistics import DESCRIPTIVE_BELOW, StatisticsError, required_pairs
@@ -94,13 +93,7 @@ def _questions(study: Study, name: str, metrics: Mapping[str, Metric]) -> int:
     head, _, task = name.partition("/")
     if not (metric.items == QUESTIONS if metric else head in OVER_QUESTIONS):
         return 0
-    asked = study.tasks
-    if task and task in asked.standard:
-        return asked.standard_items or 0  # or as many as its data set has
-    if asked.standard and not task:
-        return 0
-    tasks = len(all_tasks()) + len(asked.own) if asked.names is None else len(set(asked.names))
-    return asked.items * (1 if task else tasks)
+    return study.format.questions(study, task)
 
 
 def _too_few(study: Study, questions: int, least: float, in_sds: float) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from paribus.analysis.table import Table
 from paribus.errors import ParibusError
 from paribus.metric import ItemSums
+from paribus.results.record_format import records_of
 
 
 def block_scores(table: Table, items: ItemSums, arm: str, seeds: tuple[int, ...]) -> np.ndarray:
@@ -40,7 +41,8 @@ def why_other_blocks(table: Table, arm: str, reference: str, seed: int) -> str:
     # The same text has the same characters in each of its blocks, whatever its tokens are; but the
     # first token of the text, which no token predicts, is longer in one tokenizer than in another.
     first = 1 if kinds == {"document"} else 0
-    lengths = [_column(table, name, seed, "characters")[first:] for name in (arm, reference)]
+    column = records_of(table.results.study).aligned_by
+    lengths = [_column(table, name, seed, column)[first:] for name in (arm, reference)]
     if len(kinds) == 1 and np.array_equal(lengths[0], lengths[1]):
         return ""
     return "the arms read the validation text in windows of other lengths"

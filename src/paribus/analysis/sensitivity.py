@@ -12,14 +12,12 @@ from paribus.analysis.side_effects import Sensitivity
 from paribus.statistics import StatisticsError, learning_rate_sensitivity
 from paribus.study import LEARNING_RATE, Study
 
-OF = "validation_loss"  # what it is defined of
-
 
 def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
     """Of every arm, over the rates that all were tuned with; empty where more than the learning
-    rate was tuned, or by another metric than the validation loss."""
+    rate was tuned, or by another metric than the loss that it is defined of."""
     tuning = study.tuning
-    if tuning is None or tuning.keys != (LEARNING_RATE,) or tuning.select != OF:
+    if tuning is None or tuning.keys != (LEARNING_RATE,) or tuning.select != study.format.loss:
         return []
     values = {arm: _by_seed(tried, arm) for arm in study.arms}
     found = []

@@ -46,7 +46,8 @@ class Table:
             seen = events_in(as_numpy(steps["train_loss"]), results.study)
             # The last step's gradient or update can be the one that diverges: no loss shows it.
             broken = results.trials[key]["diverged_at"] is not None
-            broken = broken or not math.isfinite(values[*key, "validation_loss"])
+            needed = results.must_be_finite
+            broken = broken or bool(needed and not math.isfinite(values[*key, needed]))
             events[key] = replace(seen, diverged=seen.diverged or broken)
         return cls(results, values, events, results.looks, tuple(results.controls))
 
@@ -59,22 +60,30 @@ class Table:
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def why_unusable(self, arm: str, seed: int, metric: str) -> str:
-        """Why a trial has no value to compare; empty where it has one."""
+        """Return why a trial has no value to compare; empty where it has one."""
+        if why := self.why_diverged(arm, seed):
+            return why
+        value, declared = self.values[arm, seed, metric], self.results.metrics.get(metric)
+        if not math.isfinite(value):
+            return f"{arm} has no finite value"
+        if declared and not math.isfinite(declared.compared(value)):
+            return f"{arm} has {declared.label} {value:g}, of which no ratio can be taken"
+        return ""
+
+    def why_diverged(self, arm: str, seed: int) -> str:
+        """Return why a trial is not finished, or learned nothing; empty where neither is so."""
         if (arm, seed) not in self.events:
             return f"{arm} is not finished"
         events = self.events[arm, seed]
         frozen_at = self.results.trials[arm, seed]["diverged_at"]
         if frozen_at is not None:
             return f"{arm} diverged: not finite at step {frozen_at + 1}"
-        if not math.isfinite(self.values[arm, seed, "validation_loss"]):
-            return f"{arm} diverged: its validation loss is not finite"
+        needed = self.results.must_be_finite
+        if needed and not math.isfinite(self.values[arm, seed, needed]):
+            label = self.results.metrics[needed].label
+            return f"{arm} diverged: its {label} is not finite"
         if events.diverged:
             return f"{arm} diverged: final loss {events.final_smoothed_loss:.3f} above the first"
-        value, declared = self.values[arm, seed, metric], self.results.metrics.get(metric)
-        if not math.isfinite(value):
-            return f"{arm} has no finite value"
-        if declared and not math.isfinite(declared.compared(value)):
-            return f"{arm} has {declared.label} {value:g}, of which no ratio can be taken"
         return ""
 
     def is_measured(self, metric: str) -> bool:
@@ -97,8 +106,7 @@ class Table:
         capped = self.usable(arm, metric, seeds)
         for seed in seeds:
             if seed not in capped and (arm, seed) in trials:
-                vocab_size = trials[arm, seed]["data"]["vocab_size"]
-                guess = self.results.metrics[metric].uniform_guess(vocab_size)
+                guess = self.results.guess(arm, seed, metric)
                 if guess is not None:
                     capped[seed] = guess
         return capped
@@ -113,6 +121,14 @@ def events_in(losses: np.ndarray, study: Study) -> StabilityEvents:
         mad_multiplier=stability.mad_multiplier,
         spike_steps=stability.spike_steps,
     )
+    if not len(losses):  # nothing was recorded step by step
+        return StabilityEvents(
+            diverged=False,
+            first_nonfinite_step=None,
+            initial_loss=math.nan,
+            final_smoothed_loss=None,
+            spike_starts=(),
+        )
     if math.isfinite(losses[0]):
         return stability_events(losses, rule)
     return StabilityEvents(

@@ -23,6 +23,7 @@ from paribus.cli.options import (
 )
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study, parse_override, require_trust, shipped_studies
+from paribus.study.trainer import STACKED
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -123,9 +124,10 @@ def register(
     """Fix what would count before the first run."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import decision_tables
-    from paribus.engine.execution.run import register as register_study
+    from paribus.trainers import register as register_study
 
-    path = register_study(loaded, results, **where.chosen(), eager=eager)
+    options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
+    path = register_study(loaded, results, **options)
     for part in decision_tables.design(loaded, {}, warnings=True):
         console.print(part)
     console.print(f"registered: {path}", soft_wrap=True)
@@ -149,8 +151,8 @@ def run(
     """Train, evaluate, compare and report a study; continues an earlier run."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import decision_tables
-    from paribus.engine.execution.run import results_folder
     from paribus.results import extended
+    from paribus.trainers import results_folder
 
     staged = extended(loaded, results_folder(loaded, results))
     warnings = [*decision_tables.design(staged, {}, warnings=True)]
@@ -307,8 +309,12 @@ def _train(
 ) -> Results:
     """Run a study; what is to be said `before` is printed once nothing refuses it any more."""
     from paribus.cli.progress import watching
-    from paribus.engine.execution.run import run as run_study
+    from paribus.trainers import run as run_study
 
+    if study.trainer != STACKED:  # a trainer of the user's own says itself how far it is
+        for part in before:
+            console.print(part)
+        return run_study(study, results)
     with watching(console, before) as watch:
         return run_study(
             study,
@@ -330,7 +336,7 @@ def _load(study: str, overrides: list[str] | None, trust: bool, where: Where | N
     changes = dict(parse_override(text) for text in overrides or ())
     loaded = load_study(study, changes, trust=trust)
     require_trust(loaded)
-    if where is not None:
+    if where is not None and loaded.trainer == STACKED:
         where.warm_up()
     from paribus.decision import find_rule
 

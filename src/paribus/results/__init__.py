@@ -1,12 +1,11 @@
 """The record of a study: folder layout, atomic writes, integrity, controls, tidy tables."""
 
-from paribus.results.controls import Control, TrialRecord, check_controls
+from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.extension import extend, extended
 from paribus.results.keeping import is_kept, keep, readable, unpack
 from paribus.results.look_record import append_look, looks_left, needed_trials, read_looks
 from paribus.results.read import Results, load_results
 from paribus.results.registration import (
-    PACKAGES,
     package_versions,
     read_registration,
     registered_rule,
@@ -21,12 +20,11 @@ from paribus.results.test_part import judged_text, why_not_tested
 from paribus.results.trial_folder import TrialFolder
 
 __all__ = [
-    "PACKAGES",
     "Control",
+    "Evidence",
     "Results",
     "ResultsFolder",
     "TrialFolder",
-    "TrialRecord",
     "append_look",
     "check_controls",
     "extend",

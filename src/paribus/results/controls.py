@@ -1,70 +1,42 @@
-"""All else equal: is it? The controls of a study, compared between arms from the records.
+"""All else equal: is it? Controls between arms, checked from the records.
 
-For every arm, its reference and every seed that both have finished: the same text and split, the
-same held-out bytes, the same batches in the same order, the same budget as registered, the
-same initial values of every parameter that both have, the same software, machine and stack size, no
-difference of setting but the arm's own, and trained models that read the past alone. Of a study
-that seals a part of its text, when and for what this was read, if at all. A difference that the arm
-itself declares (another batch size, another initial std, other text to train on) is `declared`; any
-other is `broken`, and a contrast with a broken control is not analysed. Other held-out text is
-never the arm's to declare; where one arm's training text has more of it than the other's, it is
-`not proven` that it was held out from both alike, and where an arm's has most of it, that it was
-held out at all. Of an arm with custom code some steps are trained
-again: that it is repeatable is `not proven` until then. A budget in FLOPs of such an arm is always
-`not proven`, and stands beside the seconds that were measured; so are initial values that its
-modules were asked to draw, and that are bit-equal in two seeds.
+For every arm, its reference and every seed that both have finished, each check that the trainer
+declares compares two trials. A difference that the arm itself declares is `declared`, what nothing
+is recorded of is `not proven`; any other difference is `broken`, and a contrast with a broken
+control is not analysed. Of an arm with custom code some steps are trained again: that it is
+repeatable is `not proven` until then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from paribus.digests import changes
-from paribus.results.matched_budget import matched_costs
-from paribus.results.software import KERNELS, differences
-from paribus.results.trial_folder import TrialFolder
-from paribus.study import Study, changed_sources, own_parts
-from paribus.study.spec import COSTED
+from paribus.study import Study, own_parts
 
 State = Literal["held", "declared", "broken", "not proven"]
+Finding = tuple[State, str]
+"""Of one pair: the state, and what was seen."""
+Declared = Mapping[str, Any]
+"""What an arm sets apart from its reference, by dotted key."""
+
+WORST: tuple[State, ...] = ("broken", "not proven", "declared")
 
 
 @dataclass(frozen=True)
-class TrialRecord:
-    """What the controls look at: trial.json, initial.json and environment.json of one trial.
-
-    `leaked` is the share of the validation tokens that lie in a run which the training text of the
-    arm has word for word, from data.json; None where nobody looked yet. `near` is that of its
-    documents, or of its passages, with a near duplicate there, whichever is larger: (what they are,
-    how many have one, how many there are). `clock` is how long its training took, in words, where
-    somebody wants to know.
-    """
+class Evidence:
+    """What checks look at of one trial: its trial.json; a trainer's format may add more."""
 
     arm: str
     seed: int
     trial: dict[str, Any]
-    initial: dict[str, dict[str, Any]]
-    environment: dict[str, Any]
-    leaked: float | None = None
-    near: tuple[str, int, int] | None = None
-    clock: str = ""
 
     @property
     def label(self) -> str:
         """`<arm>/seed-<seed>`, as findings call it."""
         return f"{self.arm}/seed-{self.seed}"
-
-    @property
-    def near_share(self) -> float | None:
-        """`near` as a share; None where nobody looked yet."""
-        return self.near[1] / self.near[2] if self.near else None
-
-    @property
-    def own_parts(self) -> list[str]:
-        """Keys at which it has custom code that computes."""
-        return [key for key in self.trial["own_modules"] if not key.startswith("data.")]
 
 
 @dataclass(frozen=True)
@@ -78,113 +50,82 @@ class Control:
     detail: str
 
 
-HELD_OUT = ("validation_text", "test")
-"""Digests of text that every arm is evaluated on."""
+Labelled = tuple[str, State, str]
+Check = Callable[[Any, Any, Declared], Finding]
 
-OTHER_TEXT = (
-    *("data.corpus", "data.path", "data.column", "data.name", "data.subset", "data.split"),
-    *("data.revision", "data.sources", "data.mixture", "data.order", "data.curriculum"),
-    *("data.deduplicate", "data.tokenizer"),
-)
-"""Keys, or beginnings of keys, by which an arm declares that it trains on other text or tokens."""
 
-OTHER_BATCHES = (
-    *OTHER_TEXT,
-    *("data.pack", "data.seq_len", "training.batch_size", "training.iterations"),
-)
-"""Those with which it declares other batches."""
+@dataclass(frozen=True)
+class Checks:
+    """The checks of a trainer's records.
 
-MOST_BYTES_APART = 0.1
-"""Of what is consumed under budgets in bytes, beyond a step. The windows of a trial are a sample of
-the text and hold more or fewer bytes than its average; budgets that are further apart than this are
-not matched, whatever the cause."""
+    Attributes:
+        pairs: of two trials of one seed, by control.
+        across: of any two trials of the study, by control: None where nothing differs. Those in
+            `of_arm` compare only trials of one arm.
+        among: of all trials of an arm, by control.
+        further: of one trial alone, by control; None where the study has no such control.
+    """
 
-LEAKS_APART = 0.01
-"""Of the validation tokens, or its documents or passages: where an arm's text has so many more of
-them, word for word or as near duplicates, than its reference's, what is compared may be memory of
-the held-out text."""
-
-MOST_LEAKED = 0.5
-"""Of the validation tokens: where the training text of any arm has more of them word for word, the
-text was not held out, whatever its file is called (the same documents in another order, with other
-ends of lines, or a part of them)."""
-
-MOST_NEAR = 0.1
-"""Of the held-out documents, or passages: where the training text of any arm has a near duplicate
-of more of them, the text was not held out either, though no run of tokens stands word for word (a
-book wrapped anew). Web text as it was crawled has some 4% (Lee et al. 2022); a text that was parted
-once, none."""
-
-FEW_VALUES = 16
-"""Distinct numbers of a parameter: what is drawn and has more is never bit-equal in two seeds, and
-a constant, an identity matrix or a slope for each head has no more."""
-
-WORST: tuple[State, ...] = ("broken", "not proven", "declared")
-
-# A finding of one pair: (state, what was seen).
-Finding = tuple[State, str]
+    pairs: Mapping[str, Check]
+    across: Mapping[str, Callable[[Any, Any], Finding | None]] = field(default_factory=dict)
+    of_arm: frozenset[str] = frozenset()
+    among: Mapping[str, Callable[[Iterable[Any]], Iterator[Labelled]]] = field(default_factory=dict)
+    further: Mapping[str, Callable[[Any, Any], Finding | None]] = field(default_factory=dict)
 
 
 def check_controls(
     study: Study,
-    records: Iterable[TrialRecord],
+    records: Iterable[Evidence],
+    checks: Checks,
     repeated: Mapping[str, Mapping[str, Any]] | None = None,
     opened: Mapping[str, str] | None = None,
 ) -> list[Control]:
-    """Every control of every contrast that has at least one finished pair.
+    """Return every control of every contrast that has at least one finished pair.
 
     `repeated` is what repeated.json says, by arm; `opened` what test_part.json says of the one time
     that the test part was read.
     """
     by_trial = {(record.arm, record.seed): record for record in records}
-    across = _across_seeds(list(by_trial.values()))
+    across = _across_seeds(list(by_trial.values()), checks)
     controls = []
-    for arm in study.arms:
-        reference = study.reference(arm)
+    for arm, reference in study.contrasts:
         pairs = [
             (by_trial[arm, seed], by_trial[reference, seed])
             for seed in study.seeds
-            if reference and (arm, seed) in by_trial and (reference, seed) in by_trial
+            if (arm, seed) in by_trial and (reference, seed) in by_trial
         ]
-        if reference is None or not pairs:
+        if not pairs:
             continue
         declared = study.differences(arm)
-        for name, check in CHECKS.items():
+
+        def add(
+            name: str, findings: Iterable[Labelled], about: tuple[str, str] = (arm, reference)
+        ) -> None:
+            controls.append(Control(name, *about, *_summarise(list(findings))))
+
+        for name, check in checks.pairs.items():
             findings = [(own.label, *check(own, other, declared)) for own, other in pairs]
-            if name in ACROSS_SEEDS:
-                findings += across[name]
-            if name == "initial values":
-                findings += [*_drawn_alike(by_trial, arm), *_drawn_alike(by_trial, reference)]
-            controls.append(Control(name, arm, reference, *_summarise(findings)))
-        if any("test" in one.trial["data"]["digests"] for pair in pairs for one in pair):
-            findings = [
-                (one.label, *_sealed(one.trial["data"]["digests"], opened))
-                for pair in pairs
-                for one in pair
-            ]
-            controls.append(Control("sealed test part", arm, reference, *_summarise(findings)))
-        custom = [one for one in (arm, reference) if own_parts(study.setting(one))]
-        if custom:
-            found = [_repeatable(one, (repeated or {}).get(one)) for one in custom]
-            controls.append(Control("repeatable", arm, reference, *_summarise(found)))
+            findings += across.get(name, [])
+            if name in checks.among:
+                for one in (arm, reference):
+                    of_arm = [record for record in by_trial.values() if record.arm == one]
+                    findings += checks.among[name](of_arm)
+            add(name, findings)
+        for name, look in checks.further.items():
+            found = [(one.label, look(one, opened)) for pair in pairs for one in pair]
+            if any(finding for _, finding in found):
+                missing: Finding = ("broken", "not recorded, unlike of other trials")
+                told = [(label, finding or missing) for label, finding in found]
+                add(name, [(label, state, words) for label, (state, words) in told])
+        if custom := [one for one in (arm, reference) if own_parts(study.setting(one))]:
+            add("repeatable", [_repeatable(one, (repeated or {}).get(one)) for one in custom])
+        elif ":" in study.trainer:
+            add("repeatable", [(arm, "not proven", "no trial was trained again")])
     return controls
 
 
-def _sealed(digests: Mapping[str, str], opened: Mapping[str, str] | None) -> Finding:
-    """Whether the test part was read at most once, as the record has it."""
-    digest = digests.get("test")
-    if digest is None:
-        return "broken", "without a test part, unlike the trial that it is compared with"
-    if opened is None:
-        return "held", f"digest {digest[:12]}, never read"
-    if opened["digest"] != digest:
-        return "broken", f"digest {digest[:12]}, and what was read has {opened['digest'][:12]}"
-    when, purpose = opened["opened"], opened["purpose"]
-    return "held", f"digest {digest[:12]}, read once, on {when}, for “{purpose}”"
-
-
 def _repeatable(arm: str, found: Mapping[str, Any] | None) -> tuple[str, State, str]:
-    """Whether the first steps of an arm with custom code gave the same bits again."""
+    """Say whether the first steps of an arm with custom code gave the same bits again."""
     if found is None:
         return arm, "not proven", "no trial was trained again yet"
     trial, steps = f"{arm}/seed-{found['seed']}", f"{found['steps']} trained again"
@@ -194,18 +135,17 @@ def _repeatable(arm: str, found: Mapping[str, Any] | None) -> tuple[str, State, 
     return trial, "broken", f"{step}: {found['differs']}"
 
 
-def _across_seeds(records: list[TrialRecord]) -> dict[str, list[tuple[str, State, str]]]:
-    """What breaks a control between any two trials of the study, by control.
+def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled]]:
+    """Return what breaks a control between any two trials of the study, by control.
 
     Pairs are compared in more: two seeds may be trained on two processors, each pair alike.
     """
-    found: dict[str, list[tuple[str, State, str]]] = {name: [] for name in ACROSS_SEEDS}
-    of_arm: dict[str, TrialRecord] = {}
+    found: dict[str, list[Labelled]] = {name: [] for name in checks.across}
+    of_arm: dict[str, Any] = {}
     for one in records:
         same_arm = of_arm.setdefault(one.arm, one)
-        for name, compared in ACROSS_SEEDS.items():
-            # Arms may be trained on other text than each other, the trials of one arm may not.
-            first = same_arm if name == "text" else records[0]
+        for name, compared in checks.across.items():
+            first = same_arm if name in checks.of_arm else records[0]
             if finding := compared(one, first):
                 state, words = finding
                 found[name].append((one.label, state, f"{words}, unlike {first.label}"))
@@ -213,222 +153,17 @@ def _across_seeds(records: list[TrialRecord]) -> dict[str, list[tuple[str, State
 
 
 def _summarise(findings: list[tuple[str, State, str]]) -> Finding:
-    """The worst state over trials, and what was seen there."""
+    """Return the worst state over trials, and what was seen there."""
     for state in WORST:
         trials = [label for label, found, _ in findings if found == state]
         if trials:
             detail = next(text for _, found, text in findings if found == state)
-            return state, f"{detail} ({_some(list(dict.fromkeys(trials)))})"
+            return state, f"{detail} ({named(list(dict.fromkeys(trials)))})"
     return "held", findings[0][2]
 
 
-def _other_text(own: TrialRecord, other: TrialRecord) -> list[str]:
-    ours, theirs = own.trial["data"]["digests"], other.trial["data"]["digests"]
-    names = [name for name in {**ours, **theirs} if name not in HELD_OUT]
-    return [name for name in names if ours.get(name) != theirs.get(name)]
-
-
-def _other_held_out(own: TrialRecord, other: TrialRecord) -> list[str]:
-    ours, theirs = own.trial["data"]["digests"], other.trial["data"]["digests"]
-    return [name for name in HELD_OUT if ours.get(name) != theirs.get(name)]
-
-
-def _other_software(own: TrialRecord, other: TrialRecord) -> Finding | None:
-    return _worst(differences(own.environment, other.environment))
-
-
-def _worst(found: Mapping[str, tuple[State, str]]) -> Finding | None:
-    """The worst state among what differs, with everything that is in it; None of no difference."""
-    for state in WORST:
-        if words := [text for one, text in found.values() if one == state]:
-            return state, "; ".join(words)
-    return None
-
-
-def _text(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    """What is trained on, and in which tokens."""
-    ours, differing = own.trial["data"]["digests"], _other_text(own, other)
-    if not differing:
-        return "held", f"corpus {ours['corpus'][:12]}, training split {ours['train'][:12]}"
-    words = f"{', '.join(differing)} differ"
-    state = _declared_by(declared, *OTHER_TEXT)
-    return state, f"{words}: {_sizes(own)} against {_sizes(other)}" if state != "broken" else words
-
-
-def _sizes(record: TrialRecord) -> str:
-    data = record.trial["data"]
-    return f"{data['train_tokens']:,} tokens of a vocabulary of {data['vocab_size']:,}"
-
-
-def _held_out(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    """The bytes that all arms are evaluated on: nothing that an arm declares may change them."""
-    differing = _other_held_out(own, other)
-    if differing:
-        return "broken", f"{', '.join(name.partition('_')[0] for name in differing)} text differs"
-    for one in (own, other):
-        if one.leaked is not None and one.leaked > MOST_LEAKED:
-            return "not proven", (
-                f"{one.leaked:.1%} of its tokens lie in runs that the training text of arm "
-                f"'{one.arm}' has word for word"
-            )
-        if one.near is not None and (one.near_share or 0) > MOST_NEAR:
-            kind, leaked, n = one.near
-            return "not proven", (
-                f"{leaked:,} of its {n:,} {kind}s ({leaked / n:.1%}) have a near duplicate in the "
-                f"training text of arm '{one.arm}'"
-            )
-    for words, ours, theirs in (
-        (
-            "{:.1%} of its tokens lie in runs that the training text of the arm has word for word, "
-            "and {:.1%} in those of its reference",
-            own.leaked,
-            other.leaked,
-        ),
-        (
-            "{:.1%} of its documents or passages have a near duplicate in the training text of the "
-            "arm, and {:.1%} in that of its reference",
-            own.near_share,
-            other.near_share,
-        ),
-    ):
-        if ours is None or theirs is None or not _reads_other_text(declared):
-            continue
-        if abs(ours - theirs) >= LEAKS_APART:
-            return "not proven", words.format(ours, theirs)
-    data = own.trial["data"]
-    sha256 = data["digests"].get("validation_text", "")
-    return "held", f"{data.get('validation_bytes', 0):,} bytes with SHA-256 {sha256[:12]}"
-
-
-def _reads_other_text(declared: Mapping[str, Any]) -> bool:
-    """Whether an arm declares other text, and not other tokens or another order of it alone."""
-    same = ("data.tokenizer", "data.order", "data.curriculum")
-    return any(key.startswith(OTHER_TEXT) and not key.startswith(same) for key in declared)
-
-
-def _batches(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    ours, theirs = own.trial["batch_digest"], other.trial["batch_digest"]
-    if ours == theirs:
-        return "held", f"running digest {ours[:12]}"
-    state = _declared_by(declared, *OTHER_BATCHES)
-    return state, f"running digest {ours[:12]} against {theirs[:12]}"
-
-
-def _budget(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    ours, theirs = own.trial["tokens"], other.trial["tokens"]
-    units = {one.trial["setting"]["training"].get("budget") for one in (own, other)}
-    if ours == theirs and not units & {*COSTED}:
-        return "held", f"{ours:,} tokens in each"
-    words = f"{ours:,} tokens against {theirs:,}"
-    if units in ({"flops"}, {"seconds"}):
-        state, told = matched_costs(own.trial, other.trial, words)
-        hidden = {key for one in (own, other) for key in one.own_parts}
-        if units == {"flops"} and state == "held" and hidden:
-            # What is no matrix product, or in a loss or an optimizer, no counter sees.
-            return "not proven", (
-                f"own code ({_some(sorted(hidden))}) can compute what no count of FLOPs sees: "
-                f"training took {own.clock} against {other.clock}; {told}"
-            )
-        return state, told
-    if units != {"bytes"}:
-        return "broken", words
-    mine, others = _consumed_bytes(own), _consumed_bytes(other)
-    if not mine or not others:
-        return "not proven", f"no record of the bytes that were consumed: {words}"
-    # Iterations are rounded to whole steps, one arm's from the other's, by the average token of
-    # each arm's text; what the drawn windows hold differs from that average.
-    step = max(mine / own.trial["iterations"], others / other.trial["iterations"])
-    state: State = "held" if abs(mine - others) <= step + MOST_BYTES_APART * others else "broken"
-    share = (mine - others) / others
-    return state, (
-        f"budgets match in bytes on average: {mine:,} bytes were consumed against {others:,} "
-        f"({share:+.1%}), to the nearest step; {words}"
-    )
-
-
-def _consumed_bytes(record: TrialRecord) -> int:
-    """UTF-8 bytes of all targets of a trial, as they were counted after it; 0 of no record."""
-    sources = record.trial.get("consumed", {}).get("sources", {})
-    return sum(of["bytes"] for of in sources.values())
-
-
-def _initial_values(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    """A shared parameter has the same name and shape; another *rule* must be the arm's doing."""
-    shared = [
-        name
-        for name, ours in own.initial.items()
-        if name in other.initial and ours["shape"] == other.initial[name]["shape"]
-    ]
-    differing = [n for n in shared if own.initial[n]["sha256"] != other.initial[n]["sha256"]]
-    if not differing:
-        return "held", f"{len(shared)} shared parameters bit-equal at step 0"
-    same_rule = [n for n in differing if own.initial[n]["rule"] == other.initial[n]["rule"]]
-    if same_rule:
-        return "broken", f"drawn by one rule, yet different: {_some(same_rule)}"
-    # What an initialisation rule depends on; the depth scales residual projections.
-    state = _declared_by(declared, "model.init.", "model.modules.", "model.n_layer")
-    return state, f"another rule for {_some(differing)}"
-
-
-def _drawn_alike(
-    records: Mapping[tuple[str, int], TrialRecord], arm: str
-) -> Iterator[tuple[str, State, str]]:
-    """The trials of an arm in which modules were asked to draw, and gave what they gave another
-    seed: such as values that are read from a file."""
-    first: dict[tuple[str, str], str] = {}
-    for one in (record for record in records.values() if record.arm == arm):
-        alike = [
-            name
-            for name, about in one.initial.items()
-            if about.get("distinct", 0) > FEW_VALUES
-            and first.setdefault((name, about["sha256"]), one.label) != one.label
-        ]
-        if alike:
-            about = one.initial[alike[0]]
-            told = (
-                f"{_some(alike)}: {about['rule']} gives the {about['distinct']:,} distinct values "
-                f"of {first[alike[0], about['sha256']]} again; a constant is what the constructor "
-                "gives"
-            )
-            yield one.label, "not proven", told
-
-
-def _questions(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    """Accuracies are compared on the same prompts, of the same files, through the same harness."""
-    ours, theirs = own.trial["tasks"], other.trial["tasks"]
-    # What somebody without the context is right in follows from how many tokens a choice has.
-    of_tokens = {"uninformed"} if "data.tokenizer" in declared else set()
-    keys = {**ours, **theirs}.keys() - of_tokens
-    differing = sorted(key for key in keys if ours.get(key) != theirs.get(key))
-    if differing:
-        return "broken", f"{', '.join(differing)} of the tasks differ"
-    return "held", f"prompts {ours['prompts_sha256'][:12]}" if ours else "no tasks"
-
-
-def _causality(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    """Predictions were compared under changed tokens before and after a model was evaluated."""
-    checked = [record.trial.get("causality") for record in (own, other)]
-    if not all(checked):
-        return "broken", "not compared under changed tokens"
-    unclear = [one["not_proven"] for one in checked if one and "not_proven" in one]
-    if unclear:
-        return "not proven", f"of a trial: {unclear[0]}"
-    largest = max(one[when] for one in checked if one for when in ("training", "evaluation"))
-    words = f"up to rounding ({largest:.1g} nats)" if largest else "to the bit"
-    share = min(one["positions"] for one in checked if one)
-    tried = f", at {share:.0%} of the positions, drawn at random" if share < 1 else ""
-    return "held", f"no prediction follows a later token or another row, {words}{tried}"
-
-
-def _software(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
-    if found := _worst(differences(own.environment, other.environment, pair=True)):
-        return found
-    told = own.environment  # the first compiled kernel was attention alone, and is named so
-    ours = [f", {key} {told.get(key)}" for key in KERNELS if told.get(key, "torch") != "torch"]
-    return "held", f"torch {told['packages']['torch']} on {told['device']}{''.join(ours)}"
-
-
-def _settings(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) -> Finding:
+def settings(own: Evidence, other: Evidence, declared: Declared) -> Finding:
+    """Compare what two trials were set to: they differ in what the arm declares alone."""
     found = changes(other.trial["setting"], own.trial["setting"])
     undeclared = sorted(found.keys() - declared.keys())
     if undeclared:
@@ -436,62 +171,32 @@ def _settings(own: TrialRecord, other: TrialRecord, declared: dict[str, Any]) ->
     absent = sorted(declared.keys() - found.keys())
     if absent:
         return "broken", f"declared by the arm, yet equal: {', '.join(absent)}"
-    ours, theirs = own.trial["own_modules"], other.trial["own_modules"]
-    for site in ours.keys() & theirs.keys():
-        files = changed_sources({site: ours[site]}, {site: theirs[site]})
-        key = site if "." in site else f"model.modules.{site}"
-        if files and not any(key == d or key.startswith(f"{d}.") for d in declared):
-            return "broken", f"{', '.join(sorted(files))} of the own part '{site}' differs"
     return "held", f"differs in {', '.join(found)}"
 
 
-def _declared_by(declared: dict[str, Any], *prefixes: str) -> State:
-    return "declared" if any(key.startswith(prefixes) for key in declared) else "broken"
+def evidence(name: str, keys: tuple[str, ...]) -> Check:
+    """Return the check of a control whose evidence trials state: equal values hold.
+
+    An arm that differs in a key that begins with one of `keys` declares a difference.
+    """
+
+    def check(own: Evidence, other: Evidence, declared: Declared) -> Finding:
+        ours, theirs = (one.trial.get("controls", {}).get(name) for one in (own, other))
+        if ours is None or theirs is None:
+            return "not proven", "not recorded"
+        if ours == theirs:
+            return "held", f"{str(ours)[:40]} in each"
+        return declared_by(declared, *keys), f"{str(ours)[:40]} against {str(theirs)[:40]}"
+
+    return check
 
 
-def trial_record(
-    folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any], clock: str = ""
-) -> TrialRecord:
-    """What the controls look at of one trial; `data` is the study's data.json."""
-    of_arm = data.get("arms", {}).get(folder.arm, data)
-    leakage = of_arm.get("leakage", {})
-    leaked = None
-    if leakage and leakage["validation_tokens"]:
-        leaked = leakage["in_training"] / leakage["validation_tokens"]
-    counts = [
-        (kind, found["leaked_near"], found["validation_units"])
-        for kind, found in of_arm.get("duplicates", {}).items()
-        if found.get("validation_units") and "leaked_near" in found
-    ]
-    near = max(counts, key=lambda one: one[1] / one[2], default=None)
-    initial, environment = folder.read_json("initial.json"), folder.read_json("environment.json")
-    return TrialRecord(folder.arm, folder.seed, trial, initial, environment, leaked, near, clock)
+def declared_by(declared: Declared, *prefixes: str) -> State:
+    """Return the state of a difference: declared where the arm sets such a key, else broken."""
+    is_declared = bool(prefixes) and any(key.startswith(prefixes) for key in declared)
+    return "declared" if is_declared else "broken"
 
 
-def _some(names: list[str], most: int = 3) -> str:
+def named(names: list[str], most: int = 3) -> str:
+    """Return the first few of `names`, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-CHECKS: dict[str, Callable[[TrialRecord, TrialRecord, dict[str, Any]], Finding]] = {
-    "setting": _settings,
-    "text": _text,
-    "held-out text": _held_out,
-    "batches": _batches,
-    "budget": _budget,
-    "initial values": _initial_values,
-    "causality": _causality,
-    "questions": _questions,
-    "software": _software,
-}
-
-
-def _broken(names: list[str]) -> Finding | None:
-    return ("broken", f"{', '.join(names)} differ") if names else None
-
-
-# Compared between all trials of a study too: what of two trials differs.
-ACROSS_SEEDS: dict[str, Callable[[TrialRecord, TrialRecord], Finding | None]] = {
-    "text": lambda own, other: _broken(_other_text(own, other)),
-    "held-out text": lambda own, other: _broken(_other_held_out(own, other)),
-    "software": _other_software,
-}

@@ -122,8 +122,8 @@ def curve_values(
     for axis in AXES:
         if axis == "seconds" and not in_turn:
             continue
-        if study.evaluation.target is not None:
-            found[f"target/{axis}"] = to_target(curve, study.evaluation.target, axis)[0]
+        if (target := study.format.target(study)) is not None:
+            found[f"target/{axis}"] = to_target(curve, target, axis)[0]
         if other is not None:
             found[f"speedup/{axis}"] = 1.0 if other is curve else speedup(curve, other, axis)
     return {key: value for key, value in found.items() if math.isfinite(value)}

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from paribus.errors import ParibusError
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import Study, curve_steps
+from paribus.study import Study
 
 FILE = "curve.parquet"
 IN_TURN = "training/tokens per second"  # what arms took turns for, and seconds follow from
@@ -138,7 +138,7 @@ def read_curves(
     Before that they are by the clock of each trial, whatever else the machine did.
     """
     found, in_turn = {}, timed_in_turn(records, turns)
-    steps = {arm: curve_steps(study, arm) for arm in study.arms}
+    steps = {arm: study.format.curve_steps(study, arm) for arm in study.arms}
     for folder in finished:
         trial = folder.arm, folder.seed
         curve = read_curve(folder, records[trial], timing[trial], steps[folder.arm])

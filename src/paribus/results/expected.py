@@ -2,223 +2,295 @@
 
 A seal says that a record is the one that was written; some files have none (registration.json,
 timing.json, throughput.parquet ...), and may have been edited, cut short or put there by somebody
-else. What is read has the shape that its reader relies on, or is refused in one line.
+else. What is read has the shape that its reader relies on, or is refused in one line. Files that
+only one trainer writes are in the `RecordFormat` of that trainer.
 """
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from paribus.errors import ParibusError
 
-Check = Callable[[Any], bool]
+Table = dict[str, Any]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+"""A number of things, as a 64-bit integer holds it."""
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0)]
 
 
-def _is(*kinds: type) -> Check:
-    # JSON's true is no number.
-    return lambda value: (
-        isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
-    )
+class Form(BaseModel):
+    """What a file must hold at least, whatever else it holds."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
 
-def _number(value: Any) -> bool:
-    # Compared, not converted: an integer may be larger than any float. NaN is in no interval.
-    largest = sys.float_info.max
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and -largest <= value <= largest
-    )
+class Anything(Form):
+    """A table."""
 
 
-def _positive(value: Any) -> bool:
-    return _number(value) and value > 0
+class AnalysisForm(Form):
+    """analysis.json."""
+
+    contrasts: list[Table]
+    controls: list[Table]
 
 
-def _count(value: Any) -> bool:
-    """A number of things, as a 64-bit integer holds it."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+class VerdictForm(Form):
+    """verdict.json."""
+
+    verdicts: list[Table]
 
 
-def _list_of(check: Check) -> Check:
-    return lambda value: isinstance(value, list) and all(map(check, value))
+class KeptForm(Form):
+    """kept.json."""
+
+    left_out: list[str] = []
+    root: str = ""
 
 
-def _table_of(check: Check) -> Check:
-    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+class RepeatedForm(Form):
+    """What registration.json says of trials that are trained again."""
+
+    seed: int
+    steps: int
 
 
-def _both(one: Check, other: Check) -> Check:
-    return lambda value: one(value) and other(value)
+class RuleForm(Form):
+    """What it says of the user's own rule."""
+
+    sources: Table
+    rule: Table
 
 
-def _either(one: Check, other: Check) -> Check:
-    return lambda value: one(value) or other(value)
+class StagesForm(Form):
+    """What it says of stages; empty where there is one."""
+
+    seeds: list[int] = []
+    weights: list[float] = []
 
 
-def _holding(**checks: Check) -> Check:
-    """A table that has these keys, whatever else it has."""
-    return lambda value: (
-        isinstance(value, dict) and all(k in value and ok(value[k]) for k, ok in checks.items())
-    )
+class RegistrationForm(Form):
+    """registration.json."""
+
+    study_digest: str
+    seeds: list[int]
+    number: int
+    own_modules: dict[str, Table]
+    own_probes: Table
+    own_measures: Table
+    own_tasks: Table
+    own_rule: RuleForm
+    metrics: dict[str, Table]
+    data: dict[str, Table]
+    sources: dict[str, str]
+    repeated: dict[str, RepeatedForm]
+    seeds_added_after_results: list[int] = []
+    results_when_registered: list[str] = []
+    tasks: Table = {}
+    looks: Table = {}
+    stages: StagesForm = StagesForm()
+    supersedes: str = ""
+    code: str = ""
+    packages: dict[str, str] = {}
+    trainer: Table = {}
 
 
-def _where_there(checks: dict[str, Check]) -> Check:
-    """A table that may have these keys, whatever else it has."""
-    return lambda value: (
-        isinstance(value, dict) and all(ok(value[k]) for k, ok in checks.items() if k in value)
-    )
+class TrialForm(Form):
+    """trial.json, of any trainer."""
+
+    arm: str
+    seed: int
+    setting: Table
+    metrics: dict[str, Table]
+    drawings: list[Table]
+    own_modules: Table
+    diverged_at: int | None
 
 
-def _empty_or(check: Check) -> Check:
-    return lambda value: value == {} or check(value)
+class TimingForm(Form):
+    """timing.json."""
+
+    training_seconds: Positive
+    evaluation_seconds: float
+    curve_seconds: list[float] = []
 
 
-text, whole, table = _is(str), _is(int), _is(dict)
-optional_whole: Check = lambda value: value is None or whole(value)  # noqa: E731
-optional_number: Check = lambda value: value is None or _number(value)  # noqa: E731
+class LiveForm(Form):
+    """live.json."""
 
-# Keys that a reader relies on, with what they must hold, by file name.
-FILES: dict[str, dict[str, Check]] = {
-    "study.json": {},
-    "analysis.json": {"contrasts": _list_of(table), "controls": _list_of(table)},
-    "verdict.json": {"verdicts": _list_of(table)},
-    "kept.json": {},
-    "registration.json": {
-        "study_digest": text,
-        "seeds": _list_of(whole),
-        "number": whole,
-        "own_modules": _table_of(table),
-        "own_probes": table,
-        "own_measures": table,
-        "own_tasks": table,
-        "own_rule": _holding(sources=table, rule=table),
-        "metrics": _table_of(table),
-        "data": _table_of(table),
-        "sources": _table_of(text),
-        "repeated": _table_of(_holding(seed=whole, steps=whole)),
-    },
-    "trial.json": {
-        "arm": text,
-        "seed": whole,
-        "setting": table,
-        "metrics": _table_of(table),
-        "drawings": _list_of(table),
-        "data": _holding(digests=_both(_table_of(text), _holding(corpus=text, train=text))),
-        "tasks": lambda tasks: table(tasks) and text(tasks.get("prompts_sha256", "")),
-        "consumed": _holding(token_classes=_table_of(whole), times_seen=_list_of(whole)),
-        "batch_digest": text,
-        "blocks": _holding(kind=text, items=_count, blocks=_count),
-        "tokens": whole,
-        "iterations": whole,
-        "own_modules": table,
-        "diverged_at": optional_whole,
-    },
-    "initial.json": {},
-    "environment.json": {
-        "packages": _both(_table_of(text), _holding(torch=text)),
-        "device": text,
-    },
-    "evaluation.json": {},
-    "manifest.json": {},
-    "timing.json": {"training_seconds": _positive, "evaluation_seconds": _number},
-    "live.json": {
-        "tokens": _number,
-        "tokens_done": _number,
-        "tokens_per_second": _number,
-        "seconds_left": optional_number,
-        "doing": text,
-        "written_at": _number,
-        "running": table,
-    },
-    "data.json": {},
-    "test_part.json": {"purpose": text, "digest": text, "opened": text},
-    "test.json": {"trials": _table_of(_table_of(text))},
-    "tested.json": {
-        "trial": text,
-        "scores": _list_of(text),
-        "blocks": _holding(kind=text, items=_count, blocks=_count),
-    },
-    "looks.json": {
-        "looks": _list_of(
-            _holding(
-                look=whole,
-                seeds=whole,
-                contrasts=_table_of(
-                    _holding(decision=text, look=whole, endpoints=_table_of(_holding(pairs=whole)))
-                ),
-            )
-        )
-    },
-    "repeated.json": {},
-    "tuning.json": {
-        "select": text,
-        "rounds": _list_of(_holding(folder=text, candidates=_count, root=text)),
-        "candidates": _list_of(table),
-        "trials": _list_of(_holding(arm=text, candidate=_count, seed=whole, value=optional_number)),
-        "chosen": _table_of(_holding(candidate=_count, values=table)),
-        "caveats": _table_of(_list_of(text)),
-    },
-    "about.json": {
-        "not_offered": _list_of(_is(list)),
-        "prompts_sha256": text,
-        "sha256": _table_of(text),
-    },
-}
+    tokens: float
+    tokens_done: float
+    tokens_per_second: float
+    seconds_left: float | None
+    doing: str
+    written_at: float
+    running: Table
 
-# What is said of a text.
-DESCRIBED: dict[str, Check] = {
-    "token_classes": _table_of(_table_of(_count)),
-    "duplicates": _table_of(_table_of(_count)),
-    "leakage": _empty_or(_holding(in_training=_count, validation_tokens=_count)),
-    "looked_at": _empty_or(_holding(tokens=_count, duplicates=_count)),
-    "rules": _empty_or(
-        _holding(near_duplicate_jaccard=_number, shingle_characters=_count, run_tokens=_count)
-    ),
-}
 
-# Keys that need not be there, with what they must hold where they are.
-OPTIONAL: dict[str, dict[str, Check]] = {
-    "kept.json": {"left_out": _list_of(text), "root": text},
-    "environment.json": {"resumed_from": _list_of(_holding(packages=_table_of(text)))},
-    "registration.json": {
-        "seeds_added_after_results": _list_of(whole),
-        "results_when_registered": _list_of(text),
-        "tasks": table,
-        "looks": table,
-        "stages": _empty_or(_holding(seeds=_list_of(whole), weights=_list_of(_number))),
-        "supersedes": text,
-        "code": text,
-        "packages": _table_of(text),
-    },
-    "trial.json": {
-        "causality": _either(
-            _holding(not_proven=text),
-            _holding(training=_number, evaluation=_number, positions=_number),
-        ),
-        "stack": _list_of(_is(list)),
-        "flops": _empty_or(_holding(per_token=_count, by=text)),
-    },
-    "timing.json": {"curve_seconds": _list_of(_number)},
-    "data.json": DESCRIBED | {"arms": _table_of(_where_there(DESCRIBED))},
-}
+class LeakageForm(Form):
+    """What is said of held-out text in training text; empty where nobody looked."""
 
-# What every value must be, by file name.
-EVERY: dict[str, Check] = {
-    "initial.json": _both(
-        _holding(shape=_list_of(whole), rule=text, sha256=text), _where_there({"distinct": _count})
-    ),
-    "evaluation.json": optional_number,
-    "repeated.json": _holding(
-        seed=whole, steps=whole, trial=text, differs_at=optional_whole, differs=text
-    ),
+    in_training: Count
+    validation_tokens: Count
+
+
+class LookedAtForm(Form):
+    """How much of a text was looked at."""
+
+    tokens: Count
+    duplicates: Count
+
+
+class RulesForm(Form):
+    """By which rules."""
+
+    near_duplicate_jaccard: float
+    shingle_characters: Count
+    run_tokens: Count
+
+
+class _None(Form):
+    model_config = ConfigDict(extra="forbid")
+
+
+class TextForm(Form):
+    """What is said of one text."""
+
+    token_classes: dict[str, dict[str, Count]] = {}
+    duplicates: dict[str, dict[str, Count]] = {}
+    leakage: _None | LeakageForm = _None()
+    looked_at: _None | LookedAtForm = _None()
+    rules: _None | RulesForm = _None()
+
+
+class DataForm(TextForm):
+    """data.json."""
+
+    arms: dict[str, TextForm] = {}
+
+
+class OpenedForm(Form):
+    """test_part.json."""
+
+    purpose: str
+    digest: str
+    opened: str
+
+
+class TestForm(Form):
+    """test.json."""
+
+    trials: dict[str, dict[str, str]]
+
+
+class LookEndpointForm(Form):
+    """What a look saw of an endpoint."""
+
+    pairs: int
+
+
+class LookContrastForm(Form):
+    """What it decided of a contrast."""
+
+    decision: str
+    look: int
+    endpoints: dict[str, LookEndpointForm]
+
+
+class LookForm(Form):
+    """One look."""
+
+    look: int
+    seeds: int
+    contrasts: dict[str, LookContrastForm]
+
+
+class LooksForm(Form):
+    """looks.json."""
+
+    looks: list[LookForm]
+
+
+class RepeatForm(Form):
+    """What repeated.json says of an arm."""
+
+    seed: int
+    steps: int
+    trial: str
+    differs_at: int | None
+    differs: str
+
+
+class RoundForm(Form):
+    """A round of tuning."""
+
+    folder: str
+    candidates: Count
+    root: str
+
+
+class TuningTrialForm(Form):
+    """A tuning trial."""
+
+    arm: str
+    candidate: Count
+    seed: int
+    value: float | None
+
+
+class ChosenForm(Form):
+    """What was chosen for an arm."""
+
+    candidate: Count
+    values: Table
+
+
+class TuningForm(Form):
+    """tuning.json."""
+
+    select: str
+    rounds: list[RoundForm]
+    candidates: list[Table]
+    trials: list[TuningTrialForm]
+    chosen: dict[str, ChosenForm]
+    caveats: dict[str, list[str]]
+
+
+class AboutForm(Form):
+    """about.json of answers to further questions."""
+
+    not_offered: list[list[Any]]
+    prompts_sha256: str
+    sha256: dict[str, str]
+
+
+# By file name; a file that is not here or in a trainer's format is read as it is.
+FORMS: dict[str, type[BaseModel]] = {
+    "study.json": Anything,
+    "analysis.json": AnalysisForm,
+    "verdict.json": VerdictForm,
+    "kept.json": KeptForm,
+    "registration.json": RegistrationForm,
+    "trial.json": TrialForm,
+    "evaluation.json": RootModel[dict[str, Number | None]],
+    "manifest.json": Anything,
+    "timing.json": TimingForm,
+    "live.json": LiveForm,
+    "data.json": DataForm,
+    "test_part.json": OpenedForm,
+    "test.json": TestForm,
+    "looks.json": LooksForm,
+    "repeated.json": RootModel[dict[str, RepeatForm]],
+    "tuning.json": TuningForm,
+    "about.json": AboutForm,
 }
 
 # Columns that a reader relies on, by file name.
@@ -228,6 +300,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "curve.parquet": ("step", "loss_sum_nats", "predicted"),
     "evaluation.parquet": ("measure", "part", "value", "total", "count", "unit"),
     "blocks.parquet": ("loss_sum_nats", "brier_sum", "correct", "predicted", "characters"),
+    "item_scores.parquet": ("item", "count"),
     "tasks.parquet": ("task", "shots", "items", "correct", "accuracy"),
     "items.parquet": ("task", "shots", "item", "correct"),
     "throughput.parquet": ("arm", "seed", "kind", "tokens", "seconds", "bytes"),
@@ -240,30 +313,27 @@ WORDS = frozenset({"measure", "part", "unit", "task", "arm", "kind"})
 POSITIVE = {"throughput.parquet": ("tokens", "seconds"), "curve.parquet": ("predicted",)}
 
 
-def require_json(path: Path, value: Any) -> None:
+def require_json(path: Path, value: Any, forms: Mapping[str, type[BaseModel]] = FORMS) -> None:
     """Raise ParibusError where a parsed file of a results folder is not what its name says."""
     # Superseded registrations are numbered, and hold what the one in force does.
-    name = re.sub(r"^registration-\d+\.json$", "registration.json", path.name)
-    wanted = FILES.get(name)
-    if wanted is None:
+    form = forms.get(re.sub(r"^registration-\d+\.json$", "registration.json", path.name))
+    if form is None:
         return
     if not isinstance(value, dict):
         raise _refused(path, f"it holds a {_kind(value)} where a table belongs")
-    for key in wanted:
-        if key not in value and path.name == "registration.json":
-            raise ParibusError(
-                f"{path} is of a study that was registered by an earlier paribus (it has no "
-                f"'{key}'); read it with that one, or choose another folder with --results"
-            )
-        if key not in value:
-            raise _refused(path, f"'{key}' is missing")
-    every = EVERY.get(name)
-    for key, inner in value.items() if every else ():
-        if every and not every(inner):
-            raise _refused(path, f"'{key}' is {str(inner)[:60]!r}")
-    for key, check in (wanted | OPTIONAL.get(name, {})).items():
-        if key in value and not check(value[key]):
-            raise _refused(path, f"'{key}' is {str(value[key])[:60]!r}")
+    try:
+        form.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        at = str(problem["loc"][0])
+        if problem["type"] == "missing" and len(problem["loc"]) == 1:
+            if path.name == "registration.json":
+                raise ParibusError(
+                    f"{path} is of a study that was registered by an earlier paribus (it has no "
+                    f"'{at}'); read it with that one, or choose another folder with --results"
+                ) from None
+            raise _refused(path, f"'{at}' is missing") from None
+        raise _refused(path, f"'{at}' is {str(value.get(at))[:60]!r}") from None
 
 
 def require_columns(path: Path, names: list[str]) -> None:

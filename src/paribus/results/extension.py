@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from paribus.digests import package_digest
 from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, from_records
 from paribus.results.formats import read_json, write_study
 from paribus.results.look_record import OPEN, looks_left, needed_trials, read_looks
+from paribus.results.record_format import records_of
 from paribus.results.registration import FILE, from_study, supersede
 from paribus.results.store import TEST, ResultsFolder
 from paribus.study import Study, first_stage, parse_study
@@ -78,7 +78,7 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
 
 def _require_same_code(folder: ResultsFolder, registered: dict[str, Any]) -> None:
     """Raise ParibusError where a second stage would be trained by another source than the first."""
-    if registered.get("code") != package_digest():
+    if registered.get("code") != records_of(folder.read_study()).code():
         version = registered.get("packages", {}).get("paribus", "of then")
         raise ParibusError(
             f"{folder.path} was registered with another source of paribus that trains and measures "

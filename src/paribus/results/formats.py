@@ -17,6 +17,7 @@ from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.migrations import KEY, SCHEMA, stamped, upgraded
 from paribus.results.expected import require_json
+from paribus.results.record_format import known_forms
 from paribus.study import Study
 
 NUMBERS = {
@@ -196,5 +197,5 @@ def read_record(path: Path) -> tuple[Any, int]:
     """The same, and the schema in which it was written."""
     missing = f"{path} is missing; was the results folder moved in part?"
     value, schema = upgraded(path.name, untrusted_io.read_json(path, missing=missing), str(path))
-    require_json(path, value)
+    require_json(path, value, known_forms())
     return value, schema

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError
+from paribus.results.record_format import records_of
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study, changed_sources
 from paribus.study.custom_code import Sources
@@ -18,7 +19,8 @@ def require_own(
     """Raise ParibusError where a trial's records are those of another arm, seed or setting."""
     settings = {arm: study.setting(arm) for arm in study.arms}
     dumped = {arm: setting.model_dump(mode="json") for arm, setting in settings.items()}
-    kept = {arm: list(setting.kept_steps) for arm, setting in settings.items()}
+    records_format = records_of(study)
+    kept = {arm: list(records_format.kept_steps(one)) for arm, one in settings.items()}
     for folder in finished:
         trial = records[folder.arm, folder.seed]
         expected = {"arm": folder.arm, "seed": folder.seed, "setting": dumped[folder.arm]}
@@ -49,14 +51,15 @@ def require_choice(study: Study, folder: Path, record: dict[str, Any]) -> None:
 
 
 def require_distinct(
-    finished: Iterable[TrialFolder], records: dict[tuple[str, int], dict[str, Any]]
+    study: Study, finished: Iterable[TrialFolder], records: dict[tuple[str, int], dict[str, Any]]
 ) -> None:
     """Raise ParibusError where one arm has the same trial under two seeds, or code that changed."""
     batches: dict[tuple[str, str], TrialFolder] = {}
     code: dict[str, tuple[TrialFolder, dict[str, Sources]]] = {}
     for folder in finished:
         trial = records[folder.arm, folder.seed]
-        twin = batches.setdefault((folder.arm, trial["batch_digest"]), folder)
+        alike = records_of(study).twin(trial)
+        twin = batches.setdefault((folder.arm, alike), folder) if alike else folder
         if twin is not folder:
             raise ParibusError(
                 f"trials {twin.label} and {folder.label} saw the same batches: one is a copy; "

@@ -17,7 +17,7 @@ from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.errors import ParibusError
 from paribus.metric import Metric, find, from_records, readable
 from paribus.results.answers import Answers, read_answers
-from paribus.results.controls import Control, TrialRecord, check_controls, trial_record
+from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.expected import COLUMNS
@@ -25,6 +25,7 @@ from paribus.results.formats import from_rows, joined
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.own_records import require_choice, require_distinct, require_own
 from paribus.results.probed import Columns, Probed, read_last, read_probed
+from paribus.results.record_format import records_of
 from paribus.results.registration import read_registration
 from paribus.results.root import digest_of, of_the_study, root_lines
 from paribus.results.shared_records import distinct, read_trials
@@ -34,6 +35,7 @@ from paribus.results.tidy import by_task, last_row, of_each, of_no_trial, of_tri
 from paribus.results.trial_folder import TrialFolder
 from paribus.results.views import has_read, of_seeds, shared_property, standing
 from paribus.study import Plan, Study
+from paribus.untrusted_io import is_regular
 
 READINGS = 5  # of a folder that changes meanwhile, before that is said
 
@@ -121,12 +123,29 @@ class Results:
         records = [record for record in self._records if (record.arm, record.seed) in trials]
         repeated = ResultsFolder(self.path).read_repeated(self.study.arms)
         opened = ResultsFolder(self.path).read_opened()
-        return check_controls(self.study, records, repeated, opened)
+        checks = records_of(self.study).checks(self._registered)
+        return check_controls(self.study, records, checks, repeated, opened)
 
     @cached_property
-    def _records(self) -> list[TrialRecord]:
+    def _registered(self) -> dict[str, Any]:
+        """The registration in force; empty where there is none."""
+        return read_registration(ResultsFolder(self.path)) or {}
+
+    @cached_property
+    def must_be_finite(self) -> str:
+        """The metric without which a trial has diverged; empty for none."""
+        return records_of(self.study).must_be_finite(self._registered)
+
+    def guess(self, arm: str, seed: int, metric: str) -> float | None:
+        """Return what a trial that learned nothing scores; None where that is not known."""
+        trial = self.trials[arm, seed]
+        return records_of(self.study).guess(self.metrics[metric], trial)
+
+    @cached_property
+    def _records(self) -> list[Evidence]:
+        records = records_of(self.study)
         return [
-            trial_record(f, self.trials[f.arm, f.seed], self.data, self._clock(f))
+            records.evidence(f, self.trials[f.arm, f.seed], self.data, self._clock(f))
             for f in self.finished
         ]
 
@@ -136,7 +155,7 @@ class Results:
         Measured in turn with the others where all were, or else by its own clock.
         """
         record = self.trials[folder.arm, folder.seed]
-        if record["setting"]["training"].get("budget") != "flops":
+        if record["setting"].get("training", {}).get("budget") != "flops":
             return ""
         if self.curves_in_turn:
             speed = self._turns[folder.arm, folder.seed][IN_TURN]
@@ -227,6 +246,8 @@ class Results:
     @shared_property
     def trial_curves(self) -> dict[tuple[str, int], LossCurve]:
         """Held-out loss along training, by (arm, seed); of trials that measured it."""
+        if not any("iterations" in trial for trial in self.trials.values()):
+            return {}
         return read_curves(self.study, self.finished, self.trials, self.timing, self._turns)
 
     @cached_property
@@ -249,6 +270,7 @@ class Results:
         rows = [
             {"arm": arm, "seed": seed, "kind": kind, "part": part, "tokens": tokens}
             for (arm, seed), trial in self.trials.items()
+            if "consumed" in trial
             for kind, counts in (
                 ("token class", trial["consumed"]["token_classes"].items()),
                 ("times seen", enumerate(trial["consumed"]["times_seen"])),
@@ -288,7 +310,7 @@ class Results:
     @cached_property
     def blocks(self) -> pa.Table:
         """Blocks of the validation split: arm, seed, block, loss_sum_nats, correct ..."""
-        return self._whole("blocks", "block", *COLUMNS["blocks.parquet"])
+        return self._whole("blocks", "block", *COLUMNS[records_of(self.study).blocks])
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -297,7 +319,7 @@ class Results:
         Of what the study compares they are those that were registered; of the rest those that the
         trials recorded.
         """
-        registered = read_registration(ResultsFolder(self.path)) or {}
+        registered = self._registered
         declared: dict[str, Metric] = {}
         for (arm, seed), metrics in distinct(self.trials, "metrics"):
             declared = from_records(metrics, f"trial {arm}/seed-{seed}") | declared
@@ -369,7 +391,8 @@ class Results:
     @cached_property
     def trial_blocks(self) -> dict[tuple[str, int], pa.Table]:
         """Sums of every block of the validation split, by (arm, seed)."""
-        return of_each(lambda f: self.held_out(f).read_columns("blocks.parquet"), self.finished)
+        name = records_of(self.study).blocks
+        return of_each(lambda f: self.held_out(f).read_columns(name), self.finished)
 
     @cached_property
     def _turns(self) -> dict[tuple[str, int], dict[str, float | None]]:
@@ -387,7 +410,8 @@ class Results:
     @shared_property
     def timing(self) -> dict[tuple[str, int], dict[str, float]]:
         """timing.json by (arm, seed)."""
-        return {(f.arm, f.seed): f.read_json("timing.json") for f in self.finished}
+        timed = [f for f in self.finished if is_regular(f.path / "timing.json")]
+        return {(f.arm, f.seed): f.read_json("timing.json") for f in timed}
 
 
 def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Results:
@@ -413,11 +437,12 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     study = folder.read_study(trust=trust)
     require_choice(study, folder.path, folder.read_tuning())
     finished = tuple(one for one in (folder.trial(*of) for of in study.trials) if one.is_finished)
+    form = records_of(study)
     for trial in finished:
-        trial.verify()
-    records = read_trials(finished)
+        trial.verify(form.required, form.possible)
+    records = read_trials(study, finished)
     require_own(study, finished, records)
-    require_distinct(finished, records)
+    require_distinct(study, finished, records)
     looks = tuple(read_looks(folder))
     needed = (folder.trial(arm, seed) for arm, seed in needed_trials(study, looks))
     unfinished = tuple(trial for trial in needed if not trial.is_finished)

@@ -16,19 +16,20 @@ from importlib import metadata
 from typing import Any
 
 from paribus.comparison import Leniency, compare
-from paribus.digests import changes, package_digest
+from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
 from paribus.metric import Metric, find, from_records
 from paribus.migrations import leniency
 from paribus.results.formats import read_json, read_record, write_json
+from paribus.results.record_format import records_of
 from paribus.results.shared_records import distinct
 from paribus.results.software import package_differences
 from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
 from paribus.rng import key
 from paribus.study import (
-    Setting,
+    MEASURING,
     Study,
     changed_sources,
     is_untuned,
@@ -40,18 +41,8 @@ from paribus.study import (
 from paribus.untrusted_io import RECORD_BYTES, read_bytes
 from paribus.version import VERSION
 
-PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
 OF_MACHINES = ("packages", "code")  # compared on their own
 FILE = "registration.json"
-# Steps of a trial that are trained again where its arm has custom code: a share of its iterations,
-# and within these bounds.
-REPEATED_SHARE, LEAST_REPEATED, MOST_REPEATED = 0.03, 3, 100
-# Own code that measures, as records call it and as the study does.
-MEASURING = {
-    "own_probes": "probes.own",
-    "own_measures": "evaluation.own",
-    "own_tasks": "tasks.own",
-}
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
 
@@ -84,8 +75,8 @@ def registration(
         "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
         **measuring_record(study),
         RULE: {"sources": rule_record(study), "rule": own_rule or {}},
-        "packages": package_versions(PACKAGES),
-        "code": package_digest(),
+        "packages": package_versions(records_of(study).packages),
+        "code": records_of(study).code(),
         "device": device,
     }
 
@@ -137,24 +128,14 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
         "inference": study.inference.model_dump(mode="json"),
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json"),
-        "budgets": {arm: _budget(study.setting(arm)) for arm in study.arms},
         "tuning": _tuning(study),
-        "precision": {arm: study.setting(arm).training.precision for arm in study.arms},
+        **records_of(study).registered(study),
     }
 
 
 def task_names(tasks: dict[str, Any]) -> list[str]:
     """The tasks that a registration names: of the study's own text, then the harness's."""
     return [*tasks.get("names", ()), *tasks.get("standard", {})]
-
-
-def _budget(setting: Setting) -> dict[str, Any]:
-    """In what budgets match, and what a trial's comes to; with its data, its bytes."""
-    return {
-        "match_in": setting.training.budget,
-        "iterations": setting.iterations,
-        "tokens": setting.tokens,
-    }
 
 
 def _stages(study: Study) -> dict[str, Any]:
@@ -275,8 +256,7 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
     for arm in study.arms:
         setting = study.setting(arm)
         if own_parts(setting):
-            share = math.ceil(REPEATED_SHARE * setting.iterations)
-            steps = min(setting.iterations, max(LEAST_REPEATED, min(share, MOST_REPEATED)))
+            steps = records_of(study).repeated_steps(setting)
             drawn = seeds[key(0, "repeated", study.digest, arm) % len(seeds)]
             repeated[arm] = {"seed": drawn, "steps": steps}
     return repeated
@@ -346,10 +326,10 @@ def why_unregistered(
                 return f"trial {arm}/seed-{seed} declares {name} otherwise than was registered"
     for (arm, seed), trial in trials.items():
         for name, found, words in (
-            ("data", trial["data"], "text or tokenizer"),
+            ("data", trial.get("data", {}), "text or tokenizer"),
             ("own_modules", trial["own_modules"], "source of own modules"),
         ):
-            if registered[name].get(arm) != found:
+            if registered[name].get(arm, {}) != found:
                 return f"trial {arm}/seed-{seed} has another {words} than was registered"
         for name, where in MEASURING.items():
             if changed_sources(registered[name], trial.get(name, {})):

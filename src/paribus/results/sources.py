@@ -56,10 +56,6 @@ def _named(study: Study) -> Iterable[Path]:
     """Every file that the study names or uses, resolved."""
     for path in custom_code(study):
         yield from closure(path, study.folder, f"'{path}'")
-    for data in dict.fromkeys([study.data, *(study.setting(arm).data for arm in study.arms)]):
-        if data.tokenizer_file is not None:
-            yield (study.folder / data.tokenizer_file).resolve()
-        for path in data.texts:
-            text = (study.folder / path).resolve()
-            if text.is_file() and text.stat().st_size <= MOST_TEXT_BYTES:
-                yield text
+    for text in study.format.texts(study):
+        if text.is_file() and text.stat().st_size <= MOST_TEXT_BYTES:
+            yield text

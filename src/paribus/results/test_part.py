@@ -111,8 +111,7 @@ def on_the_test(metrics: Mapping[str, Metric], measured: set[str]) -> dict[str, 
 
 def awaits_test(results: Results) -> bool:
     """Whether a test part is sealed, and the verdict's trials are not evaluated on it yet."""
-    data = results.study.data
-    sealed = data.test_fraction or data.test_path or _seals_one(results)
+    sealed = results.study.format.seals_test(results.study) or _seals_one(results)
     return bool(sealed) and results.judged is results
 
 
@@ -168,4 +167,6 @@ def why_not_tested(results: Results) -> str:
 
 
 def _seals_one(results: Results) -> bool:
-    return any("test" in trial["data"]["digests"] for trial in results.trials.values())
+    return any(
+        "test" in trial.get("data", {}).get("digests", {}) for trial in results.trials.values()
+    )

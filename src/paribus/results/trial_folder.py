@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import filterfalse
 from typing import Any
@@ -97,9 +97,13 @@ class TrialFolder(Folder):
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Those of `columns` that the table `name` has; all by default. Raises ParibusError."""
-        if name in LATER and not is_regular(self.path / name):
+        if not is_regular(self.path / name) and (name in LATER or self._seals_none(name)):
             return pa.table({column: pa.array([], pa.float64()) for column in COLUMNS[name]})
         return super().read_columns(name, columns)
+
+    def _seals_none(self, name: str) -> bool:
+        """Return whether it is finished, and has no such record."""
+        return self.is_finished and name not in self.read_json(MANIFEST)
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
         """The trained weights by parameter name; or those after `step`, which are kept beside."""
@@ -199,16 +203,17 @@ class TrialFolder(Folder):
                 f"{path} does not hold weights ({error}); delete {self.path} and run again"
             ) from None
 
-    def finish(self) -> None:
+    def finish(self, names: Sequence[str] = CANONICAL) -> None:
         """Seal the records: from here on the trial is kept, and checked whenever it is read."""
-        names = (*CANONICAL, *map(weights_file, self.kept_steps))
+        names = (*names, *map(weights_file, self.kept_steps))
         digests = {name: file_digest(self.path / name) for name in names}
         write_json(self.path / MANIFEST, digests)
 
-    def verify(self) -> None:
+    def verify(self, required: Sequence[str] = CANONICAL, possible: Sequence[str] = ()) -> None:
         """Raise ParibusError where a record is missing or differs from what was sealed."""
         sealed, schema = read_record(self.path / MANIFEST)
-        expected = set(CANONICAL) | set(map(weights_file, self.kept_steps))
+        expected = set(required) | set(map(weights_file, self.kept_steps))
+        expected |= set(possible) & set(sealed if isinstance(sealed, dict) else ())
         if not schema:
             expected -= LATER - set(sealed)
         if self.left_out and isinstance(sealed, dict):

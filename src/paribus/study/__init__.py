@@ -33,6 +33,7 @@ from paribus.study.seed_plan import Plan
 from paribus.study.spec import OF_FLOAT16, SMALLEST_SCALE, LossScale, Setting, Training
 from paribus.study.study import LEARNING_RATE, Study, first_stage
 from paribus.study.trust import (
+    MEASURING,
     custom_code,
     measuring_parts,
     measuring_record,
@@ -46,6 +47,7 @@ from paribus.study.tuning_study import at_rates, in_words, is_untuned, tuning_st
 __all__ = [
     "CORPUS",
     "LEARNING_RATE",
+    "MEASURING",
     "OF_FLOAT16",
     "SMALLEST_SCALE",
     "Arm",

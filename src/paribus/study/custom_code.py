@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from paribus.study.closure import closure
 from paribus.study.spec import Setting
@@ -13,11 +14,13 @@ SOURCES = "sources"  # in a results folder: the files that its study names
 Sources = dict[str, str]
 
 
-def own_named(setting: Setting) -> dict[str, str]:
+def own_named(setting: Any) -> dict[str, str]:
     """Import paths of all code of the user's own that a trial of `setting` is made with.
 
     Own modules by site; own optimizers, loss, corpora and curriculum by key of the study.
     """
+    if not isinstance(setting, Setting):  # its own code is the trainer itself
+        return {}
     optimizer, loss = setting.training.optimizer, setting.training.loss
     named = {"training.optimizer.name": optimizer.name, "training.loss.name": loss.name}
     for i, group in enumerate(optimizer.groups):
@@ -39,10 +42,11 @@ def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
     Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`. Raises
     ParibusError where there is no such source.
     """
-    sites = setting.model.modules.named
+    named = own_named(setting)
+    sites = setting.model.modules.named if named else ()
     return {
         key: _sources(path, f"model.modules.{key}" if key in sites else key, folder)
-        for key, path in own_named(setting).items()
+        for key, path in named.items()
     }
 
 

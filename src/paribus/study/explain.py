@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -23,20 +24,26 @@ TYPES = {
 }
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first problem of `error` in words, and how many more there are."""
+def explain(
+    error: ValidationError, model: type[BaseModel] = BaseModel, also: Sequence[str] = ()
+) -> str:
+    """Return the first problem of `error` in words, and how many more there are.
+
+    The keys of `model`, and at its top those of `also`, are what an unknown one may have meant.
+    """
     problems = error.errors(include_url=False)
     # An unknown key explains a missing one (it may be its misspelling), so it goes first.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
-    text = _explain_one(problems[0], model)
+    text = _explain_one(problems[0], model, also)
     return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
 
 
-def _explain_one(problem: Any, model: type[BaseModel]) -> str:
+def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> str:
     location = [str(part) for part in problem["loc"]]
     key, value, kind = ".".join(location), problem["input"], problem["type"]
     if kind == "extra_forbidden":
         known = _keys_at(model, location[:-1])
+        known += also if len(location) == 1 else ()
         if len(location) == 3 and location[0] == "arms" and isinstance(value, dict):
             name = ".".join(location[1:])
             return (

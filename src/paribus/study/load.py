@@ -15,7 +15,6 @@ from paribus.errors import ParibusError, nearest
 from paribus.migrations import KEY, upgraded
 from paribus.study.custom_code import sources_folder
 from paribus.study.explain import explain
-from paribus.study.spec import Setting
 from paribus.study.study import Sealed, Study, override
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
@@ -102,15 +101,14 @@ def parse_study(
     return study
 
 
-def current_setting(table: dict[str, Any]) -> dict[str, Any]:
-    """The setting of a record in today's words: what it leaves out is at its default.
+def current_setting(study: Study, table: dict[str, Any]) -> dict[str, Any]:
+    """Return the setting of a record in today's words: what it leaves out is at its default.
 
-    One that is no setting of ours comes back as it is.
+    One that is no setting of the trainer's comes back as it is.
     """
     try:
-        return Setting.model_validate(
-            upgraded("study.json", copy.deepcopy(table), "a setting")[0]
-        ).model_dump(mode="json")
+        today = upgraded("study.json", copy.deepcopy(table), "a setting")[0]
+        return study.format.setting(today).model_dump(mode="json")
     except (ValidationError, ParibusError):
         return table
 

@@ -8,7 +8,6 @@ from paribus.study.load import parse_study
 from paribus.study.study import Study
 
 BASELINE, AGAIN = "baseline", "again"
-SALT = "model.init.salt"
 NULL = "-null"  # how its name ends
 
 
@@ -24,7 +23,6 @@ def null_study(study: Study, replicates: int) -> Study:
         raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
     table = study.model_dump(exclude={"claims", "plan", "stages", "tuning"})
     baseline = table["arms"][study.baseline]
-    salt = study.setting(study.baseline).model.init.salt
     others = [arm for arm in study.arms if arm != study.baseline]
     called = {study.baseline: BASELINE}
     called |= {arm: AGAIN if i == 0 else f"{AGAIN}-{i + 1}" for i, arm in enumerate(others)}
@@ -34,7 +32,7 @@ def null_study(study: Study, replicates: int) -> Study:
         against = study.arms[arm].against
         table["arms"][called[arm]] = {
             "title": f"baseline again, for {arm}",
-            "set": baseline["set"] | {SALT: salt + i},
+            "set": baseline["set"] | study.format.salted(study, i),
             "against": called[against] if against else None,
         }
     table["name"] = study.name if study.name.endswith(NULL) else shortened(study.name, NULL)

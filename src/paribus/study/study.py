@@ -9,20 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from paribus.digests import changes, digest
 from paribus.errors import ParibusError, nearest
+from paribus.metric import LONGEST
 from paribus.migrations import SCHEMA, stamped
 from paribus.study.allowed_text import Name, Prose, Title, require_plain
+from paribus.study.base import Spec
 from paribus.study.bounds import (
     MOST_ARMS,
     MOST_SEEDS,
     Seed,
 )
-from paribus.study.curve import why_no_curve
 from paribus.study.explain import explain
 from paribus.study.presets import PRESET, preset_values
 from paribus.study.sections import (
@@ -30,16 +31,13 @@ from paribus.study.sections import (
     Claims,
     Decision,
     Endpoint,
-    Evaluation,
     Inference,
-    Probes,
     Stability,
-    Tasks,
 )
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
-from paribus.study.spec import LossScale, Setting
-from paribus.study.treatment import require_shared_text
-from paribus.study.tuning import Tuning, require_tuning
+from paribus.study.spec import LossScale
+from paribus.study.trainer import STACKED, TrainerFormat, format_of
+from paribus.study.tuning import Tuning, why_no_tuning
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
@@ -64,7 +62,6 @@ FREE = (
 LEFT_OUT = ("training", "loss_scale")
 
 LEARNING_RATE = "training.optimizer.learning_rate"
-PRECISION = "training.precision"
 
 
 @dataclass(frozen=True)
@@ -100,13 +97,21 @@ class _Settings:
     """Settings by arm, and the id of the study whose they are."""
 
     owner: int
-    by_arm: dict[str, Setting] = field(default_factory=dict)
+    by_arm: dict[str, Any] = field(default_factory=dict)
 
 
-class Study(Setting):
-    """A whole study. `setting(arm)` is what the trials of one arm are trained with."""
+class Study(Spec):
+    """A whole study: arms, seeds, endpoints, hypotheses, rule, and its trainer's own sections.
+
+    The sections that only the trainer reads (`data`, `model` and `training` of the one that ships)
+    are attributes too. `setting(arm)` is what the trials of one arm are trained with.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     name: Name
+    trainer: Annotated[str, Field(min_length=1, max_length=LONGEST)] = STACKED
+    """What runs its trials: a name, or the user's own: `package.module:name` or `file.py:name`."""
     title: Title = ""
     question: Prose = ""
     baseline: Name = "baseline"
@@ -130,9 +135,6 @@ class Study(Setting):
     inference: Inference = Inference()
     stability: Stability = Stability()
     decision: Decision = Decision()
-    probes: Probes = Probes()
-    evaluation: Evaluation = Evaluation()
-    tasks: Tasks = Tasks()
     tuning: Tuning | None = None
     claims: Claims | None = None
 
@@ -174,7 +176,13 @@ class Study(Setting):
     @classmethod
     def _all_text_is_plain(cls, table: Any) -> Any:
         require_plain(table)
-        return split_seeds(table) if isinstance(table, dict) else table
+        if not isinstance(table, dict):
+            return table
+        table = split_seeds(table)
+        known = cls.model_fields
+        own = {key: value for key, value in table.items() if key not in known}
+        judged = {key: value for key, value in table.items() if key in known}
+        return judged | format_of(table.get("trainer", STACKED)).sections(own, sorted(known))
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
@@ -201,7 +209,9 @@ class Study(Setting):
     def _tuning_is_fair(self) -> Self:
         if self.tuning is not None:
             set_ = {name: arm.set for name, arm in self.arms.items()}
-            require_tuning(self.tuning, self.seeds, set_)
+            why = why_no_tuning(self.tuning, self.seeds, set_, self.format.why_not_tuned)
+            if why:
+                raise ParibusError(why)
         return self
 
     @model_validator(mode="after")
@@ -248,57 +258,25 @@ class Study(Setting):
 
     @model_validator(mode="after")
     def _arms_are_comparable(self) -> Self:
-        for arm in self.arms:
-            if self.arms[arm].set.get(PRECISION) == "auto":
-                raise ParibusError(
-                    f"arm '{arm}' sets {PRECISION} = 'auto', which differs from device to device; "
-                    "an arm states float32, bfloat16 or float16"
-                )
-            setting = self.setting(arm)
-            if why := why_no_curve(self.evaluation, arm, setting.iterations):
-                raise ParibusError(why)
-            if setting.iterations < self.stability.steps_needed:
-                raise ParibusError(
-                    f"arm '{arm}' has {setting.iterations} iterations, too few to judge stability, "
-                    f"which takes {self.stability.steps_needed}; train longer, or lower "
-                    "stability.median_steps"
-                )
-            reference = self.reference(arm)
-            if reference is None:
-                continue
-            theirs = self.setting(reference)
-            if setting.training.budget != theirs.training.budget:
-                raise ParibusError(
-                    f"arm '{arm}' has a budget in {setting.training.budget} and '{reference}' one "
-                    f"in {theirs.training.budget}; set training.budget for all arms alike"
-                )
-            # What bytes come to in steps is settled when the text has been read.
-            if setting.training.budget == "tokens" and setting.tokens != theirs.tokens:
-                raise ParibusError(
-                    f"arm '{arm}' would train on {setting.tokens} tokens and '{reference}' on "
-                    f"{theirs.tokens}; budgets must match exactly: state training.tokens for both, "
-                    "or training.budget = 'bytes', 'flops' or 'seconds'"
-                )
-            require_shared_text(arm, setting.data, reference, theirs.data)
+        self.format.require_comparable(self)
+        for arm, reference in self.contrasts:
             if not self.differences(arm):
                 raise ParibusError(
                     f"arm '{arm}' does not differ from '{reference}'; give it a `set` of overrides"
                 )
         return self
 
-    @model_validator(mode="after")
-    def _scales_are_of_float16(self) -> Self:
-        trained = [self.setting(arm).training for arm in self.arms]
-        if "float16" not in {one.precision for one in trained}:
-            for one in trained:
-                if one.loss_scale != LossScale():
-                    raise ParibusError(
-                        f"training.loss_scale has no effect on precision '{one.precision}'; it is "
-                        "of 'float16': leave it out"
-                    )
-        return self
+    if TYPE_CHECKING:
 
-    def setting(self, arm: str) -> Setting:
+        def __getattr__(self, name: str) -> Any:
+            """The sections of its trainer."""
+
+    @property
+    def format(self) -> TrainerFormat:
+        """How what its trainer reads and records is read."""
+        return format_of(self.trainer)
+
+    def setting(self, arm: str) -> Any:
         """The shared setting with the overrides of `arm`; computed once for each."""
         if self._settings.owner != id(self):  # a copy, perhaps with other arms, starts anew
             object.__setattr__(self, "_settings", _Settings(id(self)))
@@ -312,21 +290,23 @@ class Study(Setting):
         """Not a field, and not a private attribute: equal studies are equal whatever was asked."""
         return _Settings(id(self))
 
-    def _setting(self, arm: str) -> Setting:
+    def _setting(self, arm: str) -> Any:
         if arm not in self.arms:
             raise ParibusError(f"arm '{arm}' is unknown: {nearest(arm, self.arms)}")
         if ALTERNATIVES.keys() <= self.arms[arm].set.keys():
             raise ParibusError(f"arm '{arm}' sets both training.tokens and .iterations; set one")
-        shared = self.model_dump(include=set(Setting.model_fields))
+        shared = self.format.shared(self)
         chosen = self.tuning.chosen.get(arm, {}) if self.tuning else {}
         overrides = (self.arms[arm].set | chosen).items()
         # A preset first: what else the arm sets goes over it.
         for key, value in sorted(overrides, key=lambda item: item[0] != PRESET):
             override(shared, key, value, where=f"arm '{arm}': ")
         try:
-            return Setting.model_validate(shared)
+            return self.format.setting(shared)
         except ValidationError as error:
-            raise ParibusError(f"arm '{arm}': {explain(error, Setting)}") from None
+            raise ParibusError(f"arm '{arm}': {explain(error)}") from None
+        except ParibusError as error:
+            raise ParibusError(f"arm '{arm}': {error}") from None
 
     def reference(self, arm: str) -> str | None:
         """The arm that `arm` is compared with; None for one that others are compared with."""
@@ -340,7 +320,7 @@ class Study(Setting):
 
     def share_tokens(self, arm: str, reference: str) -> bool:
         """Whether a token is the same piece of text in both arms: losses per token compare."""
-        return self.setting(arm).data.tokenizer == self.setting(reference).data.tokenizer
+        return self.format.share_tokens(self, arm, reference)
 
     @property
     def primary(self) -> Endpoint:

@@ -20,8 +20,15 @@ from paribus.study.custom_code import (
 )
 from paribus.study.kept import require_kept
 from paribus.study.study import Study
+from paribus.study.trainer import SHIPPED
 from paribus.untrusted_io import CODE_BYTES, read_bytes
 
+# Own code that measures, as records call it and as the study does.
+MEASURING = {
+    "own_probes": "probes.own",
+    "own_measures": "evaluation.own",
+    "own_tasks": "tasks.own",
+}
 SHOWN = 4  # of the files and modules, in an error
 
 
@@ -29,26 +36,33 @@ def custom_code(study: Study) -> tuple[str, ...]:
     """Every import path of the user's own parts that `study` names: corpora, modules, optimizers,
     losses, probes, measures, tasks and the rule."""
     trained = [path for arm in study.arms for path in own_named(study.setting(arm)).values()]
-    rule = [study.decision.rule] if ":" in study.decision.rule else []
-    return tuple(dict.fromkeys([*trained, *measuring_parts(study), *rule]))
+    others = [one for one in (study.trainer, study.decision.rule) if ":" in one]
+    return tuple(dict.fromkeys([*trained, *measuring_parts(study), *others]))
 
 
 def step_code(study: Study, arm: str) -> tuple[str, ...]:
     """Those of them that a training step of `arm` runs: its own parts that compute, and probes."""
-    return (*own_parts(study.setting(arm)), *study.probes.own)
+    return (*own_parts(study.setting(arm)), *_measuring(study).get("probes.own", ()))
 
 
 def measuring_parts(study: Study) -> tuple[str, ...]:
     """Those of them that measure, the same in every arm: probes, measures and tasks."""
-    return (*study.probes.own, *study.evaluation.own, *study.tasks.own)
+    return tuple(path for paths in _measuring(study).values() for path in paths)
+
+
+def _measuring(study: Study) -> dict[str, tuple[str, ...]]:
+    """The same by the section that names them; a trainer of the user's own has none."""
+    sections = study.model_extra or {}
+    known = [name for name in ("probes", "evaluation", "tasks") if study.trainer in SHIPPED]
+    return {f"{name}.own": sections[name].own for name in known}
 
 
 def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
     """What records hold of the source of these, by import path."""
+    named, folder = _measuring(study), study.folder
     return {
-        "own_probes": measuring_digests(study.probes.own, "probes.own", study.folder),
-        "own_measures": measuring_digests(study.evaluation.own, "evaluation.own", study.folder),
-        "own_tasks": measuring_digests(study.tasks.own, "tasks.own", study.folder),
+        record: measuring_digests(named.get(key, ()), key, folder)
+        for record, key in MEASURING.items()
     }
 
 

@@ -12,7 +12,7 @@ every arm is tried with the same candidates, so that all have as many trials.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -31,18 +31,6 @@ Candidate = dict[str, Value]
 
 MOST_EXTENSIONS = 20
 DRAWN_DIGITS = 4  # significant digits of a value that is drawn
-# What a budget is, or is measured by: the same for every candidate.
-FIXED = {
-    "training.iterations": "the budget",
-    "training.tokens": "the budget",
-    "training.budget": "in what budgets match",
-    "training.step_cost": "in what budgets match",
-    "training.precision": "a control",
-    "training.keep": "what is kept",
-    "training.keep_every": "what is kept",
-    "model.preset": "several keys; name each",
-}
-TUNABLE = ("training.", "model.")
 
 
 class Range(Spec):
@@ -163,10 +151,16 @@ def _combinations(grid: Mapping[str, Sequence[Value]]) -> list[Candidate]:
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
-def why_no_tuning(tuning: Tuning, seeds: Iterable[int], arms: Mapping[str, Iterable[str]]) -> str:
-    """What is wrong with a plan of tuning, in a line; empty where nothing is.
+def why_no_tuning(
+    tuning: Tuning,
+    seeds: Iterable[int],
+    arms: Mapping[str, Iterable[str]],
+    why_not_tuned: Callable[[str], str] = lambda key: "",
+) -> str:
+    """Return what is wrong with a plan of tuning, in a line; empty where nothing is.
 
-    `seeds` are the verdict's; `arms` the keys that each arm sets.
+    `seeds` are the verdict's; `arms` the keys that each arm sets; `why_not_tuned` says of a key of
+    the trainer's why it cannot be.
     """
     if len(set(tuning.seeds)) < len(tuning.seeds):
         return f"tuning.seeds {list(tuning.seeds)} name one twice; each seed is one trial"
@@ -178,10 +172,8 @@ def why_no_tuning(tuning: Tuning, seeds: Iterable[int], arms: Mapping[str, Itera
     if why := _why_no_search(tuning):
         return why
     for key in tuning.keys:
-        if key in FIXED:
-            return f"tuning sets {key}, which is {FIXED[key]}; it is the same for every trial"
-        if not key.startswith(TUNABLE) or key.startswith("model.modules"):
-            return f"tuning sets {key}; keys of training and built-in parts of model can be tuned"
+        if why := why_not_tuned(key):
+            return why
         for arm, set_ in arms.items():
             for other in set_:
                 if _overlap(key, other):
@@ -295,9 +287,3 @@ def _numbers(tried: Sequence[Candidate], key: str) -> list[int | float]:
     if any(isinstance(value, (bool, str)) for value in values):
         return []
     return sorted(value for value in values if not isinstance(value, str))
-
-
-def require_tuning(tuning: Tuning, seeds: Iterable[int], arms: Mapping[str, Iterable[str]]) -> None:
-    """Raise ParibusError where `why_no_tuning` finds something."""
-    if why := why_no_tuning(tuning, seeds, arms):
-        raise ParibusError(why)

@@ -19,9 +19,8 @@ from paribus.study.tuning import Candidate, Tuning
 # Where the records of tuning are, in the results folder: `tuning/1` and one for each extension.
 FOLDER = "tuning"
 # What a tuning study has its own of, or none.
-OWN = {"claims", "tuning", "decision", "endpoints", "seeds", "tasks", "plan", "stages"}
+OWN = {"claims", "tuning", "decision", "endpoints", "seeds", "plan", "stages"}
 TASKS = ("macro_accuracy", "task_accuracy")
-ITERATIONS = "training.iterations"
 _IDLE_MARGIN = 0.02  # of a metric without one: tuning has no verdict
 
 
@@ -46,44 +45,22 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
         "title": f"tuning of {study.title or study.name}",
         "seeds": list(tuning.seeds),
         "baseline": candidate_arm(study.baseline, first),
-        "tasks": study.tasks.model_dump() if asks else {"names": []},
         "endpoints": [{"metric": tuning.select, "primary": True, "margin": margin}],
-        "evaluation": study.evaluation.model_dump() | {"every": None, "target": None},
         "arms": {},
-    }
-    table["training"] |= {"keep": (), "keep_every": None}  # nobody goes back to these
-    if tuning.iterations is not None:
-        table["training"] |= {"iterations": tuning.iterations, "tokens": None}
+    } | study.format.tuning_tables(study, asks=asks)
     for number, candidate in enumerate(candidates, start=first):
         for arm, spec in study.arms.items():
             table["arms"][candidate_arm(arm, number)] = {
                 "title": f"{spec.title or arm}, {in_words(candidate)}",
-                "set": spec.set | _matched(study, arm) | candidate,
+                "set": spec.set | study.format.tuning_overrides(study, arm) | candidate,
                 "against": candidate_arm(study.reference(arm) or arm, number),
             }
     label = f"tuning of {study.name}"
     made = parse_study(table, folder=study.folder, label=label, foreign=study.is_foreign)
-    _require_equal_budgets(study, made, first)
+    numbers = range(first, first + len(candidates))
+    for arm in study.arms:
+        study.format.require_equal_budgets(study, made, [candidate_arm(arm, n) for n in numbers])
     return made
-
-
-def _matched(study: Study, arm: str) -> dict[str, int]:
-    """The shorter trials of an arm whose iterations follow from its reference's, as its own do."""
-    if _of(study).iterations is None or ITERATIONS not in study.arms[arm].set:
-        return {}
-    return {ITERATIONS: _shortened(study, arm)}
-
-
-def _shortened(study: Study, arm: str) -> int:
-    """Iterations of a tuning trial of `arm` that cost what those of its reference cost."""
-    reference, first = study.reference(arm), _of(study).iterations
-    if reference is None:
-        return first or study.setting(arm).iterations
-    mine, other = study.setting(arm), study.setting(reference)
-    share = mine.iterations / other.iterations
-    if mine.training.step_cost and other.training.step_cost:  # which iterations are rounded from
-        share = other.training.step_cost / mine.training.step_cost
-    return max(round(_shortened(study, reference) * share), 1)
 
 
 def _of(study: Study) -> Tuning:
@@ -93,28 +70,10 @@ def _of(study: Study) -> Tuning:
     return study.tuning
 
 
-def _require_equal_budgets(study: Study, made: Study, first: int) -> None:
-    numbers = range(first, first + len(made.arms) // len(study.arms))
-    for arm in study.arms:
-        budgets = {n: made.setting(candidate_arm(arm, n)).tokens for n in numbers}
-        if len(set(budgets.values())) > 1:
-            least, most = min(budgets.values()), max(budgets.values())
-            raise ParibusError(
-                f"tuning would train '{arm}' on {least} tokens with one candidate and on {most} "
-                "with another; every trial has the same budget: state training.tokens"
-            )
-
-
 def require_tunable(study: Study) -> None:
     """Raise ParibusError where some tuning trial of `study` could not be trained, or is unfair."""
     tuning = _of(study)
-    for arm, spec in study.arms.items():
-        own = {"training.iterations", "training.tokens"} & spec.set.keys()
-        if tuning.iterations is not None and own and study.training.budget == "tokens":
-            raise ParibusError(
-                f"tuning.iterations = {tuning.iterations}, and arm '{arm}' sets {min(own)}; leave "
-                "one out"
-            )
+    study.format.require_tunable(study)
     tuning_study(study, tuning.candidates)
     known = set(study.arms)
     for arm, values in tuning.chosen.items():
@@ -149,19 +108,11 @@ def _shown(value: bool | float | str) -> str:
 
 
 def at_rates(study: Study, arm: str, reference: str) -> str:
-    """`at this learning rate (3e-4, not tuned)`: what a verdict on the two must add."""
+    """Return `at this learning rate (3e-4, not tuned)`: what a verdict on the two must add."""
     tuning = study.tuning
     if tuning is not None and LEARNING_RATE in tuning.keys:
         return _tuned(study, tuning, arm, reference)
-    how = "not tuned"
-    if tuning is not None:
-        keys = ", ".join(key.rpartition(".")[2] for key in tuning.keys)
-        how = f"not tuned, unlike {keys}"
-    rates = [study.setting(a).training.optimizer.learning_rate for a in (reference, arm)]
-    if rates[0] == rates[1]:
-        return f"at this learning rate ({numbers.compact(rates[0])}, {how})"
-    theirs, ours = map(numbers.compact, rates)
-    return f"at these learning rates ({ours} against {theirs}, {how})"
+    return study.format.at_rates(study, arm, reference)
 
 
 def _tuned(study: Study, tuning: Tuning, arm: str, reference: str) -> str:

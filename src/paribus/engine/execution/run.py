@@ -19,7 +19,6 @@ from paribus.engine.execution.device_precision import as_registered
 from paribus.engine.execution.followers import Followers, Progress, Watch
 from paribus.engine.execution.interleaved_timing import time_in_turn
 from paribus.engine.execution.live import Live
-from paribus.engine.execution.looking import take_look
 from paribus.engine.execution.messages import Finished, Resumed, Train, Trained
 from paribus.engine.execution.pool import Pool
 from paribus.engine.execution.sealed_test import judge_on_test, require_sealed
@@ -27,7 +26,6 @@ from paribus.engine.execution.sinks import Sinks, known_sinks
 from paribus.engine.execution.stacks import Trial, sharing_arms
 from paribus.engine.execution.start import Tried, start
 from paribus.engine.execution.texts import described, read_data
-from paribus.engine.execution.tune import tune
 from paribus.engine.machine.programs import Device
 from paribus.errors import require_positive
 from paribus.results import (
@@ -40,6 +38,8 @@ from paribus.results import (
 from paribus.results.registration import FILE
 from paribus.results.store import DATA
 from paribus.study import Data, Study
+from paribus.trainers.looking import take_look
+from paribus.trainers.tune import tune
 
 CHECKPOINT_SECONDS = 60.0
 MOST_NAMED = 3  # trials of a stack that a line of news names

@@ -12,8 +12,9 @@ import torch
 from paribus.digests import package_digest
 from paribus.engine.kernels import identity
 from paribus.engine.machine.memory import keep_freed
+from paribus.engine.records import PACKAGES
 from paribus.errors import ParibusError
-from paribus.results import PACKAGES, package_versions
+from paribus.results import package_versions
 
 
 def environment(device: torch.device, stack: int) -> dict[str, Any]:

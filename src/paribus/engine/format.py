@@ -1,0 +1,251 @@
+"""What the judge knows of the trainer that ships: its sections, its records, and their controls.
+
+Nothing here imports PyTorch: a finished study is judged without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from paribus import numbers
+from paribus.engine.tasks import all_tasks
+from paribus.errors import ParibusError
+from paribus.metric import Metric
+from paribus.study import (
+    OF_FLOAT16,
+    Evaluation,
+    LossScale,
+    Probes,
+    Setting,
+    Study,
+    Tasks,
+    explain,
+)
+from paribus.study.curve import curve_steps, why_no_curve
+from paribus.study.trainer import TrainerFormat
+from paribus.study.treatment import require_shared_text
+
+PRECISION = "training.precision"
+ITERATIONS = "training.iterations"
+SALT = "model.init.salt"
+# What a budget is, or is measured by: the same for every candidate.
+FIXED = {
+    "training.iterations": "the budget",
+    "training.tokens": "the budget",
+    "training.budget": "in what budgets match",
+    "training.step_cost": "in what budgets match",
+    "training.precision": "a control",
+    "training.keep": "what is kept",
+    "training.keep_every": "what is kept",
+    "model.preset": "several keys; name each",
+}
+TUNABLE = ("training.", "model.")
+
+
+class Sections(Setting):
+    """All of a study file that the engine reads: what arms override, and what is alike in all."""
+
+    probes: Probes = Probes()
+    evaluation: Evaluation = Evaluation()
+    tasks: Tasks = Tasks()
+
+
+class StackedFormat(TrainerFormat):
+    """How studies and records of the trainer `stacked` are read."""
+
+    loss = "validation_loss"
+
+    def sections(self, table: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
+        """Return the sections, validated. Raises ParibusError."""
+        try:
+            found = Sections.model_validate(table)
+        except ValidationError as error:
+            raise ParibusError(explain(error, Sections, others)) from None
+        return {name: getattr(found, name) for name in Sections.model_fields}
+
+    def setting(self, shared: dict[str, Any]) -> Setting:
+        """Return what a trial is trained with."""
+        try:
+            return Setting.model_validate(shared)
+        except ValidationError as error:
+            raise ParibusError(explain(error, Setting)) from None
+
+    def shared(self, study: Study) -> dict[str, Any]:
+        """Return the dumped sections that arms override."""
+        return study.model_dump(include=set(Setting.model_fields))
+
+    def require_comparable(self, study: Study) -> None:
+        """Raise ParibusError where arms cannot be compared, whatever they give."""
+        for arm in study.arms:
+            if study.arms[arm].set.get(PRECISION) == "auto":
+                raise ParibusError(
+                    f"arm '{arm}' sets {PRECISION} = 'auto', which differs from device to device; "
+                    "an arm states float32, bfloat16 or float16"
+                )
+            setting: Setting = study.setting(arm)
+            if why := why_no_curve(study.evaluation, arm, setting.iterations):
+                raise ParibusError(why)
+            if setting.iterations < study.stability.steps_needed:
+                raise ParibusError(
+                    f"arm '{arm}' has {setting.iterations} iterations, too few to judge stability, "
+                    f"which takes {study.stability.steps_needed}; train longer, or lower "
+                    "stability.median_steps"
+                )
+            reference = study.reference(arm)
+            if reference is not None:
+                _require_same_budget(arm, setting, reference, study.setting(reference))
+        _require_float16(study)
+
+    def why_incomparable(self, study: Study, metric: Metric, arm: str, reference: str) -> str:
+        """Return why a metric does not mean the same in both arms; empty where it does."""
+        if metric.of_tokens and not study.share_tokens(arm, reference):
+            return "of single tokens, and the arms have other tokenizers"
+        precisions = {study.setting(one).training.precision for one in (arm, reference)}
+        if metric.name in OF_FLOAT16 and precisions != {"float16"}:
+            return f"{metric.name} is measured in float16 alone"
+        return ""
+
+    def share_tokens(self, study: Study, arm: str, reference: str) -> bool:
+        """Return whether a token is the same piece of text in both arms."""
+        ours, theirs = (study.setting(one).data.tokenizer for one in (arm, reference))
+        return ours == theirs
+
+    def why_not_tuned(self, key: str) -> str:
+        """Return why a key cannot be tuned; empty where it can."""
+        if key in FIXED:
+            return f"tuning sets {key}, which is {FIXED[key]}; it is the same for every trial"
+        if not key.startswith(TUNABLE) or key.startswith("model.modules"):
+            return f"tuning sets {key}; keys of training and built-in parts of model can be tuned"
+        return ""
+
+    def tuning_tables(self, study: Study, *, asks: bool) -> dict[str, Any]:
+        """Return the sections of the study that tunes `study`: fewer measurements."""
+        training = study.training.model_dump() | {"keep": (), "keep_every": None}
+        if study.tuning is not None and study.tuning.iterations is not None:
+            training |= {"iterations": study.tuning.iterations, "tokens": None}
+        return {
+            "tasks": study.tasks.model_dump() if asks else {"names": []},
+            "evaluation": study.evaluation.model_dump() | {"every": None, "target": None},
+            "training": training,
+        }
+
+    def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
+        """Return the shorter trials of an arm whose iterations follow from its reference's."""
+        assert study.tuning is not None
+        if study.tuning.iterations is None or ITERATIONS not in study.arms[arm].set:
+            return {}
+        return {ITERATIONS: _shortened(study, arm, study.tuning.iterations)}
+
+    def require_tunable(self, study: Study) -> None:
+        """Raise ParibusError where an arm has a budget of its own, and tuning another."""
+        assert study.tuning is not None
+        for arm, spec in study.arms.items():
+            own = {ITERATIONS, "training.tokens"} & spec.set.keys()
+            if study.tuning.iterations is not None and own and study.training.budget == "tokens":
+                raise ParibusError(
+                    f"tuning.iterations = {study.tuning.iterations}, and arm '{arm}' sets "
+                    f"{min(own)}; leave one out"
+                )
+
+    def require_equal_budgets(self, study: Study, made: Study, arms: Sequence[str]) -> None:
+        """Raise ParibusError where candidates of one arm are trained on other budgets."""
+        budgets = {made.setting(arm).tokens for arm in arms}
+        if len(budgets) > 1:
+            named = arms[0].rpartition("-")[0]
+            raise ParibusError(
+                f"tuning would train '{named}' on {min(budgets)} tokens with one candidate and on "
+                f"{max(budgets)} with another; every trial has the same budget: state "
+                "training.tokens"
+            )
+
+    def at_rates(self, study: Study, arm: str, reference: str) -> str:
+        """Return `at this learning rate (3e-4, not tuned)`: what a verdict on the two must add."""
+        how = "not tuned"
+        if study.tuning is not None:
+            keys = ", ".join(key.rpartition(".")[2] for key in study.tuning.keys)
+            how = f"not tuned, unlike {keys}"
+        rates = [study.setting(a).training.optimizer.learning_rate for a in (reference, arm)]
+        if rates[0] == rates[1]:
+            return f"at this learning rate ({numbers.compact(rates[0])}, {how})"
+        theirs, ours = map(numbers.compact, rates)
+        return f"at these learning rates ({ours} against {theirs}, {how})"
+
+    def target(self, study: Study) -> float | None:
+        """Return the loss to which budgets are counted; None without one."""
+        return study.evaluation.target
+
+    def curve_steps(self, study: Study, arm: str) -> tuple[int, ...]:
+        """Return the steps of the held-out curve; empty where none is measured."""
+        return curve_steps(study, arm)
+
+    def questions(self, study: Study, task: str) -> int:
+        """Return how many questions `task`, or all tasks together, ask; 0 where nobody knows."""
+        asked = study.tasks
+        if task and task in asked.standard:
+            return asked.standard_items or 0  # or as many as its data set has
+        if asked.standard and not task:
+            return 0
+        tasks = len(all_tasks()) + len(asked.own) if asked.names is None else len(set(asked.names))
+        return asked.items * (1 if task else tasks)
+
+    def seals_test(self, study: Study) -> bool:
+        """Return whether the study seals a part of its text for the verdict."""
+        return bool(study.data.test_fraction or study.data.test_path)
+
+    def texts(self, study: Study) -> list[Path]:
+        """Return the files of text and vocabulary that the study names, as absolute paths."""
+        found = []
+        for data in dict.fromkeys([study.data, *(study.setting(arm).data for arm in study.arms)]):
+            names = [data.tokenizer_file] if data.tokenizer_file is not None else []
+            found += [(study.folder / name).resolve() for name in (*names, *data.texts)]
+        return found
+
+    def salted(self, study: Study, number: int) -> dict[str, Any]:
+        """Return the override that draws other initial values from the same distributions."""
+        return {SALT: study.setting(study.baseline).model.init.salt + number}
+
+
+def _require_same_budget(arm: str, ours: Setting, reference: str, theirs: Setting) -> None:
+    if ours.training.budget != theirs.training.budget:
+        raise ParibusError(
+            f"arm '{arm}' has a budget in {ours.training.budget} and '{reference}' one "
+            f"in {theirs.training.budget}; set training.budget for all arms alike"
+        )
+    # What bytes come to in steps is settled when the text has been read.
+    if ours.training.budget == "tokens" and ours.tokens != theirs.tokens:
+        raise ParibusError(
+            f"arm '{arm}' would train on {ours.tokens} tokens and '{reference}' on "
+            f"{theirs.tokens}; budgets must match exactly: state training.tokens for both, "
+            "or training.budget = 'bytes', 'flops' or 'seconds'"
+        )
+    require_shared_text(arm, ours.data, reference, theirs.data)
+
+
+def _require_float16(study: Study) -> None:
+    trained = [study.setting(arm).training for arm in study.arms]
+    if "float16" not in {one.precision for one in trained}:
+        for one in trained:
+            if one.loss_scale != LossScale():
+                raise ParibusError(
+                    f"training.loss_scale has no effect on precision '{one.precision}'; it is "
+                    "of 'float16': leave it out"
+                )
+
+
+def _shortened(study: Study, arm: str, first: int) -> int:
+    """Iterations of a tuning trial of `arm` that cost what those of its reference cost."""
+    reference = study.reference(arm)
+    if reference is None:
+        return first
+    mine, other = study.setting(arm), study.setting(reference)
+    share = mine.iterations / other.iterations
+    if mine.training.step_cost and other.training.step_cost:  # which iterations are rounded from
+        share = other.training.step_cost / mine.training.step_cost
+    return max(round(_shortened(study, reference, first) * share), 1)
+
+
+FORMAT = StackedFormat()

@@ -1,0 +1,210 @@
+"""The records of the trainer that ships: which files a trial has, and what they must hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+
+from paribus.digests import package_digest
+from paribus.engine.controls import CHECKS, StackedEvidence, evidence_of
+from paribus.metric import Metric
+from paribus.results.controls import Checks
+from paribus.results.expected import Count, Form
+from paribus.results.record_format import RecordFormat
+from paribus.results.trial_folder import CANONICAL, TrialFolder
+from paribus.study import Setting, Study
+
+PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
+# Steps of a trial that are trained again where its arm has custom code: a share of its iterations,
+# and within these bounds.
+REPEATED_SHARE, LEAST_REPEATED, MOST_REPEATED = 0.03, 3, 100
+
+
+class DigestsForm(Form):
+    """Digests of the text of a trial."""
+
+    __pydantic_extra__: dict[str, str]  # pyright: ignore[reportIncompatibleVariableOverride]
+    corpus: str
+    train: str
+
+
+class DataOfTrialForm(Form):
+    """What trial.json says of its text."""
+
+    digests: DigestsForm
+
+
+class ConsumedForm(Form):
+    """What a trial consumed."""
+
+    token_classes: dict[str, int]
+    times_seen: list[int]
+
+
+class BlocksForm(Form):
+    """Blocks of the held-out text."""
+
+    kind: str
+    items: Count
+    blocks: Count
+
+
+class NotProvenForm(Form):
+    """Causality that could not be compared."""
+
+    not_proven: str
+
+
+class CausalityForm(Form):
+    """How far predictions followed later tokens."""
+
+    training: float
+    evaluation: float
+    positions: float
+
+
+class FlopsForm(Form):
+    """FLOPs of a token."""
+
+    per_token: Count
+    by: str
+
+
+class NoneForm(Form):
+    """An empty table."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class PromptsForm(Form):
+    """Questions of a trial."""
+
+    prompts_sha256: str = ""
+
+
+class StackedTrialForm(Form):
+    """trial.json of the trainer `stacked`."""
+
+    data: DataOfTrialForm
+    tasks: PromptsForm
+    consumed: ConsumedForm
+    batch_digest: str
+    blocks: BlocksForm
+    tokens: int
+    iterations: int
+    causality: NotProvenForm | CausalityForm = NotProvenForm(not_proven="")
+    stack: list[list[Any]] = Field(default_factory=list)
+    flops: NoneForm | FlopsForm = NoneForm()
+
+
+class InitialForm(Form):
+    """A parameter of initial.json."""
+
+    shape: list[int]
+    rule: str
+    sha256: str
+    distinct: Count = 0
+
+
+class PackagesForm(Form):
+    """Packages of a trial."""
+
+    __pydantic_extra__: dict[str, str]  # pyright: ignore[reportIncompatibleVariableOverride]
+    torch: str
+
+
+class ResumedForm(Form):
+    """A machine on which it was begun."""
+
+    packages: dict[str, str]
+
+
+class EnvironmentForm(Form):
+    """environment.json."""
+
+    packages: PackagesForm
+    device: str
+    resumed_from: list[ResumedForm] = Field(default_factory=list)
+
+
+class TestedForm(Form):
+    """tested.json."""
+
+    trial: str
+    scores: list[str]
+    blocks: BlocksForm
+
+
+class StackedRecords(RecordFormat):
+    """How the records of the trainer `stacked` are read."""
+
+    required = CANONICAL
+    possible = ()
+    forms: Mapping[str, type[BaseModel]] = MappingProxyType(
+        {
+            "initial.json": RootModel[dict[str, InitialForm]],
+            "environment.json": EnvironmentForm,
+            "tested.json": TestedForm,
+        }
+    )
+    trial_form = StackedTrialForm
+    packages = PACKAGES
+    blocks = "blocks.parquet"
+    aligned_by = "characters"
+
+    def checks(self, registered: Mapping[str, Any]) -> Checks:
+        """Return what two trials are compared in."""
+        return CHECKS
+
+    def evidence(
+        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any], clock: str
+    ) -> StackedEvidence:
+        """Return what checks look at of a trial."""
+        return evidence_of(folder, trial, data, clock)
+
+    def must_be_finite(self, registered: Mapping[str, Any]) -> str:
+        """Return the metric without which a trial has diverged."""
+        return "validation_loss"
+
+    def guess(self, metric: Metric, trial: Mapping[str, Any]) -> float | None:
+        """Return what a uniform guess over the tokens of a trial scores."""
+        return metric.uniform_guess(trial["data"]["vocab_size"])
+
+    def code(self) -> str:
+        """Return the digest of the source that trains and measures."""
+        return package_digest()
+
+    def twin(self, trial: Mapping[str, Any]) -> str | None:
+        """Return the digest of a trial's batches, which no two seeds share."""
+        return trial["batch_digest"]
+
+    def kept_steps(self, setting: Setting) -> Sequence[int]:
+        """Return the steps whose weights a trial keeps besides its last."""
+        return setting.kept_steps
+
+    def registered(self, study: Study) -> dict[str, Any]:
+        """Return the budget of every arm, and its precision."""
+        settings: dict[str, Setting] = {arm: study.setting(arm) for arm in study.arms}
+        return {
+            "budgets": {
+                arm: {
+                    "match_in": setting.training.budget,
+                    "iterations": setting.iterations,
+                    "tokens": setting.tokens,
+                }
+                for arm, setting in settings.items()
+            },
+            "precision": {arm: setting.training.precision for arm, setting in settings.items()},
+        }
+
+    def repeated_steps(self, setting: Setting) -> int:
+        """Return how many first steps of a trial are trained again."""
+        share = math.ceil(REPEATED_SHARE * setting.iterations)
+        return min(setting.iterations, max(LEAST_REPEATED, min(share, MOST_REPEATED)))
+
+
+RECORDS = StackedRecords()

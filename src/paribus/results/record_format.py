@@ -1,0 +1,107 @@
+"""How the records of a trainer are read: which files its trials have, and what they are held to.
+
+`RecordFormat` is that of any trainer that declares what it records (`paribus.study.trainer`): its
+folders are read without its code. Trainers that ship may record more.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from paribus.metric import Metric
+from paribus.results.controls import Checks, Evidence, evidence, settings
+from paribus.results.expected import FORMS, TrialForm
+from paribus.study import Study
+from paribus.study.trainer import STACKED
+
+if TYPE_CHECKING:
+    from paribus.results.trial_folder import TrialFolder
+
+TRAINER = "trainer"
+"""What a registration calls the declaration of a trainer of the user's own."""
+
+
+class RecordFormat:
+    """How the records are read of a trainer that declares them, whoever wrote it."""
+
+    required: tuple[str, ...] = ("trial.json", "evaluation.json")
+    """Files that every finished trial has sealed."""
+    possible: tuple[str, ...] = ("item_scores.parquet", "steps.parquet")
+    """Files that it may have besides."""
+    forms: Mapping[str, type[BaseModel]] = MappingProxyType({})
+    """What JSON files of its own must hold, by name."""
+    trial_form: type[BaseModel] = TrialForm
+    """What trial.json must hold."""
+    packages: tuple[str, ...] = ("paribus", "numpy", "scipy", "pyarrow")
+    """Whose versions are registered."""
+    blocks: str = "item_scores.parquet"
+    """Sums over items, or blocks of them."""
+    aligned_by: str = "item"
+    """Its column that is equal where two arms have the same items."""
+
+    def checks(self, registered: Mapping[str, Any]) -> Checks:
+        """Return what two trials are compared in."""
+        stated = registered.get(TRAINER, {}).get("controls", {})
+        pairs = {name: evidence(name, tuple(keys)) for name, keys in stated.items()}
+        return Checks({"setting": settings} | pairs)
+
+    def evidence(
+        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any], clock: str
+    ) -> Evidence:
+        """Return what checks look at of a trial; `data` is data.json, `clock` how long it took."""
+        return Evidence(folder.arm, folder.seed, trial)
+
+    def must_be_finite(self, registered: Mapping[str, Any]) -> str:
+        """Return the metric without which a trial has diverged; empty for none."""
+        return str(registered.get(TRAINER, {}).get("must_be_finite", ""))
+
+    def guess(self, metric: Metric, trial: Mapping[str, Any]) -> float | None:
+        """Return what a trial that learned nothing scores; None where that is not known."""
+        return None
+
+    def code(self) -> str:
+        """Return the digest of the source that trains; empty where that is not ours."""
+        return ""
+
+    def twin(self, trial: Mapping[str, Any]) -> str | None:
+        """Return what no two seeds of an arm have alike; None where nothing is recorded."""
+        return None
+
+    def kept_steps(self, setting: Any) -> Sequence[int]:
+        """Return the steps whose weights a trial keeps besides its last."""
+        return ()
+
+    def registered(self, study: Study) -> dict[str, Any]:
+        """Return what is registered of the trainer's sections besides the study's digest."""
+        return {}
+
+    def repeated_steps(self, setting: Any) -> int:
+        """Return how many first steps of a trial are trained again."""
+        return 0
+
+
+DECLARED = RecordFormat()
+SHIPPED = {STACKED: "paribus.engine.records:RECORDS"}
+
+
+@cache
+def _shipped(name: str) -> RecordFormat:
+    module, _, attribute = SHIPPED[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def records_of(study: Study) -> RecordFormat:
+    """Return how the records of a study's trainer are read."""
+    return _shipped(study.trainer) if study.trainer in SHIPPED else DECLARED
+
+
+@cache
+def known_forms() -> dict[str, type[BaseModel]]:
+    """Return what JSON files must hold, by name: the judge's, and of the trainers that ship."""
+    return FORMS | {name: form for key in SHIPPED for name, form in _shipped(key).forms.items()}

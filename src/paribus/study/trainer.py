@@ -1,0 +1,207 @@
+"""The port of trainers: what turns (arm, seed) into records, and what it declares of them.
+
+A study names its trainer (`trainer = "stacked"`, the engine that ships, by default). What the
+trainer reads of a study file is its own sections; what it measures and holds equal, it declares.
+The judge knows both through a `TrainerFormat` alone, and runs nobody's code to read records.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import ConfigDict
+
+from paribus.errors import ParibusError, nearest
+from paribus.metric import Metric
+from paribus.study.base import Part
+
+if TYPE_CHECKING:
+    from paribus.study.study import Study
+
+STACKED = "stacked"
+# The trainers that ship, and where what the judge must know of each is written.
+SHIPPED = {STACKED: "paribus.engine.format:FORMAT"}
+
+Trial = tuple[str, int]
+"""(arm, seed)."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a trainer measures and holds equal: registered before its first trial.
+
+    Attributes:
+        metrics: what its trials have scores of.
+        controls: by name of what must be equal in both trials of a pair, the beginnings of those
+            keys of the study by which an arm declares that it differs there.
+        by_item: those of them that are means over items, which every trial gives one by one.
+        must_be_finite: the metric without which a trial has diverged; empty for none.
+    """
+
+    metrics: tuple[Metric, ...]
+    controls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    by_item: frozenset[str] = frozenset()
+    must_be_finite: str = ""
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What a trainer gives of one trial.
+
+    Attributes:
+        scores: by metric; what is left out was not measured.
+        items: by metric the score of each item, in one order in all trials, of equal weight.
+        losses: training loss of each step: what events are counted in.
+        controls: by control, the evidence: equal values hold. What is left out is not proven.
+        diverged_at: the step at which training stopped being finite; None of one that did not.
+        seconds: of training.
+    """
+
+    scores: Mapping[str, float]
+    items: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    losses: Sequence[float] = ()
+    controls: Mapping[str, str | int | float] = field(default_factory=dict)
+    diverged_at: int | None = None
+    seconds: float | None = None
+
+
+class Trainer(Protocol):
+    """What runs trials: `declare` before anything, then `run` as often as trials are missing."""
+
+    def declare(self, study: Study) -> Declaration:
+        """Return what its trials measure and hold equal. Raises ParibusError on bad sections."""
+        ...
+
+    def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
+        """Train `trials`, and yield the record of each when it is finished."""
+        ...
+
+
+class Sections(Part):
+    """The sections of a study file that only a trainer of somebody's own reads, as they stand."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class TrainerFormat:
+    """How studies and records are read of a trainer that declares them, whoever wrote it."""
+
+    loss: str = ""
+    """The held-out loss of its trials in nats per token; empty where it has no such metric."""
+
+    def sections(self, table: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
+        """Return the trainer's sections of a study's table; `others` are the judge's keys."""
+        for name, section in table.items():
+            if not isinstance(section, dict):
+                raise ParibusError(f"unknown key '{name}': {nearest(name, others)}")
+        return table
+
+    def setting(self, shared: dict[str, Any]) -> Any:
+        """Return what a trial is trained with, of dumped sections with an arm's overrides."""
+        return Sections.model_validate(shared)
+
+    def shared(self, study: Study) -> dict[str, Any]:
+        """Return the dumped sections that arms override."""
+        return study.model_dump(include=set(study.model_extra or ()))
+
+    def require_comparable(self, study: Study) -> None:
+        """Raise ParibusError where arms cannot be compared, whatever they give."""
+
+    def why_incomparable(self, study: Study, metric: Metric, arm: str, reference: str) -> str:
+        """Return why a metric does not mean the same in both arms; empty where it does."""
+        return ""
+
+    def share_tokens(self, study: Study, arm: str, reference: str) -> bool:
+        """Return whether losses per token can be compared."""
+        return True
+
+    def why_not_tuned(self, key: str) -> str:
+        """Return why a key cannot be tuned; empty where it can."""
+        return ""
+
+    def tuning_tables(self, study: Study, *, asks: bool) -> dict[str, Any]:
+        """Return the sections of the study that tunes `study`."""
+        return {}
+
+    def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
+        """Return what a tuning trial of `arm` sets besides the arm's own."""
+        return {}
+
+    def require_tunable(self, study: Study) -> None:
+        """Raise ParibusError where tuning trials would be unfair."""
+
+    def require_equal_budgets(self, study: Study, made: Study, arms: Sequence[str]) -> None:
+        """Raise ParibusError where candidates of one arm, `arms` of `made`, cost differently."""
+
+    def at_rates(self, study: Study, arm: str, reference: str) -> str:
+        """Return at which values of what is usually tuned two arms were compared."""
+        return ""
+
+    def target(self, study: Study) -> float | None:
+        """Return the loss to which budgets are counted; None without one."""
+        return None
+
+    def curve_steps(self, study: Study, arm: str) -> tuple[int, ...]:
+        """Return the steps of the held-out curve; empty where none is measured."""
+        return ()
+
+    def questions(self, study: Study, task: str) -> int:
+        """Return how many questions `task`, or all tasks together, ask; 0 where nobody knows."""
+        return 0
+
+    def seals_test(self, study: Study) -> bool:
+        """Return whether the study seals a part of its text for the verdict."""
+        return False
+
+    def texts(self, study: Study) -> list[Path]:
+        """Return the files of text and vocabulary that the study names, as absolute paths."""
+        return []
+
+    def salted(self, study: Study, number: int) -> dict[str, Any]:
+        """Return overrides by which the baseline is trained once more, otherwise alike."""
+        raise ParibusError(
+            f"the trainer '{study.trainer}' of '{study.name}' states no way to train an arm again "
+            "with other random numbers; null studies are of the trainer 'stacked'"
+        )
+
+
+DECLARED = TrainerFormat()
+
+
+@cache
+def _shipped(name: str) -> TrainerFormat:
+    module, _, attribute = SHIPPED[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def format_of(trainer: object) -> TrainerFormat:
+    """Return the format of a trainer's studies and records. Raises ParibusError."""
+    if isinstance(trainer, str) and trainer in SHIPPED:
+        return _shipped(trainer)
+    if isinstance(trainer, str) and ":" in trainer:
+        return DECLARED
+    raise ParibusError(
+        f"trainer = {trainer!r} is unknown: {nearest(str(trainer), SHIPPED)}; your own is "
+        "'package.module:name' or 'file.py:name'"
+    )
+
+
+def find_trainer(study: Study) -> Trainer:
+    """Return the user's own trainer that `study` names; its code is run. Raises ParibusError."""
+    from paribus.study.importing import load_own
+    from paribus.study.trust import require_trust
+
+    require_trust(study)
+    where = f"trainer = '{study.trainer}'"
+    found = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
+    return found() if isinstance(found, type) else found
+
+
+def _is_trainer(found: object) -> bool:
+    """Return whether it has what a `Trainer` has: declare(study) and run(study, trials)."""
+    return all(callable(getattr(found, name, None)) for name in ("declare", "run"))

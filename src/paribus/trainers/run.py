@@ -1,0 +1,250 @@
+"""Running a study: register, tune, train, look, seal, by the trainer that it names."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paribus.analysis import boundaries
+from paribus.decision import own_rule
+from paribus.errors import ParibusError, nearest
+from paribus.metric import ItemSums, Metric, by_name
+from paribus.results import Results, ResultsFolder, load_results, needed_trials, read_looks
+from paribus.results.record_format import TRAINER
+from paribus.results.registration import FILE, registration, settle
+from paribus.results.trial_folder import TrialFolder
+from paribus.study import Study
+from paribus.study.trainer import STACKED, Declaration, Trainer, TrialRecord, find_trainer
+from paribus.trainers.looking import take_look
+from paribus.trainers.tune import tune
+
+LOG = logging.getLogger("paribus")
+ITEMS, STEPS = "item_scores.parquet", "steps.parquet"
+COUNT = "count"
+# Trainers that ship write their own records.
+ADAPTERS = {STACKED: "paribus.engine.execution.run"}
+
+
+def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
+    """Return where the results of `study` are: `results`, or else `results/<name of the study>`."""
+    return ResultsFolder(Path(results) if results else Path("results") / study.name)
+
+
+def run(study: Study, results: str | os.PathLike[str] | None = None, **options: Any) -> Results:
+    """Train, evaluate and record every trial of `study` that is not finished yet.
+
+    Args:
+        study: what `load_study` gives.
+        results: the results folder; by default `results/<name of the study>`.
+        options: of the study's trainer; for `stacked` see `paribus.engine.execution.run.run`.
+
+    Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
+    written, and where a trial fails; trials that are finished by then are kept.
+    """
+    if study.trainer in ADAPTERS:
+        return importlib.import_module(ADAPTERS[study.trainer]).run(study, results, **options)
+    folder = results_folder(study, results)
+    folder.require_home()
+    trainer = find_trainer(study)
+    with folder.lock():
+        study = folder.adopt(study)
+        declaration = _declaration(study, trainer)
+        if study.tuning is not None:
+            if not (folder.path / FILE).is_file():
+                _register(study, folder, declaration)
+
+            def train_round(round_: Study, there: ResultsFolder) -> None:
+                """Train a round of tuning trials, in the folder of its own."""
+                with there.lock():
+                    _train(round_, there, trainer, declaration)
+
+            study = tune(study, folder, train_round)
+        _train(study, folder, trainer, declaration)
+    return load_results(folder.path)
+
+
+def register(study: Study, results: str | os.PathLike[str] | None = None, **options: Any) -> Path:
+    """Fix what would count before any run: write `registration.json`; returns its path.
+
+    Raises ParibusError where something else is registered there already.
+    """
+    if study.trainer in ADAPTERS:
+        return importlib.import_module(ADAPTERS[study.trainer]).register(study, results, **options)
+    folder = results_folder(study, results)
+    folder.require_home()
+    trainer = find_trainer(study)
+    with folder.lock():
+        study = folder.adopt(study)
+        _register(study, folder, _declaration(study, trainer))
+    return folder.path / FILE
+
+
+def _declaration(study: Study, trainer: Trainer) -> Declaration:
+    """Return what the trainer declares, held against what the study compares."""
+    found = trainer.declare(study)
+    known = by_name({"the trainer": list(found.metrics)})
+    for name in study.metrics:
+        if name not in known:
+            raise ParibusError(
+                f"metric '{name}' is not declared by trainer '{study.trainer}': "
+                f"{nearest(name, known)}"
+            )
+    deciding = [endpoint.metric for endpoint in study.judged]
+    deciding += [study.tuning.select] if study.tuning else []
+    for name in deciding:
+        if known[name].better == "neither":
+            raise ParibusError(
+                f"'{name}' cannot be primary or choose among values: neither more nor less of it "
+                "is better"
+            )
+    if found.must_be_finite and found.must_be_finite not in known:
+        raise ParibusError(
+            f"trainer '{study.trainer}' says that '{found.must_be_finite}' must be finite, and "
+            f"declares no such metric: {nearest(found.must_be_finite, known)}"
+        )
+    return found
+
+
+def _metrics(declaration: Declaration) -> dict[str, Metric]:
+    """Return what is declared, as records have it: read at the end, over items where it is."""
+    return {
+        metric.name: replace(
+            metric,
+            record="evaluation",
+            items=ItemSums(metric.name, COUNT) if metric.name in declaration.by_item else "",
+        )
+        for metric in declaration.metrics
+    }
+
+
+def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> None:
+    known = _metrics(declaration)
+    metrics = {name: known[name] for name in study.metrics}
+    wanted = registration(study, {}, "", metrics, {}, own_rule(study), boundaries(study))
+    wanted[TRAINER] = {
+        "controls": {name: list(keys) for name, keys in declaration.controls.items()},
+        "must_be_finite": declaration.must_be_finite,
+    }
+    settle(folder, study, wanted)
+
+
+def _train(study: Study, folder: ResultsFolder, trainer: Trainer, declaration: Declaration) -> None:
+    """Train what is not finished up to the next look; take it; go on while one is left."""
+    _register(study, folder, declaration)
+    while True:
+        needed = needed_trials(study, read_looks(folder))
+        todo = [trial for trial in needed if not folder.trial(*trial).is_finished]
+        for (arm, seed), record in _asked(study, trainer, todo):
+            _write(study, folder.trial(arm, seed), declaration, record)
+        if not take_look(study, folder, LOG.info):
+            return
+
+
+def _asked(
+    study: Study, trainer: Trainer, todo: Sequence[tuple[str, int]]
+) -> Iterator[tuple[tuple[str, int], TrialRecord]]:
+    """Yield the records of `todo` as they are finished. Raises ParibusError for any other."""
+    left = set(todo)
+    for trial, record in trainer.run(study, todo) if todo else ():
+        if trial not in left:
+            raise ParibusError(
+                f"trainer '{study.trainer}' gave a record of {trial!r:.80}, which it was not asked "
+                f"for, or gave twice; asked for: {', '.join(map(str, todo[:3]))} ..."
+            )
+        left.discard(trial)
+        yield trial, record
+    if left:
+        raise ParibusError(
+            f"trainer '{study.trainer}' gave no record of {len(left)} of {len(todo)} trials, such "
+            f"as {min(left)}; run the study again"
+        )
+
+
+def _write(
+    study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
+) -> None:
+    """Write and seal what a trainer gave of one trial. Raises ParibusError for the undeclared."""
+    metrics = _metrics(declaration)
+    scores = _numbers(folder, "scores", record.scores, metrics)
+    items = _by_item(folder, declaration, _declared(folder, "items", record.items, metrics))
+    for name in record.controls:
+        if name not in declaration.controls:
+            raise ParibusError(
+                f"trial {folder.label}: control '{name}' is not declared: "
+                f"{nearest(name, declaration.controls)}"
+            )
+    written = ["trial.json", "evaluation.json"]
+    n = len(next(iter(items.values()), ()))
+    if n:
+        columns = {"item": np.arange(n), COUNT: np.ones(n)} | items
+        folder.write_columns(ITEMS, columns, dict.fromkeys(columns, ""))
+        written.append(ITEMS)
+    if len(record.losses):
+        losses = np.asarray(record.losses, np.float64)
+        columns = {"step": np.arange(1, len(losses) + 1), "train_loss": losses}
+        folder.write_columns(STEPS, columns, {"step": "steps", "train_loss": ""})
+        written.append(STEPS)
+    about = {
+        "arm": folder.arm,
+        "seed": folder.seed,
+        "setting": study.setting(folder.arm).model_dump(mode="json"),
+        "metrics": {name: metric.about for name, metric in metrics.items()},
+        "drawings": [],
+        "own_modules": {},
+        "controls": dict(record.controls),
+        "blocks": {"kind": "item", "items": n, "blocks": n},
+        "diverged_at": record.diverged_at,
+    }
+    if record.seconds is not None:
+        timing = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
+        folder.write_json("timing.json", timing)
+    folder.write_json("evaluation.json", scores)
+    folder.write_json("trial.json", about)
+    folder.finish(written)
+
+
+def _by_item(
+    folder: TrialFolder, declaration: Declaration, given: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Return the scores of items by metric. Raises ParibusError where these are not the same."""
+    items = {name: np.asarray(values, np.float64) for name, values in given.items()}
+    sizes = sorted({values.size for values in items.values()})
+    if len(sizes) > 1 or any(values.ndim != 1 for values in items.values()):
+        raise ParibusError(
+            f"trial {folder.label}: items of {', '.join(sorted(items))} are no lists of one length "
+            f"({sizes}); all metrics by item are of the same items"
+        )
+    if undeclared := sorted(set(items) - declaration.by_item):
+        raise ParibusError(
+            f"trial {folder.label}: items of '{undeclared[0]}', which is not in by_item of the "
+            "declaration"
+        )
+    return items
+
+
+def _numbers(
+    folder: TrialFolder, what: str, given: Mapping[str, float], metrics: Mapping[str, Metric]
+) -> dict[str, float | None]:
+    """Return scores as JSON has them: null where one is not finite."""
+    found = _declared(folder, what, given, metrics)
+    return {n: float(v) if math.isfinite(v) else None for n, v in found.items()}
+
+
+def _declared(
+    folder: TrialFolder, what: str, given: Mapping[str, Any], metrics: Mapping[str, Metric]
+) -> dict[str, Any]:
+    for name in given:
+        if name not in metrics:
+            raise ParibusError(
+                f"trial {folder.label}: {what} of '{name}', which is not declared: "
+                f"{nearest(name, metrics)}"
+            )
+    return dict(given)

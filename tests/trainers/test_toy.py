@@ -1,0 +1,183 @@
+"""A trainer that is not ours goes the whole way, without PyTorch: TOML to verdict, page and paper."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+import paribus
+from paribus.cli import main
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder
+
+TOY = Path(__file__).with_name("toy.py")
+STUDY = """
+name = "toy"
+trainer = "toy.py:Toy"
+question = "Does the shift lower the loss?"
+seeds = { looks = [5, 8] }
+
+[toy]
+shift = 0.0
+rate = 2.0
+text = "a"
+
+[[endpoints]]
+metric = "loss"
+primary = true
+margin = 0.02
+
+[[endpoints]]
+metric = "hits"
+
+[[endpoints]]
+metric = "size"
+
+[arms.baseline]
+
+[arms.shifted]
+set = { "toy.shift" = 0.05 }
+
+[arms.hot]
+set = { "toy.shift" = 1.5 }
+
+[arms.other]
+set = { "toy.text" = "b" }
+
+[inference]
+target = "new items"
+
+[tuning]
+seeds = [101, 102, 103]
+grid = { "toy.rate" = [0.5, 1.0, 2.0] }
+select = "loss"
+"""
+
+
+def verb(*arguments: object) -> tuple[int, str, str]:
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = main([*map(str, arguments)])
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the study and its trainer."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(TOY, tmp_path / "toy.py")
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path
+
+
+def test_a_study_of_another_trainer_goes_the_whole_way(folder: Path) -> None:
+    code, out, err = verb("run", "study.toml", "--results", "r")
+    assert code == 0, err
+    results = paribus.load_results("r")
+    analysis = paribus.analyse(results)
+    # Tuned to the best of three rates, by the loss.
+    assert {v["toy.rate"] for v in results.study.tuning.chosen.values()} == {1.0}
+    # An arm that gains 0.05 with an SD of differences of 0.003 is resolved at the first look.
+    shifted = next(c for c in analysis.contrasts if (c.arm, c.metric) == ("shifted", "loss"))
+    assert shifted.seeds == (1, 2, 3, 4, 5)
+    assert shifted.decided is not None and abs(shifted.decided.mean + 0.05) < 0.01
+    # What is measured by item is tested over seeds and items.
+    hits = next(c for c in analysis.contrasts if (c.arm, c.metric) == ("shifted", "hits"))
+    assert hits.items is not None and hits.items_about == "40 items"
+    # Seed 3 of an arm diverged: it is left out by name.
+    assert [(o.seed, o.reason) for o in analysis.left_out if o.metric == "loss"] == [
+        (3, "hot diverged: not finite at step 6")
+    ]
+    states = {(c.arm, c.name): c.state for c in analysis.controls}
+    assert states["shifted", "setting"] == states["shifted", "text"] == "held"
+    assert states["other", "text"] == "declared"
+    assert states["shifted", "weights"] == "not proven"  # declared, and recorded nowhere
+    verdicts = {v.arm: v for v in paribus.decide(analysis)}
+    assert verdicts["shifted"].outcome == "IMPROVES" and verdicts["other"].outcome == "BASELINE"
+    for name in ("report.html", "paper.pdf", "verdict.json", "analysis.json"):
+        assert (folder / "r" / name).stat().st_size > 0
+    assert "toy loss" in (folder / "r" / "report.html").read_text()
+    code, out, err = verb("verify", "r")
+    assert code == 0, out + err
+    # A second run finds nothing to do, and another study is refused.
+    assert verb("run", "study.toml", "--results", "r")[0] == 0
+    (folder / "study.toml").write_text(STUDY.replace("shift = 0.0\n", "shift = 0.1\n"))
+    code, _, err = verb("run", "study.toml", "--results", "r")
+    assert code == 2 and "different study" in err
+
+
+def test_it_needs_no_torch(folder: Path) -> None:
+    import subprocess
+
+    code = (
+        "import sys, paribus; r = paribus.run(paribus.load_study('study.toml'), 'r');"
+        "paribus.decide(paribus.analyse(r)); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("toy.py:Toy", "toy.py:Toys"), "no trainer of that name: did you mean 'Toy'"),
+        (("toy.py:Toy", "stackd"), "did you mean 'stacked'"),
+        (('metric = "hits"', 'metric = "hit"'), "did you mean 'hits'"),
+        (('select = "loss"', 'select = "size"'), "neither more nor less of it is better"),
+        (("[toy]", "toys = 3\n[toy]"), "unknown key 'toys'"),
+        (('"toy.shift" = 0.05', '"toy.shft" = 0.05'), "toy.shft"),
+    ],
+)
+def test_mistakes_are_one_line(folder: Path, change: tuple[str, str], words: str) -> None:
+    (folder / "study.toml").write_text(STUDY.replace(*change))
+    code, _, err = verb("run", "study.toml", "--results", "r")
+    assert code == 2 and words in err and err.count("\n") == 1
+    assert not (folder / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"size": 1.0}', '"sizes": 1.0}', "did you mean 'size'"),
+        ('{"hits": hits}', '{"loss": hits}', "not in by_item"),
+        ("for arm, seed in trials:", "for arm, seed in trials[1:]:", "gave no record of 1 of"),
+        ('"rate": toy["rate"]}', '"rats": toy["rate"]}', "did you mean 'rate'"),
+        ("yield (arm, seed),", "yield (arm, 77),", "was not asked"),
+    ],
+)
+def test_records_that_were_not_declared_are_refused(
+    folder: Path, old: str, new: str, words: str
+) -> None:
+    text = (folder / "toy.py").read_text()
+    assert old in text
+    (folder / "toy.py").write_text(text.replace(old, new))
+    with pytest.raises(ParibusError, match=words):
+        paribus.run(paribus.load_study(folder / "study.toml"), folder / "r")
+
+
+def test_a_trial_that_fails_costs_the_others_nothing(folder: Path) -> None:
+    text = (folder / "toy.py").read_text()
+    line = "            toy = study.setting(arm).toy\n"
+    broken = text.replace(line, line + "            assert (arm, seed) != ('hot', 2)\n")
+    (folder / "toy.py").write_text(broken)
+    study = (folder / "study.toml").read_text().partition("[tuning]")[0]
+    (folder / "study.toml").write_text(study)
+    with pytest.raises((ParibusError, AssertionError)):
+        paribus.run(paribus.load_study("study.toml"), "r")
+    before = {p: p.read_bytes() for p in sorted((folder / "r").rglob("*.json"))}
+    assert len([p for p in before if p.name == "manifest.json"]) == 5
+
+
+def test_a_strangers_folder_runs_nothing(folder: Path) -> None:
+    assert verb("run", "study.toml", "--results", "r")[0] == 0
+    (folder / "r" / "sources" / "toy.py").write_text("raise SystemExit('it was run')")
+    (folder / "toy.py").unlink()
+    code, out, err = verb("decide", "r")
+    assert code in (0, 2) and "it was run" not in out + err
+    record = json.loads((folder / "r" / "registration.json").read_text())
+    assert record["trainer"]["controls"]["text"] == ["toy.text"]
+    assert ResultsFolder(folder / "r").exists
