@@ -146,7 +146,7 @@ def test_mistakes_are_one_line(folder: Path, change: tuple[str, str], words: str
         ('{"hits": hits}', '{"loss": hits}', "not in by_item"),
         ("for arm, seed in trials:", "for arm, seed in trials[1:]:", "gave no record of 1 of"),
         ('"rate": toy["rate"]}', '"rats": toy["rate"]}', "did you mean 'rate'"),
-        ("yield (arm, seed),", "yield (arm, 77),", "was not asked"),
+        ("(arm, seed),\n", "(arm, 77),\n", "was not asked"),
     ],
 )
 def test_records_that_were_not_declared_are_refused(
@@ -162,14 +162,23 @@ def test_records_that_were_not_declared_are_refused(
 def test_a_trial_that_fails_costs_the_others_nothing(folder: Path) -> None:
     text = (folder / "toy.py").read_text()
     line = "            toy = study.setting(arm).toy\n"
-    broken = text.replace(line, line + "            assert (arm, seed) != ('hot', 2)\n")
-    (folder / "toy.py").write_text(broken)
+    fails = (
+        "            assert (arm, seed) != ('hot', 2) or not __import__('os').path.exists('fail')\n"
+    )
+    (folder / "toy.py").write_text(text.replace(line, line + fails))
+    (folder / "fail").touch()
     study = (folder / "study.toml").read_text().partition("[tuning]")[0]
     (folder / "study.toml").write_text(study)
-    with pytest.raises((ParibusError, AssertionError)):
+    with pytest.raises(ParibusError, match=r"after 6 of 20 trials, in line toy.py:\d+: Assertion"):
         paribus.run(paribus.load_study("study.toml"), "r")
     before = {p: p.read_bytes() for p in sorted((folder / "r").rglob("*.json"))}
-    assert len([p for p in before if p.name == "manifest.json"]) == 5
+    assert len([p for p in before if p.name == "manifest.json"]) == 6
+    (folder / "fail").unlink()
+    paribus.run(paribus.load_study("study.toml"), "r")
+    assert all(p.read_bytes() == content for p, content in before.items() if "trials" in p.parts)
+    (folder / "toy.py").write_text(text.replace("0.002", "0.003"))
+    code, _, err = verb("run", "study.toml", "--results", "r")
+    assert code == 2 and "toy.py was edited (used by trainer)" in err
 
 
 def test_a_strangers_folder_runs_nothing(folder: Path) -> None:

@@ -22,7 +22,7 @@ from paribus.files import file_digest, write_bytes
 from paribus.metric import Metric, find, from_records
 from paribus.migrations import leniency
 from paribus.results.formats import read_json, read_record, write_json
-from paribus.results.record_format import records_of
+from paribus.results.record_format import TRAINER, records_of
 from paribus.results.shared_records import distinct
 from paribus.results.software import package_differences
 from paribus.results.sources import keep_sources
@@ -278,6 +278,9 @@ def _differing(there: dict[str, Any], now: dict[str, Any], leave: Leniency) -> l
     theirs, ours = (one.get(RULE, {}).get("sources", {}) for one in (there, now))
     for file in changed_sources(theirs, ours):
         users.setdefault(file, []).append("decision.rule")
+    theirs, ours = (one.get(TRAINER, {}).get("sources", {}) for one in (there, now))
+    for file in changed_sources(theirs, ours):
+        users.setdefault(file, []).append("trainer")
     if not users and there.get(RULE) != now.get(RULE):
         told.append("the rule that decision.rule names decides otherwise")
     told += [f"{file} was edited (used by {', '.join(by)})" for file, by in users.items()]

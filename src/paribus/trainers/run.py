@@ -6,6 +6,7 @@ import importlib
 import logging
 import math
 import os
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from paribus.results.record_format import TRAINER
 from paribus.results.registration import FILE, registration, settle
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
+from paribus.study.custom_code import measuring_digests
 from paribus.study.trainer import STACKED, Declaration, Trainer, TrialRecord, find_trainer
 from paribus.trainers.looking import take_look
 from paribus.trainers.tune import tune
@@ -132,6 +134,7 @@ def _register(study: Study, folder: ResultsFolder, declaration: Declaration) -> 
     wanted[TRAINER] = {
         "controls": {name: list(keys) for name, keys in declaration.controls.items()},
         "must_be_finite": declaration.must_be_finite,
+        "sources": measuring_digests([study.trainer], "trainer", study.folder),
     }
     settle(folder, study, wanted)
 
@@ -153,7 +156,20 @@ def _asked(
 ) -> Iterator[tuple[tuple[str, int], TrialRecord]]:
     """Yield the records of `todo` as they are finished. Raises ParibusError for any other."""
     left = set(todo)
-    for trial, record in trainer.run(study, todo) if todo else ():
+    given = iter(trainer.run(study, todo) if todo else ())
+    while True:
+        try:
+            trial, record = next(given)
+        except StopIteration:
+            break
+        except ParibusError:
+            raise
+        except Exception as error:
+            done = len(todo) - len(left)
+            raise ParibusError(
+                f"trainer '{study.trainer}' failed after {done} of {len(todo)} trials, in line "
+                f"{_line_of(error)}: {type(error).__name__}: {error}"
+            ) from error
         if trial not in left:
             raise ParibusError(
                 f"trainer '{study.trainer}' gave a record of {trial!r:.80}, which it was not asked "
@@ -166,6 +182,12 @@ def _asked(
             f"trainer '{study.trainer}' gave no record of {len(left)} of {len(todo)} trials, such "
             f"as {min(left)}; run the study again"
         )
+
+
+def _line_of(error: BaseException) -> str:
+    """Return `file.py:12`, where an error of the user's own code was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"
 
 
 def _write(
