@@ -1,4 +1,4 @@
-"""A trainer that is not ours goes the whole way, without PyTorch: TOML to verdict, page and paper."""
+"""A trainer that is not ours goes the whole way, from TOML to verdict, without PyTorch."""
 
 from __future__ import annotations
 
