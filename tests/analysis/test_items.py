@@ -10,7 +10,7 @@ import pytest
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
-from paribus.analysis.items import block_scores, linearised
+from paribus.analysis.contrasts import block_scores, linearised
 from paribus.analysis.table import Table
 from paribus.decision import decide
 from paribus.engine.evaluation import all_measures

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paribus.analysis import Contrast
-from paribus.analysis.families import adjusted
+from paribus.analysis.analyse import adjusted
 from paribus.decision import calibrate
 from paribus.errors import ParibusError
 from paribus.metric import Metric

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
-from paribus.analysis.costs import costs
+from paribus.analysis.side_effects import costs
 from paribus.analysis.table import Table
 from paribus.cli.printed_tables import contrasts
 from paribus.decision import Verdict, decide, effect_in_words

@@ -23,7 +23,7 @@ from paribus.analysis import (
     tuned,
     tuning_record,
 )
-from paribus.analysis.sensitivity import sensitivities
+from paribus.analysis.tuning import sensitivities
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.metric import Metric

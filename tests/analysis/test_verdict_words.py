@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from paribus.analysis import analyse
-from paribus.analysis.costs import _judged, _share_lost
+from paribus.analysis.side_effects import _judged, _share_lost
 from paribus.decision import Verdict, decide, out_of_reach, shipped_rules
 from paribus.engine.evaluation.harness import CELLS, ITEMS
 from paribus.report.words import headline

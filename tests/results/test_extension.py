@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paribus.analysis import Table, analyse, extension_error, extension_in_words
-from paribus.analysis.stabilities import stabilities_of
+from paribus.analysis.side_effects import stabilities_of
 from paribus.comparison import agree
 from paribus.decision import decide
 from paribus.errors import ParibusError

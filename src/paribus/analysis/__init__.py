@@ -2,16 +2,17 @@
 
 from paribus.analysis.along import Along, Ratio, Reached
 from paribus.analysis.analyse import analyse, analyse_table
-from paribus.analysis.choose import (
-    Tried,
-    caveats,
-    choose,
-    next_candidates,
-    tried_in,
-    tuning_record,
-)
 from paribus.analysis.detectable import Detectable, Sight, detectable, sights
-from paribus.analysis.planned import PlannedLooks, least_effect, planned_looks
+from paribus.analysis.looks import (
+    PlannedLooks,
+    boundaries,
+    least_effect,
+    look_in_words,
+    next_look,
+    planned_looks,
+    why_not_these_looks,
+    with_all_looks,
+)
 from paribus.analysis.sampling import (
     Sampling,
     extension_error,
@@ -19,18 +20,32 @@ from paribus.analysis.sampling import (
     plan_of,
     sampling_of,
 )
-from paribus.analysis.schema import Analysis, Check, Contrast, LeftOut, TaskContrast
-from paribus.analysis.side_effects import BudgetState, Cost, Costs, Sensitivity, Stabilities
-from paribus.analysis.summary import Summary
-from paribus.analysis.table import Table, events_in
-from paribus.analysis.taking_looks import (
-    boundaries,
-    look_in_words,
-    next_look,
-    why_not_these_looks,
-    with_all_looks,
+from paribus.analysis.schema import (
+    Analysis,
+    BudgetState,
+    Check,
+    Contrast,
+    Cost,
+    Costs,
+    LeftOut,
+    Stabilities,
+    Summary,
+    TaskContrast,
 )
-from paribus.analysis.tuned import Point, SharedContrast, Tuned, tuned
+from paribus.analysis.table import Table, events_in
+from paribus.analysis.tuning import (
+    Point,
+    Sensitivity,
+    SharedContrast,
+    Tried,
+    Tuned,
+    caveats,
+    choose,
+    next_candidates,
+    tried_in,
+    tuned,
+    tuning_record,
+)
 
 __all__ = [
     "Along",

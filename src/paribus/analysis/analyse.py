@@ -1,7 +1,10 @@
 """From records to inference: every contrast, tested as the study registered it.
 
-The unit is the seed pair: treatment minus baseline at the same seed. A pair that cannot be compared
-is left out by name, never in silence; a contrast whose controls are broken is not analysed.
+The unit is the seed pair: treatment minus baseline at the same seed. Families of hypotheses are
+fixed at registration, each adjusted by Holm: the primary endpoints in every contrast, that they lie
+inside their margins, that they are no worse, and the secondary endpoints. A contrast that could not
+be analysed stays in its family as p = 1, so that losing one never makes the others easier. One of
+fewer than five pairs counts in its family, and has no adjusted p: it is only described.
 """
 
 from __future__ import annotations
@@ -11,17 +14,13 @@ from typing import Any
 import numpy as np
 
 from paribus.analysis.along import along
-from paribus.analysis.by_endpoint import contrast_of
-from paribus.analysis.by_task import task_contrasts
 from paribus.analysis.claims import check_claims
-from paribus.analysis.costs import costs
-from paribus.analysis.families import adjusted
-from paribus.analysis.schema import Analysis, Contrast
-from paribus.analysis.stabilities import stabilities_of
-from paribus.analysis.summary import Summary
+from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
+from paribus.analysis.looks import why_not_these_looks
+from paribus.analysis.schema import Analysis, Contrast, Summary
+from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
-from paribus.analysis.taking_looks import why_not_these_looks
-from paribus.analysis.tuned import tuned, why_not_these_values
+from paribus.analysis.tuning import tuned, why_not_these_values
 from paribus.results import (
     Results,
     ResultsFolder,

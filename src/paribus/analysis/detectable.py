@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paribus.analysis.planned import least_effect
+from paribus.analysis.looks import least_effect
 from paribus.analysis.schema import Analysis
 from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, Metric, find

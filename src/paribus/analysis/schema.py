@@ -1,26 +1,146 @@
-"""What an analysis consists of. Plain data, all of it in `analysis.json`."""
+"""The form of an analysis: what is inferred from a study's records, and what analysis.json says."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from paribus.analysis.along import Along
 from paribus.analysis.sampling import Sampling, is_open, sampling_of
-from paribus.analysis.side_effects import Costs, Stabilities
-from paribus.analysis.summary import Summary
-from paribus.analysis.tuned import Tuned
+from paribus.analysis.tuning import Tuned
 from paribus.metric import Metric
 from paribus.results import Control
 from paribus.statistics import (
     Decided,
     DecidingTest,
     FamilySignFlip,
+    Interval,
     MacroContrast,
     PairedContrast,
+    PairedRates,
     StabilityEvents,
 )
 from paribus.study import Study
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One metric of one arm over its finished, finite trials."""
+
+    arm: str
+    metric: str
+    values: dict[int, float]
+
+    @property
+    def n(self) -> int:
+        """Trials that have a finite value."""
+        return len(self.values)
+
+    @property
+    def mean(self) -> float | None:
+        """Over these trials, in the metric's unit; None without any."""
+        return float(np.mean(list(self.values.values()))) if self.values else None
+
+    @property
+    def sd(self) -> float | None:
+        """Sample SD (n - 1); None for fewer than two trials."""
+        return float(np.std(list(self.values.values()), ddof=1)) if self.n > 1 else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as in analysis.json."""
+        return {
+            "arm": self.arm,
+            "metric": self.metric,
+            "n": self.n,
+            "mean": self.mean,
+            "sd": self.sd,
+            "values": {str(seed): value for seed, value in self.values.items()},
+        }
+
+
+BudgetState = Literal["within", "over", "not shown"]
+
+
+@dataclass(frozen=True)
+class Stabilities:
+    """Events of an arm against its reference, over the seeds that both have finished.
+
+    Attributes:
+        holm_p: McNemar's p of `any_event`, over looks and stages, adjusted over the contrasts; None
+            for fewer than five pairs.
+    """
+
+    arm: str
+    reference: str
+    diverged: PairedRates
+    spiked: PairedRates
+    any_event: PairedRates
+    holm_p: float | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A mean over seed pairs with its interval.
+
+    Attributes:
+        interval: of level 1 - alpha.
+        bounds: of level 1 - 2 alpha, on which a budget is judged.
+        state: against the registered budget; None where there is none. Fewer than five pairs show
+            nothing.
+    """
+
+    mean: float
+    interval: Interval
+    bounds: Interval
+    state: BudgetState | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as in analysis.json."""
+        return {
+            "mean": self.mean,
+            "interval": self.interval.to_dict(),
+            "bounds": self.bounds.to_dict(),
+            "state": self.state,
+        }
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What an arm costs besides quality, over seed pairs; None for fewer than two.
+
+    Attributes:
+        calibration: rise of the expected calibration error.
+        throughput: share of training tokens per second that is lost.
+        in_turn: whether the arms took turns for it. Where they have not yet, trials are compared as
+            they were timed while training, and load on the machine is in it.
+        prefill, decoding: share of tokens per second that is lost when reading full windows and
+            when writing token by token, measured in turn.
+        in_bytes: whether bytes per second are compared, as the arms have other tokenizers.
+    """
+
+    arm: str
+    reference: str
+    calibration: Cost | None
+    throughput: Cost | None
+    in_turn: bool
+    prefill: Cost | None
+    decoding: Cost | None
+    in_bytes: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as in analysis.json."""
+        return {
+            "arm": self.arm,
+            "reference": self.reference,
+            "calibration": self.calibration.to_dict() if self.calibration else None,
+            "throughput": self.throughput.to_dict() if self.throughput else None,
+            "in_turn": self.in_turn,
+            "prefill": self.prefill.to_dict() if self.prefill else None,
+            "decoding": self.decoding.to_dict() if self.decoding else None,
+            "in_bytes": self.in_bytes,
+        }
 
 
 @dataclass(frozen=True)

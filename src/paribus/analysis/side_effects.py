@@ -1,120 +1,171 @@
-"""What an arm does besides changing its endpoints: events, costs, a delicate learning rate."""
+"""What an arm does besides changing its endpoints: events in training, and costs."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import replace
 
-from paribus.statistics import Interval, PairedContrast, PairedRates
+from paribus.analysis.infer import infer
+from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
+from paribus.analysis.table import Table
+from paribus.statistics import (
+    DESCRIPTIVE_BELOW,
+    Interval,
+    OneLook,
+    StabilityEvents,
+    Stages,
+    holm,
+    paired_event_rates,
+)
+from paribus.study import Study
 
-BudgetState = Literal["within", "over", "not shown"]
-
-
-@dataclass(frozen=True)
-class Stabilities:
-    """Events of an arm against its reference, over the seeds that both have finished.
-
-    Attributes:
-        holm_p: McNemar's p of `any_event`, over looks and stages, adjusted over the contrasts; None
-            for fewer than five pairs.
-    """
-
-    arm: str
-    reference: str
-    diverged: PairedRates
-    spiked: PairedRates
-    any_event: PairedRates
-    holm_p: float | None = None
+Pair = tuple[StabilityEvents, StabilityEvents]
+Kind = Callable[[StabilityEvents], bool]
 
 
-@dataclass(frozen=True)
-class Cost:
-    """A mean over seed pairs with its interval.
-
-    Attributes:
-        interval: of level 1 - alpha.
-        bounds: of level 1 - 2 alpha, on which a budget is judged.
-        state: against the registered budget; None where there is none. Fewer than five pairs show
-            nothing.
-    """
-
-    mean: float
-    interval: Interval
-    bounds: Interval
-    state: BudgetState | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        return {
-            "mean": self.mean,
-            "interval": self.interval.to_dict(),
-            "bounds": self.bounds.to_dict(),
-            "state": self.state,
-        }
+def any_event(events: StabilityEvents) -> bool:
+    """Whether a trial diverged or spiked."""
+    return events.diverged or events.spiked
 
 
-@dataclass(frozen=True)
-class Costs:
-    """What an arm costs besides quality, over seed pairs; None for fewer than two.
+def stabilities_of(table: Table) -> list[Stabilities]:
+    """Events of every contrast with pairs, at its look or by its stages; p adjusted over the
+    contrasts."""
+    found, p_values, events = [], [], table.events
+    for arm, reference in table.results.study.contrasts:
+        sampled = table.sampling(arm)
+        seeds = [s for s in sampled.seeds if (arm, s) in events and (reference, s) in events]
+        pairs = [(events[reference, seed], events[arm, seed]) for seed in seeds]
+        if not pairs:
+            continue
 
-    Attributes:
-        calibration: rise of the expected calibration error.
-        throughput: share of training tokens per second that is lost.
-        in_turn: whether the arms took turns for it. Where they have not yet, trials are compared as
-            they were timed while training, and load on the machine is in it.
-        prefill, decoding: share of tokens per second that is lost when reading full windows and
-            when writing token by token, measured in turn.
-        in_bytes: whether bytes per second are compared, as the arms have other tokenizers.
-    """
+        def events_of(kind: Kind, pairs: list[Pair] = pairs) -> tuple[list[bool], list[bool]]:
+            return [kind(a) for a, _ in pairs], [kind(b) for _, b in pairs]
 
-    arm: str
-    reference: str
-    calibration: Cost | None
-    throughput: Cost | None
-    in_turn: bool
-    prefill: Cost | None
-    decoding: Cost | None
-    in_bytes: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        return {
-            "arm": self.arm,
-            "reference": self.reference,
-            "calibration": self.calibration.to_dict() if self.calibration else None,
-            "throughput": self.throughput.to_dict() if self.throughput else None,
-            "in_turn": self.in_turn,
-            "prefill": self.prefill.to_dict() if self.prefill else None,
-            "decoding": self.decoding.to_dict() if self.decoding else None,
-            "in_bytes": self.in_bytes,
-        }
+        one = Stabilities(
+            arm,
+            reference,
+            diverged=paired_event_rates(*events_of(lambda e: e.diverged)),
+            spiked=paired_event_rates(*events_of(lambda e: e.spiked)),
+            any_event=paired_event_rates(*events_of(any_event)),
+        )
+        design = sampled.design(seeds)
+        found.append(one)
+        p_values.append(
+            design.of_events(*events_of(any_event)) if design else one.any_event.p_value
+        )
+    adjusted = holm(p_values) if found else []
+    return [
+        replace(s, holm_p=float(p)) if s.any_event.n >= DESCRIPTIVE_BELOW else s
+        for s, p in zip(found, adjusted, strict=True)
+    ]
 
 
-@dataclass(frozen=True)
-class Sensitivity:
-    """Learning-rate sensitivity of an arm (Wortsman et al. 2023), in nats/token: over the rates
-    that it was tuned with.
+AS_TRAINED = "as trained"  # a kind of throughput
 
-    Attributes:
-        values: by tuning seed; NaN where no rate of the seed learned anything, which leaves the
-            seed out of `paired`.
-        paired: against its reference at the same tuning seeds; None for fewer than two.
-    """
+SampledBy = OneLook | Stages | None
+# Tokens per second by (kind, arm, seed).
+Speeds = dict[tuple[str, str, int], float]
 
-    arm: str
-    reference: str | None
-    values: dict[int, float]
-    paired: PairedContrast | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json; null where a seed learned at no rate."""
-        return {
-            "arm": self.arm,
-            "reference": self.reference,
-            "values": {
-                str(seed): value if math.isfinite(value) else None
-                for seed, value in self.values.items()
-            },
-            "paired": self.paired.to_dict() if self.paired else None,
-        }
+def costs(table: Table) -> list[Costs]:
+    """Of every contrast."""
+    speeds = _speeds(table)
+    return [
+        _costs(table, speeds, arm, reference) for arm, reference in table.results.study.contrasts
+    ]
+
+
+def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
+    study = table.results.study
+    ours, theirs = (table.usable(name, "calibration_error") for name in (arm, reference))
+    sampled = table.sampling(arm)
+    shared = [seed for seed in sampled.seeds if seed in ours and seed in theirs]
+
+    design = sampled.design
+
+    in_bytes = not study.share_tokens(arm, reference)
+
+    def speed(kind: str, arm: str, seed: int) -> float:
+        size = table.results.trials[arm, seed]["data"]["bytes_per_token"] if in_bytes else 1.0
+        return speeds[kind, arm, seed] * size
+
+    def lost(kind: str, budget: float | None = None) -> Cost | None:
+        # A trial that is gone has left its time in turn behind.
+        both = [
+            seed
+            for seed in sampled.seeds
+            if all(
+                (kind, name, seed) in speeds and (name, seed) in table.results.trials
+                for name in (arm, reference)
+            )
+        ]
+        pairs = [(speed(kind, reference, seed), speed(kind, arm, seed)) for seed in both]
+        return None if sampled.why_not(both) else _share_lost(study, pairs, budget, design(both))
+
+    in_turn = lost("training", study.decision.throughput_budget)
+    rise = None
+    if not sampled.why_not(shared):
+        rise = _rise(study, [(theirs[seed], ours[seed]) for seed in shared], design(shared))
+    return Costs(
+        arm,
+        reference,
+        calibration=rise,
+        throughput=in_turn or lost(AS_TRAINED, study.decision.throughput_budget),
+        in_turn=in_turn is not None,
+        prefill=lost("prefill"),
+        decoding=lost("decoding"),
+        in_bytes=in_bytes,
+    )
+
+
+def _rise(study: Study, pairs: list[tuple[float, float]], design: SampledBy) -> Cost:
+    """The rise of a score, over pairs of (reference, arm)."""
+    says = infer(study, [a for a, _ in pairs], [b for _, b in pairs], design=design).decided
+    budget = study.decision.calibration_budget
+    return _judged(len(pairs), says.mean, says.interval, says.equivalence_interval, budget)
+
+
+def _share_lost(
+    study: Study, pairs: list[tuple[float, float]], budget: float | None, design: SampledBy
+) -> Cost:
+    """The share of a speed that is lost, 1 - arm / reference, from the mean logarithm of ratios."""
+    theirs, ours = ([math.log(pair[i]) for pair in pairs] for i in (0, 1))
+    says = infer(study, theirs, ours, design=design).decided
+
+    def share(interval: Interval) -> Interval:
+        return Interval(_lost(interval.high), _lost(interval.low), interval.level)
+
+    interval, bounds = share(says.interval), share(says.equivalence_interval)
+    return _judged(len(pairs), _lost(says.mean), interval, bounds, budget)
+
+
+def _lost(log_ratio: float) -> float:
+    return -math.expm1(min(log_ratio, 700.0))
+
+
+def _judged(
+    n: int, mean: float, interval: Interval, bounds: Interval, budget: float | None
+) -> Cost:
+    state: BudgetState | None = None if budget is None else "not shown"
+    if budget is not None and n >= DESCRIPTIVE_BELOW:
+        state = (
+            "within" if bounds.high <= budget else "over" if bounds.low > budget else "not shown"
+        )
+    return Cost(mean, interval, bounds, state)
+
+
+def _speeds(table: Table) -> Speeds:
+    """Tokens per second by (kind, arm, seed): measured in turn, and as timed while training."""
+    trials = table.results.trials
+    as_trained = {
+        (AS_TRAINED, *trial): trials[trial].get("tokens", 1) / timing["training_seconds"]
+        for trial, timing in table.results.timing.items()
+        if trial in trials
+    }
+    in_turn = {
+        (row["kind"], row["arm"], row["seed"]): row["tokens"] / row["seconds"]
+        for row in table.results.throughput.to_pylist()
+    }
+    return as_trained | in_turn

@@ -2,7 +2,7 @@
 
 `looks.json` has an entry for each look, in their order; none is ever changed. It is sealed, names
 what it rests on by digest, and the entry before it. What an entry says can be computed again from
-the trials (`paribus.analysis.taking_looks`), so that a run which was killed before it wrote one
+the trials (`paribus.analysis.looks`), so that a run which was killed before it wrote one
 writes the same.
 """
 

@@ -189,19 +189,3 @@ def format_of(trainer: object) -> TrainerFormat:
         f"trainer = {trainer!r} is unknown: {nearest(str(trainer), SHIPPED)}; your own is "
         "'package.module:name' or 'file.py:name'"
     )
-
-
-def find_trainer(study: Study) -> Trainer:
-    """Return the user's own trainer that `study` names; its code is run. Raises ParibusError."""
-    from paribus.study.importing import load_own
-    from paribus.study.trust import require_trust
-
-    require_trust(study)
-    where = f"trainer = '{study.trainer}'"
-    found = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
-    return found() if isinstance(found, type) else found
-
-
-def _is_trainer(found: object) -> bool:
-    """Return whether it has what a `Trainer` has: declare(study) and run(study, trials)."""
-    return all(callable(getattr(found, name, None)) for name in ("declare", "run"))

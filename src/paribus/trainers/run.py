@@ -24,7 +24,9 @@ from paribus.results.registration import FILE, registration, settle
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.study.custom_code import measuring_digests
-from paribus.study.trainer import STACKED, Declaration, Trainer, TrialRecord, find_trainer
+from paribus.study.importing import load_own
+from paribus.study.trainer import STACKED, Declaration, Trainer, TrialRecord
+from paribus.study.trust import require_trust
 from paribus.trainers.looking import take_look
 from paribus.trainers.tune import tune
 
@@ -87,6 +89,19 @@ def register(study: Study, results: str | os.PathLike[str] | None = None, **opti
         study = folder.adopt(study)
         _register(study, folder, _declaration(study, trainer))
     return folder.path / FILE
+
+
+def find_trainer(study: Study) -> Trainer:
+    """Return the user's own trainer that `study` names; its code is run. Raises ParibusError."""
+    require_trust(study)
+    where = f"trainer = '{study.trainer}'"
+    found = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
+    return found() if isinstance(found, type) else found
+
+
+def _is_trainer(found: object) -> bool:
+    """Return whether it has what a `Trainer` has: declare(study) and run(study, trials)."""
+    return all(callable(getattr(found, name, None)) for name in ("declare", "run"))
 
 
 def _declaration(study: Study, trainer: Trainer) -> Declaration:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paribus import numbers
 from paribus.analysis import Contrast
-from paribus.analysis.summary import Summary
+from paribus.analysis.schema import Summary
 from paribus.decision import disagreements, fixed_items, missed
 from paribus.report import tables
 from paribus.report.along_told import along_table, note, told_along

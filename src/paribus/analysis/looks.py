@@ -1,32 +1,30 @@
-"""Taking a look: every open contrast is tested over all looks, and stops or goes on.
-
-A contrast stops where every primary endpoint is an effect or lies inside its margin, in the family
-by Holm at the level of this look, or has no prospect of either (`futility`); or where a control is
-broken. An endpoint that is an effect, or lies inside its margin, is resolved for good: where its
-contrast goes on, later looks test the others. A contrast with a divergence or a spike goes on all
-the same until these are resolved: what a rule decides of stability is not to be ended by quality.
-What a look says follows from the trials alone, so that it is the same whenever it is taken, and can
-be checked.
-"""
+"""Looks at growing data: when one is due, what it decides, and what a plan of them costs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from paribus.analysis.by_endpoint import contrast_of
-from paribus.analysis.families import adjusted
+from paribus.analysis.contrasts import adjusted, contrast_of
 from paribus.analysis.sampling import REASONS, RESOLVED, plan_of
-from paribus.analysis.schema import Contrast
-from paribus.analysis.side_effects import Stabilities
-from paribus.analysis.stabilities import stabilities_of
+from paribus.analysis.schema import Contrast, Stabilities
+from paribus.analysis.side_effects import stabilities_of
 from paribus.analysis.table import Table
 from paribus.comparison import Leniency, agree
 from paribus.results import ResultsFolder, looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN, chained, trials_digest
-from paribus.statistics import Looks, predictive_power
+from paribus.statistics import (
+    Boundary,
+    Characteristics,
+    Looks,
+    characteristics,
+    detectable_effect,
+    minimum_detectable_effect,
+    paired_t_power,
+    predictive_power,
+)
 from paribus.study import Study
 
 # Of fewer than five pairs, earlier looks have these, and ours have not.
@@ -262,3 +260,79 @@ def _finite(value: float) -> float | None:
 def _short(p: float) -> float:
     """Six digits, which are more than the simulation has."""
     return float(f"{p:.6g}")
+
+
+# True differences that a plan is shown for, in SDs of the paired differences.
+EFFECTS = (0.0, 0.5, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a plan takes where every contrast has one true difference.
+
+    Attributes:
+        effect: the difference, in SDs.
+        found: what happens in simulated studies.
+        fixed_power: of one contrast with all seeds and no looks, at the level of Holm's first step.
+    """
+
+    effect: float
+    found: Characteristics
+    fixed_power: float
+
+
+@dataclass(frozen=True)
+class PlannedLooks:
+    """A plan of looks, worked out.
+
+    Attributes:
+        first, last: boundaries at the level of Holm's first step and of its last.
+        margin: in SDs; None where the spread is not known, and equivalence is then left out.
+    """
+
+    first: tuple[Boundary, ...]
+    last: tuple[Boundary, ...]
+    expected: tuple[Expected, ...]
+    margin: float | None
+
+
+def planned_looks(study: Study, sd: float | None = None) -> PlannedLooks | None:
+    """Of a study with looks; None of one without.
+
+    Args: sd: of the paired differences of the primary endpoint, where known.
+    """
+    looks = plan_of(study)
+    if looks is None or study.plan is None:
+        return None
+    alpha, family, endpoints = study.inference.alpha, study.family, len(study.judged)
+    margin = study.primary.margin / sd if sd and study.primary.margin else None
+    effects: list[float] = sorted({*EFFECTS, *([round(margin, 2)] if margin else [])})
+    return PlannedLooks(
+        looks.boundaries(alpha / family),
+        looks.boundaries(alpha),
+        tuple(
+            Expected(
+                effect,
+                characteristics(
+                    looks,
+                    (effect,) * family,
+                    endpoints=endpoints,
+                    alpha=alpha,
+                    margin=margin,
+                    futility=study.plan.futility,
+                ),
+                paired_t_power(effect, looks.pairs[-1], alpha=alpha / family),
+            )
+            for effect in effects
+        ),
+        margin,
+    )
+
+
+def least_effect(study: Study, alpha: float) -> float:
+    """The least difference, in SDs, that the study detects at level `alpha` of one contrast."""
+    power, looks = study.inference.power, plan_of(study)
+    if looks is not None:
+        return detectable_effect(looks, alpha=alpha, power=power)
+    test = study.inference.test
+    return minimum_detectable_effect(len(study.seeds), power=power, alpha=alpha, test=test)

@@ -1,25 +1,290 @@
-"""What a tuned study's answer depends on: tuning curves, and the contrast at every shared value.
+"""Tuning, judged from its records: what each arm tried, what was chosen, and how sure that is.
 
-All of it is of the tuning seeds, which chose: it describes, and tests nothing. The verdict is of
-other seeds.
+Every arm gets the candidate whose mean of the registered metric over the tuning seeds is best. A
+candidate that diverged on some seed comes after all that did on fewer; of equal ones the first
+that was tried counts. Where the grid may grow, a best value at its edge asks for another round of
+trials, for all arms.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from paribus import numbers
-from paribus.analysis.choose import Tried, caveats, next_candidates, tried_in
-from paribus.analysis.sensitivity import sensitivities
-from paribus.analysis.side_effects import Sensitivity
+from paribus.analysis.infer import infer
+from paribus.analysis.table import Table
 from paribus.comparison import agree
-from paribus.metric import Metric
+from paribus.errors import ParibusError
+from paribus.metric import Better, Metric
 from paribus.results import Results
-from paribus.statistics import StatisticsError, expected_best_of, paired_t
-from paribus.study import Candidate, Study, at_edges, in_words
+from paribus.statistics import (
+    PairedContrast,
+    StatisticsError,
+    expected_best_of,
+    learning_rate_sensitivity,
+    paired_t,
+)
+from paribus.study import (
+    LEARNING_RATE,
+    Candidate,
+    Study,
+    Tuning,
+    at_edges,
+    further_candidates,
+    in_words,
+    tuning_study,
+)
+from paribus.study.tuning_study import FOLDER, candidate_arm
+
+RULE = (
+    "the candidate with the best mean over the tuning seeds; one that diverged on a seed comes "
+    "after those that diverged on fewer, and of equal ones the first tried counts"
+)
+SIDES = {-1: "smallest", 1: "largest"}
+Scores = dict[str, dict[int, dict[int, float]]]
+"""{arm: {number of the candidate: {seed: value}}}, NaN where a trial diverged."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The tuning trials so far.
+
+    Attributes:
+        candidates: all that every arm was tried with, in order; the first has the number 1.
+        sizes: how many of them each round added.
+        scores: their values of the metric that chooses.
+        better: its direction.
+        initial: {arm: {seed: loss before the first update}}, which no learning rate changes.
+    """
+
+    candidates: tuple[Candidate, ...]
+    sizes: tuple[int, ...]
+    scores: Scores
+    better: Better
+    initial: dict[str, dict[int, float]]
+
+    @property
+    def chosen(self) -> dict[str, int]:
+        """The number of each arm's best candidate."""
+        return {arm: choose(scores, self.better) for arm, scores in self.scores.items()}
+
+
+def choose(scores: Mapping[int, Mapping[int, float]], better: Better) -> int:
+    """The number of the best candidate of one arm; `scores` are values by seed."""
+    sign = -1.0 if better == "higher" else 1.0
+
+    def rank(number: int) -> tuple[int, float, int]:
+        values = list(scores[number].values())
+        finite = [value for value in values if math.isfinite(value)]
+        mean = sign * math.fsum(finite) / len(finite) if finite else math.inf
+        return len(values) - len(finite), mean, number
+
+    return min(scores, key=rank)
+
+
+def next_candidates(study: Study, tried: Tried | None) -> list[Candidate]:
+    """What every arm is tried with next; empty where the tuning is done."""
+    tuning = _plan(study)
+    if tried is None:
+        return tuning.candidates
+    if tuning.edge != "extend" or len(tried.sizes) > tuning.extensions:
+        return []
+    edges: dict[tuple[str, int], None] = {}
+    for number in tried.chosen.values():
+        edges |= dict.fromkeys(at_edges(tried.candidates, tried.candidates[number - 1]))
+    new = further_candidates(tuning, tried.candidates, edges)
+    try:
+        tuning_study(study, new, len(tried.candidates) + 1) if new else None
+    except ParibusError:
+        return []  # beyond what some arm can be trained with: the edge is a caveat
+    return new
+
+
+def tried_in(study: Study, rounds: Sequence[Results]) -> Tried | None:
+    """The trials of these rounds, each checked to be the one that the rounds before ask for.
+
+    Raises ParibusError where a round is another one, or has trials that are not finished.
+    """
+    tried: Tried | None = None
+    tuning = _plan(study)
+    for results in rounds:
+        candidates = next_candidates(study, tried)
+        before = tried or Tried((), (), {arm: {} for arm in study.arms}, "lower", {})
+        first = len(before.candidates) + 1
+        wanted = tuning_study(study, candidates, first) if candidates else None
+        if wanted is None or not wanted.is_same(results.study):
+            raise ParibusError(
+                f"{results.path} holds other tuning trials than the plan asks for; restore it, or "
+                "choose another folder with --results"
+            )
+        if results.unfinished:
+            raise ParibusError(
+                f"{results.path}: tuning trial {results.unfinished[0].label} is not finished, and "
+                "arms are compared at equal cost; run the study again to continue"
+            )
+        table = Table.of(results)
+        scores = {arm: dict(by_number) for arm, by_number in before.scores.items()}
+        for number in range(first, first + len(candidates)):
+            for arm in study.arms:
+                found = table.usable(candidate_arm(arm, number), tuning.select)
+                scores[arm][number] = {seed: found.get(seed, math.nan) for seed in tuning.seeds}
+        better = results.metrics[tuning.select].better
+        tried = Tried(
+            (*before.candidates, *candidates),
+            (*before.sizes, len(candidates)),
+            scores,
+            better,
+            before.initial or _initial(study, table),
+        )
+    return tried
+
+
+def _initial(study: Study, table: Table) -> dict[str, dict[int, float]]:
+    """The first loss of every arm by tuning seed, with the first candidate."""
+    return {
+        arm: {
+            seed: table.events[candidate_arm(arm, 1), seed].initial_loss
+            for seed in _plan(study).seeds
+        }
+        for arm in study.arms
+    }
+
+
+def _plan(study: Study) -> Tuning:
+    if study.tuning is None:
+        raise ParibusError(f"study '{study.name}' tunes nothing; it has no [tuning]")
+    return study.tuning
+
+
+def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
+    """What tuning.json holds: every trial, the choice of each arm, its rule, and what is open.
+
+    Raises ParibusError where the tuning is not done.
+    """
+    tuning, tried = _plan(study), tried_in(study, rounds)
+    if tried is None or next_candidates(study, tried):
+        raise ParibusError(f"the tuning of '{study.name}' is not finished; run the study again")
+    return {
+        "select": tuning.select,
+        "better": tried.better,
+        "rule": RULE,
+        "seeds": list(tuning.seeds),
+        "candidates": [dict(candidate) for candidate in tried.candidates],
+        "rounds": [
+            {"folder": f"{FOLDER}/{number}", "candidates": size, "root": results.root}
+            for number, (size, results) in enumerate(zip(tried.sizes, rounds, strict=True), 1)
+        ],
+        "trials": [
+            {
+                "arm": arm,
+                "candidate": number,
+                "seed": seed,
+                "value": value if math.isfinite(value) else None,
+            }
+            for arm, by_number in tried.scores.items()
+            for number, by_seed in by_number.items()
+            for seed, value in by_seed.items()
+        ],
+        "chosen": {
+            arm: {"candidate": number, "values": dict(tried.candidates[number - 1])}
+            for arm, number in tried.chosen.items()
+        },
+        "caveats": caveats(tried),
+    }
+
+
+def caveats(tried: Tried) -> dict[str, list[str]]:
+    """What the choice leaves open, by arm, a line each."""
+    found: dict[str, list[str]] = {}
+    for arm, number in tried.chosen.items():
+        best = tried.candidates[number - 1]
+        values = tried.scores[arm][number].values()
+        if lost := sum(not math.isfinite(value) for value in values):
+            found.setdefault(arm, []).append(
+                f"every value tried of {arm} diverged on a tuning seed; its best did on {lost} of "
+                f"{len(values)}"
+            )
+        outermost = [
+            f"the {SIDES[side]} value tried ({in_words({key: best[key]})})"
+            for key, side in at_edges(tried.candidates, best)
+        ]
+        if outermost:
+            found.setdefault(arm, []).append(
+                f"the best of {arm} is {' and '.join(outermost)}, so a better one may lie beyond"
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Learning-rate sensitivity of an arm (Wortsman et al. 2023), in nats/token: over the rates
+    that it was tuned with.
+
+    Attributes:
+        values: by tuning seed; NaN where no rate of the seed learned anything, which leaves the
+            seed out of `paired`.
+        paired: against its reference at the same tuning seeds; None for fewer than two.
+    """
+
+    arm: str
+    reference: str | None
+    values: dict[int, float]
+    paired: PairedContrast | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as in analysis.json; null where a seed learned at no rate."""
+        return {
+            "arm": self.arm,
+            "reference": self.reference,
+            "values": {
+                str(seed): value if math.isfinite(value) else None
+                for seed, value in self.values.items()
+            },
+            "paired": self.paired.to_dict() if self.paired else None,
+        }
+
+
+def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
+    """Of every arm, over the rates that all were tuned with; empty where more than the learning
+    rate was tuned, or by another metric than the loss that it is defined of."""
+    tuning = study.tuning
+    if tuning is None or tuning.keys != (LEARNING_RATE,) or tuning.select != study.format.loss:
+        return []
+    values = {arm: _by_seed(tried, arm) for arm in study.arms}
+    found = []
+    for arm in study.arms:
+        reference = study.reference(arm)
+        theirs = values[reference] if reference else {}
+        shared = [
+            seed
+            for seed, value in values[arm].items()
+            if math.isfinite(value) and math.isfinite(theirs.get(seed, math.nan))
+        ]
+        paired = None
+        if len(shared) > 1:
+            paired = infer(study, [theirs[s] for s in shared], [values[arm][s] for s in shared])
+        found.append(Sensitivity(arm, reference, values[arm], paired))
+    return found
+
+
+def _by_seed(tried: Tried, arm: str) -> dict[int, float]:
+    """Sensitivity of the validation loss by tuning seed; a diverged trial learned nothing."""
+    scores, found = tried.scores[arm], {}
+    for seed, initial in tried.initial[arm].items():
+        final = [by_seed[seed] for by_seed in scores.values()]
+        try:
+            found[seed] = float(learning_rate_sensitivity([final], np.array([initial]))[0])
+        except StatisticsError:
+            # No learning rate of this seed learned anything. Its best loss is the initial one, as
+            # are all others: what is left is the formula's value, 0, which would flatter it.
+            found[seed] = math.nan
+    return found
+
 
 FEW_SEEDS = 3  # tuning seeds below which the verdict says that a choice is of few
 

@@ -1,0 +1,426 @@
+"""One contrast of one endpoint or task, tested as the study registered it.
+
+A pair that cannot be compared is left out by name, never in silence; a contrast whose controls are
+broken is not analysed. Looks and the analysis ask the same. What is claimed of new text or new
+questions is claimed of new items, so these are resampled with the seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TypedDict
+
+import numpy as np
+
+from paribus.analysis.infer import infer, infer_items
+from paribus.analysis.sampling import Sampling
+from paribus.analysis.schema import Check, Contrast, LeftOut, TaskContrast
+from paribus.analysis.table import Table
+from paribus.errors import ParibusError
+from paribus.metric import ItemSums
+from paribus.results import Results
+from paribus.results.curve_metrics import Needed, needed, target_axis
+from paribus.results.record_format import records_of
+from paribus.statistics import (
+    DESCRIPTIVE_BELOW,
+    MacroContrast,
+    OneLook,
+    PairedContrast,
+    Stages,
+    holm,
+)
+from paribus.study import Endpoint
+
+
+def block_scores(table: Table, items: ItemSums, arm: str, seeds: tuple[int, ...]) -> np.ndarray:
+    """[S, I] the score of every block at every seed, such that their mean is that of the text."""
+    totals, counts = (
+        np.stack([_column(table, arm, seed, name) for seed in seeds])
+        for name in (items.total, items.count)
+    )
+    return items.scale * linearised(totals, counts)
+
+
+def linearised(y: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """[S, I] scores of blocks with totals `y` and counts `x`, both [S, I], for resampling.
+
+    A ratio of sums over blocks of unequal sizes is linearised (Cochran 1977, Sampling Techniques,
+    section 6.4): block i has R + (y_i - R x_i) / mean(x) with R = sum(y) / sum(x), whose mean is R.
+    Blocks of equal sizes have y_i / x_i.
+    """
+    R = y.sum(axis=1, keepdims=True) / x.sum(axis=1, keepdims=True)
+    return R + (y - R * x) / x.mean(axis=1, keepdims=True)
+
+
+def why_other_blocks(table: Table, arm: str, reference: str, seed: int) -> str:
+    """Why two arms share no blocks of text; empty where they do."""
+    kinds = {table.results.trials[name, seed]["blocks"]["kind"] for name in (arm, reference)}
+    # The same text has the same characters in each of its blocks, whatever its tokens are; but the
+    # first token of the text, which no token predicts, is longer in one tokenizer than in another.
+    first = 1 if kinds == {"document"} else 0
+    column = records_of(table.results.study).aligned_by
+    lengths = [_column(table, name, seed, column)[first:] for name in (arm, reference)]
+    if len(kinds) == 1 and np.array_equal(lengths[0], lengths[1]):
+        return ""
+    return "the arms read the validation text in windows of other lengths"
+
+
+def resolution(table: Table, items: ItemSums, trial: tuple[str, int]) -> float | None:
+    """The least change of a metric whose totals are whole numbers; None of others."""
+    if not items.step:
+        return None
+    return items.scale * items.step / float(np.sum(_column(table, *trial, items.count)))
+
+
+def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
+    """[I] float64. Raises ParibusError where the trial's blocks have no such column."""
+    blocks = table.results.trial_blocks[arm, seed]
+    if name not in blocks.column_names:
+        raise ParibusError(f"trial {arm}/seed-{seed}: blocks.parquet has no column '{name}'")
+    return blocks[name].to_numpy(zero_copy_only=False).astype(float)
+
+
+def task_contrasts(table: Table) -> list[TaskContrast]:
+    """Every task of every contrast whose controls held; diverged trials are left out.
+
+    What could not be compared stays in the family as p = 1, so that losing a contrast never helps
+    the others.
+    """
+    study = table.results.study
+    accuracy = task_accuracy(table.results)
+    there = table.results.tasks.select(["task", "chance"]).to_pylist() if accuracy else []
+    chances = {row["task"]: row["chance"] for row in there}
+    family = len(study.contrasts) * len(chances)
+    found = []
+    for arm, reference in study.contrasts:
+        if table.broken(arm):
+            continue
+        sampled, arms = table.sampling(arm), (arm, reference)
+        usable = [s for s in study.seeds if not any(table.why_diverged(a, s) for a in arms)]
+        for task, chance in chances.items():
+            seeds = tuple(
+                seed
+                for seed in sampled.seeds
+                if seed in usable
+                and {(arm, seed, task), (reference, seed, task)} <= accuracy.keys()
+            )
+            if not seeds:
+                continue
+            theirs = [accuracy[reference, seed, task] for seed in seeds]
+            ours = [accuracy[arm, seed, task] for seed in seeds]
+            contrast = TaskContrast(
+                *(arm, reference, task, chance, seeds),
+                baseline=float(np.mean(theirs)),
+                treatment=float(np.mean(ours)),
+                paired=None,
+            )
+            if not sampled.why_not(seeds):
+                about: _About = {
+                    "family": family,
+                    "resolution": 1 / questions_asked(table, arm, seeds[0], task),
+                    "design": sampled.design(seeds),
+                }
+                contrast = replace(
+                    contrast,
+                    paired=infer(study, theirs, ours, **about),
+                    items=_task_items(table, contrast, about),
+                )
+            found.append(contrast)
+    if not found:
+        return found
+    p_values = [c.decided.p_value if c.decided else 1.0 for c in found]
+    adjusted = holm(p_values + [1.0] * (family - len(found)))
+    return [
+        replace(c, holm_p=float(p)) if len(c.seeds) >= DESCRIPTIVE_BELOW else c
+        for c, p in zip(found, adjusted, strict=False)
+    ]
+
+
+class _About(TypedDict):
+    family: int
+    resolution: float
+    design: OneLook | Stages | None
+
+
+def _task_items(table: Table, contrast: TaskContrast, about: _About) -> MacroContrast | None:
+    """Paired by seed and by question, where claims are about new ones and the arms share these."""
+    study = table.results.study
+    if not study.inference.of_new_questions:
+        return None
+    baseline, treatment = (
+        question_scores(table, arm, contrast.seeds, contrast.task)
+        for arm in (contrast.reference, contrast.arm)
+    )
+    if not baseline or [task.shape for task in baseline] != [task.shape for task in treatment]:
+        return None
+    return infer_items(study, baseline, treatment, **about)
+
+
+def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
+    """Accuracy by (arm, seed, task), the mean over numbers of shots."""
+    found: dict[tuple[str, int, str], list[float]] = {}
+    columns = ["arm", "seed", "task", "accuracy"]
+    for row in results.tasks.select(columns).to_pylist() if len(results.tasks) else ():
+        found.setdefault((row["arm"], row["seed"], row["task"]), []).append(row["accuracy"])
+    return {key: math.fsum(values) / len(values) for key, values in found.items()}
+
+
+def question_scores(
+    table: Table, arm: str, seeds: tuple[int, ...], task: str | None = None
+) -> list[np.ndarray]:
+    """By task [seeds, questions]: the share of the numbers of shots at which it was right.
+
+    Of one task, or of all that the trials answered.
+
+    Questions are in one order in every trial, whose prompts the controls have compared.
+    """
+    trials = [table.results.trial_answers[arm, seed] for seed in seeds]
+    asked = [name for name in (trials[0] if trials else ()) if task in (None, name)]
+    return [np.stack([trial[name].right for trial in trials]) for name in asked]
+
+
+def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) -> int:
+    """Questions that a trial answered at all numbers of shots, of one task or of all."""
+    answers = table.results.trial_answers[arm, seed]
+    return sum(of.asked for name, of in answers.items() if task in (None, name))
+
+
+def contrast_of(
+    table: Table, arm: str, reference: str, endpoint: Endpoint
+) -> tuple[Contrast, list[LeftOut]]:
+    """One contrast of one endpoint, not adjusted yet, and the seeds that it had to leave out."""
+    metric, sampled = endpoint.metric, table.sampling(arm, endpoint.metric)
+    ours, theirs = (table.usable(name, metric, sampled.seeds) for name in (arm, reference))
+    if table.results.metrics[metric].of_pair:
+        theirs = dict.fromkeys(theirs, 1.0)
+    seeds = tuple(seed for seed in sampled.seeds if seed in ours and seed in theirs)
+    left_out = [
+        LeftOut(arm, reference, metric, seed, "; ".join(filter(None, why)))
+        for seed in sampled.seeds
+        if any(why := [table.why_unusable(name, seed, metric) for name in (reference, arm)])
+    ]
+    broken = table.broken(arm)
+    why_not = sampled.why_not(seeds)
+    if broken:
+        why_not = f"controls broken: {', '.join(control.name for control in broken)}"
+    elif incomparable := _why_incomparable(table, arm, reference, metric):
+        why_not, left_out = incomparable, []
+    elif not table.is_measured(metric):
+        why_not, left_out = f"{metric} was not measured in this study", []
+    compared = _to_target(table, arm, reference, metric, seeds)
+    if compared:
+        ours = ours | {seed: one.restricted[0] for seed, one in compared.items()}
+        theirs = theirs | {seed: one.restricted[1] for seed, one in compared.items()}
+    late_ours = sum(one.ours == math.inf for one in compared.values())
+    late_theirs = sum(one.theirs == math.inf for one in compared.values())
+    contrast = Contrast(
+        *(arm, reference, metric, endpoint.primary, seeds, None, why_not),
+        declared=table.results.metrics[metric],
+        margin=_stated(table, endpoint, endpoint.margin),
+        smallest_effect=_stated(table, endpoint, endpoint.smallest_effect),
+        counted=table.is_measured(metric) and not _why_incomparable(table, arm, reference, metric),
+        sampling=sampled,
+        censored=(late_ours, late_theirs),
+    )
+    if not why_not:
+        items, items_why_not = _items(table, contrast, endpoint)
+        contrast = replace(
+            contrast,
+            paired=_infer(table, sampled, endpoint, theirs, ours),
+            items=items,
+            items_about=_about(table, contrast, items) if items else "",
+            items_why_not=items_why_not,
+        )
+    capped_ours, capped_theirs = (
+        table.capped(name, metric, sampled.seeds) for name in (arm, reference)
+    )
+    shared = capped_ours.keys() & capped_theirs.keys()
+    if not broken and len(shared) > max(len(seeds), 1) and not sampled.why_not(shared):
+        capped = _infer(table, sampled, endpoint, capped_theirs, capped_ours)
+        contrast = replace(contrast, capped=capped)
+    return contrast, left_out
+
+
+def _to_target(
+    table: Table, arm: str, reference: str, metric: str, seeds: tuple[int, ...]
+) -> dict[int, Needed]:
+    """What the pairs needed to the registered target, where `metric` is that; else nothing."""
+    axis, target = target_axis(metric), table.results.study.format.target(table.results.study)
+    if axis is None or target is None:
+        return {}
+    curves = table.results.trial_curves
+    found = {
+        seed: needed(curves[arm, seed], curves[reference, seed], target, axis) for seed in seeds
+    }
+    return {seed: one for seed, one in found.items() if one is not None}
+
+
+def _family_size(table: Table, endpoint: Endpoint) -> int:
+    """Hypotheses tested together with one of this endpoint."""
+    study = table.results.study
+    if endpoint.primary:
+        return study.family
+    others = [e for e in study.endpoints if not e.primary and table.is_measured(e.metric)]
+    return sum(
+        not _why_incomparable(table, *contrast, e.metric)
+        for e in others
+        for contrast in study.contrasts
+    )
+
+
+def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> str:
+    """Why the metric does not mean the same in both arms; empty where it does."""
+    study, declared = table.results.study, table.results.metrics[metric]
+    return study.format.why_incomparable(study, declared, arm, reference)
+
+
+def _stated(table: Table, endpoint: Endpoint, change: float | None) -> float | None:
+    """A change that the study states, as the endpoint is compared."""
+    return None if change is None else table.results.metrics[endpoint.metric].change(change)
+
+
+def _items(
+    table: Table, contrast: Contrast, endpoint: Endpoint
+) -> tuple[MacroContrast | None, str]:
+    """The endpoint paired by seed and by item, where claims are about new items: it then decides.
+
+    Items are questions of tasks, or documents or windows of the validation split. Where the arms do
+    not share them, or the metric is no mean over them, the second entry says so.
+    """
+    study, over = table.results.study, contrast.declared.items
+    if not study.inference.of_new_items(contrast.declared):
+        return None, ""
+    if not over:
+        return None, f"{contrast.declared.label} is no ratio of sums over items"
+    if isinstance(over, str):
+        baseline, treatment = (
+            question_scores(table, arm, contrast.seeds, contrast.declared.task)
+            for arm in (contrast.reference, contrast.arm)
+        )
+    else:
+        arms = contrast.reference, contrast.arm
+        if why := why_other_blocks(table, *arms, contrast.seeds[0]):
+            return None, why
+        baseline, treatment = ([block_scores(table, over, arm, contrast.seeds)] for arm in arms)
+    if [task.shape for task in baseline] != [task.shape for task in treatment]:
+        return None, "the arms were not asked the same questions"
+    if all(task.shape[1] < 2 for task in baseline):
+        return None, "a single item says nothing of others"
+    items = infer_items(
+        study,
+        baseline,
+        treatment,
+        contrast.margin,
+        family=_family_size(table, endpoint),
+        resolution=_resolution(table, contrast.metric),
+        design=table.sampling(contrast.arm, contrast.metric).design(contrast.seeds),
+    )
+    return items, ""
+
+
+def _about(table: Table, contrast: Contrast, items: MacroContrast) -> str:
+    """`384 questions`, `40 documents`, `1,024 blocks of 3,000 windows`."""
+    n = sum(items.crossed.n_items) if items.crossed else 0
+    if isinstance(contrast.declared.items, str):
+        return f"{n:,} questions"
+    of = table.results.trials[contrast.arm, contrast.seeds[0]]["blocks"]
+    counted = f"{of['items']:,} {of['kind']}s"
+    return counted if of["items"] == n else f"{n:,} blocks of {counted}"
+
+
+def _resolution(table: Table, metric: str) -> float | None:
+    """The step of a share of items; None where it is no share."""
+    trial = next(iter(table.events), None)
+    declared = table.results.metrics[metric]
+    if trial is None or not declared.items:
+        return None
+    if isinstance(declared.items, str):
+        asked = questions_asked(table, *trial, declared.task)
+        return 1 / asked if asked else None
+    return resolution(table, declared.items, trial)
+
+
+def _infer(
+    table: Table,
+    sampled: Sampling,
+    endpoint: Endpoint,
+    baseline: dict[int, float],
+    treatment: dict[int, float],
+) -> PairedContrast:
+    """The registered inference over the seeds that both have."""
+    metric = table.results.metrics[endpoint.metric]
+    seeds = [seed for seed in sampled.seeds if seed in baseline and seed in treatment]
+    return infer(
+        table.results.study,
+        [metric.compared(baseline[seed]) for seed in seeds],
+        [metric.compared(treatment[seed]) for seed in seeds],
+        _stated(table, endpoint, endpoint.margin),
+        family=_family_size(table, endpoint),
+        resolution=_resolution(table, endpoint.metric),
+        design=sampled.design(seeds),
+    )
+
+
+def adjusted(contrasts: list[Contrast], alpha: float) -> list[Contrast]:
+    """The same contrasts with their p adjusted in their families."""
+    found = []
+    for primary in (True, False):
+        family = [c for c in contrasts if c.primary == primary and c.counted]
+        if family:
+            found += _adjusted(family, alpha)
+    by_name = {(c.arm, c.metric): c for c in found}
+    return [by_name.get((c.arm, c.metric), c) for c in contrasts]
+
+
+def _adjusted(family: list[Contrast], alpha: float) -> list[Contrast]:
+    says = [c.decided for c in family]
+    # Of a trial that was censored nobody knows how far it is from the other: no equality is shown.
+    known = [not any(c.censored) for c in family]
+    tested = holm([d.p_value if d else 1.0 for d in says])
+    equal = _with_margin(
+        family, [d.equivalence_p if d and ok else None for d, ok in zip(says, known, strict=True)]
+    )
+    not_worse = _with_margin(
+        family, [c.not_worse_p if ok else None for c, ok in zip(family, known, strict=True)]
+    )
+    checks = _checks(family, [float(p) for p in tested], alpha)
+    found = []
+    for c, p, checked in zip(family, tested, checks, strict=True):
+        if c.decided is None:
+            found.append(c)
+        elif c.decided.descriptive_only:
+            found.append(replace(c, checks=tuple(replace(one, holm_p=None) for one in checked)))
+        else:
+            about = {"equivalence_holm_p": equal.get(c), "not_worse_holm_p": not_worse.get(c)}
+            found.append(replace(c, holm_p=float(p), checks=checked, **about))
+    return found
+
+
+def _with_margin(family: list[Contrast], p_values: list[float | None]) -> dict[Contrast, float]:
+    """p against the margins, adjusted over the contrasts of the family that have one."""
+    named = {c: p for c, p in zip(family, p_values, strict=True) if c.margin is not None}
+    if not named:
+        return {}
+    adjusted = holm([1.0 if p is None else p for p in named.values()])
+    return dict(zip(named, map(float, adjusted), strict=True))
+
+
+def _checks(family: list[Contrast], decided: list[float], alpha: float) -> list[tuple[Check, ...]]:
+    """What other tests say of each contrast, each adjusted over the family in the same way.
+
+    A test that could not have rejected at this number of pairs is shown, and is no disagreement.
+    """
+    names = dict.fromkeys(name for c in family for name in c.others)
+    found: list[list[Check]] = [[] for _ in family]
+    for name in names:
+        p_values = [c.others.get(name, 1.0) for c in family]
+        for i, p in enumerate(holm(p_values).tolist()):
+            if name not in family[i].others:
+                continue
+            says = family[i].decided
+            able = says is not None and not says.descriptive_only
+            able = able and family[i].floor(name) * len(family) <= alpha
+            disagrees = able and (p <= alpha) != (decided[i] <= alpha)
+            found[i].append(Check(name, p_values[i], p, disagrees))
+    return [tuple(checks) for checks in found]
