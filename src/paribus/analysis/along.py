@@ -164,7 +164,7 @@ def _along(
 
 
 def _points(of_reference: np.ndarray, end: float) -> np.ndarray:
-    """The points of a reference up to `end`, which is one itself."""
+    """Return the points of a reference up to `end`, which is one itself."""
     inside = of_reference[of_reference < end * (1 - ROUNDING)]
     return np.append(inside, end)
 

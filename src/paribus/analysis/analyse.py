@@ -67,7 +67,7 @@ def analyse_table(
     text: str = "",
     untested: str = "",
 ) -> Analysis:
-    """The same of scores that have been read; the others are as `Analysis` has them."""
+    """Return the same of scores that have been read; the others are as `Analysis` has them."""
     study, tuning = table.results.study, tuned(table.results)
     metrics = {name: table.results.metrics[name] for name in study.metrics}
     contrasts, left_out = [], []

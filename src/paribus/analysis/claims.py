@@ -12,7 +12,8 @@ FITS = 0.05  # a model is of the size that was reported where it differs by at m
 
 
 def check_claims(results: Results) -> tuple[str, ...]:
-    """A sentence for each check of the study's claims: sizes of models, granularity of shares."""
+    """Return a sentence for each check of the study's claims: sizes of models, granularity of
+    shares."""
     claims = results.study.claims
     if claims is None:
         return ()

@@ -67,7 +67,7 @@ def why_other_blocks(table: Table, arm: str, reference: str, seed: int) -> str:
 
 
 def resolution(table: Table, items: ItemSums, trial: tuple[str, int]) -> float | None:
-    """The least change of a metric whose totals are whole numbers; None of others."""
+    """Return the least change of a metric whose totals are whole numbers; None of others."""
     if not items.step:
         return None
     return items.scale * items.step / float(np.sum(_column(table, *trial, items.count)))
@@ -245,7 +245,8 @@ def contrast_of(
 def _to_target(
     table: Table, arm: str, reference: str, metric: str, seeds: tuple[int, ...]
 ) -> dict[int, Needed]:
-    """What the pairs needed to the registered target, where `metric` is that; else nothing."""
+    """Return what the pairs needed to the registered target, where `metric` is that; else
+    nothing."""
     axis, target = target_axis(metric), table.results.study.format.target(table.results.study)
     if axis is None or target is None:
         return {}
@@ -276,14 +277,15 @@ def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> st
 
 
 def _stated(table: Table, endpoint: Endpoint, change: float | None) -> float | None:
-    """A change that the study states, as the endpoint is compared."""
+    """Return a change that the study states, as the endpoint is compared."""
     return None if change is None else table.results.metrics[endpoint.metric].change(change)
 
 
 def _items(
     table: Table, contrast: Contrast, endpoint: Endpoint
 ) -> tuple[MacroContrast | None, str]:
-    """The endpoint paired by seed and by item, where claims are about new items: it then decides.
+    """Return the endpoint paired by seed and by item, where claims are about new items: it then
+    decides.
 
     Items are questions of tasks, or documents or windows of the validation split. Where the arms do
     not share them, or the metric is no mean over them, the second entry says so.
@@ -330,7 +332,7 @@ def _about(table: Table, contrast: Contrast, items: MacroContrast) -> str:
 
 
 def _resolution(table: Table, metric: str) -> float | None:
-    """The step of a share of items; None where it is no share."""
+    """Return the step of a share of items; None where it is no share."""
     trial = next(iter(table.events), None)
     declared = table.results.metrics[metric]
     if trial is None or not declared.items:
@@ -348,7 +350,7 @@ def _infer(
     baseline: dict[int, float],
     treatment: dict[int, float],
 ) -> PairedContrast:
-    """The registered inference over the seeds that both have."""
+    """Return the registered inference over the seeds that both have."""
     metric = table.results.metrics[endpoint.metric]
     seeds = [seed for seed in sampled.seeds if seed in baseline and seed in treatment]
     return infer(
@@ -363,7 +365,7 @@ def _infer(
 
 
 def adjusted(contrasts: list[Contrast], alpha: float) -> list[Contrast]:
-    """The same contrasts with their p adjusted in their families."""
+    """Return the same contrasts with their p adjusted in their families."""
     found = []
     for primary in (True, False):
         family = [c for c in contrasts if c.primary == primary and c.counted]
@@ -407,7 +409,8 @@ def _with_margin(family: list[Contrast], p_values: list[float | None]) -> dict[C
 
 
 def _checks(family: list[Contrast], decided: list[float], alpha: float) -> list[tuple[Check, ...]]:
-    """What other tests say of each contrast, each adjusted over the family in the same way.
+    """Return what other tests say of each contrast, each adjusted over the family in the same
+    way.
 
     A test that could not have rejected at this number of pairs is shown, and is no disagreement.
     """

@@ -82,7 +82,7 @@ def sights(study: Study, metrics: Mapping[str, Metric]) -> list[Sight]:
 
 
 def _least_in_sds(study: Study) -> float:
-    """The least difference detected, in SDs, at the first step of Holm's method."""
+    """Return the least difference detected, in SDs, at the first step of Holm's method."""
     return least_effect(study, study.inference.alpha / study.family)
 
 

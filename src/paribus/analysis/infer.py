@@ -46,7 +46,7 @@ def infer_items(
     resolution: float | None = None,
     design: OneLook | Stages | None = None,
 ) -> MacroContrast:
-    """The same of tasks of shape (S, I), for a claim about new items."""
+    """Return the same of tasks of shape (S, I), for a claim about new items."""
     about = _registered(study, margin, family, resolution)
     return macro_contrast(baseline, treatment, target="new items", design=design, **about)
 

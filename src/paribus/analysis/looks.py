@@ -35,7 +35,7 @@ Entry = dict[str, Any]
 
 
 def boundaries(study: Study) -> dict[str, Any]:
-    """What is registered of a plan of looks; empty where a study has none.
+    """Return what is registered of a plan of looks; empty where a study has none.
 
     Boundaries are for every level that a contrast can be at by Holm's method, alpha over the number
     of contrasts that are not rejected yet: two-sided nominal p of each look. Those of each of the
@@ -64,7 +64,8 @@ def nominal(looks: Looks, alpha: float) -> list[float]:
 
 
 def next_look(table: Table) -> Entry | None:
-    """The look that comes after those of `table`; None where none does, or a trial is missing."""
+    """Return the look that comes after those of `table`; None where none does, or a trial is
+    missing."""
     results, study, looks = table.results, table.results.study, table.looks
     needed = needed_trials(study, looks) if looks_left(study, looks) else []
     if not needed or any(trial not in results.trials for trial in needed):
@@ -86,7 +87,7 @@ def with_all_looks(table: Table) -> Table:
 
 
 def decided_now(table: Table) -> Entry:
-    """What the look after those of `table` decides; its trials are there."""
+    """Return what the look after those of `table` decides; its trials are there."""
     study, looks = table.results.study, table.looks
     plan = plan_of(study)
     assert study.plan is not None and plan is not None
@@ -126,7 +127,7 @@ def _said(
     left: int,
     events: Stabilities,
 ) -> Entry:
-    """What a look says of an open contrast, on every primary endpoint, and decides.
+    """Return what a look says of an open contrast, on every primary endpoint, and decides.
 
     Args: left: hypotheses of the family that are not rejected, which share the level by Holm.
     """
@@ -163,7 +164,7 @@ def _said(
 
 
 def _resolved(contrast: Contrast, alpha: float) -> str | None:
-    """What a look says for good of an endpoint; None where it is open."""
+    """Return what a look says for good of an endpoint; None where it is open."""
     if contrast.equivalent(alpha):
         return "equivalence"
     return "effect" if contrast.significant(alpha) else None
@@ -242,7 +243,7 @@ def replayed(table: Table) -> Iterator[tuple[Entry, Entry | None]]:
 
 
 def why_not_these_looks(table: Table) -> str:
-    """What `looks.json` says otherwise than the trials do; empty where they agree."""
+    """Return what `looks.json` says otherwise than the trials do; empty where they agree."""
     for entry, fresh in replayed(table):
         name = f"look {entry['look']} of looks.json"
         if fresh is None:
@@ -330,7 +331,8 @@ def planned_looks(study: Study, sd: float | None = None) -> PlannedLooks | None:
 
 
 def least_effect(study: Study, alpha: float) -> float:
-    """The least difference, in SDs, that the study detects at level `alpha` of one contrast."""
+    """Return the least difference, in SDs, that the study detects at level `alpha` of one
+    contrast."""
     power, looks = study.inference.power, plan_of(study)
     if looks is not None:
         return detectable_effect(looks, alpha=alpha, power=power)

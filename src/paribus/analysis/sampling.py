@@ -115,7 +115,7 @@ class Sampling:
 def sampling_of(
     study: Study, looks: Sequence[dict[str, Any]], arm: str, metric: str | None = None
 ) -> Sampling:
-    """That of the contrast of `arm` after these looks, or of one endpoint of it."""
+    """Return that of the contrast of `arm` after these looks, or of one endpoint of it."""
     stages = study.stages
     first = study.seeds[: stages[0]] if stages else study.seeds
     if study.plan is None:
@@ -139,12 +139,13 @@ def sampling_of(
 
 
 def plan_of(study: Study) -> Looks | None:
-    """The plan of looks, with its boundaries; None where the study has none."""
+    """Return the plan of looks, with its boundaries; None where the study has none."""
     return None if study.plan is None else Looks(study.plan.looks, study.plan.spending)
 
 
 def extension_error(study: Study) -> float:
-    """The chance of a false claim at either of two stages, for one contrast without an effect.
+    """Return the chance of a false claim at either of two stages, for one contrast without an
+    effect.
 
     A first stage that is only described claims nothing, so that the combination alone can err.
     """
@@ -159,7 +160,7 @@ def _weights(study: Study) -> tuple[float, float]:
 
 
 def extension_in_words(study: Study) -> str:
-    """That a second stage was added, how it is combined, and what that costs."""
+    """Return that a second stage was added, how it is combined, and what that costs."""
     first, second = study.stages
     error = extension_error(study)
     claimed = (

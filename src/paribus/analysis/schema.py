@@ -253,7 +253,7 @@ class Contrast:
         return self.holm_p if self.tested else None
 
     def floor(self, test: str) -> float:
-        """The least p that `test` could have given with so many pairs."""
+        """Return the least p that `test` could have given with so many pairs."""
         return self.paired.least.get(test, 0.0) if self.paired else 0.0
 
     def significant(self, alpha: float) -> bool:
@@ -418,15 +418,15 @@ class Analysis:
         return self.metrics[self.study.primary.metric]
 
     def contrast(self, arm: str, metric: str) -> Contrast:
-        """The contrast of `arm` with its reference on `metric`, one of `metrics`."""
+        """Return the contrast of `arm` with its reference on `metric`, one of `metrics`."""
         return next(c for c in self.contrasts if (c.arm, c.metric) == (arm, metric))
 
     def summary(self, arm: str, metric: str) -> Summary:
-        """The values of `arm` on `metric`, one of `metrics`."""
+        """Return the values of `arm` on `metric`, one of `metrics`."""
         return next(s for s in self.summaries if (s.arm, s.metric) == (arm, metric))
 
     def stability(self, arm: str) -> Stabilities | None:
-        """The events of `arm` and its reference; None where they share no finished seed."""
+        """Return the events of `arm` and its reference; None where they share no finished seed."""
         return next((s for s in self.stabilities if s.arm == arm), None)
 
     @property
@@ -448,7 +448,7 @@ class Analysis:
         return found
 
     def broken(self, arm: str) -> list[Control]:
-        """Controls between `arm` and its reference that did not hold."""
+        """Return controls between `arm` and its reference that did not hold."""
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def to_dict(self) -> dict[str, Any]:

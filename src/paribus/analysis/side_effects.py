@@ -121,7 +121,7 @@ def _costs(table: Table, speeds: Speeds, arm: str, reference: str) -> Costs:
 
 
 def _rise(study: Study, pairs: list[tuple[float, float]], design: SampledBy) -> Cost:
-    """The rise of a score, over pairs of (reference, arm)."""
+    """Return the rise of a score, over pairs of (reference, arm)."""
     says = infer(study, [a for a, _ in pairs], [b for _, b in pairs], design=design).decided
     budget = study.decision.calibration_budget
     return _judged(len(pairs), says.mean, says.interval, says.equivalence_interval, budget)
@@ -130,7 +130,8 @@ def _rise(study: Study, pairs: list[tuple[float, float]], design: SampledBy) -> 
 def _share_lost(
     study: Study, pairs: list[tuple[float, float]], budget: float | None, design: SampledBy
 ) -> Cost:
-    """The share of a speed that is lost, 1 - arm / reference, from the mean logarithm of ratios."""
+    """Return the share of a speed that is lost, 1 - arm / reference, from the mean logarithm of
+    ratios."""
     theirs, ours = ([math.log(pair[i]) for pair in pairs] for i in (0, 1))
     says = infer(study, theirs, ours, design=design).decided
 

@@ -56,7 +56,7 @@ class Table:
         return sampling_of(self.results.study, self.looks, arm, metric)
 
     def broken(self, arm: str) -> list[Control]:
-        """Controls between `arm` and its reference that did not hold."""
+        """Return controls between `arm` and its reference that did not hold."""
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def why_unusable(self, arm: str, seed: int, metric: str) -> str:
@@ -101,7 +101,7 @@ class Table:
         }
 
     def capped(self, arm: str, metric: str, seeds: Sequence[int]) -> dict[int, float]:
-        """The same with diverged trials given the score of a uniform guess over tokens."""
+        """Return the same with diverged trials given the score of a uniform guess over tokens."""
         trials = self.results.trials
         capped = self.usable(arm, metric, seeds)
         for seed in seeds:

@@ -75,7 +75,7 @@ class Tried:
 
 
 def choose(scores: Mapping[int, Mapping[int, float]], better: Better) -> int:
-    """The number of the best candidate of one arm; `scores` are values by seed."""
+    """Return the number of the best candidate of one arm; `scores` are values by seed."""
     sign = -1.0 if better == "higher" else 1.0
 
     def rank(number: int) -> tuple[int, float, int]:
@@ -88,7 +88,7 @@ def choose(scores: Mapping[int, Mapping[int, float]], better: Better) -> int:
 
 
 def next_candidates(study: Study, tried: Tried | None) -> list[Candidate]:
-    """What every arm is tried with next; empty where the tuning is done."""
+    """Return what every arm is tried with next; empty where the tuning is done."""
     tuning = _plan(study)
     if tried is None:
         return tuning.candidates
@@ -106,7 +106,8 @@ def next_candidates(study: Study, tried: Tried | None) -> list[Candidate]:
 
 
 def tried_in(study: Study, rounds: Sequence[Results]) -> Tried | None:
-    """The trials of these rounds, each checked to be the one that the rounds before ask for.
+    """Return the trials of these rounds, each checked to be the one that the rounds before ask
+    for.
 
     Raises ParibusError where a round is another one, or has trials that are not finished.
     """
@@ -145,7 +146,7 @@ def tried_in(study: Study, rounds: Sequence[Results]) -> Tried | None:
 
 
 def _initial(study: Study, table: Table) -> dict[str, dict[int, float]]:
-    """The first loss of every arm by tuning seed, with the first candidate."""
+    """Return the first loss of every arm by tuning seed, with the first candidate."""
     return {
         arm: {
             seed: table.events[candidate_arm(arm, 1), seed].initial_loss
@@ -162,7 +163,8 @@ def _plan(study: Study) -> Tuning:
 
 
 def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
-    """What tuning.json holds: every trial, the choice of each arm, its rule, and what is open.
+    """Return what tuning.json holds: every trial, the choice of each arm, its rule, and what is
+    open.
 
     Raises ParibusError where the tuning is not done.
     """
@@ -199,7 +201,7 @@ def tuning_record(study: Study, rounds: Sequence[Results]) -> dict[str, Any]:
 
 
 def caveats(tried: Tried) -> dict[str, list[str]]:
-    """What the choice leaves open, by arm, a line each."""
+    """Return what the choice leaves open, by arm, a line each."""
     found: dict[str, list[str]] = {}
     for arm, number in tried.chosen.items():
         best = tried.candidates[number - 1]
@@ -355,20 +357,20 @@ class Tuned:
     sensitivities: tuple[Sensitivity, ...] = ()
 
     def of(self, arm: str) -> list[Point]:
-        """The tuning curve of `arm`."""
+        """Return the tuning curve of `arm`."""
         return [point for point in self.points if point.arm == arm]
 
     def best(self, arm: str) -> Point:
-        """What was chosen for `arm`."""
+        """Return what was chosen for `arm`."""
         return next(point for point in self.of(arm) if point.chosen)
 
     def values_of(self, one: Point | SharedContrast) -> Candidate:
-        """The values that `one` was trained with."""
+        """Return the values that `one` was trained with."""
         return self.candidates[one.candidate - 1]
 
     def shared_by(self, arm: str) -> list[SharedContrast]:
-        """The contrast of `arm` at every candidate; by ascending value, where a single number is
-        tuned, since a grid may have grown at its start."""
+        """Return the contrast of `arm` at every candidate; by ascending value, where a single
+        number is tuned, since a grid may have grown at its start."""
         found = [one for one in self.shared if one.arm == arm]
         values = {one.candidate: [*self.values_of(one).values()] for one in found}
         if any(len(of) > 1 or isinstance(of[0], str) for of in values.values()):
@@ -376,7 +378,8 @@ class Tuned:
         return sorted(found, key=lambda one: values[one.candidate])
 
     def extremes(self, arm: str) -> tuple[SharedContrast, SharedContrast] | None:
-        """The least and the largest change of `arm` at a shared candidate; None without any."""
+        """Return the least and the largest change of `arm` at a shared candidate; None without
+        any."""
         there = [one for one in self.shared_by(arm) if math.isfinite(one.mean)]
         if not there:
             return None
@@ -401,8 +404,8 @@ class Tuned:
         return text
 
     def why_values_differ(self, arm: str, reference: str, alpha: float) -> str:
-        """That arms have different values which the tuning seeds do not tell apart, so that what
-        the verdict finds may be a difference of values; empty where that is not so.
+        """Return that arms have different values which the tuning seeds do not tell apart, so
+        that what the verdict finds may be a difference of values; empty where that is not so.
 
         They are told apart where each arm is significantly better with its own value than with the
         other's, or diverges with that: two arms that are one would not both be.
@@ -441,7 +444,7 @@ class Tuned:
         return found.mean > 0 and found.p_value() <= alpha
 
     def left_open(self, arms: Sequence[str]) -> list[str]:
-        """What the choices of these arms leave open, a line each."""
+        """Return what the choices of these arms leave open, a line each."""
         lines = [line for arm in arms for line in self.caveats.get(arm, [])]
         n_seeds = len(self.points[0].values)
         if n_seeds < FEW_SEEDS:
@@ -466,7 +469,8 @@ class Tuned:
 
 
 def tuned(results: Results) -> Tuned | None:
-    """The tuning of `results`; None where nothing is tuned, or the tuning is not finished."""
+    """Return the tuning of `results`; None where nothing is tuned, or the tuning is not
+    finished."""
     study = results.study
     if study.tuning is None:
         return None
@@ -542,7 +546,7 @@ def _best_of(tried: Tried, arm: str) -> tuple[float, ...]:
 
 
 def _mean(values: Sequence[float], *, whole: bool = False) -> float:
-    """The mean of the finite ones; with `whole` NaN unless all are."""
+    """Return the mean of the finite ones; with `whole` NaN unless all are."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite or (whole and len(finite) < len(values)):
         return math.nan

@@ -26,7 +26,7 @@ class Answers:
 
 
 def read_answers(folder: TrialFolder) -> dict[str, Answers]:
-    """The answers of a trial by task, in the order of its record. Raises ParibusError."""
+    """Return the answers of a trial by task, in the order of its record. Raises ParibusError."""
     table = folder.read_columns("items.parquet", COLUMNS)
     tasks = table["task"].combine_chunks().dictionary_encode()
     codes, words = tasks.indices.to_numpy(), tasks.dictionary.to_pylist()

@@ -32,7 +32,7 @@ class Folder:
         units: Mapping[str, str],
         labels: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """A Parquet file of columns of equal length; NaN is written as absent (null).
+        """Write a Parquet file of columns of equal length; NaN is written as absent (null).
 
         The `units` of columns, and further `labels` of some of them, are metadata of its schema.
         """

@@ -52,7 +52,7 @@ OF_TURNS = frozenset(metric.key for metric in METRICS if metric.key.endswith("/s
 
 
 def equal_loss(ours: LossCurve, theirs: LossCurve) -> float:
-    """The loss that both reach, in nats per token: the higher one of their final losses."""
+    """Return the loss that both reach, in nats per token: the higher one of their final losses."""
     return max(ours.final, theirs.final)
 
 
@@ -67,7 +67,8 @@ def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
 
 
 def to_target(curve: LossCurve, target: float, axis: Axis) -> tuple[float, bool]:
-    """(the budget to `target`, or all that was spent, and whether the target was reached)."""
+    """Return (the budget to `target`, or all that was spent, and whether the target was
+    reached)."""
     spent, needed = curve.along(axis), curve.spent_at(target, axis)
     if spent is None:
         return math.nan, False
@@ -92,7 +93,7 @@ class Needed(NamedTuple):
 
 
 def needed(ours: LossCurve, theirs: LossCurve, target: float, axis: Axis) -> Needed | None:
-    """What both needed to `target`; None where the budget is not known."""
+    """Return what both needed to `target`; None where the budget is not known."""
     spent = [curve.along(axis) for curve in (ours, theirs)]
     ends = [float(one[-1]) for one in spent if one is not None]
     if len(ends) < len(spent):
@@ -105,14 +106,15 @@ def needed(ours: LossCurve, theirs: LossCurve, target: float, axis: Axis) -> Nee
 
 
 def target_axis(metric: str) -> Axis | None:
-    """The budget to the target that `metric` is; None of any other."""
+    """Return the budget to the target that `metric` is; None of any other."""
     return next((axis for axis, one in zip(AXES, TARGETS, strict=True) if one.name == metric), None)
 
 
 def curve_values(
     study: Study, curves: Curves, arm: str, seed: int, *, in_turn: bool
 ) -> dict[str, float]:
-    """The values of one trial by `Metric.key`; those in seconds only of arms timed in turn."""
+    """Return the values of one trial by `Metric.key`; those in seconds only of arms timed in
+    turn."""
     curve = curves.get((arm, seed))
     if curve is None:
         return {}

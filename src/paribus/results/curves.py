@@ -54,11 +54,11 @@ class LossCurve:
         return float(self.loss[-1])
 
     def at_speed(self, tokens_per_second: float) -> LossCurve:
-        """The same with the seconds that follow from a speed."""
+        """Return the same with the seconds that follow from a speed."""
         return replace(self, seconds=self.tokens / tokens_per_second)
 
     def spent_at(self, loss: float, axis: Axis) -> float:
-        """The budget spent when the curve is first at `loss` or below.
+        """Return the budget spent when the curve is first at `loss` or below.
 
         Between two points the loss is taken to fall in a straight line over the budget. Infinite
         where no point is so low, NaN where the budget is not known. A point that is not finite is
@@ -78,8 +78,8 @@ class LossCurve:
         return float(spent[i - 1] + share * (spent[i] - spent[i - 1]))
 
     def loss_at(self, spent: np.ndarray, axis: Axis) -> np.ndarray:
-        """The loss at each budget of `spent`, in straight lines between points; NaN beyond the
-        last, and where a neighbour is not finite."""
+        """Return the loss at each budget of `spent`, in straight lines between points; NaN
+        beyond the last, and where a neighbour is not finite."""
         at = self.along(axis)
         if at is None:
             return np.full(len(spent), np.nan)
@@ -92,7 +92,7 @@ def read_curve(
     timing: Mapping[str, Any],
     steps: Sequence[int],
 ) -> LossCurve | None:
-    """The curve of a finished trial; None where it measured none.
+    """Return the curve of a finished trial; None where it measured none.
 
     `record` is its trial.json, `timing` its timing.json, and `steps` are those of its study. Raises
     ParibusError where its steps are others, seconds do not ascend from 0, or points are of
@@ -132,7 +132,8 @@ def read_curves(
     timing: Mapping[Trial, Mapping[str, Any]],
     turns: Turns,
 ) -> dict[Trial, LossCurve]:
-    """The curves of all trials that measured one; `turns` are the speeds of each, measured in turn.
+    """Return the curves of all trials that measured one; `turns` are the speeds of each,
+    measured in turn.
 
     Seconds follow from these where all trials have one: on one machine, with nothing else at work.
     Before that they are by the clock of each trial, whatever else the machine did.

@@ -65,7 +65,7 @@ class Probed:
         return None if at is None else self.values[:, at]
 
     def last(self, names: Iterable[str]) -> dict[str, float]:
-        """The last row of those of `names` that the trial has; NaN where one was not due."""
+        """Return the last row of those of `names` that the trial has; NaN where one was not due."""
         if not len(self.step):
             return {}
         row = self.values[-1]
@@ -90,7 +90,7 @@ class Probed:
 
 
 def read_probed(folder: TrialFolder, known: list[Columns]) -> Probed:
-    """What the probes of a finished trial measured; nothing where that was not kept.
+    """Return what the probes of a finished trial measured; nothing where that was not kept.
 
     `known` are the columns of trials that were read before; others are added to it. Raises
     ParibusError where a column holds no numbers.

@@ -94,7 +94,7 @@ class Results:
         return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
 
     def of_seeds(self, seeds: Sequence[int], plan: Plan | None = None) -> Results:
-        """The same records of these seeds alone, under this plan; nothing is read again."""
+        """Return the same records of these seeds alone, under this plan; nothing is read again."""
         return of_seeds(self, seeds, plan)
 
     @property
@@ -115,11 +115,11 @@ class Results:
 
     @shared_property
     def controls(self) -> list[Control]:
-        """What had to be equal between arms, and whether the records show that it was."""
+        """Return what had to be equal between arms, and whether the records show that it was."""
         return self.controls_among(self.trials)
 
     def controls_among(self, trials: Collection[tuple[str, int]]) -> list[Control]:
-        """The same, as far as these trials show."""
+        """Return the same, as far as these trials show."""
         records = [record for record in self._records if (record.arm, record.seed) in trials]
         repeated = ResultsFolder(self.path).read_repeated(self.study.arms)
         opened = ResultsFolder(self.path).read_opened()
@@ -165,14 +165,14 @@ class Results:
 
     @shared_property
     def tuning_rounds(self) -> list[Results]:
-        """The tuning trials, a round after the other. Raises as `load_results` does."""
+        """Return the tuning trials, a round after the other. Raises as `load_results` does."""
         trust = not self.study.is_foreign
         rounds = ResultsFolder(self.path).tuning_rounds
         return [load_results(there.path, trust=trust) for there in rounds]
 
     @shared_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
-        """What was measured at every step, by (arm, seed)."""
+        """Return what was measured at every step, by (arm, seed)."""
         return of_each(lambda folder: folder.read_columns("steps.parquet"), self.finished)
 
     @cached_property
@@ -203,7 +203,7 @@ class Results:
 
     @shared_property
     def trial_probes(self) -> dict[tuple[str, int], Probed]:
-        """What probes measured, by (arm, seed)."""
+        """Return what probes measured, by (arm, seed)."""
         known: list[Columns] = []
         return of_each(lambda folder: read_probed(folder, known), self.finished)
 
@@ -213,7 +213,7 @@ class Results:
         return self._whole("probes", "step", "probe", "part", "statistic", "value", "unit")
 
     def parts(self, name: str) -> Iterator[pa.Table]:
-        """The tidy table "probes", "evaluation", "items" or "blocks", trial by trial.
+        """Yield the tidy table "probes", "evaluation", "items" or "blocks", trial by trial.
 
         They may be larger than memory, all together.
         """
@@ -294,7 +294,7 @@ class Results:
 
     @shared_property
     def trial_tasks(self) -> dict[tuple[str, int], pa.Table]:
-        """The same by (arm, seed)."""
+        """Return the same by (arm, seed)."""
         return of_each(lambda folder: folder.read_columns("tasks.parquet"), self.finished)
 
     @shared_property
@@ -361,7 +361,7 @@ class Results:
         return from_rows(rows, pa.schema(fields))
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
-        """The numbers of a trial that metrics are read from, by `Metric.record`."""
+        """Return the numbers of a trial that metrics are read from, by `Metric.record`."""
         trial, wanted = (folder.arm, folder.seed), dict[str, list[str]]()
         for metric in self.metrics.values():
             wanted.setdefault(metric.record, []).append(metric.key)

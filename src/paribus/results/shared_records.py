@@ -46,7 +46,8 @@ def read_trials(study: Study, finished: Iterable[TrialFolder]) -> dict[Trial, di
 
 
 def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
-    """The values that records of `read_trials` have of `key`, each once, with its first trial."""
+    """Yield the values that records of `read_trials` have of `key`, each once, with its first
+    trial."""
     seen: set[int] = set()
     for trial, record in records.items():
         value = record.get(key, {})

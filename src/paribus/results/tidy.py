@@ -16,26 +16,26 @@ Read = TypeVar("Read")
 
 
 def last_row(table: pa.Table) -> dict[str, Any]:
-    """The last row; empty where there is none."""
+    """Return the last row; empty where there is none."""
     return table.slice(len(table) - 1).to_pylist()[0] if len(table) else {}
 
 
 def of_trial(folder: TrialFolder, table: pa.Table) -> pa.Table:
-    """The table of one trial with its arm and seed in front."""
+    """Return the table of one trial with its arm and seed in front."""
     n = len(table)
     table = table.add_column(0, "seed", pa.repeat(pa.scalar(folder.seed, pa.int64()), n))
     return table.add_column(0, "arm", pa.repeat(pa.scalar(folder.arm, pa.string()), n))
 
 
 def of_no_trial(*columns: str) -> pa.Table:
-    """An empty table with arm, seed and these columns."""
+    """Return an empty table with arm, seed and these columns."""
     return pa.table({name: [] for name in ("arm", "seed", *columns)})
 
 
 def of_each(
     read: Callable[[TrialFolder], Read], trials: Iterable[TrialFolder]
 ) -> dict[tuple[str, int], Read]:
-    """What `read` gives of every trial, by (arm, seed), with a thread for each core.
+    """Return what `read` gives of every trial, by (arm, seed), with a thread for each core.
 
     A Parquet file is opened and read where other threads may run meanwhile.
     """

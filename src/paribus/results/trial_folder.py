@@ -45,8 +45,8 @@ MANIFEST = "manifest.json"
 
 
 def kind_of(name: str) -> str | None:
-    """The kind of a record that may be left out: `weights` (the trained ones or earlier ones), or
-    `measurements` (of probes, and of blocks and parts of the held-out text)."""
+    """Return the kind of a record that may be left out: `weights` (the trained ones or earlier
+    ones), or `measurements` (of probes, and of blocks and parts of the held-out text)."""
     if name == weights_file() or KEPT.fullmatch(name):
         return WEIGHTS
     return MEASUREMENTS if name in _MEASURED else None
@@ -58,7 +58,7 @@ def weights_file(step: int | None = None) -> str:
 
 
 def _steps(names: Iterable[str]) -> list[int]:
-    """The steps in `names` of files of weights, but for the trained ones."""
+    """Return the steps in `names` of files of weights, but for the trained ones."""
     return sorted(int(match[1]) for match in map(KEPT.fullmatch, names) if match)
 
 
@@ -92,7 +92,7 @@ class TrialFolder(Folder):
         write_json(self.path / name, value)
 
     def read_json(self, name: str) -> Any:
-        """The record `name`. Raises ParibusError where it is missing or damaged."""
+        """Return the record `name`. Raises ParibusError where it is missing or damaged."""
         return read_json(self.path / name)
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -106,7 +106,7 @@ class TrialFolder(Folder):
         return self.is_finished and name not in self.read_json(MANIFEST)
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
-        """The trained weights by parameter name; or those after `step`, which are kept beside."""
+        """Write the trained weights by parameter name; or those after `step`, which are kept too."""
         import safetensors.numpy  # of the engine: what reads a finished study does without
 
         content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})
@@ -115,7 +115,7 @@ class TrialFolder(Folder):
     def read_weights(
         self, step: int | None = None, *, average_last: int = 1
     ) -> dict[str, np.ndarray]:
-        """The trained weights by parameter name.
+        """Return the trained weights by parameter name.
 
         Args:
             step: those after this step instead, if it was kept (`training.keep`, `keep_every`).
@@ -135,7 +135,8 @@ class TrialFolder(Folder):
         return {name: (total[name] / len(chosen)).astype(like[name].dtype) for name in like}
 
     def require_weights(self, step: int | None, average_last: int) -> list[int | None]:
-        """The steps whose weights `read_weights` takes, None for the last; raises as it does."""
+        """Return the steps whose weights `read_weights` takes, None for the last; raises as it
+        does."""
         self.require_kept_weights()
         kept = [*self.kept_steps, None]
         if step is not None and step == self.read_json("trial.json").get("iterations"):

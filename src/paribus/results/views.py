@@ -44,7 +44,7 @@ def has_read(results: Results, name: str) -> bool:
 
 
 def of_seeds(results: Results, seeds: Sequence[int], plan: Plan | None) -> Results:
-    """The records of these seeds alone, under this plan."""
+    """Return the records of these seeds alone, under this plan."""
     kept = set(seeds)
     part = replace(
         results,

@@ -30,7 +30,8 @@ MOST_NAME, MOST_TITLE, MOST_PROSE = 80, 200, 4000  # characters
 
 
 def flaw(text: str, allowed: frozenset[str] = LINES) -> str:
-    """The first character of `text` that nothing may hold, in words; empty where there is none."""
+    """Return the first character of `text` that nothing may hold, in words; empty where there is
+    none."""
     for character in text:
         if character in allowed:
             continue
@@ -49,7 +50,7 @@ def flaw(text: str, allowed: frozenset[str] = LINES) -> str:
 
 
 def drawable(value: Any) -> Any:
-    """A JSON value whose strings any figure can show.
+    """Return a JSON value whose strings any figure can show.
 
     Each character that XML cannot hold is U+FFFD, and a line break, which Vega's expressions cannot
     hold, a space.

@@ -39,7 +39,8 @@ Declared = TypeVar("Declared")
 def find_declared(
     name: str, kind: type[Declared], where: str, package: str, folder: Path
 ) -> Declared:
-    """The `kind` that `name` means: one of `package`, or the user's own by its import path.
+    """Return the `kind` that `name` means: one of `package`, or the user's own by its import
+    path.
 
     `where` is the key of the study, for errors. Raises ParibusError.
     """
@@ -59,7 +60,7 @@ def find_declared(
 def require_declared(
     name: str, known: Mapping[str, Declared], where: str, word: str, package: str
 ) -> Declared:
-    """What `name` is among the `known`, which `package` declares. Raises ParibusError."""
+    """Return what `name` is among the `known`, which `package` declares. Raises ParibusError."""
     if name not in known:
         raise no_such(name, known, where, word, package)
     return known[name]
@@ -73,7 +74,8 @@ def no_such(
     package: str,
     own: str = "your own is 'file.py:name'",
 ) -> ParibusError:
-    """The error for a `name` that nothing in `package` declares; it says how to bring one's own."""
+    """Return the error for a `name` that nothing in `package` declares; it says how to bring
+    one's own."""
     meant = nearest(name, known)
     return ParibusError(
         f"{where}: there is no {word} '{name}': {meant}{'' if meant.endswith('?') else '.'} They "

@@ -13,7 +13,8 @@ MOST_POINTS = 10_000  # of one trial
 
 
 def curve_steps(study: Study, arm: str) -> tuple[int, ...]:
-    """Steps done where the held-out loss of `arm` is measured: 0, every so many, and the last.
+    """Return steps done where the held-out loss of `arm` is measured: 0, every so many, and the
+    last.
 
     Empty where the study measures no curve.
     """

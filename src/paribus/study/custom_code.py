@@ -37,7 +37,7 @@ def own_parts(setting: Setting) -> tuple[str, ...]:
 
 
 def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
-    """What each of `own_named` is made of; nothing of it is run.
+    """Return what each of `own_named` is made of; nothing of it is run.
 
     Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`. Raises
     ParibusError where there is no such source.
@@ -51,7 +51,8 @@ def own_digests(setting: Setting, folder: Path) -> dict[str, Sources]:
 
 
 def measuring_digests(own: Iterable[str], key: str, folder: Path) -> dict[str, Sources]:
-    """The same of the user's own probes, measures or tasks, by import path; `key` names them."""
+    """Return the same of the user's own probes, measures or tasks, by import path; `key` names
+    them."""
     return {path: _sources(path, key, folder) for path in own}
 
 
@@ -71,7 +72,7 @@ def source_name(file: Path, folder: Path) -> str:
 
 
 def changed_sources(there: Mapping[str, Sources], now: Mapping[str, Sources]) -> set[str]:
-    """The files whose used parts differ between two of what `own_digests` gives."""
+    """Return the files whose used parts differ between two of what `own_digests` gives."""
     return {
         file
         for key in there.keys() | now.keys()

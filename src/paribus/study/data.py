@@ -149,7 +149,7 @@ class Data(Part):
         return self.mixture or {CORPUS: 1.0}
 
     def of_source(self, name: str) -> Data:
-        """The same with the text of a source in the place of `corpus`."""
+        """Return the same with the text of a source in the place of `corpus`."""
         return self.model_copy(update=dict(self.sources[name]))
 
     @property
@@ -178,5 +178,5 @@ class Data(Part):
 
 
 def _shown(mixture: dict[str, float]) -> str:
-    """A mixture as a study file has it."""
+    """Return a mixture as a study file has it."""
     return f"{{ {', '.join(f'{name} = {share:g}' for name, share in mixture.items())} }}"

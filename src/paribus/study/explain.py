@@ -69,7 +69,7 @@ def _explain_one(problem: Any, model: type[BaseModel], also: Sequence[str]) -> s
 
 
 def _keys_at(model: Any, path: list[str]) -> list[str]:
-    """The field names of the model that lies at `path` below `model`."""
+    """Return the field names of the model that lies at `path` below `model`."""
     for part in path:
         fields = _model_in(model).model_fields
         if part in fields:
@@ -79,7 +79,7 @@ def _keys_at(model: Any, path: list[str]) -> list[str]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:
-    """The first model named in a type such as `tuple[Endpoint, ...]` or `Claims | None`."""
+    """Return the first model named in a type such as `tuple[Endpoint, ...]` or `Claims | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     inner = [_model_in(argument) for argument in get_args(annotation)]

@@ -30,7 +30,7 @@ def load_own(
     folder: Path,
     start: str = STUDY_FOLDER,
 ) -> Any:
-    """What `path` names, if it is wanted; `where`, `kind` and `start` are for the errors.
+    """Return what `path` names, if it is wanted; `where`, `kind` and `start` are for the errors.
 
     Raises ParibusError.
     """
@@ -46,7 +46,8 @@ def load_own(
 
 
 def no_file(where: str, file: Path, start: str = STUDY_FOLDER) -> ParibusError:
-    """The error for a file of the user's own that is not there: it names the nearest beside it.
+    """Return the error for a file of the user's own that is not there: it names the nearest
+    beside it.
 
     `start` says where relative paths start.
     """

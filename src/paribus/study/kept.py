@@ -11,7 +11,7 @@ from paribus.untrusted_io import TOKENIZER_BYTES, is_regular, read_bytes, read_j
 
 
 def changed_files(results: Path) -> list[str]:
-    """What in `sources/` of a results folder is not what was registered, a line each."""
+    """Return what in `sources/` of a results folder is not what was registered, a line each."""
     registration, kept = results / "registration.json", results / SOURCES
     if not kept.is_dir() or not is_regular(registration):
         return []

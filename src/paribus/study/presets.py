@@ -37,14 +37,15 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset_values(name: object) -> dict[str, Any]:
-    """The dotted keys of `model` that the preset sets. Raises ParibusError for an unknown one."""
+    """Return the dotted keys of `model` that the preset sets. Raises ParibusError for an unknown
+    one."""
     if not isinstance(name, str) or name not in PRESETS:
         raise ParibusError(f"{PRESET} = {name!r} is unknown: {nearest(str(name), PRESETS)}")
     return PRESETS[name]
 
 
 def with_preset(given: dict[str, Any]) -> dict[str, Any]:
-    """The table of a model with what its preset says of keys that it does not state."""
+    """Return the table of a model with what its preset says of keys that it does not state."""
     table = dict(given)
     for key, value in preset_values(table.get("preset", "gpt2")).items():
         group, _, leaf = key.rpartition(".")

@@ -41,7 +41,8 @@ class Plan(Spec):
 
 
 def split_seeds(table: dict[str, Any]) -> dict[str, Any]:
-    """A study's table with `seeds = { looks = ... }` as a list of seeds and a plan of looks."""
+    """Return a study's table with `seeds = { looks = ... }` as a list of seeds and a plan of
+    looks."""
     seeds = table.get("seeds")
     if not isinstance(seeds, dict):
         return table
@@ -61,7 +62,8 @@ def split_seeds(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def why_no_plan(plan: Plan | None, stages: Sequence[int], seeds: Sequence[int]) -> str:
-    """What is wrong with a plan or stages of these seeds, in a line; empty where nothing is."""
+    """Return what is wrong with a plan or stages of these seeds, in a line; empty where nothing
+    is."""
     if stages and (len(stages) < 2 or min(stages) < 2 or sum(stages) != len(seeds)):
         return (
             f"stages {list(stages)} are not those of {len(seeds)} seeds; `paribus extend` adds one"

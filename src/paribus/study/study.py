@@ -76,7 +76,7 @@ class Sealed:
     dump: dict[str, Any]
 
     def with_changes(self, dump: dict[str, Any]) -> dict[str, Any]:
-        """The table with what `dump` says otherwise than the study did when it was read."""
+        """Return the table with what `dump` says otherwise than the study did when it was read."""
         return _changed(self.table, self.dump, dump)
 
 
@@ -269,7 +269,7 @@ class Study(Spec):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """The sections of its trainer."""
+            """Return the sections of its trainer."""
 
     @property
     def format(self) -> TrainerFormat:
@@ -277,7 +277,7 @@ class Study(Spec):
         return format_of(self.trainer)
 
     def setting(self, arm: str) -> Any:
-        """The shared setting with the overrides of `arm`; computed once for each."""
+        """Return the shared setting with the overrides of `arm`; computed once for each."""
         if self._settings.owner != id(self):  # a copy, perhaps with other arms, starts anew
             object.__setattr__(self, "_settings", _Settings(id(self)))
         known = self._settings.by_arm
@@ -309,7 +309,8 @@ class Study(Spec):
             raise ParibusError(f"arm '{arm}': {error}") from None
 
     def reference(self, arm: str) -> str | None:
-        """The arm that `arm` is compared with; None for one that others are compared with."""
+        """Return the arm that `arm` is compared with; None for one that others are compared
+        with."""
         reference = self.arms[arm].against or self.baseline
         return None if reference == arm else reference
 
@@ -369,15 +370,15 @@ class Study(Spec):
 
 
 def first_stage(study: Study) -> Study:
-    """The study as it was before a second stage was added."""
+    """Return the study as it was before a second stage was added."""
     if not study.stages:
         return study
     return study.model_copy(update={"seeds": study.seeds[: study.stages[0]], "stages": ()})
 
 
 def substance(dump: dict[str, Any]) -> dict[str, Any]:
-    """A dumped study without the words that only describe it, and without what its tuning chose,
-    which follows from the plan and its trials."""
+    """Return a dumped study without the words that only describe it, and without what its tuning
+    chose, which follows from the plan and its trials."""
     kept = {key: value for key, value in dump.items() if key not in DESCRIPTIVE}
     if kept.get("tuning"):
         kept["tuning"] = kept["tuning"] | {"chosen": {}}

@@ -51,14 +51,14 @@ def measuring_parts(study: Study) -> tuple[str, ...]:
 
 
 def _measuring(study: Study) -> dict[str, tuple[str, ...]]:
-    """The same by the section that names them; a trainer of the user's own has none."""
+    """Return the same by the section that names them; a trainer of the user's own has none."""
     sections = study.model_extra or {}
     known = [name for name in ("probes", "evaluation", "tasks") if study.trainer in SHIPPED]
     return {f"{name}.own": sections[name].own for name in known}
 
 
 def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
-    """What records hold of the source of these, by import path."""
+    """Return what records hold of the source of these, by import path."""
     named, folder = _measuring(study), study.folder
     return {
         record: measuring_digests(named.get(key, ()), key, folder)
@@ -67,7 +67,7 @@ def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
 
 
 def rule_record(study: Study) -> dict[str, Sources]:
-    """What a registration holds of the source of the user's own rule, by import path."""
+    """Return what a registration holds of the source of the user's own rule, by import path."""
     name = study.decision.rule
     return measuring_digests([name] if ":" in name else [], "decision.rule", study.folder)
 

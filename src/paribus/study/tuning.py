@@ -138,7 +138,7 @@ def _require_quoted(name: str, table: Any) -> None:
 
 
 def _drawn(between: Range, u: float) -> float:
-    """The value at the share `u` of a range, rounded to DRAWN_DIGITS significant digits."""
+    """Return the value at the share `u` of a range, rounded to DRAWN_DIGITS significant digits."""
     if between.scale == "log":
         low, high = math.log(between.low), math.log(between.high)
         value = math.exp(low + u * (high - low))
@@ -232,7 +232,8 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def at_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:
-    """The keys of which `best` has an outermost number of those tried, and where: -1 below, or 1.
+    """Return the keys of which `best` has an outermost number of those tried, and where: -1
+    below, or 1.
 
     A key with a single value, or with words among its values, has no edge.
     """
@@ -251,7 +252,8 @@ def at_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int
 def further_candidates(
     tuning: Tuning, tried: Sequence[Candidate], edges: Iterable[tuple[str, int]]
 ) -> list[Candidate]:
-    """The candidates by which the grid `tried` grows at `edges`; those already tried are not in it.
+    """Return the candidates by which the grid `tried` grows at `edges`; those already tried are
+    not in it.
 
     Beyond each edge there are `values` new ones, each `factor` times its neighbour, in every
     combination with the values of the other keys. Empty where a value there is 0, or of another
@@ -282,7 +284,7 @@ def further_candidates(
 
 
 def _numbers(tried: Sequence[Candidate], key: str) -> list[int | float]:
-    """The values of a key that were tried, ascending; empty where one is no number."""
+    """Return the values of a key that were tried, ascending; empty where one is no number."""
     values = {one[key] for one in tried}
     if any(isinstance(value, (bool, str)) for value in values):
         return []

@@ -25,7 +25,7 @@ _IDLE_MARGIN = 0.02  # of a metric without one: tuning has no verdict
 
 
 def candidate_arm(arm: str, number: int) -> str:
-    """What `arm` with candidate `number` (from 1, extensions counted on) is called."""
+    """Return what `arm` with candidate `number` (from 1, extensions counted on) is called."""
     return f"{arm}-{number}"
 
 
@@ -64,7 +64,7 @@ def tuning_study(study: Study, candidates: Sequence[Candidate], first: int = 1) 
 
 
 def _of(study: Study) -> Tuning:
-    """The plan of a study that has one."""
+    """Return the plan of a study that has one."""
     if study.tuning is None:
         raise ParibusError(f"study '{study.name}' tunes nothing; it has no [tuning]")
     return study.tuning

@@ -54,7 +54,7 @@ def tune(study: Study, folder: ResultsFolder, train: Train) -> Study:
 def _round(
     study: Study, candidates: list[Candidate], first: int, folder: ResultsFolder, train: Train
 ) -> Results:
-    """The finished trials of one round, whose weights nobody needs any more."""
+    """Return the finished trials of one round, whose weights nobody needs any more."""
     wanted = tuning_study(study, candidates, first)
     if not folder.is_kept:
         folder.require_same(wanted)
