@@ -106,7 +106,7 @@ class TrialFolder(Folder):
         return self.is_finished and name not in self.read_json(MANIFEST)
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
-        """Write the trained weights by parameter name; or those after `step`, which are kept too."""
+        """Write the trained weights by parameter name; or those after `step`, which are kept."""
         import safetensors.numpy  # of the engine: what reads a finished study does without
 
         content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})
