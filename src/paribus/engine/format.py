@@ -5,8 +5,9 @@ Nothing here imports PyTorch: a finished study is judged without.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -26,6 +27,7 @@ from paribus.study import (
     explain,
 )
 from paribus.study.curve import curve_steps, why_no_curve
+from paribus.study.presets import PRESET, preset_values
 from paribus.study.trainer import TrainerFormat
 from paribus.study.treatment import require_shared_text
 
@@ -58,6 +60,32 @@ class StackedFormat(TrainerFormat):
     """How studies and records of the trainer `stacked` are read."""
 
     loss = "validation_loss"
+
+    free = (
+        ("probes", "every"),
+        ("data", "mixture"),
+        ("training", "optimizer", "options"),
+        ("training", "loss", "options"),
+    )
+    left_out = MappingProxyType({"training.loss_scale": LossScale().model_dump()})
+    alternatives = MappingProxyType(
+        {ITERATIONS: "training.tokens", "training.tokens": ITERATIONS},
+    )
+
+    def expanded(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return dotted overrides in order, a preset first: what else is set goes over it."""
+        found: list[tuple[str, Any]] = []
+        if PRESET in overrides:
+            values = preset_values(overrides[PRESET])
+            found += [(f"model.{part}", value) for part, value in values.items()]
+            found.append((PRESET, overrides[PRESET]))
+        return found + [(key, value) for key, value in overrides.items() if key != PRESET]
+
+    def why_not_together(self, overrides: Mapping[str, Any]) -> str:
+        """Return why an arm cannot set all of these; empty where it can."""
+        if self.alternatives.keys() <= overrides.keys():
+            return "sets both training.tokens and .iterations; set one"
+        return ""
 
     def sections(self, table: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
         """Return the sections, validated. Raises ParibusError."""

@@ -62,8 +62,8 @@ def load_study(
         study = parse_study(table, folder=folder, label=label, foreign=foreign)
     if overrides:
         dump = study.model_dump()
-        for key, value in overrides.items():
-            override(dump, key, value)
+        for key, value in study.format.expanded(overrides):
+            override(dump, key, value, study.format)
         study = parse_study(dump, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None and study.tuning.chosen:
         raise ParibusError(f"{label}: {NOT_CHOSEN}")

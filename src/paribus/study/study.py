@@ -6,6 +6,7 @@ between two arms is therefore known before anything runs, and can be printed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,6 @@ from paribus.study.bounds import (
     Seed,
 )
 from paribus.study.explain import explain
-from paribus.study.presets import PRESET, preset_values
 from paribus.study.sections import (
     Arm,
     Claims,
@@ -35,31 +35,15 @@ from paribus.study.sections import (
     Stability,
 )
 from paribus.study.seed_plan import Plan, split_seeds, why_no_plan
-from paribus.study.spec import LossScale
 from paribus.study.trainer import STACKED, TrainerFormat, format_of
 from paribus.study.tuning import Tuning, why_no_tuning
 
 # What a study says of itself to readers: changing these words does not change the study.
 DESCRIPTIVE = frozenset({"title", "question", "description", "claims"})
 
-# Two ways to state one thing: an override of one takes the place of the other.
-ALTERNATIVES = {"training.iterations": "training.tokens", "training.tokens": "training.iterations"}
-
-
 ANY = "*"
-# Tables whose keys are not fields: cadences by probe, and an arm's dotted overrides.
-FREE = (
-    ("probes", "every"),
-    ("arms", ANY, "set"),
-    ("data", "mixture"),
-    ("training", "optimizer", "options"),
-    ("training", "loss", "options"),
-    ("tuning", "grid"),
-    ("tuning", "ranges"),
-)
-
-# A table that a dump leaves out where it is as by default.
-LEFT_OUT = ("training", "loss_scale")
+# Tables whose keys are not fields: an arm's dotted overrides, and what is tuned.
+FREE = (("arms", ANY, "set"), ("tuning", "grid"), ("tuning", "ranges"))
 
 LEARNING_RATE = "training.optimizer.learning_rate"
 
@@ -293,14 +277,13 @@ class Study(Spec):
     def _setting(self, arm: str) -> Any:
         if arm not in self.arms:
             raise ParibusError(f"arm '{arm}' is unknown: {nearest(arm, self.arms)}")
-        if ALTERNATIVES.keys() <= self.arms[arm].set.keys():
-            raise ParibusError(f"arm '{arm}' sets both training.tokens and .iterations; set one")
+        if why := self.format.why_not_together(self.arms[arm].set):
+            raise ParibusError(f"arm '{arm}' {why}")
         shared = self.format.shared(self)
         chosen = self.tuning.chosen.get(arm, {}) if self.tuning else {}
-        overrides = (self.arms[arm].set | chosen).items()
-        # A preset first: what else the arm sets goes over it.
-        for key, value in sorted(overrides, key=lambda item: item[0] != PRESET):
-            override(shared, key, value, where=f"arm '{arm}': ")
+        overrides = self.format.expanded(self.arms[arm].set | chosen)
+        for key, value in overrides:
+            override(shared, key, value, self.format, where=f"arm '{arm}': ")
         try:
             return self.format.setting(shared)
         except ValidationError as error:
@@ -389,23 +372,29 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
     return kept | {"arms": arms}
 
 
-def override(tree: dict[str, Any], key: str, value: Any, *, where: str = "") -> None:
-    """Set the dotted `key` of a dumped spec, in place; it must exist already.
+def override(
+    tree: dict[str, Any],
+    key: str,
+    value: Any,
+    of: TrainerFormat | None = None,
+    *,
+    where: str = "",
+) -> None:
+    """Set the dotted `key` of a dumped study or setting, in place; it must exist already.
 
-    In the tables whose keys the user chooses (`FREE`) any key may be set: what is left of the
-    dotted key there is one name.
+    In the tables whose keys the user chooses (`FREE`, and those of the trainer, `of`) any key may
+    be set: what is left of the dotted key there is one name.
     """
-    if key == PRESET:
-        for part, default in preset_values(value).items():
-            override(tree, f"model.{part}", default)
+    of = of or format_of(tree.get("trainer", STACKED))
     node: Any = tree
     path = key.split(".")
     for depth, part in enumerate(path):
-        if _is_free(path[:depth]) and isinstance(node, dict):
+        if _is_free(path[:depth], (*FREE, *of.free)) and isinstance(node, dict):
             node[".".join(path[depth:])] = value
             return
-        if tuple(path[: depth + 1]) == LEFT_OUT and isinstance(node, dict):
-            node[part] = LossScale().model_dump() | node.get(part, {})
+        left_out = of.left_out.get(".".join(path[: depth + 1]))
+        if left_out is not None and isinstance(node, dict):
+            node[part] = left_out | node.get(part, {})
         if not isinstance(node, dict) or part not in node:
             known = node if isinstance(node, dict) else ()
             raise ParibusError(f"{where}unknown key '{key}' at '{part}': {nearest(part, known)}")
@@ -414,13 +403,13 @@ def override(tree: dict[str, Any], key: str, value: Any, *, where: str = "") -> 
     node[path[-1]] = value
     if key == "seeds":
         node["plan"], node["stages"] = None, ()  # they are of the seeds that were
-    if key in ALTERNATIVES:
-        node[ALTERNATIVES[key].split(".")[-1]] = None
+    if key in of.alternatives:
+        node[of.alternatives[key].split(".")[-1]] = None
 
 
-def _is_free(path: list[str]) -> bool:
-    """Whether the user chooses the keys of the table at `path`."""
+def _is_free(path: list[str], tables: Sequence[tuple[str, ...]]) -> bool:
+    """Say whether the user chooses the keys of the table at `path`."""
     return any(
         len(path) == len(free) and all(a in (b, ANY) for a, b in zip(free, path, strict=True))
-        for free in FREE
+        for free in tables
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ConfigDict
@@ -93,6 +94,21 @@ class TrainerFormat:
 
     loss: str = ""
     """The held-out loss of its trials in nats per token; empty where it has no such metric."""
+
+    free: Sequence[tuple[str, ...]] = ()
+    """Tables whose keys the user chooses, by their path."""
+    left_out: Mapping[str, dict[str, Any]] = MappingProxyType({})
+    """Tables that a dump leaves out where they are as by default, by dotted key."""
+    alternatives: Mapping[str, str] = MappingProxyType({})
+    """Two ways to state one thing: an override of one takes the place of the other."""
+
+    def expanded(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return dotted overrides in the order of setting, named defaults written out."""
+        return list(overrides.items())
+
+    def why_not_together(self, overrides: Mapping[str, Any]) -> str:
+        """Return why an arm cannot set all of these; empty where it can."""
+        return ""
 
     def sections(self, table: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
         """Return the trainer's sections of a study's table; `others` are the judge's keys."""

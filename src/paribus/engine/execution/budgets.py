@@ -23,7 +23,6 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.study import Setting, Study, parse_study
 from paribus.study.bounds import MOST_STEPS
-from paribus.study.study import ALTERNATIVES
 
 ROUNDS = 3  # in which all arms are timed, one after the other
 DIGITS = 6  # of a step's seconds: more are noise
@@ -102,7 +101,7 @@ def _settled(study: Study, costs: Costs, unit: str) -> Study:
         there, wanted = study.setting(arm).iterations, iterations(arm)
         if there == wanted:
             continue
-        if ALTERNATIVES.keys() & study.arms[arm].set.keys():
+        if study.format.alternatives.keys() & study.arms[arm].set.keys():
             raise ParibusError(
                 f"arm '{arm}' states {there} iterations, and the {unit} of its reference come to "
                 f"{wanted}; leave them out, or state training.budget = 'tokens'"
