@@ -23,7 +23,6 @@ WITHOUT_DOCSTRING: dict[str, set[str]] = {
 # {name: why several files may have it}
 TWINS = {
     "none": "the choice `none` at two sites of the model: norms/ and positions/",
-    "equivalence": "decision/rules/ has the rule of that name, statistics/ its two one-sided tests",
     "study": "the room, and in it the class",
     "data": "the room, and in study/ the keys that it reads",
 }

@@ -6,8 +6,7 @@ from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal
 
 import pytest
 
-from paribus.statistics import StatisticsError
-from paribus.statistics.granularity import granularity
+from paribus.statistics import StatisticsError, granularity
 
 
 def brute_force(share: str, items: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Contrasts of curves: pair by pair along a budget, where they cross, and which came first.
+"""Curves along training: events of one run, and contrasts of two arms pair by pair.
 
 Axis P: points of a budget, the same for every pair.
 """
@@ -9,16 +9,101 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 
-from .conventions import ALPHA, Result, StatisticsError, checked_fraction, finite_array
+from .conventions import (
+    ALPHA,
+    Result,
+    StatisticsError,
+    checked_count,
+    checked_fraction,
+    checked_positive,
+    finite_array,
+)
 from .paired import paired_t
 from .proportions import mcnemar
 
 
 @dataclass(frozen=True)
+class StabilityRule(Result):
+    """The numbers that define an event. There are no defaults: a study registers its own."""
+
+    smoothing_steps: int  # the final loss is the mean of this many last steps
+    median_steps: int  # trailing window of the running median and MAD, current step excluded
+    mad_multiplier: float  # k in loss > median + k * MAD (raw MAD, not scaled to the normal SD)
+    spike_steps: int  # w, consecutive steps above it that make one spike
+
+    def __post_init__(self) -> None:
+        for name in ("smoothing_steps", "median_steps", "spike_steps"):
+            checked_count(getattr(self, name), name, 1)
+        checked_positive(self.mad_multiplier, "mad_multiplier")
+
+
+@dataclass(frozen=True)
+class StabilityEvents(Result):
+    """Events of one run; a diverged run is data, not an error."""
+
+    diverged: bool
+    first_nonfinite_step: int | None
+    initial_loss: float
+    final_smoothed_loss: float | None  # None after a non-finite loss
+    spike_starts: tuple[int, ...]  # first step of each spike
+
+    @property
+    def spiked(self) -> bool:
+        """True if there was any spike."""
+        return bool(self.spike_starts)
+
+
+def stability_events(losses: ArrayLike, rule: StabilityRule) -> StabilityEvents:
+    """Divergence and spikes of a curve of shape (T,), one loss per step, step 0 first.
+
+    Divergence: a loss that is not finite, or a final smoothed loss above the loss at step 0.
+    Spike: at least `spike_steps` consecutive steps with loss > running median + k * MAD, judged
+    from the first step with a full window, up to the first non-finite loss. Where the window is
+    constant (MAD 0) any rise above it counts.
+
+    Raises StatisticsError where the curve is shorter than the rule's windows or starts non-finite.
+    """
+    curve = np.asarray(losses, dtype=np.float64)
+    needed = max(rule.smoothing_steps, rule.median_steps + rule.spike_steps)
+    if curve.ndim != 1 or curve.size < needed:
+        raise StatisticsError(
+            f"losses has shape {curve.shape}, the rule needs (T,) with T >= {needed}: "
+            "register shorter windows"
+        )
+    if not np.isfinite(curve[0]):
+        raise StatisticsError(f"losses[0] is {curve[0]}, needs a finite loss at initialization")
+    nonfinite = np.flatnonzero(~np.isfinite(curve))
+    first_nonfinite = int(nonfinite[0]) if nonfinite.size else None
+    final = None if nonfinite.size else float(curve[-rule.smoothing_steps :].mean())
+    return StabilityEvents(
+        diverged=final is None or final > float(curve[0]),
+        first_nonfinite_step=first_nonfinite,
+        initial_loss=float(curve[0]),
+        final_smoothed_loss=final,
+        spike_starts=_spike_starts(curve[:first_nonfinite], rule),
+    )
+
+
+def _spike_starts(curve: np.ndarray, rule: StabilityRule) -> tuple[int, ...]:
+    judged = curve[rule.median_steps :]
+    if judged.size < rule.spike_steps:
+        return ()
+    windows = sliding_window_view(curve, rule.median_steps)[: judged.size]
+    median = np.median(windows, axis=1)
+    mad = np.median(np.abs(windows - median[:, None]), axis=1)
+    above = judged > median + rule.mad_multiplier * mad
+    edges = np.diff(above.astype(np.int8), prepend=0, append=0)
+    starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    spikes = starts[stops - starts >= rule.spike_steps] + rule.median_steps
+    return tuple(spikes.tolist())
+
+
+@dataclass(frozen=True)
 class Crossing(Result):
-    """Where the mean of the differences changes its sign.
+    """A change of sign of the mean difference.
 
     Attributes:
         at: on the budget, in a straight line between two points.
@@ -87,7 +172,7 @@ def _crossings(at: np.ndarray, mean: np.ndarray, clear: np.ndarray) -> list[Cros
 
 @dataclass(frozen=True)
 class First(Result):
-    """Which of two reached a target with less, pair by pair.
+    """The order in which two arms reached a target, pair by pair.
 
     Attributes:
         n: pairs.

@@ -24,15 +24,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from paribus.statistics.conventions import (
-    ALPHA,
-    Interval,
-    StatisticsError,
-    checked_fraction,
-)
-from paribus.statistics.deciding import DecidingTest
-from paribus.statistics.paired import LEAST
-from paribus.statistics.scipy_later import bdtr, brentq, ndtr, ndtri, quad
+import numpy as np
+
+from ..conventions import ALPHA, Interval, Result, StatisticsError, checked_fraction
+from ..deciding import DecidingTest, TestOf
+from ..distributions import bdtr, brentq, ndtr, ndtri, quad
+from ..paired import LEAST
+from .at_look import AtLook, OneLook
 
 NEAREST_TO_ONE = 1 - 1e-15
 WIDEST = 1e9  # half-widths of the stages' own intervals, beyond which a bound is taken as infinite
@@ -106,7 +104,7 @@ class InverseNormal:
 
     @property
     def constant(self) -> bool:
-        """Whether differences are equal within every stage."""
+        """True if differences are equal within every stage."""
         return all(test.constant for test in self.tests)
 
     @property
@@ -132,7 +130,7 @@ class InverseNormal:
         return combined_p(p_values, self.weights)
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """The null means with p above 1 - level."""
+        """Return the null means with p above 1 - level."""
         tail, middle = (1 - checked_fraction(level, "level")) / 2, self.mean
 
         def above(null: float) -> float:
@@ -145,7 +143,7 @@ class InverseNormal:
         return Interval(low, _root(below, middle, middle + self._unit, self._unit), level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """The least effect that stages of such precision would detect, from theirs alone.
+        """Return the least effect that stages of such precision would detect, from theirs alone.
 
         Each stage's own value is a multiple of its standard error; precisions add as weights do.
         """
@@ -169,9 +167,45 @@ class InverseNormal:
         return max(min(finite, default=1.0), spread) or 1.0
 
 
+@dataclass(frozen=True)
+class Stages(Result):
+    """Two stages.
+
+    Attributes:
+        first: pairs of the first stage, of those there are.
+        weights: of both stages, as they were fixed before the first was seen.
+        look: of a plan, in which the first stage ended; None where its size was fixed.
+    """
+
+    first: int
+    weights: tuple[float, float]
+    look: OneLook | None = None
+
+    def decide(self, test_of: TestOf) -> DecidingTest:
+        """Return the inverse-normal combination of a test of each stage."""
+        before, after = slice(None, self.first), slice(self.first, None)
+        if self.look is None:
+            return InverseNormal((test_of(before), test_of(after)), self.weights)
+        ended = AtLook(test_of(before), self.look.looks, self.look.look)
+        return InverseNormal((ended, test_of(after)), self.weights)
+
+    def of_other(self, p: float) -> float | None:
+        """None: one p of all pairs is not one of stages."""
+        return None
+
+    def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
+        """Return the inverse-normal combination of McNemar's test of each stage."""
+        ours, theirs = np.asarray(treatment, dtype=bool), np.asarray(baseline, dtype=bool)
+        counts = [
+            (int((theirs[part] & ~ours[part]).sum()), int((ours[part] & ~theirs[part]).sum()))
+            for part in (slice(None, self.first), slice(self.first, None))
+        ]
+        return combined_mcnemar(counts, self.weights, self.look.one_sided if self.look else None)
+
+
 def error_of_either(weights: tuple[float, float], alpha: float = ALPHA) -> float:
-    """The chance that a two-sided test of level `alpha` of the first stage rejects, or that of the
-    combination does, where there is no effect."""
+    """Return the chance that a two-sided test of level `alpha` of the first stage rejects, or that
+    of the combination does, where there is no effect."""
     z, (first, second) = -float(ndtri(checked_fraction(alpha, "alpha") / 2)), weights
 
     def neither(x: float) -> float:
@@ -182,7 +216,7 @@ def error_of_either(weights: tuple[float, float], alpha: float = ALPHA) -> float
 
 
 def _root(rising: Callable[[float], float], low: float, high: float, unit: float) -> float:
-    """Where a rising function crosses 0, searched outwards; infinite where it does not."""
+    """Return where a rising function crosses 0, searched outwards; infinite where it does not."""
     step = unit
     while rising(low) > 0:
         low, step = low - step, 2 * step
