@@ -17,9 +17,8 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
-from paribus.results import Results, keep, keeping, load_results, packed, readable, unpack
-from paribus.results.root import root_digest
-from paribus.results.store import PACKED_RECORDS
+from paribus.results import Results, keep, keeping, load_results, readable, unpack
+from paribus.results.store import PACKED_RECORDS, root_digest
 from paribus.study import Study
 from paribus.untrusted_io import MIB
 
@@ -331,8 +330,8 @@ def test_an_honest_archive_is_far_from_every_bound(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, bound in {"ALWAYS_BYTES": 0, "ALWAYS_FILES": 0, "MOST_RATIO": 50}.items():
-        monkeypatch.setattr(packed, name, bound)
-    monkeypatch.setattr(packed, "BYTES_PER_FILE", 320)
+        monkeypatch.setattr(keeping, name, bound)
+    monkeypatch.setattr(keeping, "BYTES_PER_FILE", 320)
     assert unpack(kept, tmp_path / "results").is_dir()
 
 

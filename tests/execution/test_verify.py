@@ -27,7 +27,7 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, TrialFolder, settle
 from paribus.results.formats import read_json, write_json, write_table
 from paribus.results.registration import from_study
-from paribus.results.root import root_digest
+from paribus.results.store import root_digest
 from paribus.study import Study, parse_study
 from paribus.study.study import override
 from paribus.verification import arms

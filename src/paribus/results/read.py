@@ -15,26 +15,43 @@ import pyarrow as pa
 
 from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.errors import ParibusError
+from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
-from paribus.results.answers import Answers, read_answers
 from paribus.results.controls import Control, TrialRecord, check_controls, trial_record
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.expected import COLUMNS
-from paribus.results.formats import from_rows, joined
+from paribus.results.formats import csv_cell, from_rows, joined, write_table, write_tables_in_turn
 from paribus.results.look_record import Entry, needed_trials, read_looks
-from paribus.results.own_records import require_choice, require_distinct, require_own
 from paribus.results.probed import Columns, Probed, read_last, read_probed
 from paribus.results.registration import read_registration
-from paribus.results.root import digest_of, of_the_study, root_lines
-from paribus.results.shared_records import distinct, read_trials
-from paribus.results.store import THROUGHPUT, ResultsFolder
+from paribus.results.store import (
+    THROUGHPUT,
+    ResultsFolder,
+    digest_of,
+    of_the_study,
+    root_lines,
+    secure,
+)
 from paribus.results.test_part import Tested, judged, read_test
 from paribus.results.tidy import by_task, last_row, of_each, of_no_trial, of_trial, turns
 from paribus.results.trial_folder import TrialFolder
+from paribus.results.trial_records import (
+    Answers,
+    distinct,
+    read_answers,
+    read_trials,
+    require_choice,
+    require_distinct,
+    require_own,
+)
 from paribus.results.views import has_read, of_seeds, shared_property, standing
 from paribus.study import Plan, Study
 
+# The tidy tables of `Results`: those that are small, and those that are written trial by trial.
+WHOLE = ("scores", "steps", "curve", "tasks", "sampling", "throughput")
+BY_TRIAL = ("probes", "evaluation", "blocks", "items")
+TABLES = (*WHOLE, *BY_TRIAL)
 READINGS = 5  # of a folder that changes meanwhile, before that is said
 
 
@@ -46,7 +63,7 @@ class Results:
         finished: every finished trial.
         unfinished: trials that are still needed (after the looks that were taken).
         trials: trial.json of every finished trial, by (arm, seed).
-        seals: digests of registrations and manifests as they were read (`paribus.results.root`).
+        seals: digests of registrations and manifests as they were read (`paribus.results.store`).
         looks: those that were taken, of a study that has some.
         tested: where what trials gave on the sealed test part is; empty before it was opened.
         held: where held-out scores are read, if not in a trial's own records (`judged`).
@@ -423,3 +440,22 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     unfinished = tuple(trial for trial in needed if not trial.is_finished)
     tested = read_test(folder, finished)
     return Results(folder.path, study, finished, unfinished, records, seals, looks, tested)
+
+
+def write_tables(results: Results) -> None:
+    """Write every tidy table to `tables/` as Parquet, the scores as CSV too."""
+    import pyarrow.csv
+
+    secure(results.path)
+    folder = results.path / "tables"
+    sink = pa.BufferOutputStream()
+    arms = pa.array(map(csv_cell, results.scores["arm"].to_pylist()), pa.string())
+    pyarrow.csv.write_csv(results.scores.set_column(0, "arm", arms), sink)
+    write_bytes(folder / "scores.csv", sink.getvalue().to_pybytes())
+    for name in WHOLE:
+        write_table(folder / f"{name}.parquet", getattr(results, name))
+    for name in BY_TRIAL:
+        if results.finished:
+            write_tables_in_turn(folder / f"{name}.parquet", results.parts(name))
+        else:
+            write_table(folder / f"{name}.parquet", getattr(results, name))

@@ -7,12 +7,14 @@ registration that says so; the one before is kept beside it.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from paribus.comparison import Leniency, compare
@@ -22,22 +24,24 @@ from paribus.files import file_digest, write_bytes
 from paribus.metric import Metric, find, from_records
 from paribus.migrations import leniency
 from paribus.results.formats import read_json, read_record, write_json
-from paribus.results.shared_records import distinct
 from paribus.results.software import package_differences
-from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
+from paribus.results.trial_records import distinct
 from paribus.rng import key
 from paribus.study import (
     Setting,
     Study,
     changed_sources,
+    custom_code,
     is_untuned,
     measuring_record,
     own_digests,
     own_parts,
     rule_record,
 )
-from paribus.untrusted_io import RECORD_BYTES, read_bytes
+from paribus.study.closure import closure
+from paribus.study.custom_code import SOURCES
+from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 from paribus.version import VERSION
 
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
@@ -373,3 +377,48 @@ def read_registration(folder: ResultsFolder) -> dict[str, Any] | None:
     """The registration in force; None where the folder has none."""
     path = folder.path / FILE
     return read_json(path) if path.is_file() else None
+
+
+MOST_TEXT_BYTES = 32 * 2**20  # of a text that is kept
+
+
+def keep_sources(study: Study, results: Path) -> dict[str, str]:
+    """Copy what `study` names to `results`; returns {relative path: SHA-256 of the file}."""
+    kept = {}
+    root = study.folder.resolve()
+    for file in sorted(set(_named(study))):
+        if not file.is_relative_to(root) or not file.is_file():
+            continue
+        name, content = file.relative_to(root).as_posix(), read_bytes(file, TOKENIZER_BYTES)
+        kept[name] = hashlib.sha256(content).hexdigest()
+        if results / SOURCES / name != file:  # not where the study was read from there
+            write_bytes(results / SOURCES / name, content)
+    return kept
+
+
+def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str, Any]]) -> None:
+    """Raise ParibusError where the custom code of a trial is not what it was trained with.
+
+    `trials` is trial.json by (arm, seed).
+    """
+    for (arm, seed), trial in trials.items():
+        now = own_digests(study.setting(arm), study.folder)
+        if changed := changed_sources(trial["own_modules"], now):
+            names = ", ".join(sorted(changed))
+            raise ParibusError(
+                f"{names} in {study.folder} is not what trial {arm}/seed-{seed} was trained with; "
+                "restore it"
+            )
+
+
+def _named(study: Study) -> Iterable[Path]:
+    """Every file that the study names or uses, resolved."""
+    for path in custom_code(study):
+        yield from closure(path, study.folder, f"'{path}'")
+    for data in dict.fromkeys([study.data, *(study.setting(arm).data for arm in study.arms)]):
+        if data.tokenizer_file is not None:
+            yield (study.folder / data.tokenizer_file).resolve()
+        for path in data.texts:
+            text = (study.folder / path).resolve()
+            if text.is_file() and text.stat().st_size <= MOST_TEXT_BYTES:
+                yield text

@@ -36,11 +36,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,10 +51,9 @@ from filelock import FileLock, Timeout
 
 from paribus.digests import changes
 from paribus.errors import ParibusError
-from paribus.files import fence, file_digest, sweep, unfence, write_bytes
+from paribus.files import fence, file_digest, hold_folder, sweep, unfence, write_bytes
 from paribus.results.columns import Folder
 from paribus.results.formats import read_json, write_json, write_study
-from paribus.results.layout import secure
 from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, read_sealed
 from paribus.study.custom_code import sources_folder
@@ -348,3 +350,100 @@ class ResultsFolder(Folder):
             return (self.path / RUN).read_text(encoding="utf-8") == run
         except OSError:
             return False
+
+
+# Folders at the top of a results folder, which hold nothing but what we write.
+OWN = (
+    ".tasks",
+    "checkpoints",
+    "evaluations",
+    "paper",
+    "sources",
+    "tables",
+    "tasks",
+    "tensorboard",
+    "test",
+    "trials",
+    "tuning",
+)
+PATIENCE_SECONDS = 60.0  # a page and a paper take ten
+WAY_OUT = "remove it, or choose another folder with --results"
+
+
+def secure(results: Path) -> None:
+    """Before anything is written to or removed from `results`: all its folders are real ones.
+
+    From then on this process writes nothing through a link that leads out of it. `results` itself
+    may be reached through a link. Raises ParibusError for a link in the place of a folder of ours
+    or anywhere below, unless it leads to a file: that one is replaced, and not written through.
+    """
+    fence(results)
+    for name in OWN:
+        folder = results / name
+        if not os.path.lexists(folder):
+            continue
+        if folder.is_symlink() or not folder.is_dir():
+            kind = "a link" if folder.is_symlink() else "no folder"
+            raise ParibusError(f"{folder} is {kind}, where records are kept; {WAY_OUT}")
+        _require_no_links(folder)
+
+
+def _require_no_links(folder: Path) -> None:
+    waiting = [os.fspath(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_symlink() and not entry.is_file():
+                        raise ParibusError(
+                            f"{entry.path} is a link to what is no file, among records; {WAY_OUT}"
+                        )
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError as error:
+            raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def answering(results: Path) -> Iterator[None]:
+    """Keep others from writing their analysis, verdict, page or paper to `results` meanwhile.
+
+    A run is not kept out: it writes records, and these answers are of the records that were read.
+    Waits for another command to finish, and raises ParibusError if it does not.
+    """
+    began = time.monotonic()
+    while (held := hold_folder(results)) is None:
+        if time.monotonic() - began > PATIENCE_SECONDS:
+            raise ParibusError(
+                f"another command has been writing its answer to {results} for "
+                f"{PATIENCE_SECONDS:g} s; ask again when it has ended"
+            )
+        time.sleep(0.1)
+    with held:
+        yield
+
+
+SEALED = ("registration*.json", "manifest.json", "trials/*/*/manifest.json")
+
+
+def root_lines(folder: Path) -> list[str]:
+    """The lines of `sha256sum` for every registration and manifest, in the order of paths."""
+    files = {path.relative_to(folder).as_posix(): path for g in SEALED for path in folder.glob(g)}
+    names = sorted(files, key=lambda name: name.encode("utf-8", "surrogateescape"))
+    return [f"{file_digest(files[name])}  {name}\n" for name in names]
+
+
+def root_digest(folder: Path) -> str:
+    """SHA-256 of those lines. Raises ParibusError where one of the files cannot be read."""
+    return digest_of(root_lines(folder))
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    """SHA-256 of lines that `root_lines` gave."""
+    text = "".join(lines)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def of_the_study(lines: Iterable[str]) -> list[str]:
+    """Those of them that are about no single trial."""
+    return [line for line in lines if "  trials/" not in line]

@@ -28,8 +28,7 @@ from paribus.migrations import leniency
 from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
 from paribus.results.formats import read_json, read_record
 from paribus.results.keeping import of_kept
-from paribus.results.root import root_digest
-from paribus.results.store import KEPT, OF_THE_STUDY, TEST_PART
+from paribus.results.store import KEPT, OF_THE_STUDY, TEST_PART, root_digest
 from paribus.results.trial_folder import (
     CANONICAL,
     MANIFEST,
@@ -68,7 +67,7 @@ class Verification:
     """What was checked, and what does not agree.
 
     Attributes:
-        root: the digest over registrations and manifests (`paribus.results.root`).
+        root: the digest over registrations and manifests (`paribus.results.store`).
         checked: what was looked at, in words, with counts.
         findings: a line for each thing that does not agree; empty where all does.
     """
