@@ -32,7 +32,8 @@ NUMBER = re.compile(r"[+-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?%?", re.IGNORECASE 
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """A record: canonical JSON (equal values give equal bytes) with the number of its schema."""
+    """Return a record: canonical JSON (equal values give equal bytes) with the number of its
+    schema."""
     write_plain_json(path, stamped(value))
 
 
@@ -92,7 +93,7 @@ def as_numpy(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """A table of `rows`; None, or a key that a row lacks, is absent (null). NaN is a number.
+    """Return a table of `rows`; None, or a key that a row lacks, is absent (null). NaN is a number.
 
     Of buffers, as `column` is, and for the same reason.
     """
@@ -121,7 +122,7 @@ def _values(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _stamped(table: pa.Table) -> pa.Table:
-    """The table with the number of its schema among the metadata."""
+    """Return the table with the number of its schema among the metadata."""
     number = {KEY: str(SCHEMA)}
     return table.replace_schema_metadata({**(table.schema.metadata or {}), **number})
 
@@ -142,7 +143,7 @@ def write_tables_in_turn(path: Path, tables: Iterable[pa.Table]) -> None:
 
 
 def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in fewer tables, each with a row group's rows or more."""
+    """Yield the same rows in fewer tables, each with a row group's rows or more."""
     waiting: list[pa.Table] = []
     n_rows = 0
     for table in tables:
@@ -167,14 +168,17 @@ def joined(tables: list[pa.Table]) -> pa.Table:
 
 
 def _written(schema: pa.Schema) -> dict[str, Any]:
-    """How columns are written: distinct values are listed of all but measured numbers, whose list
-    is as long as the column, and is read before it."""
+    """Return how columns are written.
+
+    Distinct values are listed of all but measured numbers, whose list is as long as the column, and
+    is read before it.
+    """
     repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
     return {"compression": "zstd", "use_dictionary": repeating}
 
 
 def csv_cell(value: Any) -> Any:
-    """A cell of a CSV file that no spreadsheet reads as a formula; a number stays a number.
+    """Return a cell of a CSV file that no spreadsheet reads as a formula; a number stays a number.
 
     A text that begins with one of = + - @, a tab or a carriage return gets an apostrophe in front
     (OWASP, CSV injection): the names of arms and tasks are words that anybody may have written.
@@ -185,7 +189,8 @@ def csv_cell(value: Any) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file, which holds what its name says, in the words of today's schema.
+    """Return the value of a JSON file, which holds what its name says, in the words of today's
+    schema.
 
     Raises ParibusError.
     """
@@ -193,7 +198,8 @@ def read_json(path: Path) -> Any:
 
 
 def read_record(path: Path) -> tuple[Any, int]:
-    """The same, and the schema in which it was written."""
+    """Return the value of a JSON file as `read_json` does, and the schema in which it was
+    written."""
     missing = f"{path} is missing; was the results folder moved in part?"
     value, schema = upgraded(path.name, untrusted_io.read_json(path, missing=missing), str(path))
     require_json(path, value)

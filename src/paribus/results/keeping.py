@@ -45,7 +45,7 @@ RUN_AGAIN = re.compile(r"(?:restore it, or )?delete \S[^;]*? and run again")
 
 
 def is_kept(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a study that `keep` wrote."""
+    """Return whether there is a study that `keep` wrote."""
     return is_regular(Path(path) / PACKED_RECORDS)
 
 
@@ -103,7 +103,7 @@ def unpack(kept: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def readable(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A results folder to read from: `path` itself, or a kept study unpacked for as long."""
+    """Yield a results folder to read from: `path` itself, or a kept study unpacked for as long."""
     if not is_kept(path):
         yield Path(path)
         return
@@ -116,7 +116,8 @@ def readable(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def of_kept(text: str, there: Path, path: str | os.PathLike[str]) -> str:
-    """What is said of a kept study that was unpacked `there` for a while, as the user has it."""
+    """Return what is said of a kept study that was unpacked `there` for a while, as the user has
+    it."""
     if there == Path(path):
         return text
     return RUN_AGAIN.sub("restore the kept study", text.replace(f"{there}{os.sep}", f"{path}: "))
@@ -135,7 +136,7 @@ def _require_read_back(kept: Path, root: str) -> None:
 
 
 def _packed(results: Results) -> bytes:
-    """The archive: equal records give equal bytes."""
+    """Return the archive: equal records give equal bytes."""
     sink, folder = io.BytesIO(), results.path
     rounds = {one.path: _left_out(one) for one in results.tuning_rounds}
     with tarfile.open(fileobj=sink, mode="w:xz", preset=9, format=tarfile.PAX_FORMAT) as archive:
@@ -155,7 +156,7 @@ def _packed(results: Results) -> bytes:
 
 
 def _left_out(tuning: Results) -> list[str]:
-    """What a round of tuning is kept without: measurements too, unless one chose the values.
+    """Return what a round of tuning is kept without: measurements too, unless one chose the values.
 
     Each value that was compared is in evaluation.json and in steps.parquet.
     """
@@ -199,7 +200,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class _DamagedError(tarfile.TarError):
-    """What is wrong with the archive, beside what `tarfile` finds."""
+    """Damage of an archive, beside what `tarfile` finds."""
 
 
 def unpack_records(archive: Path, folder: Path, homes: tuple[str, ...]) -> None:
@@ -239,7 +240,7 @@ class _Stream:
         self._file, self._left, self._most = file, most, most
 
     def pieces(self, size: int) -> Iterator[bytes]:
-        """The next `size` bytes, a MiB at a time, which end with their last block."""
+        """Yield the next `size` bytes, a MiB at a time, which end with their last block."""
         if size > self._left:
             raise _DamagedError(f"more than {self._most:,} bytes in it, too many for its own size")
         for start in range(0, size, MIB):
@@ -247,7 +248,7 @@ class _Stream:
         self._read(-size % BLOCK)
 
     def block(self) -> bytes:
-        """The next block."""
+        """Return the next block."""
         return b"".join(self.pieces(BLOCK))
 
     def _read(self, size: int) -> bytes:
@@ -259,7 +260,7 @@ class _Stream:
 
 
 def _members(stream: _Stream) -> Iterator[tuple[str, int]]:
-    """Name and size of each file; the content is to be taken before the next."""
+    """Yield name and size of each file; the content is to be taken before the next."""
     path = ""
     while any(block := stream.block()):
         about = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
@@ -273,7 +274,7 @@ def _members(stream: _Stream) -> Iterator[tuple[str, int]]:
 
 
 def _path_in(header: bytes) -> str:
-    """The path that a pax header states."""
+    """Return the path that a pax header states."""
     stated = _PATH.fullmatch(header)
     if not stated or int(stated[2]) != len(stated[1]):
         raise _DamagedError("a header that is none of a path")
@@ -281,7 +282,7 @@ def _path_in(header: bytes) -> str:
 
 
 def _require_record(name: str, homes: tuple[str, ...]) -> PurePosixPath:
-    """Where a file belongs, relative. Raises _DamagedError for what `keep` never writes."""
+    """Return where a file belongs, relative. Raises _DamagedError for what `keep` never writes."""
     path = PurePosixPath(name)
     ours = 1 < len(path.parts) <= MOST_PARTS and path.parts[0] in homes
     if not ours or _CONTROL.search(name) or any(part.startswith(".") for part in path.parts):

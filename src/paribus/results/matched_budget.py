@@ -15,7 +15,8 @@ State = Literal["held", "broken", "not proven"]
 def matched_costs(
     own: Mapping[str, Any], other: Mapping[str, Any], words: str
 ) -> tuple[State, str]:
-    """Whether two trials (trial.json) spent the same, to the nearest step; `words` say tokens.
+    """Return whether two trials (trial.json) spent the same, to the nearest step; `words` say
+    tokens.
 
     FLOPs are also held against what was counted of each trial's model. Seconds are those of a step
     as it was measured at registration: how long the training then took is in timing.json.

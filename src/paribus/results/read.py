@@ -57,7 +57,7 @@ READINGS = 5  # of a folder that changes meanwhile, before that is said
 
 @dataclass(frozen=True, repr=False)
 class Results:
-    """What a results folder holds: the study, and the records of its finished trials.
+    """A results folder: the study, and the records of its finished trials.
 
     Attributes:
         finished: every finished trial.
@@ -85,18 +85,18 @@ class Results:
 
     @cached_property
     def judged(self) -> Results:
-        """The same with the held-out scores that the verdict is of: those of the sealed test part,
-        once all trials have them (`paribus.results.test_part`)."""
+        """View with the held-out scores that the verdict is of: those of the sealed test part, once
+        all trials have them (`paribus.results.test_part`)."""
         return judged(self)
 
     @cached_property
     def standing(self) -> Results:
-        """The same as far as they can be judged: the first of two stages where the second is not
-        finished, or broke a control."""
+        """View of what can be judged: the first of two stages where the second is not finished, or
+        broke a control."""
         return standing(self)
 
     def held_out(self, trial: TrialFolder) -> TrialFolder:
-        """Where the held-out scores of a trial are."""
+        """Return where the held-out scores of a trial are."""
         return self.held.get((trial.arm, trial.seed), trial)
 
     @property
@@ -109,7 +109,7 @@ class Results:
         return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
 
     def of_seeds(self, seeds: Sequence[int], plan: Plan | None = None) -> Results:
-        """The same records of these seeds alone, under this plan; nothing is read again."""
+        """Return a view of these seeds alone, under this plan; nothing is read again."""
         return of_seeds(self, seeds, plan)
 
     @property
@@ -130,11 +130,11 @@ class Results:
 
     @shared_property
     def controls(self) -> list[Control]:
-        """What had to be equal between arms, and whether the records show that it was."""
+        """Return what had to be equal between arms, and whether the records show that it was."""
         return self.controls_among(self.trials)
 
     def controls_among(self, trials: Collection[tuple[str, int]]) -> list[Control]:
-        """The same, as far as these trials show."""
+        """Return the controls as far as these trials show."""
         records = [record for record in self._records if (record.arm, record.seed) in trials]
         repeated = ResultsFolder(self.path).read_repeated(self.study.arms)
         opened = ResultsFolder(self.path).read_opened()
@@ -148,7 +148,8 @@ class Results:
         ]
 
     def _clock(self, folder: TrialFolder) -> str:
-        """How long the training of a trial took, in words; empty of one with no budget in FLOPs.
+        """Return how long the training of a trial took, in words; empty of one with no budget in
+        FLOPs.
 
         Measured in turn with the others where all were, or else by its own clock.
         """
@@ -163,14 +164,14 @@ class Results:
 
     @shared_property
     def tuning_rounds(self) -> list[Results]:
-        """The tuning trials, a round after the other. Raises as `load_results` does."""
+        """Return the tuning trials, a round after the other. Raises as `load_results` does."""
         trust = not self.study.is_foreign
         rounds = ResultsFolder(self.path).tuning_rounds
         return [load_results(there.path, trust=trust) for there in rounds]
 
     @shared_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
-        """What was measured at every step, by (arm, seed)."""
+        """Measurements of every step, by (arm, seed)."""
         return of_each(lambda folder: folder.read_columns("steps.parquet"), self.finished)
 
     @cached_property
@@ -201,17 +202,17 @@ class Results:
 
     @shared_property
     def trial_probes(self) -> dict[tuple[str, int], Probed]:
-        """What probes measured, by (arm, seed)."""
+        """Measurements of probes, by (arm, seed)."""
         known: list[Columns] = []
         return of_each(lambda folder: read_probed(folder, known), self.finished)
 
     @cached_property
     def probes(self) -> pa.Table:
-        """What probes measured, tidy: arm, seed, step, probe, part, statistic, value, unit."""
+        """Measurements of probes, tidy: arm, seed, step, probe, part, statistic, value, unit."""
         return self._whole("probes", "step", "probe", "part", "statistic", "value", "unit")
 
     def parts(self, name: str) -> Iterator[pa.Table]:
-        """The tidy table "probes", "evaluation", "items" or "blocks", trial by trial.
+        """Yield the tidy table "probes", "evaluation", "items" or "blocks", trial by trial.
 
         They may be larger than memory, all together.
         """
@@ -229,7 +230,7 @@ class Results:
             yield of_trial(folder, table)
 
     def _whole(self, name: str, *columns: str) -> pa.Table:
-        """All parts of a tidy table; with these columns where there is no trial."""
+        """Return all parts of a tidy table; with these columns where there is no trial."""
         tables = list(self.parts(name))
         return joined(tables).unify_dictionaries() if tables else of_no_trial(*columns)
 
@@ -248,7 +249,7 @@ class Results:
 
     @cached_property
     def curves_in_turn(self) -> bool:
-        """Whether the seconds of curves follow from speeds that were measured in turn."""
+        """True if the seconds of curves follow from speeds that were measured in turn."""
         return timed_in_turn(self.trials, self._turns)
 
     @cached_property
@@ -258,7 +259,7 @@ class Results:
 
     @cached_property
     def sampling(self) -> pa.Table:
-        """What trials consumed: arm, seed, kind, part, tokens.
+        """Consumption of trials: arm, seed, kind, part, tokens.
 
         Of the kind "token class" targets by class; of the kind "times seen" training tokens that
         were a target 0, 1, 2, ... times.
@@ -289,12 +290,12 @@ class Results:
 
     @shared_property
     def trial_tasks(self) -> dict[tuple[str, int], pa.Table]:
-        """The same by (arm, seed)."""
+        """Tables of `tasks` by (arm, seed)."""
         return of_each(lambda folder: folder.read_columns("tasks.parquet"), self.finished)
 
     @shared_property
     def trial_answers(self) -> dict[tuple[str, int], dict[str, Answers]]:
-        """Which questions of each task were answered right, by (arm, seed)."""
+        """Answers to the questions of each task, by (arm, seed)."""
         return of_each(read_answers, self.finished)
 
     @cached_property
@@ -330,7 +331,7 @@ class Results:
 
     @shared_property
     def drawings(self) -> list[Drawing]:
-        """How what the trials recorded while training is drawn, as they declared it."""
+        """Drawings of what the trials recorded while training, as they declared it."""
         return together(
             drawing
             for (arm, seed), drawings in distinct(self.trials, "drawings")
@@ -356,7 +357,7 @@ class Results:
         return from_rows(rows, pa.schema(fields))
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
-        """The numbers of a trial that metrics are read from, by `Metric.record`."""
+        """Return the numbers of a trial that metrics are read from, by `Metric.record`."""
         trial, wanted = (folder.arm, folder.seed), dict[str, list[str]]()
         for metric in self.metrics.values():
             wanted.setdefault(metric.record, []).append(metric.key)
@@ -390,7 +391,7 @@ class Results:
 
     @cached_property
     def _turns(self) -> dict[tuple[str, int], dict[str, float | None]]:
-        """What arms took turns for, by (arm, seed): speeds, and the memory of training."""
+        """Measurements in turn, by (arm, seed): speeds, and the memory of training."""
         return turns(self.throughput)
 
     @cached_property

@@ -68,7 +68,7 @@ def registration(
     own_rule: dict[str, Any] | None = None,
     looks: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What `study` commits to, the source of the user's own modules included.
+    """Return what `study` commits to, the source of the user's own modules included.
 
     Args:
         study: the whole study, as resolved: its precision is settled.
@@ -95,7 +95,7 @@ def registration(
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """The versions of installed packages; our own is that of the source, installed or not.
+    """Return the versions of installed packages; our own is that of the source, installed or not.
 
     Raises:
         ParibusError: one of them is not installed.
@@ -116,7 +116,7 @@ def _version(name: str) -> str:
 
 
 def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
-    """The part of it that follows from the study, its task suite and its looks."""
+    """Return the part of it that follows from the study, its task suite and its looks."""
     contrasts = [f"{arm} against {reference}" for arm, reference in study.contrasts]
     return {
         "study_digest": study.digest,
@@ -148,7 +148,7 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
 
 
 def task_names(tasks: dict[str, Any]) -> list[str]:
-    """The tasks that a registration names: of the study's own text, then the harness's."""
+    """Return the tasks that a registration names: of the study's own text, then the harness's."""
     return [*tasks.get("names", ()), *tasks.get("standard", {})]
 
 
@@ -162,8 +162,8 @@ def _budget(setting: Setting) -> dict[str, Any]:
 
 
 def _stages(study: Study) -> dict[str, Any]:
-    """Of a study with a second stage: seeds of each, and the weights of the inverse-normal method,
-    which the first registration fixed (`inference.first_stage_weight`)."""
+    """Return, of a study with a second stage, the seeds of each, and the weights of the inverse-normal
+    method, which the first registration fixed (`inference.first_stage_weight`)."""
     if not study.stages:
         return {}
     first = study.inference.first_stage_weight
@@ -174,7 +174,8 @@ def _stages(study: Study) -> dict[str, Any]:
 
 
 def _tuning(study: Study) -> dict[str, Any]:
-    """The plan of the tuning and what every arm is tried with; empty where nothing is tuned."""
+    """Return the plan of the tuning and what every arm is tried with; empty where nothing is
+    tuned."""
     if study.tuning is None:
         return {}
     plan = study.tuning.model_dump(mode="json", exclude={"chosen"})
@@ -265,12 +266,13 @@ def _tell_other_software(there: dict[str, Any], now: dict[str, Any]) -> None:
 
 
 def repetitions(folder: ResultsFolder) -> dict[str, dict[str, int]]:
-    """By arm with custom code: of which `seed` the trial is trained again, and how many `steps`."""
+    """Return by arm with custom code of which `seed` the trial is trained again, and how many
+    `steps`."""
     return read_json(folder.path / FILE)["repeated"]
 
 
 def repeats(study: Study) -> dict[str, dict[str, int]]:
-    """A seed of every arm with custom code, for some per cent of its iterations.
+    """Return a seed of every arm with custom code, for some per cent of its iterations.
 
     It is drawn, and by the study's digest, so that no seed is the one that is never looked at: of
     those that are trained in any case.
@@ -287,7 +289,7 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
 
 
 def _differing(there: dict[str, Any], now: dict[str, Any], leave: Leniency) -> list[str]:
-    """What differs between two registrations, each in words.
+    """Return what differs between two registrations, each in words.
 
     Seeds that were added do not, nor does what a study may be continued with.
     """
@@ -316,7 +318,7 @@ def _differing(there: dict[str, Any], now: dict[str, Any], leave: Leniency) -> l
 
 
 def _shown(value: Any) -> str:
-    """A value in a message; of a digest, as much as tells two apart."""
+    """Return a value in a message; of a digest, as much as tells two apart."""
     text = str(value)
     return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else text
 
@@ -362,19 +364,19 @@ def why_unregistered(
 
 
 def _before_stages(folder: ResultsFolder, registered: dict[str, Any]) -> dict[str, Any]:
-    """The registration that the second stage's superseded."""
+    """Return the registration that the second stage's superseded."""
     while registered.get("stages") and registered["number"] > 1:
         registered = read_json(folder.path / f"registration-{registered['number'] - 1}.json")
     return registered
 
 
 def registered_rule(folder: ResultsFolder) -> dict[str, Any]:
-    """The table of the user's own rule, as registered; empty where there is none."""
+    """Return the table of the user's own rule, as registered; empty where there is none."""
     return (read_registration(folder) or {}).get(RULE, {}).get("rule", {})
 
 
 def read_registration(folder: ResultsFolder) -> dict[str, Any] | None:
-    """The registration in force; None where the folder has none."""
+    """Return the registration in force; None where the folder has none."""
     path = folder.path / FILE
     return read_json(path) if path.is_file() else None
 
@@ -412,7 +414,7 @@ def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str
 
 
 def _named(study: Study) -> Iterable[Path]:
-    """Every file that the study names or uses, resolved."""
+    """Yield every file that the study names or uses, resolved."""
     for path in custom_code(study):
         yield from closure(path, study.folder, f"'{path}'")
     for data in dict.fromkeys([study.data, *(study.setting(arm).data for arm in study.arms)]):

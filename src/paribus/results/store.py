@@ -82,7 +82,7 @@ class ResultsFolder(Folder):
     """A study's results folder."""
 
     def trial(self, arm: str, seed: int) -> TrialFolder:
-        """Where the records of one trial are, or will be."""
+        """Return where the records of one trial are, or will be."""
         home = self.path / "trials" / arm / f"seed-{seed}"
         return TrialFolder(home, arm, seed, self.left_out)
 
@@ -96,7 +96,7 @@ class ResultsFolder(Folder):
 
     @property
     def is_kept(self) -> bool:
-        """Whether it was unpacked from a kept study, so that there are no weights."""
+        """True if it was unpacked from a kept study, so that there are no weights."""
         return is_regular(self.path / KEPT)
 
     def require_unpacked(self) -> None:
@@ -118,16 +118,17 @@ class ResultsFolder(Folder):
 
     @property
     def exists(self) -> bool:
-        """Whether it holds a study."""
+        """True if it holds a study."""
         return is_regular(self.path / "study.json")
 
     def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
-        """Whether all these trials have been timed in turn. Raises as `timed_trials` does."""
+        """Return whether all these trials have been timed in turn. Raises as `timed_trials`
+        does."""
         timed = self.timed_trials()
         return bool(timed) and set(trials) <= timed
 
     def timed_trials(self) -> set[tuple[str, int]]:
-        """The trials that have been timed in turn; none before that.
+        """Return the trials that have been timed in turn; none before that.
 
         Raises ParibusError where a table was sealed and is not there.
         """
@@ -150,7 +151,7 @@ class ResultsFolder(Folder):
             self.write_columns(THROUGHPUT, columns, units)
 
     def has_sealed(self, name: str) -> bool:
-        """Whether a record of the whole study was written.
+        """Return whether a record of the whole study was written.
 
         Raises ParibusError where one was sealed and is not there, or is not what was sealed.
         """
@@ -169,7 +170,7 @@ class ResultsFolder(Folder):
             write_json(self.path / DATA, dict(described))
 
     def read_data(self) -> dict[str, Any]:
-        """The same; empty where nothing was sealed yet."""
+        """Return data.json; empty where nothing was sealed yet."""
         return read_json(self.path / DATA) if self.has_sealed(DATA) else {}
 
     def write_repeated(self, repeated: Mapping[str, Any]) -> None:
@@ -178,7 +179,7 @@ class ResultsFolder(Folder):
             write_json(self.path / REPEATED, dict(repeated))
 
     def read_repeated(self, arms: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The same of `arms`, where a trial is still the one that was trained again."""
+        """Return repeated.json of `arms`, where a trial is still the one that was trained again."""
         if not self.has_sealed(REPEATED):
             return {}
         there = read_json(self.path / REPEATED)
@@ -194,11 +195,11 @@ class ResultsFolder(Folder):
             write_json(self.path / TUNING, dict(record))
 
     def read_tuning(self) -> dict[str, Any]:
-        """The same; empty where the study is not tuned yet, or not at all."""
+        """Return tuning.json; empty where the study is not tuned yet, or not at all."""
         return read_json(self.path / TUNING) if self.has_sealed(TUNING) else {}
 
     def tuning_round(self, number: int) -> ResultsFolder:
-        """Where the tuning trials of a round are, or will be; the first is 1."""
+        """Return where the tuning trials of a round are, or will be; the first is 1."""
         return ResultsFolder(self.path / TUNING_FOLDER / str(number))
 
     def read_opened(self) -> dict[str, str] | None:
@@ -228,7 +229,7 @@ class ResultsFolder(Folder):
             self.seal_opened(opened)
 
     def seal_opened(self, opened: Mapping[str, str]) -> None:
-        """The same for a run that holds the folder."""
+        """Write and seal test_part.json for a run that holds the folder."""
         with self.sealing(TEST_PART):
             write_json(self.path / TEST_PART, dict(opened))
 
@@ -250,7 +251,7 @@ class ResultsFolder(Folder):
             write_json(self.path / MANIFEST, self._sealed() | seal)
 
     def read_study(self, *, trust: bool = False) -> Study:
-        """The study whose results these are. Raises ParibusError where there is none."""
+        """Return the study whose results these are. Raises ParibusError where there is none."""
         if not self.exists:
             raise ParibusError(f"{self.path} is no results folder: it has no study.json")
         text = read_text(self.path / "study.json", RECORD_BYTES, way_out="restore it")
@@ -345,7 +346,7 @@ class ResultsFolder(Folder):
             lock.release()
 
     def is_held_by(self, run: str) -> bool:
-        """Whether `run`, an identifier that `lock` gave, still holds this folder."""
+        """Return whether `run`, an identifier that `lock` gave, still holds this folder."""
         try:
             return (self.path / RUN).read_text(encoding="utf-8") == run
         except OSError:
@@ -427,19 +428,20 @@ SEALED = ("registration*.json", "manifest.json", "trials/*/*/manifest.json")
 
 
 def root_lines(folder: Path) -> list[str]:
-    """The lines of `sha256sum` for every registration and manifest, in the order of paths."""
+    """Return the lines of `sha256sum` for every registration and manifest, in the order of
+    paths."""
     files = {path.relative_to(folder).as_posix(): path for g in SEALED for path in folder.glob(g)}
     names = sorted(files, key=lambda name: name.encode("utf-8", "surrogateescape"))
     return [f"{file_digest(files[name])}  {name}\n" for name in names]
 
 
 def root_digest(folder: Path) -> str:
-    """SHA-256 of those lines. Raises ParibusError where one of the files cannot be read."""
+    """Return SHA-256 of those lines. Raises ParibusError where one of the files cannot be read."""
     return digest_of(root_lines(folder))
 
 
 def digest_of(lines: Iterable[str]) -> str:
-    """SHA-256 of lines that `root_lines` gave."""
+    """Return SHA-256 of lines that `root_lines` gave."""
     text = "".join(lines)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 

@@ -48,7 +48,8 @@ def read_trials(finished: Iterable[TrialFolder]) -> dict[Trial, dict[str, Any]]:
 
 
 def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
-    """The values that records of `read_trials` have of `key`, each once, with its first trial."""
+    """Yield the values that records of `read_trials` have of `key`, each once, with its first
+    trial."""
     seen: set[int] = set()
     for trial, record in records.items():
         value = record[key]
@@ -134,7 +135,7 @@ class Answers:
 
 
 def read_answers(folder: TrialFolder) -> dict[str, Answers]:
-    """The answers of a trial by task, in the order of its record. Raises ParibusError."""
+    """Return the answers of a trial by task, in the order of its record. Raises ParibusError."""
     table = folder.read_columns("items.parquet", COLUMNS)
     tasks = table["task"].combine_chunks().dictionary_encode()
     codes, words = tasks.indices.to_numpy(), tasks.dictionary.to_pylist()

@@ -85,7 +85,7 @@ TestOf = Callable[[slice], DecidingTest]
 
 
 class Design(Protocol):
-    """How pairs were sampled: turns tests of some of them into the one that decides.
+    """A way that pairs were sampled; turns tests of some of them into the one that decides.
 
     Without a design all pairs are one sample, of a size that was fixed."""
 

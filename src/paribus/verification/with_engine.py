@@ -1,29 +1,45 @@
-"""Whether each trial is one of its arm and seed: what follows from the setting, derived again.
+"""Checks that need the engine: trials against their arm and seed, and trials repeated.
 
-A trial's record states its arm, seed and setting, which somebody may edit and seal. Here they are
-held against what else was recorded and follows from them: steps and tokens, the learning rate of
-every step, the parts of the model, names, shapes and rules of its parameters, initial values as the
-seed draws them, and the optimizer with its options. So two trials that were exchanged whole are
-told, unless they agree in all of that.
+Imported only where PyTorch is installed. A trial's record states its arm, seed and setting, which
+somebody may edit and seal. Here they are held against what else was recorded and follows from them:
+steps and tokens, the learning rate of every step, the parts of the model, names, shapes and rules
+of its parameters, initial values as the seed draws them, and the optimizer with its options. So two
+trials that were exchanged whole are told, unless they agree in all of that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paribus.engine.execution.checks.repeat import describe_again, repeat_trials
+from paribus.engine.execution.launch import ending_children
+from paribus.engine.model import (
+    GPT,
+    InitialRule,
+    ModelConfig,
+    build_model,
+    describe_parts,
+    initial_parameters,
+    initial_rules,
+)
+from paribus.engine.model.uses import ParameterUse, parameter_uses
+from paribus.engine.training.groups import optimizer_record, parameter_groups
+from paribus.engine.training.schedule import learning_rate
 from paribus.errors import ParibusError
 from paribus.results import Results
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import Setting, Study, curve_steps, own_parts
+from paribus.study import Setting, Study, curve_steps, own_parts, parse_study
 from paribus.study.bounds import matrix_parameters
 
 if TYPE_CHECKING:
-    from paribus.engine.model import GPT, InitialRule
-    from paribus.engine.model.uses import ParameterUse
+    from paribus.engine.execution.backends import Backend
+    from paribus.engine.machine.programs import Device
 
 # Initial values that are drawn again of a trial, small parameters first; 4 million take 50 ms.
 MOST_DRAWN = 2**22
@@ -35,25 +51,50 @@ RATE_ROUNDING = 1e-6  # the records keep float32
 
 
 def arm_findings(results: Results, *, trust: bool) -> tuple[list[str], str]:
-    """(what does not follow from the settings, what was looked at in words).
+    """Return (what does not follow from the settings, what was looked at in words).
 
     Custom code is run with `trust` alone; of trials with such code less is looked at without.
     """
-    found: dict[TrialFolder, list[str]] = {}
+    found: list[str] = []
     built = 0
     models = _Models(results.study.folder)
-    for trial in results.finished:
-        setting = results.study.setting(trial.arm)
-        record = results.trials[trial.arm, trial.seed]
-        found[trial] = _told(trial, _steps(results, trial, setting, record))
-        found[trial] += _told(trial, _points(trial, results.study, record))
-        if trust or not own_parts(setting):
-            built += 1
-            found[trial] += _told(trial, _model(models, trial, setting, record))
+    # Models of own code are built here. Without it nothing of ours starts a process, and what a
+    # notebook has started meanwhile is its own.
+    with ending_children() if trust else contextlib.nullcontext():
+        for trial in results.finished:
+            setting = results.study.setting(trial.arm)
+            record = results.trials[trial.arm, trial.seed]
+            found += _told(trial, _steps(results, trial, setting, record))
+            found += _told(trial, _points(trial, results.study, record))
+            if trust or not own_parts(setting):
+                built += 1
+                found += _told(trial, _model(models, trial, setting, record))
     n = len(results.finished)
     left = "" if built == n else f", of {n - built} with custom code less, for want of --trust"
-    looked_at = f"steps, parts, initial values and optimizer of {n} trials by arm and seed{left}"
-    return [one for told in found.values() for one in told], looked_at
+    return found, f"steps, parts, initial values and optimizer of {n} trials by arm and seed{left}"
+
+
+def repeat_findings(
+    results: Results,
+    *,
+    is_tuning: bool,
+    folder: str | os.PathLike[str] | None,
+    workers: int | None,
+    device: Device,
+    backend: Backend,
+) -> list[str]:
+    """Build, evaluate and draw every trial again, and count the text again; return what differs."""
+    study = results.study
+    if folder is not None:
+        dump, sealed = study.model_dump(), study.sealed
+        study = parse_study(dump, folder=Path(folder), foreign=study.is_foreign, sealed=sealed)
+    found = repeat_trials(study, results, workers=workers, device=device, backend=backend)
+    if is_tuning:
+        return found
+    try:
+        return [*found, *describe_again(study, results)]
+    except ParibusError as error:
+        return [*found, f"data: {error}"]
 
 
 def _told(trial: TrialFolder, findings: Iterator[str]) -> list[str]:
@@ -66,8 +107,6 @@ def _told(trial: TrialFolder, findings: Iterator[str]) -> list[str]:
 def _steps(
     results: Results, trial: TrialFolder, setting: Setting, record: dict[str, Any]
 ) -> Iterator[str]:
-    from paribus.engine.training.schedule import learning_rate
-
     t, planned = record["iterations"], setting.iterations
     if t != planned and not (record["diverged_at"] is not None and 0 <= t < planned):
         yield f"it has {t} steps, and its arm {planned}"
@@ -87,7 +126,7 @@ def _steps(
 
 
 def _points(trial: TrialFolder, study: Study, record: dict[str, Any]) -> Iterator[str]:
-    """The steps and the tokens of the held-out curve, as the study has them."""
+    """Check the steps and the tokens of the held-out curve, as the study has them."""
     points = trial.read_columns("curve.parquet", ["step", "predicted"])
     steps = points["step"].to_pylist()
     if steps != list(curve_steps(study, trial.arm)):
@@ -126,7 +165,7 @@ def _model(
 
 @dataclass(frozen=True)
 class _Model:
-    """What follows from the model of a setting, whatever the seed.
+    """A model of a setting, with what follows from it whatever the seed.
 
     Attributes:
         sizes: the shape of every parameter by name.
@@ -150,18 +189,14 @@ class _Models:
         self._optimizers: dict[tuple[str, int], list[dict[str, Any]]] = {}
 
     def of(self, setting: Setting, vocab_size: int) -> _Model:
-        """Raises ParibusError where no model of this setting can be built."""
-        from paribus.engine.model import ModelConfig
-
+        """Return the model of a setting. Raises ParibusError where none can be built."""
         key = ModelConfig.of(setting, vocab_size).model_dump_json()
         if key not in self._models:
             self._models[key] = self._new(setting, vocab_size)
         return self._models[key]
 
     def optimizer(self, arm: str, setting: Setting, vocab_size: int) -> list[dict[str, Any]]:
-        """The optimizer of an arm, as trial.json describes it."""
-        from paribus.engine.training.groups import optimizer_record, parameter_groups
-
+        """Return the optimizer of an arm, as trial.json describes it."""
         if (arm, vocab_size) not in self._optimizers:
             model = self.of(setting, vocab_size).built
             groups = parameter_groups([setting], model, self._folder)
@@ -169,9 +204,6 @@ class _Models:
         return self._optimizers[arm, vocab_size]
 
     def _new(self, setting: Setting, vocab_size: int) -> _Model:
-        from paribus.engine.model import build_model, describe_parts, initial_rules
-        from paribus.engine.model.uses import parameter_uses
-
         # A user's module may look at its values, or keep those of its constructor. Shapes alone are
         # enough of a large model; for a small one they are no faster.
         is_small = matrix_parameters(setting, vocab_size) <= MOST_DRAWN
@@ -189,13 +221,11 @@ class _Models:
 
 
 def _initial_records(model: _Model, setting: Setting, seed: int) -> dict[str, dict[str, Any]]:
-    """initial.json of the parameters of `model` that are drawn again.
+    """Return initial.json of the parameters of `model` that are drawn again.
 
     Arms that share a parameter start with equal values, and so do the rounds of tuning, and studies
     of the same seeds: what has been drawn in this process is known.
     """
-    from paribus.engine.model import initial_parameters
-
     salt = setting.model.init.salt
     keys = {
         name: (seed, name, salt, model.sizes[name], model.rules[name])
