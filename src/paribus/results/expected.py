@@ -1,4 +1,4 @@
-"""What every file of a results folder must hold, checked wherever one is read.
+"""What every file of a results folder must hold, checked wherever one is read; see `records` too.
 
 A seal says that a record is the one that was written; some files have none (registration.json,
 timing.json, throughput.parquet ...), and may have been edited, cut short or put there by somebody
@@ -7,7 +7,6 @@ else. What is read has the shape that its reader relies on, or is refused in one
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -90,21 +89,6 @@ FILES: dict[str, dict[str, Check]] = {
     "study.json": {},
     "analysis.json": {"contrasts": _list_of(table), "controls": _list_of(table)},
     "verdict.json": {"verdicts": _list_of(table)},
-    "kept.json": {},
-    "registration.json": {
-        "study_digest": text,
-        "seeds": _list_of(whole),
-        "number": whole,
-        "own_modules": _table_of(table),
-        "own_probes": table,
-        "own_measures": table,
-        "own_tasks": table,
-        "own_rule": _holding(sources=table, rule=table),
-        "metrics": _table_of(table),
-        "data": _table_of(table),
-        "sources": _table_of(text),
-        "repeated": _table_of(_holding(seed=whole, steps=whole)),
-    },
     "trial.json": {
         "arm": text,
         "seed": whole,
@@ -122,12 +106,7 @@ FILES: dict[str, dict[str, Check]] = {
         "diverged_at": optional_whole,
     },
     "initial.json": {},
-    "environment.json": {
-        "packages": _both(_table_of(text), _holding(torch=text)),
-        "device": text,
-    },
     "evaluation.json": {},
-    "manifest.json": {},
     "timing.json": {"training_seconds": _positive, "evaluation_seconds": _number},
     "live.json": {
         "tokens": _number,
@@ -139,24 +118,6 @@ FILES: dict[str, dict[str, Check]] = {
         "running": table,
     },
     "data.json": {},
-    "test_part.json": {"purpose": text, "digest": text, "opened": text},
-    "test.json": {"trials": _table_of(_table_of(text))},
-    "tested.json": {
-        "trial": text,
-        "scores": _list_of(text),
-        "blocks": _holding(kind=text, items=_count, blocks=_count),
-    },
-    "looks.json": {
-        "looks": _list_of(
-            _holding(
-                look=whole,
-                seeds=whole,
-                contrasts=_table_of(
-                    _holding(decision=text, look=whole, endpoints=_table_of(_holding(pairs=whole)))
-                ),
-            )
-        )
-    },
     "repeated.json": {},
     "tuning.json": {
         "select": text,
@@ -186,18 +147,6 @@ DESCRIBED: dict[str, Check] = {
 
 # Keys that need not be there, with what they must hold where they are.
 OPTIONAL: dict[str, dict[str, Check]] = {
-    "kept.json": {"left_out": _list_of(text), "root": text},
-    "environment.json": {"resumed_from": _list_of(_holding(packages=_table_of(text)))},
-    "registration.json": {
-        "seeds_added_after_results": _list_of(whole),
-        "results_when_registered": _list_of(text),
-        "tasks": table,
-        "looks": table,
-        "stages": _empty_or(_holding(seeds=_list_of(whole), weights=_list_of(_number))),
-        "supersedes": text,
-        "code": text,
-        "packages": _table_of(text),
-    },
     "trial.json": {
         "causality": _either(
             _holding(not_proven=text),
@@ -242,19 +191,13 @@ POSITIVE = {"throughput.parquet": ("tokens", "seconds"), "curve.parquet": ("pred
 
 def require_json(path: Path, value: Any) -> None:
     """Raise ParibusError where a parsed file of a results folder is not what its name says."""
-    # Superseded registrations are numbered, and hold what the one in force does.
-    name = re.sub(r"^registration-\d+\.json$", "registration.json", path.name)
+    name = path.name
     wanted = FILES.get(name)
     if wanted is None:
         return
     if not isinstance(value, dict):
         raise _refused(path, f"it holds a {_kind(value)} where a table belongs")
     for key in wanted:
-        if key not in value and path.name == "registration.json":
-            raise ParibusError(
-                f"{path} is of a study that was registered by an earlier paribus (it has no "
-                f"'{key}'); read it with that one, or choose another folder with --results"
-            )
         if key not in value:
             raise _refused(path, f"'{key}' is missing")
     every = EVERY.get(name)

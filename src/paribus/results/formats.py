@@ -17,6 +17,7 @@ from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.migrations import KEY, SCHEMA, stamped, upgraded
 from paribus.results.expected import require_json
+from paribus.results.records import Model, as_model, require
 from paribus.study import Study
 
 NUMBERS = {
@@ -50,9 +51,14 @@ def write_study(path: Path, study: Study) -> None:
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Parquet, with the units that the schema's fields carry."""
+    write_bytes(path, table_bytes(table))
+
+
+def table_bytes(table: pa.Table) -> bytes:
+    """Return the content of such a file."""
     sink = pa.BufferOutputStream()
     pq.write_table(_stamped(table), sink, **_written(table.schema))
-    write_bytes(path, sink.getvalue().to_pybytes())
+    return sink.getvalue().to_pybytes()
 
 
 def column(values: np.ndarray) -> pa.Array:
@@ -202,5 +208,13 @@ def read_record(path: Path) -> tuple[Any, int]:
     written."""
     missing = f"{path} is missing; was the results folder moved in part?"
     value, schema = upgraded(path.name, untrusted_io.read_json(path, missing=missing), str(path))
+    require(path, value)
     require_json(path, value)
     return value, schema
+
+
+def read_as(model: type[Model], path: Path) -> Model:
+    """Return a JSON file as the model of its record. Raises ParibusError."""
+    missing = f"{path} is missing; was the results folder moved in part?"
+    value, _ = upgraded(path.name, untrusted_io.read_json(path, missing=missing), str(path))
+    return as_model(model, value, path)

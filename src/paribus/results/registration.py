@@ -162,7 +162,7 @@ def _budget(setting: Setting) -> dict[str, Any]:
 
 
 def _stages(study: Study) -> dict[str, Any]:
-    """Return, of a study with a second stage, the seeds of each, and the weights of the inverse-normal
+    """Return the seeds of each of two stages, and the weights of the inverse-normal
     method, which the first registration fixed (`inference.first_stage_weight`)."""
     if not study.stages:
         return {}

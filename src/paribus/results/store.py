@@ -53,7 +53,8 @@ from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import fence, file_digest, hold_folder, sweep, unfence, write_bytes
 from paribus.results.columns import Folder
-from paribus.results.formats import read_json, write_json, write_study
+from paribus.results.formats import read_as, read_json, write_json, write_study
+from paribus.results.records import Kept
 from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, read_sealed
 from paribus.study.custom_code import sources_folder
@@ -83,16 +84,15 @@ class ResultsFolder(Folder):
 
     def trial(self, arm: str, seed: int) -> TrialFolder:
         """Return where the records of one trial are, or will be."""
-        home = self.path / "trials" / arm / f"seed-{seed}"
-        return TrialFolder(home, arm, seed, self.left_out)
+        name, kept = f"trials/{arm}/seed-{seed}", self.kept_record
+        files = {file.rpartition("/")[::2]: digest for file, digest in kept.sha256.items()}
+        thinned = {file: digest for (home, file), digest in files.items() if home == name}
+        return TrialFolder(self.path / name, arm, seed, frozenset(kept.left_out), thinned)
 
     @property
-    def left_out(self) -> frozenset[str]:
-        """The kinds of records that a kept study is without; none of any other."""
-        if not self.is_kept:
-            return frozenset()
-        stated = read_json(self.path / KEPT).get("left_out")
-        return frozenset(stated) if isinstance(stated, list) else frozenset()
+    def kept_record(self) -> Kept:
+        """What kept.json says; of a folder that was not kept, that nothing is missing."""
+        return read_as(Kept, self.path / KEPT) if self.is_kept else Kept()
 
     @property
     def is_kept(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import filterfalse
 from typing import Any
 
@@ -71,6 +71,8 @@ class TrialFolder(Folder):
     left_out: frozenset[str] = frozenset()
     """`weights` and `measurements` that a kept study is without (`paribus.results.keeping`): its
     manifest has their digests alone."""
+    thinned: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Digests of records of a kept study of which the manifest seals the whole."""
 
     @property
     def label(self) -> str:
@@ -230,7 +232,7 @@ class TrialFolder(Folder):
                 raise ParibusError(
                     f"trial {self.label}: {name} is missing; delete {self.path} and run again"
                 )
-            if file_digest(path) != digest:
+            if file_digest(path) != self.thinned.get(name, digest):
                 raise ParibusError(
                     f"trial {self.label}: {name} was changed after it was written; "
                     f"delete {self.path} and run again"

@@ -25,9 +25,9 @@ from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
 from paribus.migrations import leniency
 from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
-from paribus.results.formats import read_json, read_record
+from paribus.results.formats import read_record
 from paribus.results.keeping import of_kept
-from paribus.results.store import KEPT, OF_THE_STUDY, TEST_PART, root_digest
+from paribus.results.store import OF_THE_STUDY, TEST_PART, root_digest
 from paribus.results.trial_folder import (
     CANONICAL,
     MANIFEST,
@@ -187,6 +187,9 @@ def _verify(
     findings += _told("parameters", lambda: _parameters(results))
     if results_folder.is_kept:
         checked.append(_no_weights(results))
+        if thinned := results_folder.kept_record.thinned:
+            told = "; ".join(f"{file}: {left}" for file, left in sorted(thinned.items()))
+            checked.append(f"thinned, by digests in kept.json and not in manifests: {told}")
         findings += _told("kept.json", lambda: _kept_root(results_folder, root))
     of_trials, looked_at = _trials(results, trust=trust)
     findings += of_trials
@@ -301,8 +304,8 @@ def _no_weights(results: Results) -> str:
 
 def _kept_root(folder: ResultsFolder, root: str) -> Iterator[str]:
     """Compare the root that a kept study states with its records; rounds of tuning state none."""
-    stated = read_json(folder.path / KEPT).get("root", root)
-    if stated != root:
+    stated = folder.kept_record.root
+    if stated and stated != root:
         yield f"kept.json states the root {stated}, and the records give {root}"
 
 
