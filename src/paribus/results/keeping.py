@@ -36,6 +36,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paribus.digests import canonical_json
@@ -64,6 +65,7 @@ BLOCK = tarfile.BLOCKSIZE
 _PATH = re.compile(rb"(?:21 hdrcharset=BINARY\n)?((\d{1,4}) path=[^\n]+\n)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 MOST_KEPT = 1_500_000  # bytes of a kept study, all files together
+GAIN = 0.6  # the least share that compressing well leaves of what compressing fast does
 # Folders that go into the archive with a file that is large, and files that are kept as they are.
 PACKED = ("sources", "tasks", "test", "trials", TUNING_FOLDER)
 ANALYSIS = "analysis.json"
@@ -87,7 +89,7 @@ class Thinning:
         file: the record of every trial that it is about.
         says: what is left, as kept.json states it.
         thin: the smaller table, by the trial's results.
-        home: the folder whose trials it is about: `trials` or the tuning's.
+        home: the folder it is about: `trials`, `test` or the tuning's.
     """
 
     file: str
@@ -117,11 +119,20 @@ def _compared_parts(table: pa.Table, results: Results) -> pa.Table:
     return table.filter(pa.array([p == "all" or f"{m}/{p}" in wanted for m, p in rows]))
 
 
+def _added_up(table: pa.Table, results: Results) -> pa.Table:
+    """Return one row of sums, where the verdict is of the blocks of another text."""
+    if results.judged is results:
+        return table
+    sums = {name: pc.sum(table[name], skip_nulls=False) for name in table.column_names}
+    arrays = [pa.array([sums[field.name].as_py()], field.type) for field in table.schema]
+    return pa.Table.from_arrays(arrays, schema=table.schema)
+
+
 # In this order, each after the others, until the study is small enough.
 THINNING = (
     Thinning("probes.parquet", "every 4th measured step, and the last", _rows(4)),
     Thinning("probes.parquet", "every 16th measured step, and the last", _rows(16)),
-    Thinning("probes.parquet", "the last step", _rows(MOST_BYTES)),
+    Thinning("probes.parquet", "the first measured step, and the last", _rows(MOST_BYTES)),
     Thinning(
         "items.parquet",
         "whether each question was answered right",
@@ -134,6 +145,13 @@ THINNING = (
         TUNING_FOLDER,
     ),
     Thinning("evaluation.parquet", "the whole text, and parts that are compared", _compared_parts),
+    Thinning("blocks.parquet", "their sum, of the validation text", _added_up),
+    Thinning(
+        "evaluation.parquet",
+        "the whole text, and parts that are compared",
+        _compared_parts,
+        "test",
+    ),
     Thinning(
         "steps.parquet",
         "losses and learning rates",
@@ -196,9 +214,14 @@ def _pack_within(results: Results, new: Path, most: int | None) -> str:
     for number in range(len(THINNING) + 1):
         if number:
             _thin(content, results, THINNING[number - 1])
-        write_bytes(new / PACKED_RECORDS, _archive(content, results.path))
         write_json(new / KEPT, {**content[results.path].record, "root": root})
-        size = sum(file.stat().st_size for file in new.iterdir())
+        beside = sum(f.stat().st_size for f in new.iterdir() if f.name != PACKED_RECORDS)
+        # Compressing well takes ten times as long, and gains a few per cent.
+        size = beside + len(_archive(content, results.path, preset=0))
+        if most is not None and size * GAIN > most and number < len(THINNING):
+            continue
+        write_bytes(new / PACKED_RECORDS, _archive(content, results.path))
+        size = beside + (new / PACKED_RECORDS).stat().st_size
         if most is None or size <= most:
             return root
     raise ParibusError(
@@ -251,11 +274,12 @@ def _records(results: Results) -> dict[Path, _Home]:
 def _thin(homes: Mapping[Path, _Home], results: Results, step: Thinning) -> None:
     """Make tables smaller by one step."""
     for home in homes.values():
-        if (home.results is results) != (step.home == "trials"):
+        if (home.results is results) != (step.home != TUNING_FOLDER):
             continue
+        top = "trials" if step.home == TUNING_FOLDER else step.home
         for file, content in home.files.items():
             name = file.relative_to(home.results.path)
-            if name.parts[0] != "trials" or name.name != step.file:
+            if name.parts[0] != top or name.name != step.file:
                 continue
             table = pq.read_table(pa.BufferReader(content))
             smaller = step.thin(table, home.results) if len(table) else table
@@ -263,13 +287,16 @@ def _thin(homes: Mapping[Path, _Home], results: Results, step: Thinning) -> None
                 continue
             home.files[file] = table_bytes(smaller)
             home.changed[name.as_posix()] = hashlib.sha256(home.files[file]).hexdigest()
-            home.thinned[step.file] = step.says
+            of_test = "test/" if step.home == "test" else ""
+            home.thinned[of_test + step.file] = step.says
 
 
-def _archive(homes: Mapping[Path, _Home], folder: Path) -> bytes:
+def _archive(homes: Mapping[Path, _Home], folder: Path, preset: int = 9) -> bytes:
     """Return the archive: equal records give equal bytes."""
     sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w:xz", preset=9, format=tarfile.PAX_FORMAT) as archive:
+    with tarfile.open(
+        fileobj=sink, mode="w:xz", preset=preset, format=tarfile.PAX_FORMAT
+    ) as archive:
         _add(archive, Path(ANALYSIS), read_bytes(folder / ANALYSIS, MOST_BYTES))
         files = {file: content for home in homes.values() for file, content in home.files.items()}
         for file in sorted(files, key=lambda file: file.relative_to(folder).as_posix()):

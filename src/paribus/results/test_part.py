@@ -64,9 +64,11 @@ def read_test(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Tested:
     if not folder.has_sealed(TEST):
         return {}
     sealed, found = read_json(folder.path / TEST)["trials"], {}
+    thinned = folder.kept_record.sha256
     for trial in finished:
         there = test_folder(folder, trial.arm, trial.seed)
-        for name, digest in sealed.get(trial.label, {}).items():
+        for name, whole in sealed.get(trial.label, {}).items():
+            digest = thinned.get(f"{FOLDER}/{trial.label}/{name}", whole)
             if not is_regular(there.path / name) or file_digest(there.path / name) != digest:
                 raise ParibusError(
                     f"{there.path / name} is missing or was changed after it was written; delete "
