@@ -37,8 +37,8 @@ def keep_here(results: Path, most: int) -> Path:
     new = keep(results, home.with_name(f"{home.name}-new"), most=None if is_null else most)
     if is_null:
         (new / PACKED_RECORDS).unlink()
-        scores = (results / "tables" / "scores.csv").read_bytes()
-        write_bytes(new / "tables" / "scores.csv", scores)  # its rates are counted from them
+        for name in ("report.html", "tables/scores.csv"):  # from which rates are counted again
+            write_bytes(new / name, (results / name).read_bytes())
         about = read_json(new / "kept.json")
         write_json(new / "kept.json", about | {"left_out": ["weights", "records"]})
     elif findings := paribus.verify(new).findings:
