@@ -26,6 +26,7 @@ import contextlib
 import hashlib
 import io
 import lzma
+import math
 import os
 import re
 import tarfile
@@ -33,10 +34,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paribus.digests import canonical_json
@@ -123,8 +123,8 @@ def _added_up(table: pa.Table, results: Results) -> pa.Table:
     """Return one row of sums, where the verdict is of the blocks of another text."""
     if results.judged is results:
         return table
-    sums = {name: pc.sum(table[name], skip_nulls=False) for name in table.column_names}
-    arrays = [pa.array([sums[field.name].as_py()], field.type) for field in table.schema]
+    columns = [(field.type, table[field.name].to_pylist()) for field in table.schema]
+    arrays = [pa.array([None if None in v else math.fsum(v)]).cast(kind) for kind, v in columns]
     return pa.Table.from_arrays(arrays, schema=table.schema)
 
 
@@ -210,18 +210,18 @@ def keep(
 def _pack_within(results: Results, new: Path, most: int | None) -> str:
     """Write the archive and kept.json, thinned until all is small enough; return the root."""
     content = _records(results)
-    root = root_digest(results.path)
-    for number in range(len(THINNING) + 1):
-        if number:
-            _thin(content, results, THINNING[number - 1])
+    root, archive, size = root_digest(results.path), new / PACKED_RECORDS, 0
+    for step in (None, *THINNING):
+        if step:
+            _thin(content, results, step)
         write_json(new / KEPT, {**content[results.path].record, "root": root})
-        beside = sum(f.stat().st_size for f in new.iterdir() if f.name != PACKED_RECORDS)
-        # Compressing well takes ten times as long, and gains a few per cent.
-        size = beside + len(_archive(content, results.path, preset=0))
-        if most is not None and size * GAIN > most and number < len(THINNING):
+        beside = sum(f.stat().st_size for f in new.iterdir() if f != archive)
+        # Compressing well takes ten times as long, and gains a few per cent of what is a table.
+        fast = beside + len(_archive(content, results.path, preset=0))
+        if most is not None and fast * GAIN > most and step is not THINNING[-1]:
             continue
-        write_bytes(new / PACKED_RECORDS, _archive(content, results.path))
-        size = beside + (new / PACKED_RECORDS).stat().st_size
+        write_bytes(archive, _archive(content, results.path))
+        size = beside + archive.stat().st_size
         if most is None or size <= most:
             return root
     raise ParibusError(
@@ -291,7 +291,7 @@ def _thin(homes: Mapping[Path, _Home], results: Results, step: Thinning) -> None
             home.thinned[of_test + step.file] = step.says
 
 
-def _archive(homes: Mapping[Path, _Home], folder: Path, preset: int = 9) -> bytes:
+def _archive(homes: Mapping[Path, _Home], folder: Path, preset: Literal[0, 9] = 9) -> bytes:
     """Return the archive: equal records give equal bytes."""
     sink = io.BytesIO()
     with tarfile.open(

@@ -100,17 +100,15 @@ def verify(
     from paribus.engine.execution.backends import find_backend
 
     at = find_backend(backend)
-    repeat: Repeat | None = None
-    if trials:
 
-        def repeat(results: Results, is_tuning: bool) -> list[str]:
-            from paribus.verification.with_engine import repeat_findings
+    def repeat(results: Results, is_tuning: bool) -> list[str]:
+        from paribus.verification.with_engine import repeat_findings
 
-            options = {"folder": folder, "workers": workers, "device": device, "backend": at}
-            return repeat_findings(results, is_tuning=is_tuning, **options)
+        about = Path(folder) if folder is not None else None
+        return repeat_findings(results, is_tuning, about, workers, device, at)
 
     with readable(path) as there:
-        found = _verify_all(there, repeat, trust=trust)
+        found = _verify_all(there, repeat if trials else None, trust=trust)
         return replace(found, findings=tuple(of_kept(one, there, path) for one in found.findings))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,9 +75,8 @@ def arm_findings(results: Results, *, trust: bool) -> tuple[list[str], str]:
 
 def repeat_findings(
     results: Results,
-    *,
     is_tuning: bool,
-    folder: str | os.PathLike[str] | None,
+    folder: Path | None,
     workers: int | None,
     device: Device,
     backend: Backend,
@@ -87,7 +85,7 @@ def repeat_findings(
     study = results.study
     if folder is not None:
         dump, sealed = study.model_dump(), study.sealed
-        study = parse_study(dump, folder=Path(folder), foreign=study.is_foreign, sealed=sealed)
+        study = parse_study(dump, folder=folder, foreign=study.is_foreign, sealed=sealed)
     found = repeat_trials(study, results, workers=workers, device=device, backend=backend)
     if is_tuning:
         return found
