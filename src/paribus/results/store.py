@@ -91,7 +91,7 @@ class ResultsFolder(Folder):
 
     @property
     def kept_record(self) -> Kept:
-        """What kept.json says; of a folder that was not kept, that nothing is missing."""
+        """Content of kept.json; of a folder that was not kept, that nothing is missing."""
         return read_as(Kept, self.path / KEPT) if self.is_kept else Kept()
 
     @property
