@@ -1,53 +1,60 @@
 """Keep a finished study here, and write its line in README.md.
 
     python studies/keep.py RESULTS [RESULTS ...]     # each becomes studies/<name>
+    python studies/keep.py --most-mb 3 RESULTS       # of a study whose verdicts need more
     python studies/keep.py                           # the lines of README.md alone
 
-What was kept under the same name is replaced. Of a study whose records take more than MOST_BYTES
-only what was made of them is kept, and kept.json says so. A page, analysis or verdict by older code
-is made again with `paribus unpack studies/NAME DIR && paribus report DIR`, and then this.
+What was kept under the same name is replaced. Of a null study, whose records take 20 MB, only what
+was made of them is kept, and kept.json says so. An analysis or verdict by older code is made again
+with `paribus unpack studies/NAME DIR && paribus report DIR`, and then this.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import paribus
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, write_bytes
 from paribus.results import ResultsFolder, keep
 from paribus.results.formats import read_json, write_json
+from paribus.results.keeping import MOST_KEPT, read_analysis
 from paribus.results.store import PACKED_RECORDS
 
 HOME = Path(__file__).parent
-MOST_BYTES = 9 * 2**20
 BEGIN, END = "<!-- answers: written by keep.py -->\n", "<!-- end of answers -->"
 NONE_YET = "No study is finished yet.\n"
 
 
-def keep_here(results: Path) -> Path:
-    """Keep the study in `results` under its name."""
+def keep_here(results: Path, most: int) -> Path:
+    """Keep the study in `results` under its name, once what is kept of it verifies."""
     home = HOME / ResultsFolder(results).read_study().name
-    new = keep(results, home.with_name(f"{home.name}-new"))
-    if (new / PACKED_RECORDS).stat().st_size > MOST_BYTES:
-        for name in (PACKED_RECORDS, "analysis.json"):
-            (new / name).unlink()
+    is_null = (results / "null.json").is_file()
+    new = keep(results, home.with_name(f"{home.name}-new"), most=None if is_null else most)
+    if is_null:
+        (new / PACKED_RECORDS).unlink()
+        for name in ("report.html", "tables/scores.csv"):  # from which rates are counted again
+            write_bytes(new / name, (results / name).read_bytes())
         about = read_json(new / "kept.json")
         write_json(new / "kept.json", about | {"left_out": ["weights", "records"]})
+    elif findings := paribus.verify(new).findings:
+        remove_folder(new)
+        raise ParibusError(f"{results} does not verify as it is kept: {'; '.join(findings[:3])}")
     if home.exists():
         remove_folder(home)
     return new.rename(home)
 
 
 def answer(kept: Path) -> str:
-    """What came out, in a line: outcomes, the arms that have each, and the effect on them."""
+    """Return what came out, in a line: outcomes, the arms of each, and the effect on them."""
     if (kept / "null.json").is_file():
         return _of_null(read_json(kept / "null.json"))
     decided = {
-        (one["arm"], one["metric"]): one["decided"]
-        for one in read_json(kept / "analysis.json")["contrasts"]
+        (one["arm"], one["metric"]): one["decided"] for one in read_analysis(kept)["contrasts"]
     }
     groups: dict[str, list[str]] = {}
     for verdict in read_json(kept / "verdict.json")["verdicts"]:
@@ -69,7 +76,7 @@ def with_answers(readme: str, kept: Iterable[Path]) -> str:
     before, _, rest = readme.partition(BEGIN)
     _, _, after = rest.partition(END)
     rows = [
-        f"| [`{one.name}`]({one.name}/report.html) | "
+        f"| [`{one.name}`]({one.name}) | "
         f"`{read_json(one / 'kept.json')['root'][:16]}` | {answer(one)} |\n"
         for one in kept
     ]
@@ -79,9 +86,13 @@ def with_answers(readme: str, kept: Iterable[Path]) -> str:
 
 def main() -> int:
     """Keep what is named, then write README.md."""
+    parser = argparse.ArgumentParser(description="Keep finished studies here")
+    parser.add_argument("results", type=Path, nargs="*", help="results folders")
+    parser.add_argument("--most-mb", type=float, default=MOST_KEPT / 1e6, help="size of each")
+    given = parser.parse_args()
     try:
-        for results in sys.argv[1:]:
-            print(f"kept: {keep_here(Path(results))}")
+        for results in given.results:
+            print(f"kept: {keep_here(results, round(1e6 * given.most_mb))}")
         kept = sorted(file.parent for file in HOME.glob("*/kept.json"))
         readme = HOME / "README.md"
         write_bytes(readme, with_answers(readme.read_text(encoding="utf-8"), kept).encode())

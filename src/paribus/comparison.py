@@ -1,4 +1,4 @@
-"""Whether what was written is what follows from its sources, computed again on any machine.
+"""Comparison of what was written with what follows from its sources, on any machine.
 
 What is discrete (counts, names, outcomes, digests) must be equal. Numbers in floating point may
 differ by rounding: processors add in other orders, and their exponentials differ in the last bit.
@@ -27,7 +27,7 @@ MOST_INTEGER = 2**63  # a larger one is no count
 
 @dataclass
 class Comparison:
-    """What differs between two nested values, and how far apart their equal numbers are.
+    """Differences of two nested values, and how far apart their equal numbers are.
 
     Attributes:
         differing: dotted keys of what differs.
@@ -49,7 +49,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Leniency:
-    """What is not compared, by key.
+    """Exceptions from a comparison, by key.
 
     Attributes:
         words: texts, lists and tables of texts: whether a text is there is compared.
@@ -75,13 +75,13 @@ def compare(stated: Any, fresh: Any, leave: Leniency = STRICT) -> Comparison:
 
 
 def agree(stated: Any, fresh: Any, leave: Leniency = STRICT) -> bool:
-    """Whether two values of JSON types are equal up to rounding."""
+    """Return whether two values of JSON types are equal up to rounding."""
     return not compare(stated, fresh, leave).differing
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """What numbers of a table are held against besides their own size.
+    """Sizes that numbers of a table are held against besides their own.
 
     Attributes:
         sd: of the paired differences that it is about, or the width of an interval; 0 of none.
@@ -94,7 +94,7 @@ class _Scale:
     size: float = 1.0
 
     def inside(self, table: dict[str, Any]) -> _Scale:
-        """That of a table's own numbers."""
+        """Return the scale of a table's own numbers."""
         paired = table.get("paired")
         sd = (paired if isinstance(paired, dict) else table).get("sd")
         if not _is_number(sd):  # what has an interval alone is known to its width
@@ -111,7 +111,8 @@ class _Scale:
         )
 
     def of(self, name: str) -> _Scale:
-        """That of what is called `name` in the table; an interval has its bounds inside."""
+        """Return the scale of what is called `name` in the table; an interval has its bounds
+        inside."""
         if name in STANDARDIZED:
             return replace(self, sd=1.0, unit=1.0)
         return replace(self, unit=self.sd if name in IN_UNITS else 0.0)
@@ -154,14 +155,15 @@ def _compare(
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether it is a finite number, and no truth value; an integer as large as a count may be."""
+    """Return whether it is a finite number, and no truth value; an integer as large as a count may
+    be."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST_INTEGER
 
 
 def _is_text(value: Any) -> bool:
-    """Whether it is a text, or holds nothing else."""
+    """Return whether it is a text, or holds nothing else."""
     if isinstance(value, dict):
         value = list(value.values())
     return isinstance(value, str) or (isinstance(value, list) and all(map(_is_text, value)))

@@ -1,4 +1,4 @@
-"""What the files of a folder declare: the registries of probes, measures and tasks, without a list.
+"""Registries of probes, measures and tasks without a list: what the files of a folder declare.
 
 A file put into such a folder is found by itself.
 """
@@ -22,7 +22,8 @@ DECLARED = "__declared__"
 
 
 def declared(package: str, kind: type[T]) -> dict[str, T]:
-    """Every `kind` in the modules of `package`, by name; in the order of files, then of lines.
+    """Return every `kind` in the modules of `package`, by name; in the order of files, then of
+    lines.
 
     Raises ValueError where two have one name.
     """

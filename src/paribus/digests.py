@@ -20,12 +20,12 @@ def canonical_json(value: Any, *, sort_keys: bool = True) -> str:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a value's canonical JSON."""
+    """Return SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested dict as one of dotted keys: {"a": {"b": 1}} gives {"a.b": 1}."""
+    """Return a nested dict as one of dotted keys: {"a": {"b": 1}} gives {"a.b": 1}."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         dotted = f"{prefix}{key}"
@@ -65,7 +65,7 @@ TRAINS_AND_MEASURES = (
 
 @cache
 def package_digest() -> str:
-    """SHA-256 over the installed source that trains and measures, by name of the file.
+    """Return SHA-256 over the installed source that trains and measures, by name of the file.
 
     The version alone says little: a checkout is edited, and keeps it. Docstrings, comments and
     blank lines are left out, so that better words do not make a study another one.
@@ -84,7 +84,7 @@ def package_digest() -> str:
 
 
 def _code(source: str) -> str:
-    """The lines of a module without docstrings, comments and blank lines."""
+    """Return the lines of a module without docstrings, comments and blank lines."""
     lines = source.encode().splitlines()  # columns are of bytes
     within: set[int] = set()  # lines of texts, where a "#" begins no comment
     for node in ast.walk(ast.parse(source)):

@@ -1,4 +1,4 @@
-"""What is measured says how it is drawn, and where; the report draws it so.
+"""Drawings that probes and measures declare beside their numbers; the report draws them so.
 
 The trainer, every probe and every held-out measure declare their drawings beside their numbers, the
 user's own too. A trial records them with the parts that its model has, so that page and paper are
@@ -92,15 +92,15 @@ class Drawing:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What records hold of it."""
+        """Its form in records."""
         return asdict(self) | {"parts": list(self.parts)}
 
     def of(self, name: str) -> Drawing:
-        """The same with the full name of the column of a probe or measure."""
+        """Return the drawing with the full name of the column of a probe or measure."""
         return replace(self, column=f"{name}/{self.column}")
 
     def part_of(self, column: str) -> str | None:
-        """The part of a column that it draws; None of any other column."""
+        """Return the part of a column that it draws; None of any other column."""
         before, after = self.column.split(PART, 1)
         part = column[len(before) : len(column) - len(after)]
         if not part or before + part + after != column:
@@ -108,7 +108,8 @@ class Drawing:
         return part if part in self.parts or not self.parts else None
 
     def recorded(self, columns: Iterable[str]) -> Drawing | None:
-        """The same with the parts that are among `columns`; None where there is nothing to draw."""
+        """Return the drawing with the parts among `columns`; None where there is nothing to
+        draw."""
         if self.how == "trend":
             return self if self.column in columns else None
         if self.how in HELD_OUT:  # of whose parts there are as many as positions

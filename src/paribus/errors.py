@@ -53,7 +53,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A suggestion to append to an error about an unknown `name`.
+    """Return a suggestion to append to an error about an unknown `name`.
 
     Gives the nearest known name where one is near, else the known names themselves, the first
     MOST_KNOWN of them.

@@ -83,7 +83,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A new folder to write into, which becomes `path` at the end and is gone after an error.
+    """Yield a new folder to write into, which becomes `path` at the end and is gone after an error.
 
     `path` itself may be there as long as it is empty. Raises ParibusError where it cannot be made;
     errors of the body keep their own words.
@@ -139,13 +139,13 @@ def sweep(folder: Path) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes. Raises ParibusError where it is no regular file."""
+    """Return SHA-256 of a file's bytes. Raises ParibusError where it is no regular file."""
     with open_regular(path, WEIGHTS_BYTES) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _store(file: BinaryIO, content: bytes) -> None:
-    """Every byte that we write is written here."""
+    """Write every byte here, and bring it to the disk."""
     file.write(content)
     file.flush()
     os.fsync(file.fileno())
@@ -258,7 +258,7 @@ def _absolute(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _told(path: Path, doing: str = "write") -> Iterator[None]:
-    """An OSError as one line that names `path` and the way out."""
+    """Raise an OSError as one line that names `path` and the way out."""
     try:
         yield
     except OSError as error:

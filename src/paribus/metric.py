@@ -1,4 +1,4 @@
-"""What declares a number declares it whole: unit, direction, label, digits, and where it is read.
+"""Declarations of numbers: unit, direction, label, digits, and where each is read.
 
 Measures, probes, the trainer and the task suite each declare their own. A trial records what it
 measured so, and a registration records its endpoints: whoever reads results needs no code of
@@ -131,18 +131,19 @@ class Metric:
             raise ValueError(f"digits {self.digits!r:.80} is not a whole number to {MOST_DIGITS}")
 
     def compared(self, value: float) -> float:
-        """A value as it is compared: its logarithm, where changes are ratios."""
+        """Return a value as it is compared: its logarithm, where changes are ratios."""
         if self.scale == "linear":
             return value
         return math.log(value) if value > 0 else math.nan
 
     @property
     def key(self) -> str:
-        """What it is called where it is read."""
+        """Its name where it is read."""
         return self.column or self.name
 
     def change(self, stated: float) -> float:
-        """A change as it is compared: a stated share of +0.05 is log 1.05 on the log scale."""
+        """Return a change as it is compared: a stated share of +0.05 is log 1.05 on the log
+        scale."""
         return stated if self.scale == "linear" else math.log1p(max(stated, LEAST_SHARE))
 
     @property
@@ -157,7 +158,7 @@ class Metric:
 
     @property
     def ratio(self) -> str:
-        """What the exponential of a change is called; empty where it is nothing."""
+        """Name of the exponential of a change; empty where it has none."""
         if self.scale == "log":
             return "a ratio"
         return "a perplexity ratio" if self.unit == "nats/token" else ""
@@ -169,11 +170,11 @@ class Metric:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What records hold of it, under its name."""
+        """Its form in records, under its name."""
         return {key: value for key, value in asdict(self).items() if key != "name"}
 
     def part(self, name: str) -> Metric:
-        """The same of one part or column, `name` being its full name."""
+        """Return the metric of one part or column, `name` being its full name."""
         rest = name.partition("/")[2].replace("/", ", ")
         record: Where = "parts" if self.record == "evaluation" else self.record
         label = f"{self.label}: {rest}"
@@ -187,17 +188,17 @@ class Metric:
         return self.column if self.record == "tasks" else None
 
     def uniform_guess(self, vocab_size: int) -> float | None:
-        """The score of a uniform guess over so many tokens; None where nobody says."""
+        """Return the score of a uniform guess over so many tokens; None where nobody says."""
         return UNIFORM[self.uniform](vocab_size) if self.uniform else None
 
 
 def readable(name: str) -> str:
-    """The label of what declares none."""
+    """Return the label of what declares none."""
     return name.replace("_", " ")
 
 
 def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
-    """What is declared, by name; `declared` has it by who declares it.
+    """Return what is declared, by name; `declared` has it by who declares it.
 
     Raises ParibusError where two have one name, or one has that of a column of every trial.
     """
@@ -215,7 +216,8 @@ def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
 
 
 def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
-    """What `name` means among `declared`: one of them, or a part of one; None for neither."""
+    """Return what `name` means among `declared`: one of them, or a part of one; None for
+    neither."""
     if name in declared:
         return declared[name]
     head, _, part = name.partition("/")
@@ -226,7 +228,7 @@ def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
 
 
 def unknown(name: str, known: Iterable[str]) -> ParibusError:
-    """The error for an endpoint that nothing declares."""
+    """Return the error for an endpoint that nothing declares."""
     return ParibusError(f"metric '{name}' is unknown: {nearest(name, known)}")
 
 

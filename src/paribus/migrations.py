@@ -25,7 +25,7 @@ UNRECORDED = "unrecorded"  # of what an older record could not say
 
 @dataclass(frozen=True)
 class Migration:
-    """How a file of a schema before `since` becomes one of it.
+    """Makes a file of a schema before `since` one of it.
 
     Attributes:
         since: the first schema that is written as `change` leaves it.
@@ -42,7 +42,7 @@ class Migration:
 
 
 def renamed(path: str, name: str) -> Callable[[Any], Any]:
-    """A change: the last key of the dotted `path` is called `name` now. `*` is any key."""
+    """Return a change: the last key of the dotted `path` is called `name` now. `*` is any key."""
     *tables, old = path.split(".")
 
     def change(value: Any) -> Any:
@@ -57,7 +57,8 @@ def renamed(path: str, name: str) -> Callable[[Any], Any]:
 
 
 def absent(path: str, value: Any) -> Callable[[Any], Any]:
-    """A change: where the last key of the dotted `path` is missing, it stands for `value`."""
+    """Return a change: where the last key of the dotted `path` is missing, it stands for
+    `value`."""
     *tables, key = path.split(".")
 
     def change(whole: Any) -> Any:
@@ -69,7 +70,7 @@ def absent(path: str, value: Any) -> Callable[[Any], Any]:
 
 
 def moved(old: str, new: str) -> Callable[[Any], Any]:
-    """A change: the dotted key `old` of a study is `new` now, in its arms and grids too."""
+    """Return a change: the dotted key `old` of a study is `new` now, in its arms and grids too."""
     *tables, name = old.split(".")
     *homes, key = new.split(".")
 
@@ -98,7 +99,7 @@ def moved(old: str, new: str) -> Callable[[Any], Any]:
 
 
 def dropped(path: str) -> Callable[[Any], Any]:
-    """A change: the last key of the dotted `path` says nothing any more."""
+    """Return a change: the last key of the dotted `path` says nothing any more."""
     *tables, key = path.split(".")
 
     def change(value: Any) -> Any:
@@ -110,7 +111,7 @@ def dropped(path: str) -> Callable[[Any], Any]:
 
 
 def _several_arms(value: Any) -> Any:
-    """A claim was of one arm."""
+    """Make a claim of one arm one of several."""
     for claim in _tables(value, ["claims", "values"]):
         if "arm" in claim:
             claim["arms"] = [claim.pop("arm")]
@@ -118,7 +119,7 @@ def _several_arms(value: Any) -> Any:
 
 
 def _item_sums(value: Any) -> Any:
-    """A metric that is a share of items named the column of those that count, and nothing else."""
+    """State the sums of a metric that named only the column of the items that count."""
     for metric in _tables(value, ["metrics", "*"]):
         if metric.get("items") == "correct":
             metric["items"] = {"total": "correct", "count": "predicted", "scale": 1.0, "step": 1}
@@ -126,7 +127,7 @@ def _item_sums(value: Any) -> Any:
 
 
 def _tables(value: Any, path: list[str]) -> list[dict[str, Any]]:
-    """The tables at `path` below `value`; a list stands for each of its entries."""
+    """Return the tables at `path` below `value`; a list stands for each of its entries."""
     if isinstance(value, list):
         return [table for one in value for table in _tables(one, path)]
     if not isinstance(value, dict):
@@ -177,7 +178,7 @@ _NULL_NOW = {
 
 
 def leniency(name: str, schema: int, words: Collection[str] = ()) -> Leniency:
-    """What a file called `name` of that schema may say otherwise than one of today's.
+    """Return what a file called `name` of that schema may say otherwise than one of today's.
 
     `words` are keys of its sentences, which older files may not have had.
     """
@@ -199,7 +200,7 @@ def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:
 
 
 def upgraded(name: str, value: Any, where: str, *, is_record: bool = True) -> tuple[Any, int]:
-    """What a file called `name` says, as one of today's schema says it; and its own schema.
+    """Return what a file called `name` says, as one of today's schema says it; and its own schema.
 
     `where` is what errors call the file; `is_record` is False of a file that a person wrote. Raises
     ParibusError for a schema that we do not know.

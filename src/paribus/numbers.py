@@ -1,4 +1,4 @@
-"""How numbers are written, the same in the terminal, on the page and in the paper."""
+"""Numbers as text, the same in the terminal, on the page and in the paper."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def interval(low: float, high: float, digits: int) -> str:
 
 
 def span(low: float, high: float, digits: int) -> str:
-    """The same in a sentence: `-0.0010 to +0.0256`."""
+    """Return an interval as in a sentence: `-0.0010 to +0.0256`."""
     if math.isinf(low) and math.isinf(high):
         return UNBOUNDED
     return f"{bound(low, digits)} to {bound(high, digits)}"
@@ -64,7 +64,7 @@ def bound(value: float, digits: int) -> str:
 
 
 def ratio(log: float, digits: int) -> str:
-    """The exponential of `log`; no page holds hundreds of digits, and none is made up."""
+    """Return the exponential of `log`; no page holds hundreds of digits, and none is made up."""
     if log > LARGEST_LOG:
         return "inf" if math.isinf(log) else ">1e304"
     value = math.exp(log)

@@ -13,13 +13,13 @@ import numpy as np
 
 
 def key(seed: int, *purpose: str | int) -> int:
-    """A 128-bit key for the stream that `purpose` names under `seed`."""
+    """Return a 128-bit key for the stream that `purpose` names under `seed`."""
     name = "\x1f".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "little")
 
 
 def stream(seed: int, *purpose: str | int, position: int = 0) -> np.random.Generator:
-    """The generator of the stream that `purpose` names under `seed`.
+    """Return the generator of the stream that `purpose` names under `seed`.
 
     Philox is counter-based (Salmon et al. 2011), so `position` jumps to an independent place of
     the same stream at no cost: batch t is read at position t without drawing those before it.

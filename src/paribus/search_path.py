@@ -1,4 +1,4 @@
-"""Where modules are searched for: folders of the user's own code come last, and are told apart.
+"""The search path of modules: folders of the user's own code come last, and are told apart.
 
 They are added while a process works, when code of theirs is loaded. What was started before, and
 imports nothing of theirs, is not to be started anew for it.
@@ -22,10 +22,10 @@ def add_own_folder(folder: Path) -> None:
 
 
 def own_folders() -> list[str]:
-    """The folders that were added, as far as they are still searched, in their order."""
+    """Return the folders that were added, as far as they are still searched, in their order."""
     return [path for path in sys.path if path in _ADDED]
 
 
 def shared_folders() -> list[str]:
-    """All the others, as absolute paths."""
+    """Return all the others, as absolute paths."""
     return [path or os.getcwd() for path in sys.path if path not in _ADDED]

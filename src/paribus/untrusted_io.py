@@ -57,7 +57,7 @@ class MalformedError(ParibusError):
 
 
 def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") -> BufferedReader:
-    """A regular file of at most `most` bytes, opened for reading.
+    """Return a regular file of at most `most` bytes, opened for reading.
 
     `missing` is what to say where there is no such file. Raises ParibusError for anything else: a
     folder, a pipe, a device, a path that no system has.
@@ -89,7 +89,7 @@ def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") 
 
 @contextmanager
 def regular_path(path: str | os.PathLike[str], most: int) -> Iterator[str]:
-    """A path for a library that opens files itself: of the very file that was checked.
+    """Yield a path for a library that opens files itself: of the very file that was checked.
 
     Where the system has /dev/fd, it names the open file, whatever stands at `path` by then.
     Raises ParibusError as `open_regular` does.
@@ -100,7 +100,7 @@ def regular_path(path: str | os.PathLike[str], most: int) -> Iterator[str]:
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a regular file; False for whatever cannot be one."""
+    """Return whether there is a regular file; False for whatever cannot be one."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (OSError, ValueError):
@@ -108,7 +108,7 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
 
 
 def read_bytes(path: str | os.PathLike[str], most: int, *, missing: str = "") -> bytes:
-    """The content of a regular file of at most `most` bytes. Raises ParibusError."""
+    """Return the content of a regular file of at most `most` bytes. Raises ParibusError."""
     with open_regular(path, most, missing=missing) as file:
         try:
             # No more than the file has is asked for: room for all of it is made at once.
@@ -128,7 +128,7 @@ def read_text(
     missing: str = "",
     way_out: str = CONVERT,
 ) -> str:
-    """The text of a UTF-8 file, its line endings as they are. Raises ParibusError."""
+    """Return the text of a UTF-8 file, its line endings as they are. Raises ParibusError."""
     return decode(read_bytes(path, most, missing=missing), path, way_out)
 
 
@@ -137,7 +137,7 @@ def decode(
     path: str | os.PathLike[str],
     way_out: str = CONVERT,
 ) -> str:
-    """The text of the bytes that were read from `path`. Raises ParibusError."""
+    """Return the text of the bytes that were read from `path`. Raises ParibusError."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -145,7 +145,7 @@ def decode(
 
 
 def parse_json(text: str | bytes, where: str, way_out: str = "correct it") -> Any:
-    """The value of a JSON text; `where` is what errors call it.
+    """Return the value of a JSON text; `where` is what errors call it.
 
     Raises MalformedError for what is no JSON, and ParibusError for what is too deep.
     """
@@ -153,7 +153,8 @@ def parse_json(text: str | bytes, where: str, way_out: str = "correct it") -> An
 
 
 def _json(text: str | bytes) -> Any:
-    """What a JSON text says. Raises ValueError for numbers that are none: NaN, Infinity, 1e999."""
+    """Return what a JSON text says. Raises ValueError for numbers that are none: NaN, Infinity,
+    1e999."""
 
     def finite(number: str) -> float:
         value = float(number)
@@ -165,7 +166,7 @@ def _json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """The table of a TOML text; `where` is what errors call it.
+    """Return the table of a TOML text; `where` is what errors call it.
 
     Raises MalformedError for what is no TOML, and ParibusError for what is too deep or too large.
     """
@@ -182,7 +183,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 def _parsed(
     parse: Callable[[Any], Any], text: str | bytes, problem: str, where: str, way_out: str
 ) -> Any:
-    """What `parse` makes of `text`, not too deep. Raises MalformedError where it cannot."""
+    """Return what `parse` makes of `text`, not too deep. Raises MalformedError where it cannot."""
     try:
         value = parse(text)
     except RecursionError:
@@ -194,7 +195,7 @@ def _parsed(
 
 
 def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
-    """The value of a JSON file of at most RECORD_BYTES. Raises ParibusError."""
+    """Return the value of a JSON file of at most RECORD_BYTES. Raises ParibusError."""
     where = os.fspath(path)
     way_out = "restore it or run again"
     text = read_text(path, RECORD_BYTES, missing=missing, way_out=way_out)
@@ -202,7 +203,7 @@ def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Every visible file below `folder`, in the order of their paths.
+    """Yield every visible file below `folder`, in the order of their paths.
 
     Hidden files (.DS_Store, .git) are the system's. Links to folders are not followed. Raises
     ParibusError for a link that leaves the folder, and for what is no regular file.
@@ -237,7 +238,7 @@ def _leads_into(link: Path, home: Path) -> bool:
 
 
 def _flag(name: str) -> int:
-    """A flag of open(2); 0 where the system has none of that name."""
+    """Return a flag of open(2); 0 where the system has none of that name."""
     return getattr(os, name, 0)
 
 

@@ -21,8 +21,8 @@ from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder
 from paribus.results.tidy import turns
 from paribus.study import Study, load_study, parse_study, tuning_study
-from paribus.verification.arms import arm_findings
 from paribus.verification.scores import score_findings
+from paribus.verification.with_engine import arm_findings
 
 from .conftest import OWN, SEEDS, Trained
 

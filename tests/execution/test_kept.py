@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
-from paribus.results import Results, keep, keeping, load_results, packed, readable, unpack
-from paribus.results.root import root_digest
-from paribus.results.store import PACKED_RECORDS
+from paribus.results import keep, keeping, load_results, readable, unpack
+from paribus.results.store import PACKED_RECORDS, root_digest
 from paribus.study import Study
 from paribus.untrusted_io import MIB
 
@@ -39,7 +39,6 @@ def made(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     finished = shutil.copytree(trained.results.path, folder / "finished")
     main(["decide", str(finished)])
-    (finished / "report.html").write_text("<html>the page</html>")
     keep(finished, folder / "kept")
     return folder
 
@@ -178,7 +177,6 @@ def with_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         paribus.run(study, folder / "finished", workers=2)
         main(["decide", str(folder / "finished")])
-        (folder / "finished" / "report.html").write_text("<html>the page</html>")
 
     made = made_once(tmp_path_factory, "trained-with-steps", train)
     folder = tmp_path_factory.mktemp("with-steps")
@@ -222,18 +220,18 @@ def test_weights_of_steps_that_were_never_sealed_are_found(
 def test_what_cannot_be_read_back_is_not_kept(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def without(name: str) -> Callable[[Results], bytes]:
-        return lambda results: packed(replace(results, path=cut(name)))
+    archive = keeping._archive
 
-    def cut(name: str) -> Path:
-        folder = Path(shutil.copytree(finished, tmp_path / f"without-{name}"))
-        for file in folder.glob(f"trials/*/*/{name}"):
-            file.unlink()
-        return folder
+    def without(name: str) -> Callable[..., bytes]:
+        def cut(home: keeping._Home) -> keeping._Home:
+            return replace(home, files={f: c for f, c in home.files.items() if f.name != name})
 
-    packed = keeping._packed
-    for broken in (lambda results: b"", without("steps.parquet"), without("manifest.json")):
-        monkeypatch.setattr(keeping, "_packed", broken)
+        return lambda homes, *args, **options: archive(
+            {path: cut(home) for path, home in homes.items()}, *args, **options
+        )
+
+    for broken in (lambda *_, **__: b"", without("steps.parquet"), without("manifest.json")):
+        monkeypatch.setattr(keeping, "_archive", broken)
         with pytest.raises(ParibusError, match="could not be read back") as told:
             keep(finished, tmp_path / "out" / "kept")
         assert ".part" not in str(told.value) and str(finished) in str(told.value)
@@ -331,8 +329,8 @@ def test_an_honest_archive_is_far_from_every_bound(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, bound in {"ALWAYS_BYTES": 0, "ALWAYS_FILES": 0, "MOST_RATIO": 50}.items():
-        monkeypatch.setattr(packed, name, bound)
-    monkeypatch.setattr(packed, "BYTES_PER_FILE", 320)
+        monkeypatch.setattr(keeping, name, bound)
+    monkeypatch.setattr(keeping, "BYTES_PER_FILE", 320)
     assert unpack(kept, tmp_path / "results").is_dir()
 
 
@@ -356,14 +354,57 @@ def test_long_and_foreign_names_are_read(kept: Path, tmp_path: Path) -> None:
 
 
 def test_only_a_finished_study_is_kept(finished: Path, tmp_path: Path) -> None:
-    (finished / "report.html").unlink()
-    with pytest.raises(ParibusError, match=r"report\.html is missing"):
+    (finished / "verdict.json").unlink()
+    with pytest.raises(ParibusError, match=r"verdict\.json is missing"):
         keep(finished, tmp_path / "kept")
     shutil.rmtree(finished / "trials" / "baseline" / "seed-1")
     with pytest.raises(ParibusError, match="lacks 1 trials"):
         keep(finished, tmp_path / "kept")
     with pytest.raises(ParibusError, match="is no kept study"):
         unpack(finished, tmp_path / "results")
+
+
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def test_detail_is_thinned_until_it_fits_on_the_record(finished: Path, tmp_path: Path) -> None:
+    whole = keep(finished, tmp_path / "whole", most=None)
+    assert "thinned" not in json.loads((whole / "kept.json").read_text())
+    assert keeping.read_analysis(whole) == keeping.read_json(finished / "analysis.json")
+    assert not (whole / "analysis.json").exists() and not (whole / "tables").exists()
+    small = keep(finished, tmp_path / "small", most=size_of(whole) - 1)
+    assert size_of(small) < size_of(whole)
+    about = json.loads((small / "kept.json").read_text())
+    assert about["thinned"] and about["sha256"] and about["root"] == root_digest(finished)
+    changed = {name.rpartition("/")[2] for name in about["sha256"]}
+    told = {name.removeprefix("test/") for name in about["thinned"]}
+    assert changed == told <= {step.file for step in keeping.THINNING}
+    members = archive_of(small)
+    assert members.keys() == archive_of(whole).keys()
+    found = paribus.verify(small)
+    assert found.findings == () and any("thinned" in line for line in found.checked)
+    verdicts = [
+        paribus.decide(paribus.analyse(load_results(path)))
+        for path in (unpack(small, tmp_path / "r"), finished)
+    ]
+    assert verdicts[0] == verdicts[1]
+    again = keep(tmp_path / "r", tmp_path / "again")
+    assert json.loads((again / "kept.json").read_text()) == about
+    name = next(iter(about["sha256"]))
+    pack(small, members | {name: archive_of(whole)[name]})
+    assert any("was changed" in line for line in paribus.verify(small).findings)
+    with pytest.raises(ParibusError, match=r"a kept study has at most 1,000"):
+        keep(finished, tmp_path / "none", most=1000)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("every", [4, 16, keeping.MOST_BYTES])
+def test_the_last_measurement_stays(every: int) -> None:
+    """Endpoints of probes are read from it."""
+    table = pa.table({"step": list(range(50))})
+    left = keeping._rows(every)(table, None)["step"].to_pylist()  # type: ignore[arg-type]
+    assert left[0] == 0 and left[-1] == 49
 
 
 def test_nothing_is_overwritten(finished: Path, kept: Path) -> None:
@@ -394,7 +435,6 @@ def test_of_a_tuned_study_the_choice_can_be_made_again(
     study = small_study(**tables([1e-4, 1e-3, 1e-2]))
     results = tuned_and_trained(study, tmp_path / "r")
     main(["decide", str(results.path)])
-    (results.path / "report.html").write_text("<html>the page</html>")
     kept = keep(results.path, tmp_path / "kept")
     inside = archive_of(kept)
     for name in ("probes.parquet", "blocks.parquet", "evaluation.parquet"):

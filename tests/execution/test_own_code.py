@@ -27,8 +27,7 @@ from paribus.engine.machine.assembly import build_stack
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
-from paribus.results.registration import repetitions
-from paribus.results.sources import require_same_sources
+from paribus.results.registration import repetitions, require_same_sources
 from paribus.study import Study, own_digests
 
 from ..fabricated import registered

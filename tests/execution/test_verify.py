@@ -27,14 +27,14 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, TrialFolder, settle
 from paribus.results.formats import read_json, write_json, write_table
 from paribus.results.registration import from_study
-from paribus.results.root import root_digest
+from paribus.results.store import root_digest
 from paribus.study import Study, parse_study
 from paribus.study.study import override
-from paribus.verification import arms
-from paribus.verification.arms import arm_findings
+from paribus.verification import with_engine
 from paribus.verification.registered import registration_findings
 from paribus.verification.scores import score_findings
 from paribus.verification.verify import _layout, _parameters
+from paribus.verification.with_engine import arm_findings
 
 from .conftest import Trained
 
@@ -61,9 +61,9 @@ def test_what_trials_share_is_made_once(trained: Trained, monkeypatch) -> None:
     made: list[str] = []
 
     def counted(name: str):
-        original = getattr(paribus.engine.model, name)
+        original = getattr(with_engine, name)
         monkeypatch.setattr(
-            f"paribus.engine.model.{name}", lambda *a, **k: made.append(name) or original(*a, **k)
+            with_engine, name, lambda *a, **k: made.append(name) or original(*a, **k)
         )
 
     counted("build_model")
@@ -410,7 +410,7 @@ def test_initial_values_of_an_earlier_paribus_agree(
     now = InitialParameter.record.fget
     assert now
     monkeypatch.setattr(InitialParameter, "record", property(lambda one: now(one) | {"more": 1}))
-    monkeypatch.setattr(arms, "_KNOWN", {})
+    monkeypatch.setattr(with_engine, "_KNOWN", {})
     study, results = trained.study, trained.results
     folder, dataset = ResultsFolder(results.path), load_dataset(study.data, study.folder)
 
@@ -424,7 +424,7 @@ def test_initial_values_of_an_earlier_paribus_agree(
     monkeypatch.setattr(
         InitialParameter, "record", property(lambda one: now(one) | {"shape": [1], "more": 1})
     )
-    monkeypatch.setattr(arms, "_KNOWN", {})
+    monkeypatch.setattr(with_engine, "_KNOWN", {})
     assert any("initial values are not those of its seed" in line for line in found())
 
 

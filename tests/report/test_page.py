@@ -13,7 +13,7 @@ from paribus.decision import decide
 from paribus.report import render, write_paper, write_report
 from paribus.report.figures import ARM_COLOURS, colours, trend
 from paribus.results import Results, load_results
-from paribus.results.root import root_digest
+from paribus.results.store import root_digest
 from paribus.study import Study
 
 from ..conftest import studies_in

@@ -43,7 +43,7 @@ from paribus.report.paper.write import _write_figure
 from paribus.report.tables import Table
 from paribus.report.tables import claims as claims_table
 from paribus.results import Results, load_results
-from paribus.results.root import root_digest
+from paribus.results.store import root_digest
 from paribus.study import Study
 
 from ..conftest import studies_in

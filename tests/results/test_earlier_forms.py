@@ -16,7 +16,7 @@ import pytest
 import paribus
 from paribus.migrations import KEY
 from paribus.results import ResultsFolder
-from paribus.results.root import root_digest
+from paribus.results.store import root_digest
 
 FORMS = sorted((Path(__file__).parent / "earlier_forms").glob("*.tar.xz"))
 

@@ -17,8 +17,9 @@ from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.results import ResultsFolder, load_results
-from paribus.results.expected import COLUMNS, require_json
-from paribus.results.record_format import DECLARED, known_forms
+from paribus.results.columns import COLUMNS
+from paribus.results.record_format import DECLARED, known_records
+from paribus.results.records import require
 from paribus.verification import verify
 
 from ..conftest import studies_in
@@ -207,7 +208,7 @@ def test_what_is_checked_is_what_is_written(made: Path) -> None:
     of_runs = {"live.json", "data.json", "about.json", "throughput.parquet", "repeated.json"}
     of_runs |= {"looks.json", "test_part.json", "test.json", "tested.json", "tuning.json"}
     of_verbs = {"analysis.json", "verdict.json", "kept.json"}
-    assert {*known_forms(), *COLUMNS} - of_runs - of_verbs - {DECLARED.blocks} <= there
+    assert {*known_records(), *COLUMNS} - of_runs - of_verbs - {DECLARED.blocks} <= there
     assert np.isfinite(json.loads((made / TRIAL / "timing.json").read_text())["training_seconds"])
 
 
@@ -218,7 +219,14 @@ def test_what_is_checked_is_what_is_written(made: Path) -> None:
         ("evaluation.json", {"validation_loss": "low"}),
         ("evaluation.json", {"validation_loss": float("nan")}),
         ("initial.json", {"w": {"shape": [2], "rule": "ones"}}),
-        ("environment.json", {"packages": {"numpy": "2"}, "device": "cpu"}),
+        ("environment.json", {"packages": {"numpy": "2"}}),
+        ("kept.json", {"left_out": "weights"}),
+        ("kept.json", []),
+        ("looks.json", {"looks": [{"look": 1, "seeds": 2, "contrasts": {"a": {"look": 1}}}]}),
+        ("manifest.json", {"trial.json": 3}),
+        ("test.json", {"trials": {"a/seed-1": ["x"]}}),
+        ("test_part.json", {"purpose": "a verdict", "digest": "e"}),
+        ("tested.json", {"trial": "x", "scores": [], "blocks": {"kind": "d", "items": -1}}),
         ("environment.json", {"packages": {"torch": 2}, "device": "cpu"}),
         ("data.json", {"token_classes": {"train": 3}}),
         ("data.json", {"token_classes": {"train": {"numeric": "3"}}}),
@@ -234,4 +242,4 @@ def test_what_is_checked_is_what_is_written(made: Path) -> None:
 def test_what_is_inside_is_looked_at_too(name: str, value: dict[str, object]) -> None:
     """A seal is no promise of sense: found by damaging sealed records and sealing them again."""
     with pytest.raises(ParibusError, match="is not what was written there"):
-        require_json(Path(name), value, known_forms())
+        require(Path(name), value, known_records())

@@ -13,7 +13,7 @@ from paribus.engine.execution.checkpoints import keep_stacks
 from paribus.errors import ParibusError
 from paribus.files import fence, remove_folder, unfence, write_bytes
 from paribus.results import Results, ResultsFolder
-from paribus.results.layout import secure
+from paribus.results.store import secure
 from paribus.study import Study
 
 PLACES = (

@@ -16,10 +16,9 @@ from paribus.engine.controls import CHECKS
 from paribus.engine.execution.stacks import plan_stacks
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results, read
-from paribus.results.answers import read_answers
 from paribus.results.formats import write_table
-from paribus.results.shared_records import distinct
 from paribus.results.tidy import of_each
+from paribus.results.trial_records import distinct, read_answers
 from paribus.results.views import has_read
 from paribus.study import Study
 

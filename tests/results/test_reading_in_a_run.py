@@ -12,8 +12,7 @@ import pytest
 from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, load_results, read
-from paribus.results.layout import answering
-from paribus.results.root import root_digest
+from paribus.results.store import answering, root_digest
 from paribus.study import Study
 
 
@@ -79,7 +78,7 @@ def test_an_analysis_of_an_earlier_registration_is_not_written(
 def test_one_answer_is_written_at_a_time(
     made: Results, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("paribus.results.layout.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("paribus.results.store.PATIENCE_SECONDS", 0.0)
     with answering(made.path):
         assert main(["decide", str(made.path)]) == 2
     said = capsys.readouterr().err

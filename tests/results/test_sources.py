@@ -11,7 +11,7 @@ import pytest
 from paribus.engine.data import load_dataset
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
-from paribus.results.sources import require_same_sources
+from paribus.results.registration import require_same_sources
 from paribus.study import Study, changed_files, load_study, own_digests, require_trust
 from paribus.verification import verify
 

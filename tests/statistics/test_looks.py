@@ -20,7 +20,6 @@ from paribus.statistics import (
     seed_test,
 )
 from paribus.statistics.sequential.boundaries import _boundary_table, running_sums, t_statistics
-from paribus.statistics.sequential.simulated import holm_rows
 
 OURS = Looks((5, 8, 12, 20))
 MANY = 10_000  # pairs of a look, where t is normal
@@ -268,11 +267,11 @@ def test_predictive_power_is_the_share_of_futures_that_resolve():
 def test_holm_over_looks_passes_the_level_on():
     rng = np.random.default_rng(0)
     p = rng.random((500, 3)) ** 3
-    assert np.allclose(holm_rows(p), [holm(row) for row in p])
+    assert np.allclose(holm(p), [holm(row) for row in p])
     # Three contrasts at a third of the level each: the second alone would not be enough.
     levels = np.array([0.012, 0.022, 0.049])
-    assert (holm_rows(levels[None]) <= 0.05).all()
-    assert not (holm_rows(np.array([[0.9, 0.022, 0.049]])) <= 0.05).any()
+    assert (holm(levels[None]) <= 0.05).all()
+    assert not (holm(np.array([[0.9, 0.022, 0.049]])) <= 0.05).any()
 
 
 def test_the_same_plan_gives_the_same_boundaries_and_another_seed_nearly_the_same():

@@ -19,8 +19,7 @@ from paribus.statistics import (
     seed_test,
 )
 from paribus.statistics.bootstrap import sampled_plan
-from paribus.statistics.gate_power import RESAMPLES, SEED, _studentized
-from paribus.statistics.power import SIMULATE_TO
+from paribus.statistics.power import RESAMPLES, SEED, SIMULATE_TO, _studentized
 
 SCORES = np.array([3.10, 3.14, 3.09, 3.12, 3.11])
 NEAR_TIES = [

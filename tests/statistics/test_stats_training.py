@@ -1,4 +1,6 @@
-"""Stability events and learning-rate sensitivity against curves worked by hand."""
+"""Curves, stability events and searches against cases worked by hand, simulation and opda 0.8.0."""
+
+from __future__ import annotations
 
 import math
 
@@ -7,9 +9,14 @@ import pytest
 
 from paribus.statistics import (
     StabilityRule,
+    StatisticsError,
+    curve_contrast,
+    expected_best_of,
     learning_rate_sensitivity,
     paired_event_rates,
+    paired_t,
     stability_events,
+    which_first,
 )
 
 RULE = StabilityRule(smoothing_steps=5, median_steps=20, mad_multiplier=6, spike_steps=3)
@@ -85,3 +92,104 @@ def test_learning_rate_sensitivity_by_hand() -> None:
 def test_infinite_losses_count_as_the_initial_one() -> None:
     same = [learning_rate_sensitivity([[2.0, bad]], [4.0]) for bad in (math.inf, math.nan, 5.0)]
     np.testing.assert_array_equal(np.concatenate(same), [1.0, 1.0, 1.0])
+
+
+AT = np.arange(0.0, 11.0)
+
+
+def test_a_known_crossing_is_found_between_points() -> None:
+    """Means fall in a line from +7 to -3: they cross at 7, and between points at 3.5."""
+    spread = np.array([-0.1, 0.0, 0.1])[:, None]
+    found = curve_contrast(AT, 7.0 - AT + spread)
+    assert [c.at for c in found.crossings] == [pytest.approx(7.0)]
+    found = curve_contrast(AT, 3.5 - AT + spread)
+    assert [(c.at, c.resolved) for c in found.crossings] == [(pytest.approx(3.5), True)]
+    assert found.mean == pytest.approx(3.5 - AT)
+
+
+def test_every_point_has_the_paired_t_of_its_own() -> None:
+    deltas = np.random.default_rng(0).normal(size=(6, 11))
+    found = curve_contrast(AT, deltas, alpha=0.1)
+    for p in range(11):
+        interval = paired_t(deltas[:, p]).interval(0.9)
+        assert (found.low[p], found.high[p]) == (interval.low, interval.high)
+    assert found.level == 0.9 and found.n == 6
+
+
+def test_curves_that_touch_or_begin_as_one_do_not_cross() -> None:
+    spread = np.array([-0.1, 0.1])[:, None]
+    same_start = np.where(AT == 0, 0.0, 1.0) * (1 + spread)
+    assert curve_contrast(AT, same_start).crossings == ()
+    assert curve_contrast(AT, abs(AT - 5) * (1 + spread)).crossings == ()
+    assert curve_contrast(AT, np.zeros((3, 11))).crossings == ()
+
+
+def test_a_crossing_within_noise_is_not_resolved() -> None:
+    rng = np.random.default_rng(1)
+    found = curve_contrast(AT, 0.01 * (3.5 - AT) + rng.normal(size=(5, 11)))
+    assert found.crossings and not any(crossing.resolved for crossing in found.crossings)
+
+
+@pytest.mark.parametrize("n", [3, 8])
+def test_pointwise_intervals_cover_at_each_point(n: int) -> None:
+    """1,000 studies: a true contrast that grows from 0 to 1, noise that is shared along a seed."""
+    rng, truth = np.random.default_rng(n), AT / 10
+    covered = np.zeros(len(AT))
+    for _ in range(1000 // 10):
+        walks = rng.normal(size=(10, n, len(AT))).cumsum(axis=2)
+        for deltas in truth + walks:
+            found = curve_contrast(AT, deltas)
+            covered += (np.array(found.low) <= truth) & (truth <= np.array(found.high))
+    error = 4 * math.sqrt(0.05 * 0.95 / 1000)
+    assert (abs(covered / 1000 - 0.95) < error).all()
+
+
+def test_who_comes_first_is_known_of_pairs_of_which_one_arrives() -> None:
+    never = math.inf
+    found = which_first([1.0, 2.0, never, 4.0, never, 3.0], [2.0, never, 1.0, 3.0, never, 3.0])
+    assert (found.both, found.only_baseline, found.only_treatment, found.neither) == (3, 1, 1, 1)
+    assert (found.treatment_first, found.baseline_first) == (2, 2)
+    assert found.p_value == 1
+    swapped = which_first([2.0, never], [1.0, 1.0])
+    assert (swapped.treatment_first, swapped.baseline_first) == (2, 0)
+    # Six of six: 2 / 2^6.
+    assert which_first([never] * 6, [1.0] * 6).p_value == pytest.approx(2 / 64)
+
+
+def test_bad_curves_are_refused() -> None:
+    for budget, deltas in (([1, 2], np.zeros((2, 3))), ([2, 1], np.zeros((2, 2)))):
+        with pytest.raises(StatisticsError, match="one ascending budget"):
+            curve_contrast(budget, deltas)
+    with pytest.raises(StatisticsError):
+        curve_contrast([1, 2], np.zeros((1, 2)))
+    for one, other in (([1.0], [1.0, 2.0]), ([math.nan], [1.0])):
+        with pytest.raises(StatisticsError, match="one number for each pair"):
+            which_first(one, other)
+
+
+VALUES = [3.1, 2.7, 2.9, 4.0, 2.75]
+NS = [1, 2, 3, 5, 10]
+
+
+def test_it_is_that_of_opda() -> None:
+    # opda.nonparametric.EmpiricalDistribution(VALUES).average_tuning_curve(NS, minimize=...)
+    lowest = [3.09, 2.854, 2.778, 2.730384, 2.70629677]
+    highest = [3.09, 3.326, 3.486, 3.687984, 3.90213818]
+    np.testing.assert_allclose(expected_best_of(VALUES, NS), lowest, rtol=1e-8)
+    np.testing.assert_allclose(expected_best_of(VALUES, NS, "higher"), highest, rtol=1e-8)
+
+
+def test_it_is_the_mean_of_many_searches() -> None:
+    drawn = np.random.default_rng(0).choice(VALUES, size=(200_000, 4)).min(axis=1)
+    assert expected_best_of(VALUES, 4) == pytest.approx(drawn.mean(), abs=4 * drawn.std() / 447)
+
+
+def test_one_draw_is_the_mean_and_many_are_the_best() -> None:
+    assert expected_best_of(VALUES, 1) == pytest.approx(np.mean(VALUES))
+    assert expected_best_of(VALUES, 10_000) == pytest.approx(2.7)
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5])
+def test_no_draw_has_no_best(n: float) -> None:
+    with pytest.raises(StatisticsError, match="1 or more draws"):
+        expected_best_of(VALUES, n)

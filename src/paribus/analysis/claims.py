@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paribus.metric import Metric
 from paribus.results import Results
-from paribus.statistics.granularity import granularity
+from paribus.statistics import granularity
 from paribus.study.sections import Claim
 
 SHARE = "share"

@@ -346,7 +346,7 @@ def _load(study: str, overrides: list[str] | None, trust: bool, where: Where | N
 
 def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:
     """Analyse and decide; leaves analysis.json and verdict.json."""
-    from paribus.results.layout import answering
+    from paribus.results.store import answering
 
     with answering(results.path):
         return _judge(results)
@@ -356,7 +356,7 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
     from paribus.results.formats import write_json
-    from paribus.results.layout import secure
+    from paribus.results.store import secure
 
     if not results.finished:
         raise ParibusError(f"no trial in {results.path} is finished; run the study first")
@@ -377,7 +377,7 @@ def _finish(results: Results) -> int:
     from paribus.files import sweep
     from paribus.report import draw, prepare, write_paper, write_report
     from paribus.results import write_tables
-    from paribus.results.layout import answering, secure
+    from paribus.results.store import answering, secure
 
     prepare()
     secure(results.path)

@@ -13,8 +13,8 @@ from paribus.digests import package_digest
 from paribus.engine.controls import CHECKS, StackedEvidence, evidence_of
 from paribus.metric import Metric
 from paribus.results.controls import Checks
-from paribus.results.expected import Count, Form
 from paribus.results.record_format import RecordFormat
+from paribus.results.records import Count, Record
 from paribus.results.trial_folder import CANONICAL, TrialFolder
 from paribus.study import Setting, Study
 
@@ -24,7 +24,7 @@ PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_
 REPEATED_SHARE, LEAST_REPEATED, MOST_REPEATED = 0.03, 3, 100
 
 
-class DigestsForm(Form):
+class DigestsForm(Record):
     """Digests of the text of a trial."""
 
     __pydantic_extra__: dict[str, str]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -32,20 +32,20 @@ class DigestsForm(Form):
     train: str
 
 
-class DataOfTrialForm(Form):
+class DataOfTrialForm(Record):
     """What trial.json says of its text."""
 
     digests: DigestsForm
 
 
-class ConsumedForm(Form):
+class ConsumedForm(Record):
     """What a trial consumed."""
 
     token_classes: dict[str, int]
     times_seen: list[int]
 
 
-class BlocksForm(Form):
+class BlocksForm(Record):
     """Blocks of the held-out text."""
 
     kind: str
@@ -53,13 +53,13 @@ class BlocksForm(Form):
     blocks: Count
 
 
-class NotProvenForm(Form):
+class NotProvenForm(Record):
     """Causality that could not be compared."""
 
     not_proven: str
 
 
-class CausalityForm(Form):
+class CausalityForm(Record):
     """How far predictions followed later tokens."""
 
     training: float
@@ -67,26 +67,26 @@ class CausalityForm(Form):
     positions: float
 
 
-class FlopsForm(Form):
+class FlopsForm(Record):
     """FLOPs of a token."""
 
     per_token: Count
     by: str
 
 
-class NoneForm(Form):
+class NoneForm(Record):
     """An empty table."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class PromptsForm(Form):
+class PromptsForm(Record):
     """Questions of a trial."""
 
     prompts_sha256: str = ""
 
 
-class StackedTrialForm(Form):
+class StackedTrialForm(Record):
     """trial.json of the trainer `stacked`."""
 
     data: DataOfTrialForm
@@ -101,7 +101,7 @@ class StackedTrialForm(Form):
     flops: NoneForm | FlopsForm = NoneForm()
 
 
-class InitialForm(Form):
+class InitialForm(Record):
     """A parameter of initial.json."""
 
     shape: list[int]
@@ -110,20 +110,20 @@ class InitialForm(Form):
     distinct: Count = 0
 
 
-class PackagesForm(Form):
+class PackagesForm(Record):
     """Packages of a trial."""
 
     __pydantic_extra__: dict[str, str]  # pyright: ignore[reportIncompatibleVariableOverride]
     torch: str
 
 
-class ResumedForm(Form):
+class ResumedForm(Record):
     """A machine on which it was begun."""
 
     packages: dict[str, str]
 
 
-class EnvironmentForm(Form):
+class EnvironmentForm(Record):
     """environment.json."""
 
     packages: PackagesForm
@@ -131,7 +131,7 @@ class EnvironmentForm(Form):
     resumed_from: list[ResumedForm] = Field(default_factory=list)
 
 
-class TestedForm(Form):
+class TestedForm(Record):
     """tested.json."""
 
     trial: str
@@ -144,7 +144,7 @@ class StackedRecords(RecordFormat):
 
     required = CANONICAL
     possible = ()
-    forms: Mapping[str, type[BaseModel]] = MappingProxyType(
+    models: Mapping[str, type[BaseModel]] = MappingProxyType(
         {
             "initial.json": RootModel[dict[str, InitialForm]],
             "environment.json": EnvironmentForm,

@@ -26,7 +26,7 @@ from paribus.report.trial_tables import summed_up_in_words, trial_tables
 from paribus.report.tuning_told import tuning_in_words, tuning_tables
 from paribus.report.words import headlines, missing_in_words
 from paribus.results import Results
-from paribus.results.layout import secure
+from paribus.results.store import secure
 
 MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
 

@@ -6,17 +6,81 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paribus.errors import ParibusError
-from paribus.results.expected import require_columns, require_values
 from paribus.results.formats import column, write_table
 from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, TABLE_MEMORY, TABLE_ROWS, open_regular
 
 SMALL_BYTES = 1 << 20  # a file of at most so many is read at once
+
+
+# Columns that a reader relies on, by file name.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "steps.parquet": ("step", "train_loss"),
+    "probes.parquet": ("step",),
+    "curve.parquet": ("step", "loss_sum_nats", "predicted"),
+    "evaluation.parquet": ("measure", "part", "value", "total", "count", "unit"),
+    "blocks.parquet": ("loss_sum_nats", "brier_sum", "correct", "predicted", "characters"),
+    "item_scores.parquet": ("item", "count"),
+    "tasks.parquet": ("task", "shots", "items", "correct", "accuracy"),
+    "items.parquet": ("task", "shots", "item", "correct"),
+    "throughput.parquet": ("arm", "seed", "kind", "tokens", "seconds", "bytes"),
+}
+# Of these, what files of schema 0 may lack.
+LATER_COLUMNS = frozenset({"bytes"})
+# Of these, the ones that are words; all others are numbers, or true and false.
+WORDS = frozenset({"measure", "part", "unit", "task", "arm", "kind"})
+# Numbers that must be there in every row and be greater than zero.
+POSITIVE = {"throughput.parquet": ("tokens", "seconds"), "curve.parquet": ("predicted",)}
+
+
+def _require_columns(path: Path, names: list[str]) -> None:
+    """Raise ParibusError where a Parquet file lacks a column that its readers rely on."""
+    wanted = COLUMNS.get(path.name, ())
+    lacking = [name for name in wanted if name not in names and name not in LATER_COLUMNS]
+    if lacking:
+        raise _refused(path, f"it has no column {', '.join(lacking)}")
+
+
+def _require_values(path: Path, found: pa.Table) -> None:
+    """Raise ParibusError where a column that must be positive is not."""
+    for name in COLUMNS.get(path.name, ()):
+        if name in found.column_names:
+            _require_kind(path, name, found[name].type)
+    for name in POSITIVE.get(path.name, ()):
+        if name not in found.column_names:
+            continue
+        column = found[name]
+        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        if numeric and not column.null_count:
+            values = column.to_numpy()
+            if np.all(np.isfinite(values) & (values > 0)):
+                continue
+        raise _refused(path, f"'{name}' is not a number above zero in every row")
+
+
+def _require_kind(path: Path, name: str, kind: pa.DataType) -> None:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    words = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    if not (words if name in WORDS else numbers or pa.types.is_null(kind)):
+        raise _refused(path, f"column '{name}' holds {kind}")
+
+
+def _kind(value: Any) -> str:
+    return {list: "list", str: "text", type(None): "null"}.get(type(value), "number")
+
+
+def _refused(path: Path, why: str) -> ParibusError:
+    return ParibusError(
+        f"{path} is not what was written there: {why}; restore it, or delete it and run again"
+    )
 
 
 @dataclass(frozen=True)
@@ -55,10 +119,10 @@ class Folder:
                 file = pq.ParquetFile(source, pre_buffer=not is_small)
                 _require_bounded(path, file.metadata)
                 there = file.schema_arrow.names
-                require_columns(path, there)
+                _require_columns(path, there)
                 wanted = columns and [column for column in columns if column in there]
                 found = file.read(wanted, use_threads=not is_small)
-                require_values(path, found)
+                _require_values(path, found)
                 return found
             except (pa.ArrowException, OSError, MemoryError) as error:
                 raise ParibusError(

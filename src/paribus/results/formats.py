@@ -16,8 +16,8 @@ from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.migrations import KEY, SCHEMA, stamped, upgraded
-from paribus.results.expected import require_json
-from paribus.results.record_format import known_forms
+from paribus.results.record_format import known_records
+from paribus.results.records import Model, as_model, require
 from paribus.study import Study
 
 NUMBERS = {
@@ -33,7 +33,8 @@ NUMBER = re.compile(r"[+-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?%?", re.IGNORECASE 
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """A record: canonical JSON (equal values give equal bytes) with the number of its schema."""
+    """Return a record: canonical JSON (equal values give equal bytes) with the number of its
+    schema."""
     write_plain_json(path, stamped(value))
 
 
@@ -50,9 +51,14 @@ def write_study(path: Path, study: Study) -> None:
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Parquet, with the units that the schema's fields carry."""
+    write_bytes(path, table_bytes(table))
+
+
+def table_bytes(table: pa.Table) -> bytes:
+    """Return the content of such a file."""
     sink = pa.BufferOutputStream()
     pq.write_table(_stamped(table), sink, **_written(table.schema))
-    write_bytes(path, sink.getvalue().to_pybytes())
+    return sink.getvalue().to_pybytes()
 
 
 def column(values: np.ndarray) -> pa.Array:
@@ -93,7 +99,7 @@ def as_numpy(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """A table of `rows`; None, or a key that a row lacks, is absent (null). NaN is a number.
+    """Return a table of `rows`; None, or a key that a row lacks, is absent (null). NaN is a number.
 
     Of buffers, as `column` is, and for the same reason.
     """
@@ -122,7 +128,7 @@ def _values(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _stamped(table: pa.Table) -> pa.Table:
-    """The table with the number of its schema among the metadata."""
+    """Return the table with the number of its schema among the metadata."""
     number = {KEY: str(SCHEMA)}
     return table.replace_schema_metadata({**(table.schema.metadata or {}), **number})
 
@@ -143,7 +149,7 @@ def write_tables_in_turn(path: Path, tables: Iterable[pa.Table]) -> None:
 
 
 def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in fewer tables, each with a row group's rows or more."""
+    """Yield the same rows in fewer tables, each with a row group's rows or more."""
     waiting: list[pa.Table] = []
     n_rows = 0
     for table in tables:
@@ -168,14 +174,17 @@ def joined(tables: list[pa.Table]) -> pa.Table:
 
 
 def _written(schema: pa.Schema) -> dict[str, Any]:
-    """How columns are written: distinct values are listed of all but measured numbers, whose list
-    is as long as the column, and is read before it."""
+    """Return how columns are written.
+
+    Distinct values are listed of all but measured numbers, whose list is as long as the column, and
+    is read before it.
+    """
     repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
     return {"compression": "zstd", "use_dictionary": repeating}
 
 
 def csv_cell(value: Any) -> Any:
-    """A cell of a CSV file that no spreadsheet reads as a formula; a number stays a number.
+    """Return a cell of a CSV file that no spreadsheet reads as a formula; a number stays a number.
 
     A text that begins with one of = + - @, a tab or a carriage return gets an apostrophe in front
     (OWASP, CSV injection): the names of arms and tasks are words that anybody may have written.
@@ -186,7 +195,8 @@ def csv_cell(value: Any) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file, which holds what its name says, in the words of today's schema.
+    """Return the value of a JSON file, which holds what its name says, in the words of today's
+    schema.
 
     Raises ParibusError.
     """
@@ -194,8 +204,16 @@ def read_json(path: Path) -> Any:
 
 
 def read_record(path: Path) -> tuple[Any, int]:
-    """The same, and the schema in which it was written."""
+    """Return the value of a JSON file as `read_json` does, and the schema in which it was
+    written."""
     missing = f"{path} is missing; was the results folder moved in part?"
     value, schema = upgraded(path.name, untrusted_io.read_json(path, missing=missing), str(path))
-    require_json(path, value, known_forms())
+    require(path, value, known_records())
     return value, schema
+
+
+def read_as(model: type[Model], path: Path) -> Model:
+    """Return a JSON file as the model of its record. Raises ParibusError."""
+    missing = f"{path} is missing; was the results folder moved in part?"
+    value, _ = upgraded(path.name, untrusted_io.read_json(path, missing=missing), str(path))
+    return as_model(model, value, path)

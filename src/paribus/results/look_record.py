@@ -1,4 +1,4 @@
-"""Which looks were taken, and which trials a study still needs after them.
+"""The looks that were taken, and the trials that a study still needs after them.
 
 `looks.json` has an entry for each look, in their order; none is ever changed. It is sealed, names
 what it rests on by digest, and the entry before it. What an entry says can be computed again from
@@ -27,7 +27,7 @@ Entry = dict[str, Any]
 
 
 def read_looks(folder: ResultsFolder) -> list[Entry]:
-    """The looks that were taken. Raises ParibusError where a sealed record was changed."""
+    """Return the looks that were taken. Raises ParibusError where a sealed record was changed."""
     return read_json(folder.path / LOOKS)["looks"] if folder.has_sealed(LOOKS) else []
 
 
@@ -44,13 +44,14 @@ def chained(before: Sequence[Entry], entry: Mapping[str, Any]) -> Entry:
 
 
 def trials_digest(folder: ResultsFolder, trials: Sequence[Trial]) -> str:
-    """SHA-256 over the seals of trials, in their order: what a look rests on."""
+    """Return SHA-256 over the seals of trials, in their order: what a look rests on."""
     seals = [f"{folder.trial(arm, seed).seal}  {arm}/seed-{seed}\n" for arm, seed in trials]
     return hashlib.sha256("".join(seals).encode()).hexdigest()
 
 
 def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
-    """The trials that are needed up to the next look, or the second stage, after these `looks`.
+    """Return the trials that are needed up to the next look, or the second stage, after these
+    `looks`.
 
     Without a plan of looks, all of them. An arm is needed as long as one of its contrasts is; the
     arm that others are compared with, as long as any of theirs.
@@ -74,7 +75,7 @@ def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
 
 
 def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
-    """The look (from 0) at which the contrast of `arm` stopped, or that it goes on to."""
+    """Return the look (from 0) at which the contrast of `arm` stopped, or that it goes on to."""
     assert study.plan is not None
     for number, entry in enumerate(looks):
         if entry["contrasts"][arm]["decision"] != GOES_ON:
@@ -83,7 +84,8 @@ def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
 
 
 def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
-    """The look (from 0) that resolved this endpoint of the contrast of `arm`; None where none did.
+    """Return the look (from 0) that resolved this endpoint of the contrast of `arm`; None where
+    none did.
 
     What is resolved stays what it was, also where the contrast goes on for something else.
     """
@@ -94,12 +96,12 @@ def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
 
 
 def extends(looks: Sequence[Entry], arm: str) -> bool:
-    """Whether a second stage adds to the contrast of `arm`: it was open at the last look."""
+    """Return whether a second stage adds to the contrast of `arm`: it was open at the last look."""
     return bool(looks) and looks[-1]["contrasts"][arm]["decision"] == OPEN
 
 
 def looks_left(study: Study, looks: Sequence[Entry]) -> bool:
-    """Whether a look is still to be taken."""
+    """Return whether a look is still to be taken."""
     if study.plan is None or len(looks) == len(study.plan.looks):
         return False
     return not looks or any(c["decision"] == GOES_ON for c in looks[-1]["contrasts"].values())

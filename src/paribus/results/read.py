@@ -15,40 +15,57 @@ import pyarrow as pa
 
 from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.errors import ParibusError
+from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
-from paribus.results.answers import Answers, read_answers
+from paribus.results.columns import COLUMNS
 from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
-from paribus.results.expected import COLUMNS
-from paribus.results.formats import from_rows, joined
+from paribus.results.formats import csv_cell, from_rows, joined, write_table, write_tables_in_turn
 from paribus.results.look_record import Entry, needed_trials, read_looks
-from paribus.results.own_records import require_choice, require_distinct, require_own
 from paribus.results.probed import Columns, Probed, read_last, read_probed
 from paribus.results.record_format import records_of
 from paribus.results.registration import read_registration
-from paribus.results.root import digest_of, of_the_study, root_lines
-from paribus.results.shared_records import distinct, read_trials
-from paribus.results.store import THROUGHPUT, ResultsFolder
+from paribus.results.store import (
+    THROUGHPUT,
+    ResultsFolder,
+    digest_of,
+    of_the_study,
+    root_lines,
+    secure,
+)
 from paribus.results.test_part import Tested, judged, read_test
 from paribus.results.tidy import by_task, last_row, of_each, of_no_trial, of_trial, turns
 from paribus.results.trial_folder import TrialFolder
+from paribus.results.trial_records import (
+    Answers,
+    distinct,
+    read_answers,
+    read_trials,
+    require_choice,
+    require_distinct,
+    require_own,
+)
 from paribus.results.views import has_read, of_seeds, shared_property, standing
 from paribus.study import Plan, Study
 from paribus.untrusted_io import is_regular
 
+# The tidy tables of `Results`: those that are small, and those that are written trial by trial.
+WHOLE = ("scores", "steps", "curve", "tasks", "sampling", "throughput")
+BY_TRIAL = ("probes", "evaluation", "blocks", "items")
+TABLES = (*WHOLE, *BY_TRIAL)
 READINGS = 5  # of a folder that changes meanwhile, before that is said
 
 
 @dataclass(frozen=True, repr=False)
 class Results:
-    """What a results folder holds: the study, and the records of its finished trials.
+    """A results folder: the study, and the records of its finished trials.
 
     Attributes:
         finished: every finished trial.
         unfinished: trials that are still needed (after the looks that were taken).
         trials: trial.json of every finished trial, by (arm, seed).
-        seals: digests of registrations and manifests as they were read (`paribus.results.root`).
+        seals: digests of registrations and manifests as they were read (`paribus.results.store`).
         looks: those that were taken, of a study that has some.
         tested: where what trials gave on the sealed test part is; empty before it was opened.
         held: where held-out scores are read, if not in a trial's own records (`judged`).
@@ -70,18 +87,18 @@ class Results:
 
     @cached_property
     def judged(self) -> Results:
-        """The same with the held-out scores that the verdict is of: those of the sealed test part,
-        once all trials have them (`paribus.results.test_part`)."""
+        """View with the held-out scores that the verdict is of: those of the sealed test part, once
+        all trials have them (`paribus.results.test_part`)."""
         return judged(self)
 
     @cached_property
     def standing(self) -> Results:
-        """The same as far as they can be judged: the first of two stages where the second is not
-        finished, or broke a control."""
+        """View of what can be judged: the first of two stages where the second is not finished, or
+        broke a control."""
         return standing(self)
 
     def held_out(self, trial: TrialFolder) -> TrialFolder:
-        """Where the held-out scores of a trial are."""
+        """Return where the held-out scores of a trial are."""
         return self.held.get((trial.arm, trial.seed), trial)
 
     @property
@@ -94,7 +111,7 @@ class Results:
         return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
 
     def of_seeds(self, seeds: Sequence[int], plan: Plan | None = None) -> Results:
-        """Return the same records of these seeds alone, under this plan; nothing is read again."""
+        """Return a view of these seeds alone, under this plan; nothing is read again."""
         return of_seeds(self, seeds, plan)
 
     @property
@@ -119,7 +136,7 @@ class Results:
         return self.controls_among(self.trials)
 
     def controls_among(self, trials: Collection[tuple[str, int]]) -> list[Control]:
-        """Return the same, as far as these trials show."""
+        """Return the controls as far as these trials show."""
         records = [record for record in self._records if (record.arm, record.seed) in trials]
         repeated = ResultsFolder(self.path).read_repeated(self.study.arms)
         opened = ResultsFolder(self.path).read_opened()
@@ -150,7 +167,8 @@ class Results:
         ]
 
     def _clock(self, folder: TrialFolder) -> str:
-        """How long the training of a trial took, in words; empty of one with no budget in FLOPs.
+        """Return how long the training of a trial took, in words; empty of one with no budget in
+        FLOPs.
 
         Measured in turn with the others where all were, or else by its own clock.
         """
@@ -172,7 +190,7 @@ class Results:
 
     @shared_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
-        """Return what was measured at every step, by (arm, seed)."""
+        """Measurements of every step, by (arm, seed)."""
         return of_each(lambda folder: folder.read_columns("steps.parquet"), self.finished)
 
     @cached_property
@@ -203,13 +221,13 @@ class Results:
 
     @shared_property
     def trial_probes(self) -> dict[tuple[str, int], Probed]:
-        """Return what probes measured, by (arm, seed)."""
+        """Measurements of probes, by (arm, seed)."""
         known: list[Columns] = []
         return of_each(lambda folder: read_probed(folder, known), self.finished)
 
     @cached_property
     def probes(self) -> pa.Table:
-        """What probes measured, tidy: arm, seed, step, probe, part, statistic, value, unit."""
+        """Measurements of probes, tidy: arm, seed, step, probe, part, statistic, value, unit."""
         return self._whole("probes", "step", "probe", "part", "statistic", "value", "unit")
 
     def parts(self, name: str) -> Iterator[pa.Table]:
@@ -231,7 +249,7 @@ class Results:
             yield of_trial(folder, table)
 
     def _whole(self, name: str, *columns: str) -> pa.Table:
-        """All parts of a tidy table; with these columns where there is no trial."""
+        """Return all parts of a tidy table; with these columns where there is no trial."""
         tables = list(self.parts(name))
         return joined(tables).unify_dictionaries() if tables else of_no_trial(*columns)
 
@@ -252,7 +270,7 @@ class Results:
 
     @cached_property
     def curves_in_turn(self) -> bool:
-        """Whether the seconds of curves follow from speeds that were measured in turn."""
+        """True if the seconds of curves follow from speeds that were measured in turn."""
         return timed_in_turn(self.trials, self._turns)
 
     @cached_property
@@ -262,7 +280,7 @@ class Results:
 
     @cached_property
     def sampling(self) -> pa.Table:
-        """What trials consumed: arm, seed, kind, part, tokens.
+        """Consumption of trials: arm, seed, kind, part, tokens.
 
         Of the kind "token class" targets by class; of the kind "times seen" training tokens that
         were a target 0, 1, 2, ... times.
@@ -294,12 +312,12 @@ class Results:
 
     @shared_property
     def trial_tasks(self) -> dict[tuple[str, int], pa.Table]:
-        """Return the same by (arm, seed)."""
+        """Tables of `tasks` by (arm, seed)."""
         return of_each(lambda folder: folder.read_columns("tasks.parquet"), self.finished)
 
     @shared_property
     def trial_answers(self) -> dict[tuple[str, int], dict[str, Answers]]:
-        """Which questions of each task were answered right, by (arm, seed)."""
+        """Answers to the questions of each task, by (arm, seed)."""
         return of_each(read_answers, self.finished)
 
     @cached_property
@@ -335,7 +353,7 @@ class Results:
 
     @shared_property
     def drawings(self) -> list[Drawing]:
-        """How what the trials recorded while training is drawn, as they declared it."""
+        """Drawings of what the trials recorded while training, as they declared it."""
         return together(
             drawing
             for (arm, seed), drawings in distinct(self.trials, "drawings")
@@ -396,7 +414,7 @@ class Results:
 
     @cached_property
     def _turns(self) -> dict[tuple[str, int], dict[str, float | None]]:
-        """What arms took turns for, by (arm, seed): speeds, and the memory of training."""
+        """Measurements in turn, by (arm, seed): speeds, and the memory of training."""
         return turns(self.throughput)
 
     @cached_property
@@ -448,3 +466,22 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     unfinished = tuple(trial for trial in needed if not trial.is_finished)
     tested = read_test(folder, finished)
     return Results(folder.path, study, finished, unfinished, records, seals, looks, tested)
+
+
+def write_tables(results: Results) -> None:
+    """Write every tidy table to `tables/` as Parquet, the scores as CSV too."""
+    import pyarrow.csv
+
+    secure(results.path)
+    folder = results.path / "tables"
+    sink = pa.BufferOutputStream()
+    arms = pa.array(map(csv_cell, results.scores["arm"].to_pylist()), pa.string())
+    pyarrow.csv.write_csv(results.scores.set_column(0, "arm", arms), sink)
+    write_bytes(folder / "scores.csv", sink.getvalue().to_pybytes())
+    for name in WHOLE:
+        write_table(folder / f"{name}.parquet", getattr(results, name))
+    for name in BY_TRIAL:
+        if results.finished:
+            write_tables_in_turn(folder / f"{name}.parquet", results.parts(name))
+        else:
+            write_table(folder / f"{name}.parquet", getattr(results, name))

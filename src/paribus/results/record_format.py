@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from paribus.metric import Metric
 from paribus.results.controls import Checks, Evidence, evidence, settings
-from paribus.results.expected import FORMS, TrialForm
+from paribus.results.records import RECORDS, TrialJson
 from paribus.study import Study
 from paribus.study.trainer import STACKED
 
@@ -34,9 +34,9 @@ class RecordFormat:
     """Files that every finished trial has sealed."""
     possible: tuple[str, ...] = ("item_scores.parquet", "steps.parquet")
     """Files that it may have besides."""
-    forms: Mapping[str, type[BaseModel]] = MappingProxyType({})
+    models: Mapping[str, type[BaseModel]] = MappingProxyType({})
     """What JSON files of its own must hold, by name."""
-    trial_form: type[BaseModel] = TrialForm
+    trial_form: type[BaseModel] = TrialJson
     """What trial.json must hold."""
     packages: tuple[str, ...] = ("paribus", "numpy", "scipy", "pyarrow")
     """Whose versions are registered."""
@@ -102,6 +102,6 @@ def records_of(study: Study) -> RecordFormat:
 
 
 @cache
-def known_forms() -> dict[str, type[BaseModel]]:
+def known_records() -> dict[str, type[BaseModel]]:
     """Return what JSON files must hold, by name: the judge's, and of the trainers that ship."""
-    return FORMS | {name: form for key in SHIPPED for name, form in _shipped(key).forms.items()}
+    return RECORDS | {name: form for key in SHIPPED for name, form in _shipped(key).models.items()}

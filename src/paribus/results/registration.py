@@ -7,12 +7,14 @@ registration that says so; the one before is kept beside it.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from paribus.comparison import Leniency, compare
@@ -23,22 +25,24 @@ from paribus.metric import Metric, find, from_records
 from paribus.migrations import leniency
 from paribus.results.formats import read_json, read_record, write_json
 from paribus.results.record_format import TRAINER, records_of
-from paribus.results.shared_records import distinct
 from paribus.results.software import package_differences
-from paribus.results.sources import keep_sources
 from paribus.results.store import ResultsFolder
+from paribus.results.trial_records import distinct
 from paribus.rng import key
 from paribus.study import (
     MEASURING,
     Study,
     changed_sources,
+    custom_code,
     is_untuned,
     measuring_record,
     own_digests,
     own_parts,
     rule_record,
 )
-from paribus.untrusted_io import RECORD_BYTES, read_bytes
+from paribus.study.closure import closure
+from paribus.study.custom_code import SOURCES
+from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 from paribus.version import VERSION
 
 OF_MACHINES = ("packages", "code")  # compared on their own
@@ -55,7 +59,7 @@ def registration(
     own_rule: dict[str, Any] | None = None,
     looks: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What `study` commits to, the source of the user's own modules included.
+    """Return what `study` commits to, the source of the user's own modules included.
 
     Args:
         study: the whole study, as resolved: its precision is settled.
@@ -82,7 +86,7 @@ def registration(
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """The versions of installed packages; our own is that of the source, installed or not.
+    """Return the versions of installed packages; our own is that of the source, installed or not.
 
     Raises:
         ParibusError: one of them is not installed.
@@ -103,7 +107,7 @@ def _version(name: str) -> str:
 
 
 def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
-    """The part of it that follows from the study, its task suite and its looks."""
+    """Return the part of it that follows from the study, its task suite and its looks."""
     contrasts = [f"{arm} against {reference}" for arm, reference in study.contrasts]
     return {
         "study_digest": study.digest,
@@ -134,13 +138,13 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
 
 
 def task_names(tasks: dict[str, Any]) -> list[str]:
-    """The tasks that a registration names: of the study's own text, then the harness's."""
+    """Return the tasks that a registration names: of the study's own text, then the harness's."""
     return [*tasks.get("names", ()), *tasks.get("standard", {})]
 
 
 def _stages(study: Study) -> dict[str, Any]:
-    """Of a study with a second stage: seeds of each, and the weights of the inverse-normal method,
-    which the first registration fixed (`inference.first_stage_weight`)."""
+    """Return the seeds of each of two stages, and the weights of the inverse-normal
+    method, which the first registration fixed (`inference.first_stage_weight`)."""
     if not study.stages:
         return {}
     first = study.inference.first_stage_weight
@@ -151,7 +155,8 @@ def _stages(study: Study) -> dict[str, Any]:
 
 
 def _tuning(study: Study) -> dict[str, Any]:
-    """The plan of the tuning and what every arm is tried with; empty where nothing is tuned."""
+    """Return the plan of the tuning and what every arm is tried with; empty where nothing is
+    tuned."""
     if study.tuning is None:
         return {}
     plan = study.tuning.model_dump(mode="json", exclude={"chosen"})
@@ -242,12 +247,13 @@ def _tell_other_software(there: dict[str, Any], now: dict[str, Any]) -> None:
 
 
 def repetitions(folder: ResultsFolder) -> dict[str, dict[str, int]]:
-    """By arm with custom code: of which `seed` the trial is trained again, and how many `steps`."""
+    """Return by arm with custom code of which `seed` the trial is trained again, and how many
+    `steps`."""
     return read_json(folder.path / FILE)["repeated"]
 
 
 def repeats(study: Study) -> dict[str, dict[str, int]]:
-    """A seed of every arm with custom code, for some per cent of its iterations.
+    """Return a seed of every arm with custom code, for some per cent of its iterations.
 
     It is drawn, and by the study's digest, so that no seed is the one that is never looked at: of
     those that are trained in any case.
@@ -263,7 +269,7 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
 
 
 def _differing(there: dict[str, Any], now: dict[str, Any], leave: Leniency) -> list[str]:
-    """What differs between two registrations, each in words.
+    """Return what differs between two registrations, each in words.
 
     Seeds that were added do not, nor does what a study may be continued with.
     """
@@ -295,7 +301,7 @@ def _differing(there: dict[str, Any], now: dict[str, Any], leave: Leniency) -> l
 
 
 def _shown(value: Any) -> str:
-    """A value in a message; of a digest, as much as tells two apart."""
+    """Return a value in a message; of a digest, as much as tells two apart."""
     text = str(value)
     return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else text
 
@@ -341,18 +347,59 @@ def why_unregistered(
 
 
 def _before_stages(folder: ResultsFolder, registered: dict[str, Any]) -> dict[str, Any]:
-    """The registration that the second stage's superseded."""
+    """Return the registration that the second stage's superseded."""
     while registered.get("stages") and registered["number"] > 1:
         registered = read_json(folder.path / f"registration-{registered['number'] - 1}.json")
     return registered
 
 
 def registered_rule(folder: ResultsFolder) -> dict[str, Any]:
-    """The table of the user's own rule, as registered; empty where there is none."""
+    """Return the table of the user's own rule, as registered; empty where there is none."""
     return (read_registration(folder) or {}).get(RULE, {}).get("rule", {})
 
 
 def read_registration(folder: ResultsFolder) -> dict[str, Any] | None:
-    """The registration in force; None where the folder has none."""
+    """Return the registration in force; None where the folder has none."""
     path = folder.path / FILE
     return read_json(path) if path.is_file() else None
+
+
+MOST_TEXT_BYTES = 32 * 2**20  # of a text that is kept
+
+
+def keep_sources(study: Study, results: Path) -> dict[str, str]:
+    """Copy what `study` names to `results`; returns {relative path: SHA-256 of the file}."""
+    kept = {}
+    root = study.folder.resolve()
+    for file in sorted(set(_named(study))):
+        if not file.is_relative_to(root) or not file.is_file():
+            continue
+        name, content = file.relative_to(root).as_posix(), read_bytes(file, TOKENIZER_BYTES)
+        kept[name] = hashlib.sha256(content).hexdigest()
+        if results / SOURCES / name != file:  # not where the study was read from there
+            write_bytes(results / SOURCES / name, content)
+    return kept
+
+
+def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str, Any]]) -> None:
+    """Raise ParibusError where the custom code of a trial is not what it was trained with.
+
+    `trials` is trial.json by (arm, seed).
+    """
+    for (arm, seed), trial in trials.items():
+        now = own_digests(study.setting(arm), study.folder)
+        if changed := changed_sources(trial["own_modules"], now):
+            names = ", ".join(sorted(changed))
+            raise ParibusError(
+                f"{names} in {study.folder} is not what trial {arm}/seed-{seed} was trained with; "
+                "restore it"
+            )
+
+
+def _named(study: Study) -> Iterable[Path]:
+    """Yield every file that the study names or uses, resolved."""
+    for path in custom_code(study):
+        yield from closure(path, study.folder, f"'{path}'")
+    for text in study.format.texts(study):
+        if text.is_file() and text.stat().st_size <= MOST_TEXT_BYTES:
+            yield text

@@ -30,7 +30,8 @@ SAME_BITS = ("packages", "python", "processor", "instructions", "device", "threa
 def differences(
     own: Environment, other: Environment, *, pair: bool = False
 ) -> dict[str, tuple[Effect, str]]:
-    """What differs between the environment.json of two trials, each with its effect and in words.
+    """Return what differs between the environment.json of two trials, each with its effect and in
+    words.
 
     `pair` is whether they are an arm and its reference of one seed. Of two seeds, whose scores are
     never compared with each other, what may change the last bits is a declared difference, and the
@@ -67,7 +68,7 @@ def differences(
 def package_differences(
     own: Mapping[str, str], other: Mapping[str, str]
 ) -> list[tuple[str, Effect, str, str]]:
-    """Packages of other versions: (name, effect, own version, other version)."""
+    """Return packages of other versions: (name, effect, own version, other version)."""
     return [
         (
             name,
@@ -85,6 +86,6 @@ def _packages(environment: Environment) -> Mapping[str, str]:
 
 
 def _kind(environment: Environment) -> str:
-    """The kind of device: of a GPU, its name is recorded."""
+    """Return the kind of device: of a GPU, its name is recorded."""
     name = str(environment.get("device"))
     return name if name in ("cpu", "mps") else "cuda"

@@ -36,11 +36,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,10 +51,10 @@ from filelock import FileLock, Timeout
 
 from paribus.digests import changes
 from paribus.errors import ParibusError
-from paribus.files import fence, file_digest, sweep, unfence, write_bytes
+from paribus.files import fence, file_digest, hold_folder, sweep, unfence, write_bytes
 from paribus.results.columns import Folder
-from paribus.results.formats import read_json, write_json, write_study
-from paribus.results.layout import secure
+from paribus.results.formats import read_as, read_json, write_json, write_study
+from paribus.results.records import Kept
 from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, read_sealed
 from paribus.study.custom_code import sources_folder
@@ -80,21 +83,20 @@ class ResultsFolder(Folder):
     """A study's results folder."""
 
     def trial(self, arm: str, seed: int) -> TrialFolder:
-        """Where the records of one trial are, or will be."""
-        home = self.path / "trials" / arm / f"seed-{seed}"
-        return TrialFolder(home, arm, seed, self.left_out)
+        """Return where the records of one trial are, or will be."""
+        name, kept = f"trials/{arm}/seed-{seed}", self.kept_record
+        files = {file.rpartition("/")[::2]: digest for file, digest in kept.sha256.items()}
+        thinned = {file: digest for (home, file), digest in files.items() if home == name}
+        return TrialFolder(self.path / name, arm, seed, frozenset(kept.left_out), thinned)
 
     @property
-    def left_out(self) -> frozenset[str]:
-        """The kinds of records that a kept study is without; none of any other."""
-        if not self.is_kept:
-            return frozenset()
-        stated = read_json(self.path / KEPT).get("left_out")
-        return frozenset(stated) if isinstance(stated, list) else frozenset()
+    def kept_record(self) -> Kept:
+        """Content of kept.json; of a folder that was not kept, that nothing is missing."""
+        return read_as(Kept, self.path / KEPT) if self.is_kept else Kept()
 
     @property
     def is_kept(self) -> bool:
-        """Whether it was unpacked from a kept study, so that there are no weights."""
+        """True if it was unpacked from a kept study, so that there are no weights."""
         return is_regular(self.path / KEPT)
 
     def require_unpacked(self) -> None:
@@ -116,16 +118,17 @@ class ResultsFolder(Folder):
 
     @property
     def exists(self) -> bool:
-        """Whether it holds a study."""
+        """True if it holds a study."""
         return is_regular(self.path / "study.json")
 
     def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
-        """Whether all these trials have been timed in turn. Raises as `timed_trials` does."""
+        """Return whether all these trials have been timed in turn. Raises as `timed_trials`
+        does."""
         timed = self.timed_trials()
         return bool(timed) and set(trials) <= timed
 
     def timed_trials(self) -> set[tuple[str, int]]:
-        """The trials that have been timed in turn; none before that.
+        """Return the trials that have been timed in turn; none before that.
 
         Raises ParibusError where a table was sealed and is not there.
         """
@@ -148,7 +151,7 @@ class ResultsFolder(Folder):
             self.write_columns(THROUGHPUT, columns, units)
 
     def has_sealed(self, name: str) -> bool:
-        """Whether a record of the whole study was written.
+        """Return whether a record of the whole study was written.
 
         Raises ParibusError where one was sealed and is not there, or is not what was sealed.
         """
@@ -167,7 +170,7 @@ class ResultsFolder(Folder):
             write_json(self.path / DATA, dict(described))
 
     def read_data(self) -> dict[str, Any]:
-        """The same; empty where nothing was sealed yet."""
+        """Return data.json; empty where nothing was sealed yet."""
         return read_json(self.path / DATA) if self.has_sealed(DATA) else {}
 
     def write_repeated(self, repeated: Mapping[str, Any]) -> None:
@@ -176,7 +179,7 @@ class ResultsFolder(Folder):
             write_json(self.path / REPEATED, dict(repeated))
 
     def read_repeated(self, arms: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The same of `arms`, where a trial is still the one that was trained again."""
+        """Return repeated.json of `arms`, where a trial is still the one that was trained again."""
         if not self.has_sealed(REPEATED):
             return {}
         there = read_json(self.path / REPEATED)
@@ -192,11 +195,11 @@ class ResultsFolder(Folder):
             write_json(self.path / TUNING, dict(record))
 
     def read_tuning(self) -> dict[str, Any]:
-        """The same; empty where the study is not tuned yet, or not at all."""
+        """Return tuning.json; empty where the study is not tuned yet, or not at all."""
         return read_json(self.path / TUNING) if self.has_sealed(TUNING) else {}
 
     def tuning_round(self, number: int) -> ResultsFolder:
-        """Where the tuning trials of a round are, or will be; the first is 1."""
+        """Return where the tuning trials of a round are, or will be; the first is 1."""
         return ResultsFolder(self.path / TUNING_FOLDER / str(number))
 
     def read_opened(self) -> dict[str, str] | None:
@@ -226,7 +229,7 @@ class ResultsFolder(Folder):
             self.seal_opened(opened)
 
     def seal_opened(self, opened: Mapping[str, str]) -> None:
-        """The same for a run that holds the folder."""
+        """Write and seal test_part.json for a run that holds the folder."""
         with self.sealing(TEST_PART):
             write_json(self.path / TEST_PART, dict(opened))
 
@@ -248,7 +251,7 @@ class ResultsFolder(Folder):
             write_json(self.path / MANIFEST, self._sealed() | seal)
 
     def read_study(self, *, trust: bool = False) -> Study:
-        """The study whose results these are. Raises ParibusError where there is none."""
+        """Return the study whose results these are. Raises ParibusError where there is none."""
         if not self.exists:
             raise ParibusError(f"{self.path} is no results folder: it has no study.json")
         text = read_text(self.path / "study.json", RECORD_BYTES, way_out="restore it")
@@ -343,8 +346,106 @@ class ResultsFolder(Folder):
             lock.release()
 
     def is_held_by(self, run: str) -> bool:
-        """Whether `run`, an identifier that `lock` gave, still holds this folder."""
+        """Return whether `run`, an identifier that `lock` gave, still holds this folder."""
         try:
             return (self.path / RUN).read_text(encoding="utf-8") == run
         except OSError:
             return False
+
+
+# Folders at the top of a results folder, which hold nothing but what we write.
+OWN = (
+    ".tasks",
+    "checkpoints",
+    "evaluations",
+    "paper",
+    "sources",
+    "tables",
+    "tasks",
+    "tensorboard",
+    "test",
+    "trials",
+    "tuning",
+)
+PATIENCE_SECONDS = 60.0  # a page and a paper take ten
+WAY_OUT = "remove it, or choose another folder with --results"
+
+
+def secure(results: Path) -> None:
+    """Before anything is written to or removed from `results`: all its folders are real ones.
+
+    From then on this process writes nothing through a link that leads out of it. `results` itself
+    may be reached through a link. Raises ParibusError for a link in the place of a folder of ours
+    or anywhere below, unless it leads to a file: that one is replaced, and not written through.
+    """
+    fence(results)
+    for name in OWN:
+        folder = results / name
+        if not os.path.lexists(folder):
+            continue
+        if folder.is_symlink() or not folder.is_dir():
+            kind = "a link" if folder.is_symlink() else "no folder"
+            raise ParibusError(f"{folder} is {kind}, where records are kept; {WAY_OUT}")
+        _require_no_links(folder)
+
+
+def _require_no_links(folder: Path) -> None:
+    waiting = [os.fspath(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_symlink() and not entry.is_file():
+                        raise ParibusError(
+                            f"{entry.path} is a link to what is no file, among records; {WAY_OUT}"
+                        )
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError as error:
+            raise ParibusError(f"cannot read {error.filename}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def answering(results: Path) -> Iterator[None]:
+    """Keep others from writing their analysis, verdict, page or paper to `results` meanwhile.
+
+    A run is not kept out: it writes records, and these answers are of the records that were read.
+    Waits for another command to finish, and raises ParibusError if it does not.
+    """
+    began = time.monotonic()
+    while (held := hold_folder(results)) is None:
+        if time.monotonic() - began > PATIENCE_SECONDS:
+            raise ParibusError(
+                f"another command has been writing its answer to {results} for "
+                f"{PATIENCE_SECONDS:g} s; ask again when it has ended"
+            )
+        time.sleep(0.1)
+    with held:
+        yield
+
+
+SEALED = ("registration*.json", "manifest.json", "trials/*/*/manifest.json")
+
+
+def root_lines(folder: Path) -> list[str]:
+    """Return the lines of `sha256sum` for every registration and manifest, in the order of
+    paths."""
+    files = {path.relative_to(folder).as_posix(): path for g in SEALED for path in folder.glob(g)}
+    names = sorted(files, key=lambda name: name.encode("utf-8", "surrogateescape"))
+    return [f"{file_digest(files[name])}  {name}\n" for name in names]
+
+
+def root_digest(folder: Path) -> str:
+    """Return SHA-256 of those lines. Raises ParibusError where one of the files cannot be read."""
+    return digest_of(root_lines(folder))
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    """Return SHA-256 of lines that `root_lines` gave."""
+    text = "".join(lines)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def of_the_study(lines: Iterable[str]) -> list[str]:
+    """Those of them that are about no single trial."""
+    return [line for line in lines if "  trials/" not in line]

@@ -1,4 +1,4 @@
-"""What trials gave on the sealed test part: beside their own records, which it leaves as they are.
+"""Scores of trials on the sealed test part: beside their own records, which it leaves as they are.
 
 The text is opened once, when every trial of the verdict is finished (`engine.data.open_test`), and
 each trial is evaluated on it. `test.json` seals what they gave; from then on the verdict is of it.
@@ -29,17 +29,19 @@ Tested = dict[tuple[str, int], TrialFolder]
 
 
 def purpose(study: str) -> str:
-    """What the test part is opened for, by the name of the study: its verdict, and nothing else."""
+    """Return what the test part is opened for, by the name of the study: its verdict, and nothing
+    else."""
     return f"the verdict of '{study}'"
 
 
 def test_folder(folder: ResultsFolder, arm: str, seed: int) -> TrialFolder:
-    """Where what one trial gave on the test part is, or will be."""
+    """Return where what one trial gave on the test part is, or will be."""
     return TrialFolder(folder.path / FOLDER / arm / f"seed-{seed}", arm, seed)
 
 
 def is_tested(folder: ResultsFolder, trial: TrialFolder) -> bool:
-    """Whether it was evaluated there with the weights that it has; tested.json is written last."""
+    """Return whether it was evaluated there with the weights that it has; tested.json is written
+    last."""
     there = test_folder(folder, trial.arm, trial.seed)
     return is_regular(there.path / FILES[0]) and there.read_json(FILES[0])["trial"] == trial.seal
 
@@ -55,16 +57,18 @@ def seal_test(folder: ResultsFolder, trials: Iterable[TrialFolder]) -> None:
 
 
 def read_test(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Tested:
-    """Where what these trials gave on the test part is; empty before the verdict asked for it.
+    """Return where what these trials gave on the test part is; none before a verdict asked.
 
     Raises ParibusError where a record is missing or was changed, or is of other weights.
     """
     if not folder.has_sealed(TEST):
         return {}
     sealed, found = read_json(folder.path / TEST)["trials"], {}
+    thinned = folder.kept_record.sha256
     for trial in finished:
         there = test_folder(folder, trial.arm, trial.seed)
-        for name, digest in sealed.get(trial.label, {}).items():
+        for name, whole in sealed.get(trial.label, {}).items():
+            digest = thinned.get(f"{FOLDER}/{trial.label}/{name}", whole)
             if not is_regular(there.path / name) or file_digest(there.path / name) != digest:
                 raise ParibusError(
                     f"{there.path / name} is missing or was changed after it was written; delete "
@@ -94,7 +98,7 @@ def judged(results: Results) -> Results:
 
 
 def on_the_test(metrics: Mapping[str, Metric], measured: set[str]) -> dict[str, Metric]:
-    """The declarations with labels that say of which text the numbers are."""
+    """Return the declarations with labels that say of which text the numbers are."""
 
     def renamed(metric: Metric) -> Metric:
         of_text = metric.record == "parts" or (
@@ -110,14 +114,14 @@ def on_the_test(metrics: Mapping[str, Metric], measured: set[str]) -> dict[str, 
 
 
 def awaits_test(results: Results) -> bool:
-    """Whether a test part is sealed, and the verdict's trials are not evaluated on it yet."""
+    """Return whether a test part is sealed, and trials are not evaluated on it yet."""
     sealed = results.study.format.seals_test(results.study) or _seals_one(results)
     return bool(sealed) and results.judged is results
 
 
 def judged_text(results: Results) -> str:
-    """Of which text the held-out scores of the verdict are, in a sentence; empty where no test part
-    is sealed, and no tuning has met the validation text."""
+    """Say of which text the held-out scores of the verdict are, in a sentence; empty where no
+    test part is sealed, and no tuning has met the validation text."""
     if not _seals_one(results):
         tuning = results.study.tuning
         if tuning is None or not tuning.chosen:

@@ -33,9 +33,6 @@ Randomness is seeded by the caller, always; bad input raises `StatisticsError`; 
 `to_dict()`, of JSON types. Differences are treatment minus baseline.
 """
 
-from paribus.statistics.slopes import slopes, trend
-
-from .best_of import expected_best_of
 from .bootstrap import PairedBootstrap, paired_bootstrap
 from .contrast import (
     MacroContrast,
@@ -44,6 +41,8 @@ from .contrast import (
     Target,
     macro_contrast,
     paired_contrast,
+    slopes,
+    trend,
 )
 from .conventions import (
     ALPHA,
@@ -54,14 +53,29 @@ from .conventions import (
     StatisticsError,
 )
 from .crossed import CrossedBootstrap, crossed_bootstrap, item_deltas, seed_means
-from .curve_contrast import Crossing, CurveContrast, First, curve_contrast, which_first
-from .deciding import CROSSED, Decided, DecidingTest, SeedTest, decided, seed_test
-from .effect_size import EffectSize, effect_size, hedges_correction
-from .equivalence import Equivalence, equivalence, two_one_sided_tests
-from .learning_rate import learning_rate_sensitivity
-from .multiplicity import holm
-from .noncentral import noncentral_t_cdf
-from .paired import PairedT, correlation, paired_deltas, paired_t
+from .deciding import (
+    CROSSED,
+    Decided,
+    DecidingTest,
+    Design,
+    Equivalence,
+    SeedTest,
+    decided,
+    equivalence,
+    seed_test,
+    two_one_sided_tests,
+)
+from .distributions import noncentral_t_cdf
+from .multiplicity import FamilySignFlip, SignFlip, holm, max_statistic_sign_flip, sign_flip
+from .paired import (
+    EffectSize,
+    PairedT,
+    correlation,
+    effect_size,
+    hedges_correction,
+    paired_deltas,
+    paired_t,
+)
 from .power import (
     TestName,
     minimum_detectable_effect,
@@ -70,12 +84,20 @@ from .power import (
     power_of,
     required_pairs,
 )
-from .proportions import PairedRates, clopper_pearson, mcnemar, paired_event_rates, wilson
+from .proportions import (
+    Granularity,
+    PairedRates,
+    clopper_pearson,
+    granularity,
+    mcnemar,
+    paired_event_rates,
+    wilson,
+)
+from .searches import expected_best_of, learning_rate_sensitivity
 from .sequential import (
     AtLook,
     Boundary,
     Characteristics,
-    Design,
     InverseNormal,
     Looks,
     OneLook,
@@ -88,8 +110,16 @@ from .sequential import (
     predictive_power,
     stage_weights,
 )
-from .sign_flip import FamilySignFlip, SignFlip, max_statistic_sign_flip, sign_flip
-from .stability import StabilityEvents, StabilityRule, stability_events
+from .training_curves import (
+    Crossing,
+    CurveContrast,
+    First,
+    StabilityEvents,
+    StabilityRule,
+    curve_contrast,
+    stability_events,
+    which_first,
+)
 
 __all__ = [
     "ALPHA",
@@ -110,6 +140,7 @@ __all__ = [
     "Equivalence",
     "FamilySignFlip",
     "First",
+    "Granularity",
     "Interval",
     "InverseNormal",
     "Looks",
@@ -141,6 +172,7 @@ __all__ = [
     "equivalence",
     "error_of_either",
     "expected_best_of",
+    "granularity",
     "hedges_correction",
     "holm",
     "item_deltas",

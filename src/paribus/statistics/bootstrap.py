@@ -34,8 +34,8 @@ from .conventions import (
     checked_scores,
     sums,
 )
+from .distributions import ndtr, ndtri
 from .paired import PairedT, paired_t
-from .scipy_later import ndtr, ndtri
 
 CANCELS = 1e-3  # of the sample's; a difference of squares this small has lost digits
 PLANS_KEPT = 16  # resampling plans kept in memory: the same seed and n recur across endpoints
@@ -43,7 +43,7 @@ PLANS_KEPT = 16  # resampling plans kept in memory: the same seed and n recur ac
 
 @dataclass(frozen=True, eq=False)
 class ResamplePlan:
-    """Which resamples are drawn: `counts` (B, n) says how often each pair enters each."""
+    """The resamples that are drawn: `counts` (B, n) says how often each pair enters each."""
 
     counts: Floats
     multiplicity: NDArray[np.int64]  # (B,) resamples that a row stands for
@@ -51,7 +51,7 @@ class ResamplePlan:
 
     @property
     def enumerated(self) -> bool:
-        """Whether these are all resamples that there are, so that no seed matters."""
+        """True if these are all resamples that there are, so that no seed matters."""
         return self.observed == 0
 
     @property
@@ -61,7 +61,7 @@ class ResamplePlan:
 
 
 def resample_plan(n: int, seed: int, resamples: int = RESAMPLES) -> ResamplePlan:
-    """All resamples of n <= 7 pairs, or `resamples` seeded ones of more."""
+    """Return all resamples of n <= 7 pairs, or `resamples` seeded ones of more."""
     resamples = checked_resamples(resamples)
     return _enumerated(n) if n <= ENUMERATE_BOOTSTRAP_TO else sampled_plan(n, seed, resamples)
 
@@ -85,7 +85,7 @@ def sampled_plan(n: int, seed: int, resamples: int) -> ResamplePlan:
 
 
 def resample_counts(rng: np.random.Generator, n: int, resamples: int) -> Floats:
-    """Counts (resamples, n) of n draws with replacement; each row sums to n."""
+    """Return counts (resamples, n) of n draws with replacement; each row sums to n."""
     drawn = rng.integers(n, size=(resamples, n))
     drawn += np.arange(resamples)[:, None] * n
     counts = np.bincount(drawn.ravel(), minlength=resamples * n)
@@ -118,7 +118,7 @@ class _Distribution:
         return self.at_most[below] / self.total, self.at_least[above] / self.total
 
     def bounds(self, low_tail: float, high_tail: float) -> tuple[float, float]:
-        """The outermost values whose own tail mass is above the one given."""
+        """Return the outermost values whose own tail mass is above the one given."""
         low = np.argmax(self.at_most / self.total > low_tail)
         high = np.flatnonzero(self.at_least / self.total > high_tail)[-1]
         return float(self.values[low]), float(self.values[high])
@@ -194,7 +194,8 @@ class PairedBootstrap:
         return float(at_least if greater else at_most)
 
     def studentized_interval(self, level: float = 1 - ALPHA) -> Interval:
-        """The null means with p above 1 - level (bootstrap-t; Efron and Tibshirani 1993, 12.5)."""
+        """Return the null means with p above 1 - level (bootstrap-t; Efron and Tibshirani 1993,
+        12.5)."""
         level = checked_fraction(level, "level")
         if self.t.constant:
             return self.t.interval(level)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
 from typing import Literal, get_args
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from .conventions import (
@@ -21,11 +22,11 @@ from .conventions import (
 )
 from .crossed import CrossedBootstrap, crossed_bootstrap, item_deltas, seed_means
 from .deciding import CROSSED, Decided, DecidingTest, SeedTest, decided, seed_test
-from .effect_size import effect_size
-from .paired import correlation, paired_deltas, rounding
+from .multiplicity import sign_flip
+from .paired import correlation, effect_size, paired_deltas, rounding
 from .power import TestName
-from .sequential.sampled_by import OneLook, Stages
-from .sign_flip import sign_flip
+from .sequential.at_look import OneLook
+from .sequential.two_stages import Stages
 
 SIGN_FLIP_FROM = 6  # pairs; with fewer its least p is above 5%
 Target = Literal["this item set", "new items"]
@@ -201,7 +202,7 @@ def _stated(
     alpha: float,
     design: OneLook | Stages | None,
 ) -> PairedContrast:
-    """What was decided, and all that stands beside it: `test` and others, of all pairs."""
+    """Return what was decided, and all that stands beside it: `test` and others, of all pairs."""
     t, bootstrap, deltas = test.t, test.bootstrap, test.deltas
     effect = effect_size(deltas, level=1 - alpha)
     flips = sign_flip(deltas, seed=test.seed, resamples=test.resamples)
@@ -319,3 +320,17 @@ def _under(design: OneLook | Stages | None, found: dict[str, float]) -> dict[str
         return found
     adjusted = {name: design.of_other(p) for name, p in found.items()}
     return {name: p for name, p in adjusted.items() if p is not None}
+
+
+def slopes(sizes: Sequence[int], effects: np.ndarray) -> np.ndarray:
+    """Least-squares slopes against log10 of the sizes: effects [sizes, seeds] -> [seeds]."""
+    x = np.log10(np.asarray(sizes, dtype=np.float64))
+    x = x - x.mean()
+    return (x[:, None] * effects).sum(axis=0) / (x**2).sum()
+
+
+def trend(sizes: Sequence[int], effects: np.ndarray) -> PairedContrast:
+    """Return the mean slope over seeds, as a contrast with no slope at all; `effects` as in
+    `slopes`."""
+    found = slopes(sizes, effects)
+    return paired_contrast(np.zeros_like(found), found, seed=0)

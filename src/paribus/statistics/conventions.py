@@ -1,4 +1,4 @@
-"""What every file of this package agrees on: its numbers, its error, its interval, its checks.
+"""Shared by every file of this package: its numbers, its error, its interval, its checks.
 
 Axis letters used in docstrings: S seeds (pairs), I items, K tasks, E endpoints, L learning rates,
 T steps, B resamples.
@@ -27,7 +27,7 @@ LARGEST_MAGNITUDE = 1e60  # beyond this (or below its inverse) cubes may leave d
 
 
 def sums(weights: Floats, values: Floats) -> Floats:
-    """Sums of `values` (n,) with each row of `weights` (..., n): a product without BLAS.
+    """Return sums of `values` (n,) with each row of `weights` (..., n): a product without BLAS.
 
     The libraries behind `@` add in an order that differs from processor to processor; this adds in
     one order on all of them.
@@ -59,7 +59,7 @@ class Interval(Result):
         return self.low <= value <= self.high
 
     def inside(self, margin: float) -> bool:
-        """Whether the whole interval lies within [-margin, margin]."""
+        """Return whether the whole interval lies within [-margin, margin]."""
         return -margin <= self.low and self.high <= margin
 
 
@@ -97,28 +97,28 @@ def finite_array(numbers: ArrayLike, name: str, ndim: int = 1, least: int = 1) -
 
 
 def checked_fraction(value: float, name: str) -> float:
-    """A number strictly between 0 and 1 (a level, a power)."""
+    """Return a number strictly between 0 and 1 (a level, a power)."""
     if not 0 < value < 1:
         raise StatisticsError(f"{name} = {value} is not strictly between 0 and 1: pass e.g. 0.05")
     return float(value)
 
 
 def checked_positive(value: float, name: str) -> float:
-    """A finite number above 0 (a margin, an effect)."""
+    """Return a finite number above 0 (a margin, an effect)."""
     if not (math.isfinite(value) and value > 0):
         raise StatisticsError(f"{name} = {value} is not finite and above 0: pass a positive number")
     return float(value)
 
 
 def checked_count(value: int, name: str, least: int, way_out: str = "pass a larger integer") -> int:
-    """An integer of at least `least`."""
+    """Return an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise StatisticsError(f"{name} = {value} is not an integer >= {least}: {way_out}")
     return int(value)
 
 
 def checked_resamples(resamples: int) -> int:
-    """A number of resamples that a p-value may rest on."""
+    """Return a number of resamples that a p-value may rest on."""
     return checked_count(resamples, "resamples", RESAMPLES, "a p-value needs that many")
 
 

@@ -30,9 +30,9 @@ from .conventions import (
     checked_resamples,
     checked_scores,
 )
+from .distributions import stdtr, stdtrit
 from .paired import LEAST, rounding
 from .power import minimum_detectable_effect
-from .scipy_later import stdtr, stdtrit
 
 MOST_SEEDS = 10**6  # a plan that needs more is no plan
 BLOCK = 1_000  # resamples that are computed at once
@@ -89,7 +89,7 @@ class CrossedBootstrap(Result):
         return Interval(self.mean - half, self.mean + half, level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """The least macro difference detected with that power, given this error."""
+        """Return the least macro difference detected with that power, given this error."""
         return self._detectable(self.n_seeds, power, alpha)
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
@@ -194,12 +194,12 @@ def crossed_bootstrap(
 
 
 def _is_constant(task: Floats) -> bool:
-    """Whether all differences are equal, up to the rounding of the scores behind them."""
+    """Return whether all differences are equal, up to the rounding of the scores behind them."""
     return float(np.ptp(task)) <= max(rounding(task), TIE * float(np.abs(task).max()))
 
 
 def _item_error(tasks: list[Floats]) -> float:
-    """Standard error from the choice of items alone, from the variance components b / I."""
+    """Return standard error from the choice of items alone, from the variance components b / I."""
     total = 0.0
     for task in tasks:
         n_seeds, n_items = task.shape
@@ -247,7 +247,7 @@ def _items_first(
 def _seeds_first(
     tasks: list[Floats], seed_counts: Floats, blocks: Iterator[Floats], rng: np.random.Generator
 ) -> Floats:
-    """The same by the score of every item under each resample of seeds."""
+    """Return the same, by the score of every item under each resample of seeds."""
     small = np.min_scalar_type(tasks[0].shape[1])  # a count is at most that
     pool = np.concatenate([block.astype(small) for block in blocks])
     sums = np.zeros(len(seed_counts))

@@ -14,6 +14,7 @@ No test of five pairs can know the law of their differences: under strong skew b
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, get_args
@@ -31,9 +32,9 @@ from .conventions import (
     Result,
     StatisticsError,
     checked_fraction,
+    checked_positive,
     checked_scores,
 )
-from .equivalence import equivalence
 from .paired import PairedT, paired_t
 from .power import TestName, minimum_detectable_effect, required_pairs
 
@@ -55,7 +56,7 @@ class DecidingTest(Protocol):
 
     @property
     def constant(self) -> bool:
-        """Whether nothing varies: what is said is then the measurement's resolution."""
+        """True if nothing varies: what is said is then the measurement's resolution."""
         ...
 
     def p_value(self, null: float = 0.0) -> float:
@@ -67,15 +68,37 @@ class DecidingTest(Protocol):
         ...
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """The null means with p above 1 - level."""
+        """Return the null means with p above 1 - level."""
         ...
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """The least effect that this test detects with so many pairs and this spread."""
+        """Return the least effect that this test detects with so many pairs and this spread."""
         ...
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
         """Pairs with which this test would detect `effect`; None where no number is known."""
+        ...
+
+
+# A test of some of the pairs.
+TestOf = Callable[[slice], DecidingTest]
+
+
+class Design(Protocol):
+    """A way that pairs were sampled; turns tests of some of them into the one that decides.
+
+    Without a design all pairs are one sample, of a size that was fixed."""
+
+    def decide(self, test_of: TestOf) -> DecidingTest:
+        """Return the test that decides, from `test_of` a part of the pairs."""
+        ...
+
+    def of_other(self, p: float) -> float | None:
+        """Two-sided p of a test of all pairs under this design; None where it has none."""
+        ...
+
+    def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
+        """Two-sided p of events by McNemar's exact test, entry s of both from pair s."""
         ...
 
 
@@ -113,7 +136,7 @@ class SeedTest:
 
     @property
     def constant(self) -> bool:
-        """Whether all differences are equal."""
+        """True if all differences are equal."""
         return self.t.constant
 
     def p_value(self, null: float = 0.0) -> float:
@@ -129,7 +152,7 @@ class SeedTest:
         return max(p, self.bootstrap.one_sided_p(null, greater=greater))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """The null means with p above 1 - level; of the gate, what either interval keeps."""
+        """Return the null means with p above 1 - level; of the gate, what either interval keeps."""
         interval = self.t.interval(level)
         if self.name == "paired_t":
             return interval
@@ -138,7 +161,7 @@ class SeedTest:
         return Interval(min(interval.low, other.low), max(interval.high, other.high), level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """The least mean difference detected with that power by so many pairs of this SD."""
+        """Return the least mean difference detected with that power by so many pairs of this SD."""
         if self.constant:
             return self.t.resolution
         least = minimum_detectable_effect(self.n, power=power, alpha=alpha, test=self.name)
@@ -162,7 +185,7 @@ def seed_test(
     resamples: int = RESAMPLES,
     resolution: float | None = None,
 ) -> SeedTest:
-    """The test called `test` of differences of shape (S,), S >= 2."""
+    """Return the test called `test` of differences of shape (S,), S >= 2."""
     if test not in get_args(TestName):
         raise StatisticsError(f"test = {test!r} is not one of {get_args(TestName)}: register one")
     return SeedTest(test, checked_scores(deltas, "deltas"), seed, resamples, resolution)
@@ -170,7 +193,7 @@ def seed_test(
 
 @dataclass(frozen=True)
 class Decided(Result):
-    """What the deciding test says of one contrast, and nothing of another.
+    """All that the deciding test says of one contrast.
 
     Attributes:
         test: `paired_t`, `gate` or `crossed_bootstrap`.
@@ -227,4 +250,44 @@ def decided(
         equivalence_p=tost.p_value if tost else None,
         equivalent=tost.equivalent if tost else None,
         detectable=test.detectable(power=power, alpha=alpha / family),
+    )
+
+
+@dataclass(frozen=True)
+class Equivalence(Result):
+    """Outcome of two one-sided tests against +-margin."""
+
+    margin: float
+    p_low: float  # against "the mean is at most -margin"
+    p_high: float  # against "the mean is at least +margin"
+    p_value: float  # the larger of the two: both must reject
+    interval: Interval  # of level 1 - 2 alpha
+    equivalent: bool
+
+
+def two_one_sided_tests(deltas: ArrayLike, *, margin: float, alpha: float = ALPHA) -> Equivalence:
+    """Two one-sided paired t tests (Schuirmann 1987), see `equivalence`.
+
+    Args: deltas of shape (S,), S >= 2; margin > 0 in their unit.
+    """
+    return equivalence(seed_test(deltas, seed=0), margin=margin, alpha=alpha)
+
+
+def equivalence(test: DecidingTest, *, margin: float, alpha: float = ALPHA) -> Equivalence:
+    """Two one-sided tests, both of them `test`.
+
+    Equivalent at level alpha exactly when the test's 1 - 2 alpha interval lies within the margin;
+    that is how it is decided.
+    """
+    margin, alpha = checked_positive(margin, "margin"), checked_fraction(alpha, "alpha")
+    interval = test.interval(1 - 2 * alpha)
+    p_low = test.one_sided_p(-margin, greater=True)
+    p_high = test.one_sided_p(margin, greater=False)
+    return Equivalence(
+        margin=margin,
+        p_low=p_low,
+        p_high=p_high,
+        p_value=max(p_low, p_high),
+        interval=interval,
+        equivalent=interval.inside(margin),
     )

@@ -1,4 +1,4 @@
-"""Paired differences and Student's t on them.
+"""Paired differences: Student's t on them, and their size in SDs.
 
 Equal differences (SD 0) are an effect at the resolution of the measurement: their spread is not 0
 but smaller than what could be measured. Everywhere in this package their SD is then taken as that
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from .conventions import (
     ALPHA,
+    DESCRIPTIVE_BELOW,
     LARGEST_MAGNITUDE,
     Floats,
     Interval,
@@ -26,7 +27,7 @@ from .conventions import (
     checked_positive,
     checked_scores,
 )
-from .scipy_later import stdtr, stdtrit
+from .distributions import gammaln, noncentrality_interval, stdtr, stdtrit
 
 # A subtraction of two scores is exact to half a unit in the last place of the larger, and each
 # score carries half a unit of its own; 4 units bound the spread that this alone can cause.
@@ -69,7 +70,7 @@ def mean_and_sd(deltas: Floats) -> tuple[float, float]:
 
 
 def rounding(*scores: Floats) -> float:
-    """The spread that subtracting scores of this magnitude can cause; never 0."""
+    """Return the spread that subtracting scores of this magnitude can cause; never 0."""
     largest = max(float(np.abs(score).max()) for score in scores)
     return max(ROUNDING_UNITS * float(np.finfo(np.float64).eps) * largest, 1 / LARGEST_MAGNITUDE)
 
@@ -90,7 +91,7 @@ class PairedT(Result):
 
     @property
     def constant(self) -> bool:
-        """Whether all differences are equal."""
+        """True if all differences are equal."""
         return self.sd == 0
 
     @property
@@ -148,3 +149,46 @@ def correlation(baseline: ArrayLike, treatment: ArrayLike) -> float | None:
     )
     r = covariance / math.sqrt(variances[0] * variances[1])
     return min(1.0, max(-1.0, r))
+
+
+@dataclass(frozen=True)
+class EffectSize(Result):
+    """In SDs of the paired differences.
+
+    Every field is None where that SD is 0, an interval where there are fewer than 5 pairs.
+    """
+
+    d_z: float | None
+    d_z_interval: Interval | None
+    g_z: float | None
+    g_z_interval: Interval | None
+
+
+def hedges_correction(df: int) -> float:
+    """J(df), by which d overestimates on average; exact, not 1 - 3/(4 df - 1) (Hedges 1981)."""
+    return math.exp(gammaln(df / 2) - gammaln((df - 1) / 2)) / math.sqrt(df / 2) if df > 1 else 0.0
+
+
+def effect_size(deltas: ArrayLike, *, level: float = 1 - ALPHA) -> EffectSize:
+    """d_z = mean / SD (Cohen 1988), g_z = J d_z, with noncentral-t intervals.
+
+    The interval of d_z is that of t's noncentrality over sqrt(n) (Steiger and Fouladi 1997); that
+    of g_z is the same times J. With 2 pairs J(1) = 0 and g_z is 0: it says nothing.
+
+    Args: deltas of shape (S,), S >= 2.
+    """
+    level = checked_fraction(level, "level")
+    test = paired_t(deltas)
+    if test.constant:
+        return EffectSize(None, None, None, None)
+    t, root = test.statistic(), math.sqrt(test.n)
+    correction = hedges_correction(test.df)
+    if test.n < DESCRIPTIVE_BELOW:
+        return EffectSize(t / root, None, correction * t / root, None)
+    low, high = (ncp / root for ncp in noncentrality_interval(t, test.df, level))
+    return EffectSize(
+        d_z=t / root,
+        d_z_interval=Interval(low, high, level),
+        g_z=correction * t / root,
+        g_z_interval=Interval(correction * low, correction * high, level),
+    )

@@ -60,7 +60,7 @@ Record = dict[str, Any]
 
 
 def registration_findings(results: Results) -> Iterator[str]:
-    """What the registrations say otherwise than what they can be derived from."""
+    """Yield what the registrations say otherwise than what they can be derived from."""
     if not (results.path / FILE).is_file():
         yield "registration.json is missing; nothing shows what was fixed before the runs"
         return
@@ -79,7 +79,7 @@ def registration_findings(results: Results) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Registration:
-    """One that is in force, or was: its file, what it says, and the schema that it is of."""
+    """A registration that is in force, or was: its file, what it says, and its schema."""
 
     file: Path
     record: Record
@@ -95,7 +95,7 @@ class _Registration:
 
 
 def _chain(path: Path) -> Generator[str, None, list[_Registration]]:
-    """Yields findings; returns the registrations in their order, the one in force at the end."""
+    """Yield findings; return the registrations in their order, the one in force at the end."""
     last = _Registration(path / FILE, *read_record(path / FILE))
     there = {file.name: file for file in sorted(path.glob("registration-*.json"))}
     number = last.record["number"]
@@ -134,7 +134,8 @@ def _keys(results: Results, chain: list[_Registration]) -> Iterator[str]:
 
 
 def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
-    """What follows from the study with the seeds that it had then, and from its questions."""
+    """Compare registrations with what follows from the study, its seeds of then and its
+    questions."""
     study, folder = results.study, results.path / "tasks"
     try:
         tasks = registered_tasks(folder, study.tasks)
@@ -162,7 +163,8 @@ def _study(results: Results, chain: list[_Registration]) -> Iterator[str]:
 
 
 def _superseded(one: _Registration, other: _Registration) -> Iterator[str]:
-    """A registration supersedes another by seeds alone, and says which came after results."""
+    """Check that a registration supersedes another by seeds alone, and says which came after
+    results."""
     before, after, name = one.record, other.record, other.name
     keys = (before.keys() | after.keys()) - OF_SEEDS
     if one.schema != other.schema:
@@ -204,7 +206,7 @@ def _moments(chain: list[_Registration]) -> Iterator[str]:
 
 
 def _late_results(results: Results, registered: Record) -> Iterator[str]:
-    """Trials that were finished when seeds were added are there, and are of earlier seeds."""
+    """Check that trials which were finished when seeds were added are there."""
     finished = {trial.label for trial in results.finished}
     for label in registered.get("results_when_registered") or []:
         if label not in finished:
@@ -212,7 +214,7 @@ def _late_results(results: Results, registered: Record) -> Iterator[str]:
 
 
 def _machine(results: Results, registered: Record) -> Iterator[str]:
-    """Software and kind of device are those that the trials tell of."""
+    """Check that software and kind of device are those that the trials tell of."""
     for trial in results.finished:
         there = trial.read_json("environment.json")
         # Other packages are told by the control 'software'; another source is never gone on with.
@@ -225,7 +227,7 @@ def _machine(results: Results, registered: Record) -> Iterator[str]:
 
 
 def _sources(results: Results, registered: Record) -> Iterator[str]:
-    """A file of `sources/` that nobody registered; `changed_files` looks at the others."""
+    """Yield files of `sources/` that nobody registered; `changed_files` looks at the others."""
     kept = results.path / SOURCES
     for file in sorted(kept.rglob("*")) if kept.is_dir() else ():
         name = file.relative_to(kept).as_posix()
@@ -236,7 +238,7 @@ def _sources(results: Results, registered: Record) -> Iterator[str]:
 
 
 def _own(study: Study, registered: Record) -> Iterator[str]:
-    """The source of custom code, as far as it is kept, against its digests."""
+    """Compare the source of custom code, as far as it is kept, with its digests."""
     kept = registered["sources"].keys()
     try:
         expected = measuring_record(study)

@@ -23,7 +23,8 @@ FLOAT32_ROUNDING = 1e-5
 
 
 def score_findings(trial: TrialFolder) -> Iterator[str]:
-    """What evaluation.json, evaluation.parquet and tasks.parquet say otherwise than their parts."""
+    """Yield what evaluation.json, evaluation.parquet and tasks.parquet say otherwise than their
+    parts."""
     scores: dict[str, Any] = trial.read_json("evaluation.json")
     blocks, tasks = trial.read_columns("blocks.parquet"), trial.read_columns("tasks.parquet")
     for name, value in _expected(trial, blocks, tasks.to_pylist()):
@@ -70,7 +71,7 @@ def _expected(trial: TrialFolder, blocks: pa.Table, tasks: Rows) -> Iterator[tup
 
 
 def _cells(trial: TrialFolder, tasks: Rows) -> Iterator[str]:
-    """tasks.parquet against items.parquet: how many questions, and how many right."""
+    """Compare tasks.parquet with items.parquet: how many questions, and how many right."""
     counts: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
     items = trial.read_columns("items.parquet", ["task", "shots", "correct"])
     answers = (items[name].to_pylist() for name in ("task", "shots", "correct"))
@@ -92,7 +93,8 @@ def _cells(trial: TrialFolder, tasks: Rows) -> Iterator[str]:
 
 
 def _curve(trial: TrialFolder, scores: dict[str, Any], predicted: int) -> Iterator[str]:
-    """The last point of the curve against the loss of the same text, where it is of all of it."""
+    """Compare the last point of the curve with the loss of the same text, where it is of all of
+    it."""
     points = trial.read_columns("curve.parquet").to_pylist()
     if not points or points[-1]["predicted"] != predicted:
         return

@@ -10,26 +10,24 @@ docs/security.md.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paribus.analysis import analyse
-from paribus.comparison import Comparison, compare
+from paribus.analysis import analyse, next_candidates, tried_in, tuning_record
+from paribus.comparison import Comparison, Leniency, agree, compare
 from paribus.decision import decide
 from paribus.digests import canonical_json
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
 from paribus.migrations import leniency
 from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
-from paribus.results.formats import read_json, read_record
+from paribus.results.formats import read_record
 from paribus.results.keeping import of_kept
-from paribus.results.root import root_digest
-from paribus.results.store import KEPT, OF_THE_STUDY, TEST_PART
+from paribus.results.store import OF_THE_STUDY, TEST_PART, root_digest
 from paribus.results.trial_folder import (
     CANONICAL,
     MANIFEST,
@@ -38,11 +36,9 @@ from paribus.results.trial_folder import (
     TrialFolder,
     weights_file,
 )
-from paribus.study import Study, changed_files, own_parts, parse_study, require_trust
+from paribus.study import Study, changed_files, own_parts, require_trust
 from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import is_regular
-from paribus.verification.arms import arm_findings
-from paribus.verification.chosen import tuning_findings
 from paribus.verification.registered import registration_findings
 from paribus.verification.scores import score_findings
 
@@ -58,6 +54,8 @@ SENTENCES = frozenset(
         *("unregistered", "untested", "why", "why_not"),
     }
 )
+# Repeats the trials of results, of tuning or not, and gives what differs.
+Repeat = Callable[[Results, bool], list[str]]
 SHOWN = 5  # of the keys in which a file differs
 # Beside the sealed records, what a trial's folder may hold.
 BESIDE = frozenset({"manifest.json", "timing.json"})
@@ -65,10 +63,10 @@ BESIDE = frozenset({"manifest.json", "timing.json"})
 
 @dataclass(frozen=True)
 class Verification:
-    """What was checked, and what does not agree.
+    """Outcome of `verify`: what was checked, and what does not agree.
 
     Attributes:
-        root: the digest over registrations and manifests (`paribus.results.root`).
+        root: the digest over registrations and manifests (`paribus.results.store`).
         checked: what was looked at, in words, with counts.
         findings: a line for each thing that does not agree; empty where all does.
     """
@@ -102,36 +100,36 @@ def verify(
     from paribus.engine.execution.backends import find_backend
 
     at = find_backend(backend)
+
+    def repeat(results: Results, is_tuning: bool) -> list[str]:
+        from paribus.verification.with_engine import repeat_findings
+
+        about = Path(folder) if folder is not None else None
+        return repeat_findings(results, is_tuning, about, workers, device, at)
+
     with readable(path) as there:
-        found = _verify_all(there, trials, folder, trust, workers, device, at)
+        found = _verify_all(there, repeat if trials else None, trust=trust)
         return replace(found, findings=tuple(of_kept(one, there, path) for one in found.findings))
 
 
-def _verify_all(
-    path: Path,
-    trials: bool,
-    folder: str | os.PathLike[str] | None,
-    trust: bool,
-    workers: int | None,
-    device: Device,
-    backend: Backend,
-) -> Verification:
-    """The same of a results folder and of every round of tuning in it."""
-    options = trials, folder, trust, workers, device, backend
-    found, results = _verify(path, *options)
+def _verify_all(path: Path, repeat: Repeat | None, *, trust: bool) -> Verification:
+    """Verify a results folder and every round of tuning in it."""
+    found, results = _verify(path, repeat, trust=trust)
     checked, findings = list(found.checked), list(found.findings)
     rounds = sorted((path / FOLDER).glob("*/study.json"))
     read = {one.path: one for one in _rounds_of(results)}
-    for number, file in enumerate(rounds, start=1):
-        of_round, _ = _verify(file.parent, *options, is_tuning=True, read=read.get(file.parent))
+    for file in rounds:
+        one = read.get(file.parent)
+        of_round, _ = _verify(file.parent, repeat, trust=trust, is_tuning=True, read=one)
         findings += [f"{FOLDER}/{file.parent.name}: {one}" for one in of_round.findings]
-        if number == len(rounds):
-            checked.append(f"{number} rounds of tuning trials, and what was chosen by them")
+    if rounds:
+        checked.append(f"{len(rounds)} rounds of tuning trials, and what was chosen by them")
     return Verification(found.root, tuple(checked), tuple(findings))
 
 
 def _rounds_of(results: Results | None) -> list[Results]:
-    """The rounds of tuning that were read to verify the choice; none where they are damaged."""
+    """Return the rounds of tuning that were read to verify the choice; none where they are
+    damaged."""
     try:
         return results.tuning_rounds if results else []
     except ParibusError:
@@ -140,28 +138,29 @@ def _rounds_of(results: Results | None) -> list[Results]:
 
 def _verify(
     path: Path,
-    trials: bool,
-    folder: str | os.PathLike[str] | None,
-    trust: bool,
-    workers: int | None,
-    device: Device,
-    backend: Backend,
+    repeat: Repeat | None,
     *,
+    trust: bool,
     is_tuning: bool = False,
     read: Results | None = None,
 ) -> tuple[Verification, Results | None]:
-    """The same of one results folder, and its results, where they can be read; `read` is what was
-    read of it before. A round of tuning is not timed in turn."""
+    """Verify one results folder; return its results too, where they can be read.
+
+    Args:
+        read: what was read of it before.
+        is_tuning: it is a round of tuning, which is not timed in turn.
+    """
     results_folder = ResultsFolder(path)
     study = results_folder.read_study(trust=trust)
-    if trials:
+    if repeat:
         require_trust(study)
         if results_folder.is_kept and not is_tuning:
             raise ParibusError(
                 "a kept study has no weights to evaluate; verify it without --trials, or train a "
                 "trial again (`studies/retrain.py`)"
             )
-    trials = trials and not results_folder.is_kept  # a round of tuning has no weights
+    if results_folder.is_kept:  # a round of tuning has no weights
+        repeat = None
     root = root_digest(results_folder.path)
     folders = [results_folder.trial(arm, seed) for arm, seed in study.trials]
     finished = [trial for trial in folders if trial.is_finished]
@@ -186,14 +185,17 @@ def _verify(
     findings += _told("parameters", lambda: _parameters(results))
     if results_folder.is_kept:
         checked.append(_no_weights(results))
+        if thinned := results_folder.kept_record.thinned:
+            told = "; ".join(f"{file}: {left}" for file, left in sorted(thinned.items()))
+            checked.append(f"thinned, by digests in kept.json and not in manifests: {told}")
         findings += _told("kept.json", lambda: _kept_root(results_folder, root))
     of_trials, looked_at = _trials(results, trust=trust)
     findings += of_trials
     checked += looked_at
     if results.finished:
         findings += _told("analysis", lambda: _derived(results, checked))
-    if trials and results.finished:
-        findings += _repeated(study, results, folder, workers, device, backend, is_tuning=is_tuning)
+    if repeat and results.finished:
+        findings += repeat(results, is_tuning)
         checked.append(f"weights, initial values and batches of {len(finished)} trials, repeated")
         if not is_tuning:
             checked.append("token classes, duplicates and leakage, counted again in the text")
@@ -201,14 +203,11 @@ def _verify(
 
 
 def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
-    """The findings on each trial by itself, and what was looked at."""
+    """Return the findings on each trial by itself, and what was looked at."""
     if has_engine():
-        from paribus.engine.execution.launch import ending_children
+        from paribus.verification.with_engine import arm_findings
 
-        # Models of own code are built here. Without it nothing of ours starts a process, and what a
-        # notebook has started meanwhile is its own.
-        with ending_children() if trust else contextlib.nullcontext():
-            findings, looked_at = arm_findings(results, trust=trust)
+        findings, looked_at = arm_findings(results, trust=trust)
     else:
         findings, looked_at = [], f"no parts and initial values of trials: that takes {INSTALL}"
     whole = [trial for trial in results.finished if MEASUREMENTS not in trial.left_out]
@@ -219,29 +218,8 @@ def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
     return findings, [looked_at, f"scores of {len(whole)} trials from blocks and questions"]
 
 
-def _repeated(
-    study: Study,
-    results: Results,
-    folder: str | os.PathLike[str] | None,
-    workers: int | None,
-    device: Device,
-    backend: Backend,
-    *,
-    is_tuning: bool,
-) -> list[str]:
-    """What does not agree where every trial is built, evaluated and drawn again, and the text is
-    counted again."""
-    from paribus.engine.execution.checks.repeat import describe_again, repeat_trials
-
-    if folder is not None:
-        dump, sealed = results.study.model_dump(), results.study.sealed
-        study = parse_study(dump, folder=Path(folder), foreign=study.is_foreign, sealed=sealed)
-    found = repeat_trials(study, results, workers=workers, device=device, backend=backend)
-    return found if is_tuning else found + _told("data", lambda: describe_again(study, results))
-
-
-def _told(label: str, check: Any) -> list[str]:
-    """The findings of a check; that it cannot be made is one."""
+def _told(label: str, check: Callable[[], Iterable[str]]) -> list[str]:
+    """Return the findings of a check; that it cannot be made is one."""
     try:
         return list(check())
     except ParibusError as error:
@@ -249,7 +227,7 @@ def _told(label: str, check: Any) -> list[str]:
 
 
 def _layout(study: Study, results: ResultsFolder, trials: list[TrialFolder]) -> Iterator[str]:
-    """What lies where no record of this study belongs."""
+    """Yield what lies where no record of this study belongs."""
     homes = {trial.path for trial in trials}
     for found in sorted(results.path.glob("trials/*/*")):
         if found not in homes:
@@ -284,7 +262,7 @@ def _seals(results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]
 
 
 def _tested(results: Results) -> Iterator[str]:
-    """Whether the verdict of a finished study has asked for its sealed test part."""
+    """Return whether the verdict of a finished study has asked for its sealed test part."""
     if not why_not_tested(results):
         return
     if missing := results.trials.keys() - results.tested.keys():
@@ -293,7 +271,7 @@ def _tested(results: Results) -> Iterator[str]:
 
 
 def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
-    """What a study has once its run has ended: every trial, repeated steps, and speeds."""
+    """Yield what a study has once its run has ended: every trial, repeated steps, and speeds."""
     folder = ResultsFolder(results.path)
     timed = folder.timed_trials()
     if results.unfinished:
@@ -315,7 +293,7 @@ def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
 
 
 def _no_weights(results: Results) -> str:
-    """What is not there to be checked of a kept study."""
+    """Return what is not there to be checked of a kept study."""
     steps = sorted({step for trial in results.finished for step in trial.sealed_steps})
     earlier = f" (and weights after step {_some([*map(str, steps)])})" if steps else ""
     n_trials = len(results.finished)
@@ -323,14 +301,40 @@ def _no_weights(results: Results) -> str:
 
 
 def _kept_root(folder: ResultsFolder, root: str) -> Iterator[str]:
-    """The root digest that a kept study states; its rounds of tuning state none."""
-    stated = read_json(folder.path / KEPT).get("root", root)
-    if stated != root:
+    """Compare the root that a kept study states with its records; rounds of tuning state none."""
+    stated = folder.kept_record.root
+    if stated and stated != root:
         yield f"kept.json states the root {stated}, and the records give {root}"
 
 
+def tuning_findings(results: Results) -> Iterator[str]:
+    """Yield what tuning.json or the study says otherwise than the tuning trials do."""
+    study, folder = results.study, ResultsFolder(results.path)
+    home, there = folder.path / FOLDER, results.tuning_rounds
+    rounds = {one.path for one in there}
+    for found in sorted(home.iterdir()) if home.is_dir() else ():
+        if found not in rounds:
+            yield f"{found.relative_to(folder.path)} is no round of tuning trials"
+    record = folder.read_tuning()
+    if study.tuning is None:
+        if rounds or record:
+            yield "there are tuning trials, and the study has no [tuning]"
+        return
+    tried = tried_in(study, there)
+    if tried is None or next_candidates(study, tried):
+        yield "incomplete: the tuning is not finished"
+        return
+    fresh = tuning_record(study, there)
+    if differing := compare(record, fresh, Leniency(words=("caveats", "rule"))).differing:
+        yield f"tuning.json is not what the tuning trials give: {', '.join(differing[:5])}"
+    chosen = {arm: one["values"] for arm, one in fresh["chosen"].items()}
+    if not agree(study.tuning.chosen, chosen):
+        yield "study.json has other values for its arms than the tuning trials choose"
+
+
 def _parameters(results: Results) -> Iterator[str]:
-    """Names and shapes of the weights are those of the initial values, in every seed of an arm."""
+    """Check that names and shapes of weights are those of initial values, in every seed of an
+    arm."""
     first: dict[str, tuple[TrialFolder, Any]] = {}
     for trial in results.finished:
         initial = trial.read_json("initial.json")
@@ -350,7 +354,7 @@ def _some(labels: list[str]) -> str:
 
 
 def derived(results: Results) -> tuple[list[str], Comparison, bool]:
-    """analysis.json and verdict.json against the ones that the records give now.
+    """Compare analysis.json and verdict.json with the ones that the records give now.
 
     Returns a line for each thing that does not agree, the comparison of both files, and whether one
     is of an older schema, so that only what both have was compared.
@@ -388,7 +392,8 @@ def derived(results: Results) -> tuple[list[str], Comparison, bool]:
 
 
 def _derived(results: Results, checked: list[str]) -> Iterator[str]:
-    """The same; what was compared, and how far apart equal numbers are, is added to `checked`."""
+    """Yield the findings of `derived`; what was compared, and how far apart, is added to
+    `checked`."""
     findings, found, is_older = derived(results)
     yield from findings
     told = "analysis and verdict from the scores"

@@ -26,7 +26,7 @@ from paribus.errors import ParibusError, require_positive
 from paribus.files import file_digest
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
-from paribus.results.sources import require_same_sources
+from paribus.results.registration import require_same_sources
 from paribus.results.tidy import of_trial
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import require_trust

@@ -40,7 +40,7 @@ from paribus.report.task_accuracy import task_contrast_table, task_table
 from paribus.report.tuning_told import tuning_tables
 from paribus.results import Results
 from paribus.results.formats import csv_cell
-from paribus.results.layout import secure
+from paribus.results.store import secure
 from paribus.study.allowed_text import drawable
 
 MOST_PAGES = 9  # of the text, before references and appendix, of a paper of several studies

@@ -14,27 +14,25 @@
 [0.0, 0.001, 0.007, 0.046]
 """
 
-from paribus.statistics.sequential.at_look import AtLook, predictive_power
-from paribus.statistics.sequential.boundaries import Boundary, Looks
-from paribus.statistics.sequential.combination import (
-    InverseNormal,
-    combined_mcnemar,
-    error_of_either,
-    stage_weights,
-)
-from paribus.statistics.sequential.sampled_by import Design, OneLook, Stages
-from paribus.statistics.sequential.simulated import (
+from .at_look import AtLook, OneLook, predictive_power
+from .boundaries import Boundary, Looks, Spending
+from .simulated import (
     Characteristics,
     characteristics,
     detectable_effect,
 )
-from paribus.statistics.sequential.spending import Spending
+from .two_stages import (
+    InverseNormal,
+    Stages,
+    combined_mcnemar,
+    error_of_either,
+    stage_weights,
+)
 
 __all__ = [
     "AtLook",
     "Boundary",
     "Characteristics",
-    "Design",
     "InverseNormal",
     "Looks",
     "OneLook",

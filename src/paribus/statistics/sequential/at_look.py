@@ -12,20 +12,23 @@ hold only where sampling stops by one rule for effects alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from paribus.statistics.conventions import (
+from ..conventions import (
     ALPHA,
     Floats,
     Interval,
+    Result,
     StatisticsError,
     checked_fraction,
 )
-from paribus.statistics.deciding import DecidingTest
-from paribus.statistics.scipy_later import stdtr, stdtrit
-from paribus.statistics.sequential.boundaries import Looks
+from ..deciding import DecidingTest, TestOf
+from ..distributions import stdtr, stdtrit
+from ..proportions import paired_event_rates
+from .boundaries import Looks
 
 # Below it a level of 1 - 2 p is 1 in double precision: no interval has it.
 LEAST_NOMINAL = 1e-15
@@ -51,7 +54,7 @@ class AtLook:
 
     @property
     def constant(self) -> bool:
-        """Whether all differences are equal."""
+        """True if all differences are equal."""
         return self.test.constant
 
     def p_value(self, null: float = 0.0) -> float:
@@ -63,7 +66,8 @@ class AtLook:
         return self._level(self.test.one_sided_p(null, greater=greater))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """The null means with p above 1 - level; unbounded where this look can reject none."""
+        """Return the null means with p above 1 - level; unbounded where this look can reject
+        none."""
         nominal = self._nominal(1 - checked_fraction(level, "level"))
         if nominal < LEAST_NOMINAL:
             return Interval(-math.inf, math.inf, level)
@@ -71,7 +75,7 @@ class AtLook:
         return Interval(inner.low, inner.high, level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """The least effect that this look detects with so many pairs and this spread."""
+        """Return the least effect that this look detects with so many pairs and this spread."""
         nominal = self._nominal(alpha)
         if nominal < LEAST_NOMINAL:
             return math.inf
@@ -86,11 +90,35 @@ class AtLook:
         return self.test.pairs_needed(effect, power=power, alpha=nominal)
 
     def _nominal(self, alpha: float) -> float:
-        """The two-sided nominal p that is small enough here, of a level `alpha`."""
+        """Return the two-sided nominal p that is small enough here, of a level `alpha`."""
         return 2 * self.looks.bound(self.look, alpha / 2)
 
     def _level(self, p: float) -> float:
         return float(self.looks.level(self.look, p))
+
+
+@dataclass(frozen=True)
+class OneLook(Result):
+    """Pairs up to look `look` (from 0) of a plan."""
+
+    looks: Looks
+    look: int
+
+    def decide(self, test_of: TestOf) -> DecidingTest:
+        """Return the test of all pairs, over all looks."""
+        return AtLook(test_of(slice(None)), self.looks, self.look)
+
+    def of_other(self, p: float) -> float:
+        """Return the p over all looks of a test with a nominal p of `p` at this one."""
+        return min(1.0, 2 * self.one_sided(p / 2))
+
+    def one_sided(self, p: float) -> float:
+        """Return the same of a one-sided test."""
+        return float(self.looks.level(self.look, p))
+
+    def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
+        """McNemar's p over all looks."""
+        return self.of_other(paired_event_rates(baseline, treatment).p_value)
 
 
 def predictive_power(
@@ -103,7 +131,8 @@ def predictive_power(
     alpha: float = ALPHA,
     margin: float | None = None,
 ) -> Floats:
-    """The chance, given what is seen, that the last look resolves a contrast; 1 at the last look.
+    """Return the chance, given what is seen, that the last look resolves a contrast; 1 at the last
+    look.
 
     Resolved is an effect, or equivalence where there is a margin, both at level `alpha`. The mean
     of all pairs is predicted from those seen, under a flat prior: Student's t on n - 1 degrees of

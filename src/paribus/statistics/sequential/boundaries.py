@@ -2,9 +2,9 @@
 
 A study of n_K pairs is tested after n_1 < ... < n_K of them. The boundary of look k is a nominal
 one-sided p: of a paired t (or whatever test decides) as if that look were the only one. A level is
-spent over the looks by a spending function of the information fraction n_k / n_K, and boundaries
-follow from it: among studies without an effect that crossed no earlier boundary, the share that
-cross the k-th is what is spent there.
+spent over the looks by a spending function (Lan and DeMets 1983, Biometrika 70, 659-663) of the
+information fraction t = n_k / n_K, and boundaries follow from it: among studies without an effect
+that crossed no earlier boundary, the share that cross the k-th is what is spent there.
 
 Published boundaries are for normal statistics, and with five pairs a t is far from normal. So they
 are found here from simulated studies, under a fixed seed: of normal differences, of which looks
@@ -19,6 +19,15 @@ boundary rises with the level, as Holm over several hypotheses needs (Maurer and
 
 Two-sided tests are two one-sided ones of half the level, which is conservative by the chance that
 both sides are crossed at different looks.
+
+| spending | spent at t, of the one-sided level a | like |
+| --- | --- | --- |
+| `obrien_fleming` | 2 - 2 Phi(z / sqrt(t)), z the upper a / 2 quantile | O'Brien and Fleming |
+| `pocock` | a ln(1 + (e - 1) t) | Pocock |
+
+The first spends almost nothing early, so that its last look costs little power; the second spends
+more evenly and stops earlier. All is on the log scale: at a quarter of the information the first
+spends 1e-16 of a level of 1e-5.
 """
 
 from __future__ import annotations
@@ -26,11 +35,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 
-from paribus.statistics.conventions import (
+from ..conventions import (
     ALPHA,
     Floats,
     Result,
@@ -38,8 +47,24 @@ from paribus.statistics.conventions import (
     checked_count,
     checked_fraction,
 )
-from paribus.statistics.scipy_later import stdtr, stdtrit
-from paribus.statistics.sequential.spending import MONOTONE_TO, Spending, log_spent
+from ..distributions import log_ndtr, ndtri, stdtr, stdtrit
+
+Spending = Literal["obrien_fleming", "pocock"]
+
+# Above this one-sided level the increments of `obrien_fleming` begin to fall as the level rises
+# (Maurer and Bretz 2013, section 3): what is above is spent at the last look.
+MONOTONE_TO = 0.3
+
+
+def log_spent(spending: Spending, levels: Floats, fraction: float) -> Floats:
+    """Logarithm of what is spent up to information `fraction` in (0, 1], of one-sided `levels`."""
+    capped = np.minimum(levels, MONOTONE_TO)
+    if fraction == 1:
+        return np.log(levels)
+    if spending == "pocock":
+        return np.log(capped) + math.log(math.log1p((math.e - 1) * fraction))
+    return math.log(2) + log_ndtr(ndtri(capped / 2) / math.sqrt(fraction))
+
 
 STUDIES = 2**20  # simulated; the error over all looks is then known to some 0.02 percentage points
 SEED = 20_261_122
@@ -108,13 +133,13 @@ class Looks(Result):
         return tuple(pairs / self.pairs[-1] for pairs in self.pairs)
 
     def spent(self, level: float) -> Floats:
-        """What is spent of a one-sided `level` up to each look, (K,)."""
+        """Return what is spent of a one-sided `level` up to each look, (K,)."""
         levels = np.array([checked_fraction(level, "level")])
         return np.exp([log_spent(self.spending, levels, t)[0] for t in self.fractions])
 
     def bound(self, look: int, level: float) -> float:
-        """The nominal one-sided p that is small enough at look `look` (from 0), of a one-sided
-        test of so small a level; 0 where none is."""
+        """Return the nominal one-sided p that is small enough at look `look` (from 0), of a
+        one-sided test of so small a level; 0 where none is."""
         level = checked_fraction(level, "level")
         levels, bounds = self._table[self._checked(look)]
         if level < LEAST_LEVEL:
@@ -122,7 +147,8 @@ class Looks(Result):
         return float(np.exp(np.interp(math.log(level), levels, bounds)))
 
     def level(self, look: int, p: float | Floats) -> Floats:
-        """The least one-sided level at which a nominal one-sided p is small enough at this look.
+        """Return the least one-sided level at which a nominal one-sided p is small enough at this
+        look.
 
         A p-value by itself, whatever the looks that were taken before and why sampling stopped: a
         sequential p (Liu and Anderson 2008), at the look that was the last and not the best one.
@@ -134,7 +160,7 @@ class Looks(Result):
         return np.exp(found)
 
     def boundaries(self, alpha: float = ALPHA) -> tuple[Boundary, ...]:
-        """Of a two-sided test of level `alpha`, one for each look."""
+        """Return the boundaries of a two-sided test of level `alpha`, one for each look."""
         spent = 2 * self.spent(checked_fraction(alpha, "alpha") / 2)
         found = []
         for k, pairs in enumerate(self.pairs):
@@ -154,7 +180,8 @@ class Looks(Result):
 
 
 def running_sums(looks: Looks, studies: int, seed: int) -> tuple[Floats, Floats]:
-    """Sums of standard normal differences up to each look, and squares about their mean, (K, N).
+    """Return sums of standard normal differences up to each look, and squares about their mean, (K,
+    N).
 
     A shift by d moves the sums by n_k d and leaves the squares. They are drawn by what is added
     from look to look: a normal sum of m differences and, independently, their chi-squared spread.
@@ -183,7 +210,7 @@ def t_statistics(looks: Looks, sums: Floats, spreads: Floats) -> Floats:
 
 @lru_cache(maxsize=32)
 def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
-    """By look: logarithms of levels, and of the nominal one-sided p that rejects at each."""
+    """Return for each look logs of levels, and of the nominal one-sided p that rejects at each."""
     half = max(1, looks.studies // 2)
     statistics = t_statistics(looks, *running_sums(looks, half, looks.seed))
     crossed = np.full(2 * half, np.inf)  # the least log level at which an earlier look crossed
@@ -208,7 +235,8 @@ def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
 
 
 def _solved(p: Floats, crossed: Floats, levels: Floats, added: Floats, spent: Floats) -> Floats:
-    """The b at which b - P(p <= b, crossed before) is what is added, for each level; all logs.
+    """Return the b at which b - P(p <= b, crossed before) is what is added, for each level; all
+    logs.
 
     Args: p, crossed: of every simulated study; levels, added, spent: of every level.
     """

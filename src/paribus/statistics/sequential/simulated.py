@@ -1,4 +1,4 @@
-"""What a plan of looks does: its errors, its power and the pairs that it takes, by simulation.
+"""Operating characteristics of a plan of looks, by simulation: errors, power, pairs used.
 
 Several arms share a baseline; each difference from it is a contrast. At every look the contrasts
 that are still open are tested; p-values over all looks (`Looks.level`) enter Holm's method together
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from paribus.statistics.conventions import (
+from ..conventions import (
     ALPHA,
     POWER,
     Floats,
@@ -27,9 +27,10 @@ from paribus.statistics.conventions import (
     checked_fraction,
     finite_array,
 )
-from paribus.statistics.scipy_later import brentq, stdtr, stdtrit
-from paribus.statistics.sequential.at_look import predictive_power
-from paribus.statistics.sequential.boundaries import Looks, running_sums, t_statistics
+from ..distributions import brentq, stdtr, stdtrit
+from ..multiplicity import holm
+from .at_look import predictive_power
+from .boundaries import Looks, running_sums, t_statistics
 
 STUDIES = 20_000
 SEED = 20_261_123
@@ -38,7 +39,7 @@ BLOCK = 2_000_000  # numbers that are drawn at once
 
 @dataclass(frozen=True)
 class Characteristics(Result):
-    """What happens in simulated studies, of K looks at M contrasts on E endpoints.
+    """Outcomes of simulated studies, of K looks at M contrasts on E endpoints.
 
     What is of every hypothesis is (M E,), the endpoints of a contrast beside each other.
 
@@ -136,7 +137,8 @@ def _summary(rules: _Rules, means: Floats, outcomes: _Outcomes) -> Characteristi
 def detectable_effect(
     looks: Looks, *, alpha: float = ALPHA, power: float = POWER, studies: int = STUDIES
 ) -> float:
-    """The least true mean, in SDs, that a contrast of level `alpha` detects with that power."""
+    """Return the least true mean, in SDs, that a contrast of level `alpha` detects with that
+    power."""
     checked_fraction(power, "power")
     sums, spreads = running_sums(looks, studies, SEED)
     n = np.array(looks.pairs)
@@ -176,7 +178,7 @@ class _Rules:
 def _block(
     rules: _Rules, means: Floats, correlation: float, studies: int, rng: np.random.Generator
 ) -> _Outcomes:
-    """So many simulated studies."""
+    """Return so many simulated studies."""
     looks, shape, endpoints = rules.looks, (studies, len(means)), rules.endpoints
     contrasts = len(means) // endpoints
     total, squares = np.zeros(shape), np.zeros(shape)
@@ -196,7 +198,7 @@ def _block(
         tested = np.repeat(going, endpoints, axis=1) & ~kept
         p = np.where(tested, _two_sided(looks, k, mean / error), p)
         same_p = np.where(tested, _equivalence(looks, k, mean, error, rules.margin), same_p)
-        effect, same = holm_rows(p) <= rules.alpha, holm_rows(same_p) <= rules.alpha
+        effect, same = holm(p) <= rules.alpha, holm(same_p) <= rules.alpha
         hopeless = tested & ~effect & ~same & _hopeless(rules, k, mean, error, effect)
         heeded = rng.random(going.shape) >= rules.ignored
         heeded = np.repeat(heeded, endpoints, axis=1)
@@ -210,22 +212,12 @@ def _block(
     return _Outcomes(at, effect, same, futile, resolved)
 
 
-def holm_rows(p: Floats) -> Floats:
-    """Holm-adjusted p-values of every row, (N, M); see `paribus.statistics.holm`."""
-    order = np.argsort(p, axis=1)
-    stepped = np.take_along_axis(p, order, axis=1) * np.arange(p.shape[1], 0, -1)
-    adjusted = np.empty_like(p)
-    kept = np.minimum(1.0, np.maximum.accumulate(stepped, axis=1))
-    np.put_along_axis(adjusted, order, kept, axis=1)
-    return adjusted
-
-
 def _two_sided(looks: Looks, k: int, t: Floats) -> Floats:
     return np.minimum(1.0, 2 * looks.level(k, stdtr(looks.pairs[k] - 1, -np.abs(t))))
 
 
 def _equivalence(looks: Looks, k: int, mean: Floats, error: Floats, margin: float | None) -> Floats:
-    """The larger p of two one-sided tests over all looks; 1 where there is no margin."""
+    """Return the larger p of two one-sided tests over all looks; 1 where there is no margin."""
     if margin is None:
         return np.ones_like(mean)
     return looks.level(k, stdtr(looks.pairs[k] - 1, (np.abs(mean) - margin) / error))

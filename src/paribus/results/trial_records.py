@@ -1,0 +1,158 @@
+"""Records of all trials together: what they have in common is in memory once, and none is a copy.
+
+Settings, declarations and descriptions of the data are the same in all trials of an arm, and most
+of what a record holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paribus.errors import ParibusError
+from paribus.results.record_format import records_of
+from paribus.results.records import require
+from paribus.results.trial_folder import TrialFolder
+from paribus.study import Study, changed_sources, current_setting
+from paribus.study.custom_code import Sources
+
+Trial = tuple[str, int]
+
+
+def read_trials(study: Study, finished: Iterable[TrialFolder]) -> dict[Trial, dict[str, Any]]:
+    """trial.json by (arm, seed). Raises ParibusError where one is damaged."""
+    found: dict[Trial, dict[str, Any]] = {}
+    first: dict[str, Any] = {}  # of the study, by key
+    of_arm: dict[tuple[str, str], Any] = {}
+    today: dict[str, dict[str, Any]] = {}
+    form = records_of(study).trial_form
+    for folder in finished:
+        record = folder.read_json("trial.json")
+        require(folder.path / "trial.json", record, {"trial.json": form})
+        said = json.dumps(record["setting"])
+        if said not in today:
+            today[said] = current_setting(study, record["setting"])
+        record["setting"] = today[said]
+        for key, value in record.items():
+            if not isinstance(value, dict | list):
+                continue
+            for known in (first.setdefault(key, value), of_arm.get((folder.arm, key))):
+                if known == value:
+                    record[key] = known
+                    break
+            else:
+                of_arm[folder.arm, key] = value
+        found[folder.arm, folder.seed] = record
+    return found
+
+
+def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
+    """Yield the values that records of `read_trials` have of `key`, each once, with its first
+    trial."""
+    seen: set[int] = set()
+    for trial, record in records.items():
+        value = record.get(key, {})
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield trial, value
+
+
+def require_own(
+    study: Study, finished: Iterable[TrialFolder], records: dict[tuple[str, int], dict[str, Any]]
+) -> None:
+    """Raise ParibusError where a trial's records are those of another arm, seed or setting."""
+    settings = {arm: study.setting(arm) for arm in study.arms}
+    dumped = {arm: setting.model_dump(mode="json") for arm, setting in settings.items()}
+    form = records_of(study)
+    kept = {arm: list(form.kept_steps(one)) for arm, one in settings.items()}
+    for folder in finished:
+        trial = records[folder.arm, folder.seed]
+        expected = {"arm": folder.arm, "seed": folder.seed, "setting": dumped[folder.arm]}
+        for name, value in expected.items():
+            if trial.get(name) != value:
+                raise ParibusError(
+                    f"trial {folder.label}: its records are of another {name}; "
+                    f"delete {folder.path} and run again"
+                )
+        if folder.sealed_steps != kept[folder.arm]:
+            raise ParibusError(
+                f"trial {folder.label}: it has weights of other steps than training.keep names; "
+                f"delete {folder.path} and run again"
+            )
+
+
+def require_choice(study: Study, folder: Path, record: dict[str, Any]) -> None:
+    """Raise ParibusError where a study's arms have other values than tuning.json, `record`, says.
+
+    A study that is not tuned yet has chosen nothing.
+    """
+    there = study.tuning.chosen if study.tuning else {}
+    sealed = {arm: one["values"] for arm, one in record.get("chosen", {}).items()}
+    if there and there != sealed:
+        raise ParibusError(
+            f"{folder}: study.json has other values for its arms than tuning.json chose; restore it"
+        )
+
+
+def require_distinct(
+    study: Study,
+    finished: Iterable[TrialFolder],
+    records: dict[tuple[str, int], dict[str, Any]],
+) -> None:
+    """Raise ParibusError where one arm has the same trial under two seeds, or code that changed."""
+    batches: dict[tuple[str, str], TrialFolder] = {}
+    code: dict[str, tuple[TrialFolder, dict[str, Sources]]] = {}
+    for folder in finished:
+        trial = records[folder.arm, folder.seed]
+        alike = records_of(study).twin(trial)
+        twin = batches.setdefault((folder.arm, alike), folder) if alike else folder
+        if twin is not folder:
+            raise ParibusError(
+                f"trials {twin.label} and {folder.label} saw the same batches: one is a copy; "
+                f"delete {folder.path} and run again"
+            )
+        first, sources = code.setdefault(folder.arm, (folder, trial["own_modules"]))
+        changed = changed_sources(sources, trial["own_modules"])
+        if changed:
+            raise ParibusError(
+                f"trials {first.label} and {folder.label} were trained with different versions of "
+                f"{', '.join(sorted(changed))}; delete {folder.path} and run again"
+            )
+
+
+COLUMNS = ["task", "item", "correct"]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of one trial to one task.
+
+    Attributes:
+        right: [I] of each question, in the order in which they were first asked, the share of the
+            numbers of shots at which it was answered right.
+        asked: how many answers there are, every number of shots counted.
+    """
+
+    right: np.ndarray
+    asked: int
+
+
+def read_answers(folder: TrialFolder) -> dict[str, Answers]:
+    """Return the answers of a trial by task, in the order of its record. Raises ParibusError."""
+    table = folder.read_columns("items.parquet", COLUMNS)
+    tasks = table["task"].combine_chunks().dictionary_encode()
+    codes, words = tasks.indices.to_numpy(), tasks.dictionary.to_pylist()
+    items = table["item"].to_numpy()
+    correct = table["correct"].to_numpy(zero_copy_only=False).astype(np.float64)
+    found = {}
+    for code, word in enumerate(words):
+        mine = codes == code
+        _, first, place = np.unique(items[mine], return_index=True, return_inverse=True)
+        right = np.bincount(place, correct[mine]) / np.bincount(place)
+        found[word] = Answers(right[np.argsort(first)], int(mine.sum()))
+    return found

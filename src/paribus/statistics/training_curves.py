@@ -1,0 +1,222 @@
+"""Curves along training: events of one run, and contrasts of two arms pair by pair.
+
+Axis P: points of a budget, the same for every pair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import ArrayLike
+
+from .conventions import (
+    ALPHA,
+    Result,
+    StatisticsError,
+    checked_count,
+    checked_fraction,
+    checked_positive,
+    finite_array,
+)
+from .paired import paired_t
+from .proportions import mcnemar
+
+
+@dataclass(frozen=True)
+class StabilityRule(Result):
+    """The numbers that define an event. There are no defaults: a study registers its own."""
+
+    smoothing_steps: int  # the final loss is the mean of this many last steps
+    median_steps: int  # trailing window of the running median and MAD, current step excluded
+    mad_multiplier: float  # k in loss > median + k * MAD (raw MAD, not scaled to the normal SD)
+    spike_steps: int  # w, consecutive steps above it that make one spike
+
+    def __post_init__(self) -> None:
+        for name in ("smoothing_steps", "median_steps", "spike_steps"):
+            checked_count(getattr(self, name), name, 1)
+        checked_positive(self.mad_multiplier, "mad_multiplier")
+
+
+@dataclass(frozen=True)
+class StabilityEvents(Result):
+    """Events of one run; a diverged run is data, not an error."""
+
+    diverged: bool
+    first_nonfinite_step: int | None
+    initial_loss: float
+    final_smoothed_loss: float | None  # None after a non-finite loss
+    spike_starts: tuple[int, ...]  # first step of each spike
+
+    @property
+    def spiked(self) -> bool:
+        """True if there was any spike."""
+        return bool(self.spike_starts)
+
+
+def stability_events(losses: ArrayLike, rule: StabilityRule) -> StabilityEvents:
+    """Divergence and spikes of a curve of shape (T,), one loss per step, step 0 first.
+
+    Divergence: a loss that is not finite, or a final smoothed loss above the loss at step 0.
+    Spike: at least `spike_steps` consecutive steps with loss > running median + k * MAD, judged
+    from the first step with a full window, up to the first non-finite loss. Where the window is
+    constant (MAD 0) any rise above it counts.
+
+    Raises StatisticsError where the curve is shorter than the rule's windows or starts non-finite.
+    """
+    curve = np.asarray(losses, dtype=np.float64)
+    needed = max(rule.smoothing_steps, rule.median_steps + rule.spike_steps)
+    if curve.ndim != 1 or curve.size < needed:
+        raise StatisticsError(
+            f"losses has shape {curve.shape}, the rule needs (T,) with T >= {needed}: "
+            "register shorter windows"
+        )
+    if not np.isfinite(curve[0]):
+        raise StatisticsError(f"losses[0] is {curve[0]}, needs a finite loss at initialization")
+    nonfinite = np.flatnonzero(~np.isfinite(curve))
+    first_nonfinite = int(nonfinite[0]) if nonfinite.size else None
+    final = None if nonfinite.size else float(curve[-rule.smoothing_steps :].mean())
+    return StabilityEvents(
+        diverged=final is None or final > float(curve[0]),
+        first_nonfinite_step=first_nonfinite,
+        initial_loss=float(curve[0]),
+        final_smoothed_loss=final,
+        spike_starts=_spike_starts(curve[:first_nonfinite], rule),
+    )
+
+
+def _spike_starts(curve: np.ndarray, rule: StabilityRule) -> tuple[int, ...]:
+    judged = curve[rule.median_steps :]
+    if judged.size < rule.spike_steps:
+        return ()
+    windows = sliding_window_view(curve, rule.median_steps)[: judged.size]
+    median = np.median(windows, axis=1)
+    mad = np.median(np.abs(windows - median[:, None]), axis=1)
+    above = judged > median + rule.mad_multiplier * mad
+    edges = np.diff(above.astype(np.int8), prepend=0, append=0)
+    starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    spikes = starts[stops - starts >= rule.spike_steps] + rule.median_steps
+    return tuple(spikes.tolist())
+
+
+@dataclass(frozen=True)
+class Crossing(Result):
+    """A change of sign of the mean difference.
+
+    Attributes:
+        at: on the budget, in a straight line between two points.
+        resolved: whether some pointwise interval on either side of it, up to the next crossing,
+            excludes 0. A crossing that is not may be chance.
+    """
+
+    at: float
+    resolved: bool
+
+
+@dataclass(frozen=True)
+class CurveContrast(Result):
+    """The mean difference at every point with its interval: pointwise, so that of many points
+    1 - alpha of the intervals cover, and not all of them at once."""
+
+    n: int
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    level: float
+    crossings: tuple[Crossing, ...]
+
+
+def curve_contrast(budget: ArrayLike, deltas: ArrayLike, *, alpha: float = ALPHA) -> CurveContrast:
+    """Paired t at every point of shape-(S, P) differences, S >= 2, and where their mean crosses 0.
+
+    `budget` has shape (P,) and ascends. Raises StatisticsError for anything else.
+    """
+    level = 1 - checked_fraction(alpha, "alpha")
+    at, values = finite_array(budget, "budget"), finite_array(deltas, "deltas", ndim=2, least=2)
+    if values.shape[1] != at.size or (np.diff(at) <= 0).any():
+        raise StatisticsError(
+            f"budget has {at.size} points and deltas {values.shape[1]}: pass one ascending budget "
+            "for all pairs"
+        )
+    tests = [paired_t(column) for column in values.T]
+    bounds = [test.interval(level) for test in tests]
+    mean = np.array([test.mean for test in tests])
+    low, high = (np.array([getattr(bound, side) for bound in bounds]) for side in ("low", "high"))
+    clear = (low > 0) | (high < 0)
+    return CurveContrast(
+        len(values),
+        tuple(mean.tolist()),
+        tuple(low.tolist()),
+        tuple(high.tolist()),
+        level,
+        tuple(_crossings(at, mean, clear)),
+    )
+
+
+def _crossings(at: np.ndarray, mean: np.ndarray, clear: np.ndarray) -> list[Crossing]:
+    there = np.flatnonzero(mean)  # curves that touch, or begin as one, do not cross there
+    turns = [(i, j) for i, j in pairwise(there) if mean[i] * mean[j] < 0]
+    edges = [0, *(j for _, j in turns), len(mean)]
+    found = []
+    for k, (i, j) in enumerate(turns):
+        if j == i + 1:
+            place = at[i] + (at[j] - at[i]) * mean[i] / (mean[i] - mean[j])
+        else:  # exactly 0 in between
+            place = (at[i + 1] + at[j - 1]) / 2
+        sides = clear[edges[k] : j], clear[j : edges[k + 2]]
+        found.append(Crossing(float(place), bool(all(side.any() for side in sides))))
+    return found
+
+
+@dataclass(frozen=True)
+class First(Result):
+    """The order in which two arms reached a target, pair by pair.
+
+    Attributes:
+        n: pairs.
+        both, only_baseline, only_treatment, neither: pairs by who reached it.
+        treatment_first, baseline_first: pairs whose order is known: one that reached the target is
+            before one that did not within its budget, however long that would have taken.
+        p_value: of an exact sign test over these (two-sided); a pair of which neither reached it,
+            or both with the same, has no order.
+    """
+
+    n: int
+    both: int
+    only_baseline: int
+    only_treatment: int
+    neither: int
+    treatment_first: int
+    baseline_first: int
+    p_value: float
+
+
+def which_first(baseline: ArrayLike, treatment: ArrayLike) -> First:
+    """Compare what two arms needed to a target, of shape (S,), infinite where it was not reached.
+
+    Raises StatisticsError for NaN or unequal lengths.
+    """
+    theirs, ours = (np.asarray(values, dtype=np.float64) for values in (baseline, treatment))
+    if (
+        theirs.shape != ours.shape
+        or theirs.ndim != 1
+        or np.isnan(theirs).any() | np.isnan(ours).any()
+    ):
+        raise StatisticsError(
+            f"what arms needed has shapes {theirs.shape} and {ours.shape}, or is no number: pass "
+            "one number for each pair, infinite where the target was not reached"
+        )
+    reached_t, reached_o = np.isfinite(theirs), np.isfinite(ours)
+    ahead, behind = int((ours < theirs).sum()), int((ours > theirs).sum())
+    return First(
+        ours.size,
+        int((reached_t & reached_o).sum()),
+        int((reached_t & ~reached_o).sum()),
+        int((~reached_t & reached_o).sum()),
+        int((~reached_t & ~reached_o).sum()),
+        ahead,
+        behind,
+        mcnemar(behind, ahead),
+    )
