@@ -124,8 +124,6 @@ class Study(Setting):
         Endpoint(metric="calibration_error"),
         Endpoint(metric="brier_score"),
         Endpoint(metric="macro_accuracy"),
-        Endpoint(metric="grad_norm"),
-        Endpoint(metric="embedding_norm"),
     )
     inference: Inference = Inference()
     stability: Stability = Stability()
