@@ -61,6 +61,12 @@ TASKS = """
 [tasks]
 items = 16
 shots = [0]
+
+[[hypotheses]]
+name = "H1b"
+statement = "where training is unstable without it, it cures that, perhaps at some cost"
+supported_by = ["row 9", "row 9b", "row 11", "row 12"] # cured
+contradicted_by = ["row 2"] # shown to cause instability
 """
 
 

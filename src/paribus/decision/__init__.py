@@ -1,4 +1,4 @@
-"""When is a change adopted? A registered rule, one file each: its rows, conditions and words."""
+"""When is a change adopted? By the registered rule: its rows, conditions and words."""
 
 from paribus.decision.evidence import (
     Benefit,
@@ -8,15 +8,16 @@ from paribus.decision.evidence import (
     Evidence,
     Fix,
     Quality,
+    State,
     benefit_of,
     gather,
     worse_elsewhere,
 )
-from paribus.decision.find import find_rule, own_rule, rule_of, shipped_rules
+from paribus.decision.hypotheses import Judgement, judge, supports
 from paribus.decision.null import Calibration, Rate, calibrate
 from paribus.decision.reach import OutOfReach, out_of_reach
-from paribus.decision.row import HYPOTHESES, OUTCOMES, UNJUDGED, Outcome, Row, State
-from paribus.decision.rule import Rule
+from paribus.decision.rule import OUTCOMES, UNJUDGED, Outcome, Row, Rule
+from paribus.decision.rules import find_rule, own_rule, rule_of, shipped_rules
 from paribus.decision.verdict import (
     TESTS,
     Verdict,
@@ -28,10 +29,10 @@ from paribus.decision.verdict import (
     missed,
     shared_caveats,
     untested,
+    verdict_record,
 )
 
 __all__ = [
-    "HYPOTHESES",
     "OUTCOMES",
     "TESTS",
     "UNJUDGED",
@@ -42,6 +43,7 @@ __all__ = [
     "Elsewhere",
     "Evidence",
     "Fix",
+    "Judgement",
     "OutOfReach",
     "Outcome",
     "Quality",
@@ -59,12 +61,15 @@ __all__ = [
     "find_rule",
     "fixed_items",
     "gather",
+    "judge",
     "missed",
     "out_of_reach",
     "own_rule",
     "rule_of",
     "shared_caveats",
     "shipped_rules",
+    "supports",
     "untested",
+    "verdict_record",
     "worse_elsewhere",
 ]

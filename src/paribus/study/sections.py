@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from paribus.metric import LONGEST, QUESTIONS, Metric
-from paribus.study.allowed_text import Prose, Title
+from paribus.study.allowed_text import Name, Prose, Title
 from paribus.study.base import Spec
 from paribus.study.bounds import (
     MOST_ARMS,
@@ -24,6 +24,7 @@ from paribus.study.bounds import (
 )
 
 MOST_RULE = 1_000  # characters of a rule's name or import path
+Outcomes = Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)]
 HELD_OUT = ("evaluation", "parts")  # records of what is measured on held-out text
 
 
@@ -119,6 +120,26 @@ class Decision(Spec):
     least_benefit: Annotated[float, Field(ge=0)] = 0.0
     """How much it must gain at least: in the endpoint's unit, or as a share of what is compared as
     a ratio (throughput, memory)."""
+
+
+class Hypothesis(Spec):
+    """A statement that the verdicts of a study support or contradict."""
+
+    name: Name
+    statement: Prose
+    arms: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ARMS)] = ()
+    """The arms that it is about; none named: every arm that is compared."""
+    endpoint: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
+    """The primary endpoint that it is about; None: every one."""
+    supported_by: Outcomes
+    """Outcomes of verdicts, such as "ADOPT", or rows of the study's rule, such as "row 3"."""
+    contradicted_by: Outcomes = ()
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if both := set(self.supported_by) & set(self.contradicted_by):
+            raise ValueError(f"'{min(both)}' would both support and contradict '{self.name}'")
+        return self
 
 
 class Probes(Spec):

@@ -31,6 +31,7 @@ from paribus.study.sections import (
     Decision,
     Endpoint,
     Evaluation,
+    Hypothesis,
     Inference,
     Probes,
     Stability,
@@ -128,6 +129,7 @@ class Study(Setting):
     inference: Inference = Inference()
     stability: Stability = Stability()
     decision: Decision = Decision()
+    hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, max_length=MOST_ARMS)] = ()
     probes: Probes = Probes()
     evaluation: Evaluation = Evaluation()
     tasks: Tasks = Tasks()
