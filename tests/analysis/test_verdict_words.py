@@ -227,7 +227,7 @@ def test_the_registered_target_decides(
     words = f"{says.mean:+.4f} [{says.interval.low:+.4f}, {says.interval.high:+.4f}]"
     assert words in verdict.sentence
     significant = says.p_value <= 0.05 and not contrast.equivalent(0.05)
-    assert (verdict.evidence.quality == "Q-") == significant
+    assert (verdict.evidence.state.quality == "Q-") == significant
 
 
 def test_no_effect_is_not_claimed_where_the_registered_interval_leaves_the_margin(

@@ -165,7 +165,8 @@ def decision_rows(rule: Rule, fired: list[Verdict]) -> Table:
     title = escape(f"{rule.title} (decision.rule = {rule.name})")
     table = table_of(*columns, *(["fired for"] if fired else []), title=title)
     for row in rule.all_rows.values():
-        cells = (row.id, escape(row.when), escape(f"{row.outcome}: {row.reason}"))
+        says = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
+        cells = (row.id, escape(row.when), escape(says))
         table.add_row(*cells, *([escape(arms(row.id))] if fired else []))
     return table
 

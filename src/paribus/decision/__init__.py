@@ -1,22 +1,10 @@
 """When is a change adopted? By the registered rule: its rows, conditions and words."""
 
-from paribus.decision.evidence import (
-    Benefit,
-    Budget,
-    Divergence,
-    Elsewhere,
-    Evidence,
-    Fix,
-    Quality,
-    State,
-    benefit_of,
-    gather,
-    worse_elsewhere,
-)
-from paribus.decision.hypotheses import Judgement, judge, supports
-from paribus.decision.null import Calibration, Rate, calibrate
-from paribus.decision.reach import OutOfReach, out_of_reach
-from paribus.decision.rule import OUTCOMES, UNJUDGED, Outcome, Row, Rule
+from paribus.decision.evidence import Evidence, State, benefit_of, worse_elsewhere
+from paribus.decision.hypotheses import Judgement, judge
+from paribus.decision.null import Calibration, calibrate
+from paribus.decision.reach import out_of_reach
+from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
 from paribus.decision.rules import find_rule, own_rule, rule_of, shipped_rules
 from paribus.decision.verdict import (
     TESTS,
@@ -36,18 +24,9 @@ __all__ = [
     "OUTCOMES",
     "TESTS",
     "UNJUDGED",
-    "Benefit",
-    "Budget",
     "Calibration",
-    "Divergence",
-    "Elsewhere",
     "Evidence",
-    "Fix",
     "Judgement",
-    "OutOfReach",
-    "Outcome",
-    "Quality",
-    "Rate",
     "Row",
     "Rule",
     "State",
@@ -60,7 +39,6 @@ __all__ = [
     "effect_in_words",
     "find_rule",
     "fixed_items",
-    "gather",
     "judge",
     "missed",
     "out_of_reach",
@@ -68,7 +46,6 @@ __all__ = [
     "rule_of",
     "shared_caveats",
     "shipped_rules",
-    "supports",
     "untested",
     "verdict_record",
     "worse_elsewhere",

@@ -66,29 +66,17 @@ def states() -> Iterator[State]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A state, and what no rule judges.
+    """All that a verdict rests on.
 
     Attributes:
         invalid: why the study cannot be judged; empty where it can.
         n: seed pairs that both arms have finished, diverged ones included.
+        state: what alone rules may read.
     """
 
     invalid: str
     n: int
-    quality: Quality
-    not_worse: bool
-    baseline_stable: bool
-    fix: Fix
-    collapse: bool
-    budget: Budget
-    benefit: Benefit
-    divergence: Divergence
-    elsewhere: Elsewhere
-
-    @property
-    def state(self) -> State:
-        """What alone rules may read."""
-        return State(*(getattr(self, name) for name in State._fields))
+    state: State
 
 
 def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
@@ -97,9 +85,7 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
     stability = analysis.stability(contrast.arm)
     diverged = stability.diverged if stability else None
     more = diverged.only_treatment - diverged.only_baseline if diverged else 0
-    return Evidence(
-        invalid=_why_invalid(analysis, contrast),
-        n=stability.any_event.n if stability else 0,
+    state = State(
         quality=_quality(analysis, contrast),
         not_worse=contrast.not_worse(alpha),
         baseline_stable=stability is None
@@ -107,10 +93,12 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
         fix=_fix(stability, alpha),
         collapse=diverged is not None and diverged.only_treatment == diverged.n,
         budget=_budget(cost_of(analysis, contrast.arm)),
-        benefit=benefit_state(analysis, contrast.arm),
+        benefit=_benefit(analysis, contrast.arm),
         divergence="more" if more > 0 else "fewer" if more < 0 else "equal",
         elsewhere=_elsewhere(analysis, contrast),
     )
+    n = stability.any_event.n if stability else 0
+    return Evidence(_why_invalid(analysis, contrast), n, state)
 
 
 def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
@@ -181,7 +169,7 @@ def benefit_of(analysis: Analysis, arm: str) -> Contrast | None:
     return analysis.contrast(arm, metric) if metric is not None else None
 
 
-def benefit_state(analysis: Analysis, arm: str) -> Benefit:
+def _benefit(analysis: Analysis, arm: str) -> Benefit:
     """Test the benefit against what is registered: one-sided, Holm over contrasts."""
     alpha, arms = analysis.study.inference.alpha, [arm for arm, _ in analysis.study.contrasts]
     contrasts = [benefit_of(analysis, one) for one in arms]

@@ -9,13 +9,7 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast, plan_of
 from paribus.decision.rule import Row
 from paribus.decision.rules import find_rule
-from paribus.statistics import (
-    DESCRIPTIVE_BELOW,
-    OneLook,
-    combined_mcnemar,
-    mcnemar,
-    stage_weights,
-)
+from paribus.statistics import DESCRIPTIVE_BELOW, OneLook, combined_mcnemar, mcnemar, stage_weights
 from paribus.study import Study
 
 MOST_PAIRS = 1000  # stop searching beyond this

@@ -119,7 +119,7 @@ class Row:
         outcome: one of OUTCOMES.
         when: its condition in words, where no row before it has matched.
         holds: its condition.
-        reason: why, in the verdict's sentence.
+        reason: why, in the verdict's sentence; left out, what `when` says.
         why: what the page says of it. In braces: {arm} and {base} are names, {metric} what is
             judged, {shown} an effect that was shown, {effect} one that was not, {events} counts of
             events, {threshold} that of instability, {benefit} what the registered benefit came to,
@@ -133,8 +133,8 @@ class Row:
     id: str
     outcome: str
     when: str
-    reason: str
     why: str
+    reason: str = ""
     advice: str = ""
     holds: Callable[[State], bool] = field(default=_never, compare=False, repr=False)
     open: Open = ""
@@ -144,9 +144,10 @@ class Row:
         if not isinstance(self.id, str) or not ID.fullmatch(self.id):
             raise ValueError(f"row {self.id!r:.20}: an id is a few letters and digits")
         where = f"row {self.id}"
-        for name in ("when", "reason", "why", "advice"):
-            if name != "advice" or self.advice != "":
-                _require_line(getattr(self, name), f"{where}: {name}")
+        for name in ("when", "why", "reason", "advice"):
+            text = getattr(self, name)
+            if name in ("when", "why") or text != "":
+                _require_line(text, f"{where}: {name}")
         if self.outcome not in OUTCOMES:
             raise ValueError(f"{where}: outcome {self.outcome!r:.40}: known: {', '.join(OUTCOMES)}")
         if self.open not in get_args(Open):
@@ -184,7 +185,6 @@ CANNOT, TOO_FEW = (
         "0",
         "INVALID",
         when="a run is missing, a control did not hold, or the registration was changed",
-        reason="a run is missing, or a control did not hold",
         why="{arm} cannot be judged, as {invalid}",
         claims=False,
     ),
@@ -192,7 +192,6 @@ CANNOT, TOO_FEW = (
         "1",
         "DESCRIPTIVE ONLY",
         when=f"fewer than {DESCRIPTIVE_BELOW} seed pairs",
-        reason=f"fewer than {DESCRIPTIVE_BELOW} seed pairs",
         why="{arm} has {pairs}, and fewer than five are described, not tested; {effect}",
         claims=False,
     ),

@@ -8,11 +8,13 @@ arm which diverged in more seeds than its reference.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
 from paribus.analysis import Analysis
+from paribus.decision.evidence import State
 from paribus.decision.hypotheses import require_hypotheses
 from paribus.decision.rule import Row, Rule, rule_from_record
 from paribus.errors import ParibusError, nearest
@@ -25,7 +27,6 @@ HARM = Row(
     "REJECT",
     when="the arm is shown to cause instability",
     holds=lambda s: s.fix == "harm",
-    reason="it destabilises training",
     why="{arm} destabilises training: {events}",
 )
 COLLAPSE = Row(
@@ -33,8 +34,8 @@ COLLAPSE = Row(
     "REJECT",
     when="the arm diverges in every seed, the baseline in none",
     holds=lambda s: s.collapse,
-    reason="it destabilises training: it diverges in every seed and the baseline in none, which so "
-    "few seeds describe and cannot test",
+    reason="it diverges in every seed and the baseline in none, which so few seeds describe and "
+    "cannot test",
     why="{arm} destabilises training: {events}; the counts are described, as so few seeds cannot "
     "test them",
 )
@@ -43,7 +44,6 @@ WORSE = Row(
     "REJECT",
     when="the arm is significantly worse",
     holds=lambda s: s.quality == "Q-",
-    reason="significantly worse",
     why="{arm} {shown}",
 )
 WORSE_ELSEWHERE = Row(
@@ -51,7 +51,6 @@ WORSE_ELSEWHERE = Row(
     "REJECT",
     when="the arm is significantly worse on another primary endpoint",
     holds=lambda s: s.elsewhere != "not worse",
-    reason="significantly worse on another primary endpoint",
     why="{arm} {elsewhere}, another primary endpoint",
 )
 OVER_BUDGET = Row(
@@ -59,7 +58,6 @@ OVER_BUDGET = Row(
     "REJECT",
     when="a cost is over its budget",
     holds=lambda s: s.budget == "over",
-    reason="a cost is over its budget, and nothing would be adopted at it",
     why="a cost of {arm} is over its budget; {effect}",
 )
 SAME = Row(
@@ -71,13 +69,14 @@ SAME = Row(
     why="{arm} makes no difference worth having: {effect}, within {margin}",
     claims=False,
 )
+BETTER = replace(WORSE, when="the arm is significantly better", holds=lambda s: s.quality == "Q+")
 SURVIVORS = Row(
     "5b",
     "INCONCLUSIVE",
     when="the arm is significantly better, but it diverged in more seeds",
     holds=lambda s: s.quality == "Q+" and s.divergence == "more",
-    reason="a gain, but over the seeds that survived: the arm diverged in more seeds than the "
-    "baseline, and harm is not excluded",
+    reason="quality is that of the seeds that survived, but the arm diverged in more than "
+    "the baseline, and harm is not excluded",
     why="{arm} {shown}, over the seeds that survived; it diverged in more seeds than {base}, and "
     "harm is not excluded",
     open="harm",
@@ -87,7 +86,6 @@ GAIN = Row(
     "ADOPT",
     when="the arm is significantly better, costs are within the budgets",
     holds=lambda s: s.quality == "Q+" and s.budget == "within",
-    reason="a significant gain at no cost beyond the budgets",
     why="{arm} {shown}, at no cost beyond the budgets",
 )
 COST_OPEN = Row(
@@ -95,7 +93,6 @@ COST_OPEN = Row(
     "INCONCLUSIVE",
     when="the arm is significantly better, a cost is not shown within its budget",
     holds=lambda s: s.quality == "Q+",
-    reason="a gain, but a cost is not shown to be within its budget",
     why="{arm} {shown}, but a cost is not shown to be within its budget",
     open="cost",
 )
@@ -109,8 +106,6 @@ UNRESOLVED = Row(
     open="quality",
     claims=False,
 )
-STABLE = "training was stable without it{threshold}"
-
 # A cost that is shown rejects whatever the gain; a better effect never gets a worse verdict.
 SUPERIORITY = Rule(
     name="superiority",
@@ -126,6 +121,27 @@ SUPERIORITY = Rule(
     ),
 )
 
+
+def _given(
+    words: str, row: Row, holds: Callable[[State], bool] = lambda s: True, **changed: Any
+) -> Row:
+    """Return `row` where a condition, in `words` and as a function, holds as well."""
+    also = row.holds
+    both = {"when": f"{words}, {row.when}", "holds": lambda s: holds(s) and also(s)}
+    return replace(row, **(both | changed))
+
+
+def _stable(state: State) -> bool:
+    return state.baseline_stable
+
+
+def _uncured(state: State) -> bool:
+    return state.fix == "unshown"
+
+
+STABLE, THRESHOLD = "the baseline is stable", "training was stable without it{threshold}"
+UNCURED, CURED = "the baseline is unstable, a cure is not shown", "the instability is cured"
+HOLDS = f"{CURED}, quality holds"
 # The commissioned rule, and the default.
 STABILITY_GATE = Rule(
     name="stability_gate",
@@ -137,112 +153,87 @@ STABILITY_GATE = Rule(
     rows=(
         replace(HARM, outcome="BASELINE"),
         replace(COLLAPSE, outcome="BASELINE"),
-        replace(
-            WORSE,
-            outcome="BASELINE",
-            when="the baseline is stable, the arm is significantly worse",
-            holds=lambda s: s.baseline_stable and s.quality == "Q-",
-            reason="regression where the baseline is stable",
-            why=f"{{arm}} {{shown}}, and {STABLE}",
+        _given(
+            STABLE, WORSE, _stable, outcome="BASELINE", why=f"{{arm}} {{shown}}, and {THRESHOLD}"
         ),
-        replace(
-            SAME,
-            id="4",
-            outcome="BASELINE",
-            when="the baseline is stable, the effect is shown to lie inside the margin",
-            holds=lambda s: s.baseline_stable and s.quality == "Q0",
-        ),
-        Row(
-            "5",
-            "IMPROVES",
-            when="the baseline is stable, the arm is significantly better",
-            holds=lambda s: s.baseline_stable and s.quality == "Q+",
+        _given(STABLE, SAME, _stable, id="4", outcome="BASELINE"),
+        _given(
+            STABLE,
+            BETTER,
+            _stable,
+            id="5",
+            outcome="IMPROVES",
             reason="a gain, but the baseline is stable: the adoption gate is not met",
-            why=f"{{arm}} {{shown}}, but {STABLE}, and by the registered criteria only a cure of "
-            "instability is adopted",
+            why=f"{{arm}} {{shown}}, but {THRESHOLD}, and by the registered criteria only a cure "
+            "of instability is adopted",
         ),
-        replace(
-            UNRESOLVED,
-            id="6",
-            when="the baseline is stable, anything else",
-            holds=lambda s: s.baseline_stable,
-        ),
-        Row(
-            "7",
-            "BASELINE",
-            when="the baseline is unstable, a cure is not shown, the arm is significantly worse",
-            holds=lambda s: s.fix == "unshown" and s.quality == "Q-",
-            reason="a cost, and no instability shown to be cured",
+        _given(STABLE, UNRESOLVED, _stable, id="6"),
+        _given(
+            UNCURED,
+            WORSE,
+            _uncured,
+            id="7",
+            outcome="BASELINE",
             why="{arm} {shown}, and is not shown to cure the instability without it; {events}",
         ),
-        Row(
-            "8",
-            "INCONCLUSIVE",
-            when="the baseline is unstable, a cure is not shown, anything else",
-            holds=lambda s: s.fix == "unshown",
-            reason="the baseline is unstable, a cure is not shown",
+        _given(
+            UNCURED,
+            UNRESOLVED,
+            _uncured,
+            reason=UNCURED,
             why="training was unstable without {arm}, and a cure is not shown; {events}",
             open="cure",
-            claims=False,
         ),
-        replace(
+        _given(
+            CURED,
             WORSE,
             id="9",
             outcome="BASELINE",
-            when="the instability is cured, the arm is significantly worse",
-            reason="the instability is cured, at a cost that exceeds the benefit",
             why="{arm} cures instability ({events}), but {shown}",
         ),
-        replace(
+        _given(
+            CURED,
             WORSE_ELSEWHERE,
             id="9b",
             outcome="BASELINE",
-            when="the instability is cured, another primary endpoint is significantly worse",
-            reason="the instability is cured, at a cost on another primary endpoint",
             why="{arm} cures instability ({events}), but {elsewhere}, another primary endpoint",
         ),
         Row(
             "10",
             "INCONCLUSIVE",
-            when="the instability is cured, the effect on quality is unresolved",
+            when=f"{CURED}, the effect on quality is unresolved",
             holds=lambda s: s.quality == "Q?",
-            reason="the instability is cured, the effect on quality is unresolved",
             why="{arm} cures instability ({events}), but its effect on quality is open; {effect}",
             open="quality",
         ),
-        replace(
+        _given(
+            HOLDS,
             OVER_BUDGET,
             id="11",
             outcome="BASELINE",
-            when="the instability is cured, quality holds, a cost is over its budget",
-            reason="the instability is cured, a cost is over its budget",
             why="{arm} cures instability ({events}), but a cost is over its budget",
         ),
         replace(
             COST_OPEN,
             id="11b",
-            when="the instability is cured, quality holds, a cost is not shown within its budget",
+            when=f"{HOLDS}, a cost is not shown within its budget",
             holds=lambda s: s.budget == "not shown",
-            reason="the instability is cured, a cost is not shown to be within its budget",
             why="{arm} cures instability ({events}), but a cost is not shown to be within its "
             "budget",
         ),
         replace(
             SURVIVORS,
             id="11c",
-            when="the instability is cured, quality holds, but it diverged in more seeds",
+            when=f"{HOLDS}, but it diverged in more seeds",
             holds=lambda s: s.divergence == "more",
-            reason="events are cured and quality holds, but over the seeds that survived: the arm "
-            "diverged in more seeds than the baseline, and harm is not excluded",
             why="{arm} cures events ({events}) and quality holds, over the seeds that survived; it "
             "diverged in more seeds than {base}, and harm is not excluded",
         ),
-        Row(
-            "12",
-            "ADOPT",
-            when="the instability is cured, quality holds, costs are within the budgets",
+        replace(
+            GAIN,
+            id="12",
+            when=f"{HOLDS}, costs are within the budgets",
             holds=lambda s: True,
-            reason="the instability is cured at no cost beyond the budgets",
             why="it cures instability ({events}) at no cost beyond the budgets",
         ),
     ),
@@ -265,7 +256,6 @@ NON_INFERIORITY = Rule(
             WORSE,
             when="the arm is significantly worse, and not shown to stay within the margin",
             holds=lambda s: s.quality == "Q-" and not s.not_worse,
-            reason="significantly worse, and not shown to stay within the margin",
             why="{arm} {shown}, and is not shown to stay within {margin}",
         ),
         replace(
@@ -273,8 +263,6 @@ NON_INFERIORITY = Rule(
             when="another primary endpoint is significantly worse, and not shown to stay in its "
             "margin",
             holds=lambda s: s.elsewhere == "worse",
-            reason="significantly worse on another primary endpoint, and not shown to stay within "
-            "its margin",
             why="{arm} {elsewhere}, another primary endpoint, and is not shown to stay within its "
             "margin",
         ),
@@ -284,15 +272,12 @@ NON_INFERIORITY = Rule(
             "REJECT",
             when="the benefit is shown to be absent",
             holds=lambda s: s.benefit == "absent",
-            reason="the registered benefit is shown to be absent",
             why="{arm} lacks the registered benefit: {benefit}; {effect}",
         ),
         replace(
             SURVIVORS,
             when="no worse, the benefit is shown, but it diverged in more seeds",
             holds=lambda s: s.not_worse and s.benefit == "shown" and s.divergence == "more",
-            reason="no worse and with the benefit, but over the seeds that survived: the arm "
-            "diverged in more seeds than the baseline, and harm is not excluded",
             why="{arm} is no worse, within {margin}: {effect}; it has the registered benefit: "
             "{benefit}; but all this over the seeds that survived: it diverged in more seeds than "
             "{base}, and harm is not excluded",
@@ -302,7 +287,6 @@ NON_INFERIORITY = Rule(
             "ADOPT",
             when="no worse, the benefit is shown, costs are within the budgets",
             holds=lambda s: s.not_worse and s.benefit == "shown" and s.budget == "within",
-            reason="no worse, and the registered benefit is shown",
             why="{arm} is no worse, within {margin}: {effect}; and it has the registered benefit: "
             "{benefit}",
         ),
@@ -310,7 +294,6 @@ NON_INFERIORITY = Rule(
             COST_OPEN,
             when="no worse, the benefit is shown, a cost is not shown within its budget",
             holds=lambda s: s.not_worse and s.benefit == "shown",
-            reason="no worse and with the benefit, but a cost is not shown to be within its budget",
             why="{arm} is no worse, within {margin}: {effect}; it has the registered benefit: "
             "{benefit}; but a cost is not shown to be within its budget",
         ),
@@ -319,7 +302,6 @@ NON_INFERIORITY = Rule(
             "INCONCLUSIVE",
             when="no worse, the benefit is not shown",
             holds=lambda s: s.not_worse,
-            reason="no worse, but the registered benefit is not shown",
             why="{arm} is no worse, within {margin}: {effect}; but its benefit is not shown: "
             "{benefit}",
             open="benefit",
@@ -347,7 +329,6 @@ EQUIVALENCE = Rule(
             outcome="DIFFERENT",
             when="the arm is shown to cause or to cure instability",
             holds=lambda s: s.fix != "unshown",
-            reason="they differ in stability",
             why="{arm} and {base} differ in stability: {events}",
         ),
         replace(COLLAPSE, outcome="DIFFERENT"),
@@ -357,8 +338,8 @@ EQUIVALENCE = Rule(
             when="the effect lies inside the margin, but the arms diverged in unequal numbers of "
             "seeds",
             holds=lambda s: s.quality == "Q0" and s.divergence != "equal",
-            reason="the change is shown to lie inside the margin over the seeds that survived, but "
-            "the arms diverged in unequal numbers of seeds",
+            reason="quality is that of the seeds that survived, but the arms diverged in unequal "
+            "numbers of seeds",
             why="{arm} and {base} differ by less than {margin} over the seeds that survived: "
             "{effect}; but they diverged in unequal numbers of seeds",
             open="",
@@ -368,22 +349,18 @@ EQUIVALENCE = Rule(
             SAME,
             id="3",
             outcome="EQUIVALENT",
-            reason="the change is shown to lie inside the margin",
             why="{arm} and {base} differ by less than {margin}: {effect}",
         ),
         replace(
             WORSE,
             id="4",
             outcome="DIFFERENT",
-            reason="the arm is significantly worse, and not shown to stay inside the margin",
             why="{arm} {shown}, and is not shown to stay within {margin}",
         ),
-        Row(
-            "5",
-            "DIFFERENT",
-            when="the arm is significantly better",
-            holds=lambda s: s.quality == "Q+",
-            reason="the arm is significantly better, and not shown to stay inside the margin",
+        replace(
+            BETTER,
+            id="5",
+            outcome="DIFFERENT",
             why="{arm} {shown}, a gain that is not shown to stay within {margin}",
         ),
         replace(

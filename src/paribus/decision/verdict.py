@@ -91,7 +91,11 @@ def decide(analysis: Analysis) -> list[Verdict]:
 
 def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Return what verdict.json holds; of hypotheses where the study has some."""
-    told = [asdict(verdict) | {"sentence": verdict.sentence} for verdict in verdicts]
+    told = []
+    for verdict in verdicts:
+        seen = verdict.evidence
+        evidence = {"invalid": seen.invalid, "n": seen.n} | seen.state._asdict()
+        told.append(asdict(verdict) | {"evidence": evidence, "sentence": verdict.sentence})
     judged = [asdict(one) for one in judge(study, verdicts)]
     return {"verdicts": told} | ({"hypotheses": judged} if judged else {})
 
@@ -153,10 +157,11 @@ def _answer(
 
 def _reason(row: Row, contrast: Contrast) -> str:
     """Say why this row: power is not what is missing where quality could not be tested."""
+    told = row.reason or row.when
     if row.open not in EFFECTS:
-        return row.reason
+        return told
     censored = "some trials never reached the target" if any(contrast.censored) else ""
-    return untested(contrast) or censored or row.reason
+    return untested(contrast) or censored or told
 
 
 def untested(contrast: Contrast) -> str:
