@@ -42,7 +42,7 @@ def keep_here(results: Path) -> Path:
 
 
 def answer(kept: Path) -> str:
-    """What came out, in a line: outcomes, the arms that have each, and the effect on them."""
+    """Say what came out, in a line: outcomes, the arms that have each, and the effect on them."""
     if (kept / "null.json").is_file():
         return _of_null(read_json(kept / "null.json"))
     decided = {

@@ -52,7 +52,7 @@ COMMISSIONED: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class Migration:
-    """How a file of a schema before `since` becomes one of it.
+    """A change that makes a file of a schema before `since` one of it.
 
     Attributes:
         since: the first schema that is written as `change` leaves it.
@@ -69,7 +69,7 @@ class Migration:
 
 
 def renamed(path: str, name: str) -> Callable[[Any], Any]:
-    """A change: the last key of the dotted `path` is called `name` now. `*` is any key."""
+    """Return a change: the last key of the dotted `path` is called `name` now. `*` is any key."""
     *tables, old = path.split(".")
 
     def change(value: Any) -> Any:
@@ -84,7 +84,7 @@ def renamed(path: str, name: str) -> Callable[[Any], Any]:
 
 
 def absent(path: str, value: Any) -> Callable[[Any], Any]:
-    """A change: where the last key of the dotted `path` is missing, it stands for `value`."""
+    """Return a change: the last key of the dotted `path` is `value` where it is missing."""
     *tables, key = path.split(".")
 
     def change(whole: Any) -> Any:
@@ -96,7 +96,7 @@ def absent(path: str, value: Any) -> Callable[[Any], Any]:
 
 
 def moved(old: str, new: str) -> Callable[[Any], Any]:
-    """A change: the dotted key `old` of a study is `new` now, in its arms and grids too."""
+    """Return a change: the dotted key `old` of a study is `new` now, in its arms and grids too."""
     *tables, name = old.split(".")
     *homes, key = new.split(".")
 
@@ -125,7 +125,7 @@ def moved(old: str, new: str) -> Callable[[Any], Any]:
 
 
 def dropped(path: str) -> Callable[[Any], Any]:
-    """A change: the last key of the dotted `path` says nothing any more."""
+    """Return a change: the last key of the dotted `path` says nothing any more."""
     *tables, key = path.split(".")
 
     def change(value: Any) -> Any:
@@ -137,7 +137,7 @@ def dropped(path: str) -> Callable[[Any], Any]:
 
 
 def _several_arms(value: Any) -> Any:
-    """A claim was of one arm."""
+    """Name the arms of a claim, which was of one."""
     for claim in _tables(value, ["claims", "values"]):
         if "arm" in claim:
             claim["arms"] = [claim.pop("arm")]
@@ -162,7 +162,7 @@ def _commissioned(study: Any) -> Any:
 
 
 def _speaking_verdicts(value: Any) -> Any:
-    """A verdict spoke to one hypothesis at most, of the commissioned study."""
+    """Name what a verdict supports: it spoke to one commissioned hypothesis at most."""
     of = {one["name"]: one for one in COMMISSIONED}
     for verdict in _tables(value, ["verdicts"]):
         if "hypothesis" in verdict:
@@ -175,7 +175,7 @@ def _speaking_verdicts(value: Any) -> Any:
 
 
 def _item_sums(value: Any) -> Any:
-    """A metric that is a share of items named the column of those that count, and nothing else."""
+    """Say how a share of items is counted: it named the column of those that count, alone."""
     for metric in _tables(value, ["metrics", "*"]):
         if metric.get("items") == "correct":
             metric["items"] = {"total": "correct", "count": "predicted", "scale": 1.0, "step": 1}
@@ -183,7 +183,7 @@ def _item_sums(value: Any) -> Any:
 
 
 def _tables(value: Any, path: list[str]) -> list[dict[str, Any]]:
-    """The tables at `path` below `value`; a list stands for each of its entries."""
+    """Return the tables at `path` below `value`; a list stands for each of its entries."""
     if isinstance(value, list):
         return [table for one in value for table in _tables(one, path)]
     if not isinstance(value, dict):
@@ -261,7 +261,7 @@ def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:
 
 
 def upgraded(name: str, value: Any, where: str, *, is_record: bool = True) -> tuple[Any, int]:
-    """What a file called `name` says, as one of today's schema says it; and its own schema.
+    """Return what a file called `name` says, in today's schema, and the schema that it is of.
 
     `where` is what errors call the file; `is_record` is False of a file that a person wrote. Raises
     ParibusError for a schema that we do not know.

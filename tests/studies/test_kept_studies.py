@@ -33,7 +33,7 @@ def test_the_readme_answers_for_each() -> None:
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Processors]:
-    """Processes that compute as other processors do, as far as this one can."""
+    """Start processes that compute as other processors do, as far as this one can."""
     with processors() as started:
         yield started
 

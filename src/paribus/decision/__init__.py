@@ -1,4 +1,4 @@
-"""When is a change adopted? By the registered rule: its rows, conditions and words."""
+"""Verdicts by the registered rule, its rows and their words, and the hypotheses they judge."""
 
 from paribus.decision.evidence import Evidence, State, benefit_of, worse_elsewhere
 from paribus.decision.hypotheses import Judgement, judge

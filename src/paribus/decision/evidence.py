@@ -19,7 +19,7 @@ Elsewhere = Literal["worse", "within margin", "not worse"]
 
 
 class State(NamedTuple):
-    """What a rule can see of the evidence on one contrast and one endpoint.
+    """The evidence on one contrast and one endpoint, as far as a rule can see it.
 
     Attributes:
         quality: of the arm on the endpoint that is judged: Q0 shown to lie inside the registered

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What all verdicts together say of a hypothesis.
+    """A hypothesis, judged by all verdicts together.
 
     Attributes:
         state: mixed where some verdicts support it and some contradict it, open where none does

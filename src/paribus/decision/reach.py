@@ -1,4 +1,4 @@
-"""How many seed pairs it takes: rows out of a design's reach, and what would resolve a verdict."""
+"""The seed pairs that it takes: rows out of a design's reach, and what would resolve a verdict."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ KEYS = tuple(key for key in Decision.model_fields if key != "rule")
 
 
 class Outcome(NamedTuple):
-    """What an outcome is called.
+    """The names of an outcome.
 
     Attributes:
         lead: on the page and in the paper.
@@ -200,7 +200,7 @@ CANNOT, TOO_FEW = (
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """When a change is adopted: a total function of the evidence, first match wins.
+    """A criterion for adopting a change: a total function of the evidence, first match wins.
 
     Attributes:
         name: how a study calls it.

@@ -42,7 +42,7 @@ BUDGETS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is decided of one arm on one endpoint.
+    """A decision on one arm and one endpoint.
 
     Attributes:
         metric: of the endpoint, and `label` what readers call it.

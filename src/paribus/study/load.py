@@ -92,7 +92,7 @@ def parse_study(
     foreign: bool = False,
     sealed: Sealed | None = None,
 ) -> Study:
-    """A `Study` from plain tables; `folder` is where its relative paths start.
+    """Make a `Study` of plain tables; `folder` is where its relative paths start.
 
     Custom code that a `foreign` study names is not run (see `paribus.study.trust`). `sealed` is
     what the study was read from that this one goes on with.
@@ -129,7 +129,7 @@ def current_setting(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_sealed(text: str, *, folder: Path, foreign: bool) -> Study:
-    """The study of the study.json of a results folder, which keeps what it was read from."""
+    """Read the study.json of a results folder; the study keeps what it was read from."""
     label = "study.json"
     table = parse_json(text, label)
     if not isinstance(table, dict):
@@ -151,7 +151,7 @@ def _put(table: dict[str, Any], key: str, value: Any) -> None:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """`key=value` from a command line; the value is read as TOML, else as text."""
+    """Read `key=value` from a command line, the value as TOML, else as text."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ParibusError(f"'{text}' must be key=value, such as training.iterations=20")
@@ -159,7 +159,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """What a TOML value says; a text that is none stands for itself."""
+    """Read a TOML value; a text that is none stands for itself."""
     try:
         table = parse_toml(f"value = {text}", "--set")
     except MalformedError:
@@ -168,7 +168,7 @@ def _value(text: str) -> Any:
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
-    """(text, folder of relative paths, how to call it in an error)."""
+    """Return the text, the folder of relative paths, and how to call it in an error."""
     name = os.fspath(source)
     if os.sep not in name and not name.endswith((".toml", ".json")):
         if name in (known := _shipped_names()):
