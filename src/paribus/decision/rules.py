@@ -349,6 +349,7 @@ EQUIVALENCE = Rule(
             SAME,
             id="3",
             outcome="EQUIVALENT",
+            reason="",
             why="{arm} and {base} differ by less than {margin}: {effect}",
         ),
         replace(
