@@ -61,11 +61,17 @@ TASKS = """
 [tasks]
 items = 16
 shots = [0]
+
+[[hypotheses]]
+name = "H1b"
+statement = "where training is unstable without it, it cures that, perhaps at some cost"
+supported_by = ["row 9", "row 9b", "row 11", "row 12"] # cured
+contradicted_by = ["row 2"] # shown to cause instability
 """
 
 
 def chosen(study: Study, events: dict[str, int]) -> list[str]:
-    """The arms of the pilot that the rule chooses, in their order; `events` are seeds by arm."""
+    """Choose the arms of the pilot by the rule, in their order; `events` are seeds by arm."""
     lowest: dict[tuple[Any, ...], tuple[float, str]] = {}
     for arm in study.arms:
         setting = study.setting(arm)
@@ -78,7 +84,7 @@ def chosen(study: Study, events: dict[str, int]) -> list[str]:
 
 
 def study_file(study: Study, arms: list[str]) -> str:
-    """The study of these settings: the baseline and both norms at each."""
+    """Write the study of these settings: the baseline and both norms at each."""
     text = HEAD + "".join(f"{probe} = 0\n" for probe in study.probes.every) + TASKS
     for number, arm in enumerate(arms):
         about = study.arms[arm]

@@ -50,7 +50,7 @@ def keep_here(results: Path, most: int) -> Path:
 
 
 def answer(kept: Path) -> str:
-    """Return what came out, in a line: outcomes, the arms of each, and the effect on them."""
+    """Say what came out, in a line: outcomes, the arms that have each, and the effect on them."""
     if (kept / "null.json").is_file():
         return _of_null(read_json(kept / "null.json"))
     decided = {

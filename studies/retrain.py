@@ -24,7 +24,7 @@ OF_THE_WHOLE = {"environment.json", "trial.json"}
 
 
 def alone(study: Study, arm: str, seed: int) -> Study:
-    """A study of this trial alone, with the values that its tuning chose."""
+    """Return a study of this trial alone, with the values that its tuning chose."""
     if (arm, seed) not in study.trials:
         raise ParibusError(f"{arm}/seed-{seed} is no trial of '{study.name}'")
     table = study.model_dump(exclude={"tuning", "claims", "plan", "stages"})

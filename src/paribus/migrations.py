@@ -10,6 +10,7 @@ row to the table.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -18,14 +19,40 @@ from typing import Any
 from paribus.comparison import Leniency
 from paribus.errors import ParibusError
 
-SCHEMA = 1  # of what is written now
+SCHEMA = 2  # of what is written now
 KEY = "schema_version"
 UNRECORDED = "unrecorded"  # of what an older record could not say
+
+GATE = "stability_gate"
+# The hypotheses of the commissioned studies, which were part of that rule until schema 2.
+COMMISSIONED: tuple[dict[str, Any], ...] = (
+    {
+        "name": "H0",
+        "statement": "normalising embeddings changes nothing worth having where training is stable "
+        "without it",
+        "endpoint": "macro_accuracy",
+        "supported_by": ["row 4"],
+        "contradicted_by": ["row 3", "row 5"],
+    },
+    {
+        "name": "H1a",
+        "statement": "it costs quality although it smooths training",
+        "endpoint": "macro_accuracy",
+        "supported_by": ["row 3", "row 7"],
+        "contradicted_by": ["row 4", "row 5"],
+    },
+    {
+        "name": "H1b",
+        "statement": "where training is unstable without it, it cures that, perhaps at some cost",
+        "supported_by": ["row 9", "row 9b", "row 11", "row 12"],
+        "contradicted_by": ["row 2"],
+    },
+)
 
 
 @dataclass(frozen=True)
 class Migration:
-    """Makes a file of a schema before `since` one of it.
+    """A change that makes a file of a schema before `since` one of it.
 
     Attributes:
         since: the first schema that is written as `change` leaves it.
@@ -57,8 +84,7 @@ def renamed(path: str, name: str) -> Callable[[Any], Any]:
 
 
 def absent(path: str, value: Any) -> Callable[[Any], Any]:
-    """Return a change: where the last key of the dotted `path` is missing, it stands for
-    `value`."""
+    """Return a change: the last key of the dotted `path` is `value` where it is missing."""
     *tables, key = path.split(".")
 
     def change(whole: Any) -> Any:
@@ -111,15 +137,45 @@ def dropped(path: str) -> Callable[[Any], Any]:
 
 
 def _several_arms(value: Any) -> Any:
-    """Make a claim of one arm one of several."""
+    """Name the arms of a claim, which was of one."""
     for claim in _tables(value, ["claims", "values"]):
         if "arm" in claim:
             claim["arms"] = [claim.pop("arm")]
     return value
 
 
+def _commissioned(study: Any) -> Any:
+    """State the hypotheses that the rule `stability_gate` spoke to before studies declared them.
+
+    A study that tunes another one has that rule and no verdict, and none of them.
+    """
+    if not isinstance(study, dict) or not {"arms", "endpoints"} <= study.keys():
+        return study
+    decision, endpoints = study.get("decision"), study["endpoints"]
+    rule = decision.get("rule", GATE) if isinstance(decision, dict) else GATE
+    if rule != GATE or str(study.get("name")).endswith("-tuning"):
+        return study
+    judged = {one.get("metric") for one in _tables(endpoints, []) if one.get("primary")}
+    known = [one for one in COMMISSIONED if one.get("endpoint") in (None, *judged)]
+    study.setdefault("hypotheses", copy.deepcopy(known))
+    return study
+
+
+def _speaking_verdicts(value: Any) -> Any:
+    """Name what a verdict supports: it spoke to one commissioned hypothesis at most."""
+    of = {one["name"]: one for one in COMMISSIONED}
+    for verdict in _tables(value, ["verdicts"]):
+        if "hypothesis" in verdict:
+            name = verdict.pop("hypothesis")
+            endpoint = of.get(name, {}).get("endpoint", verdict.get("metric"))
+            is_meant = name in of and endpoint == verdict.get("metric")
+            is_meant = is_meant and verdict.get("rule", GATE) == GATE
+            verdict["supports"] = [name] if is_meant else []
+    return value
+
+
 def _item_sums(value: Any) -> Any:
-    """State the sums of a metric that named only the column of the items that count."""
+    """Say how a share of items is counted: it named the column of those that count, alone."""
     for metric in _tables(value, ["metrics", "*"]):
         if metric.get("items") == "correct":
             metric["items"] = {"total": "correct", "count": "predicted", "scale": 1.0, "step": 1}
@@ -147,7 +203,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "study.json", _several_arms),
     # What the first studies were judged by, before there was a choice.
     Migration(1, "study.json", absent("inference.test", "gate"), of_records=True),
-    Migration(1, "study.json", absent("decision.rule", "stability_gate"), of_records=True),
+    Migration(1, "study.json", absent("decision.rule", GATE), of_records=True),
+    Migration(2, "study.json", _commissioned, of_records=True),
     # Which instructions PyTorch used was not recorded.
     Migration(1, "environment.json", absent("instructions", UNRECORDED), of_records=True),
     Migration(1, "registration.json", _item_sums),
@@ -155,26 +212,29 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "analysis.json", _item_sums),
     # verdict.json was a bare list, which can carry no number.
     Migration(1, "verdict.json", lambda value: {"verdicts": value}),
+    Migration(2, "verdict.json", _speaking_verdicts),
+    Migration(2, "registration.json", dropped("own_rule.rule.rows.hypothesis")),
 )
 
 
 # What a file of schema 0 may lack, or say that is not said any more, by key; and what is null now
 # where it had a number: p that are adjusted of fewer than five pairs, a correlation with what
-# varies by rounding alone, a hypothesis that is not stated of that endpoint.
+# varies by rounding alone.
 _OTHER_KEYS = {
     "analysis.json": {
         *("along", "censored", "in_bytes", "items_about", "later_stage", "of_pair", "text"),
         *("tuned", "untested", "sensitivities"),
     },
-    "verdict.json": {"answer", "divergence", "elsewhere"},
+    "verdict.json": {"answer", "divergence", "elsewhere", "supports"},
     "registration.json": {"budgets", "first_stage_weight", "looks", "stages", "tuning"},
 }
 _NULL_NOW = {
     "analysis.json": {
         *("correlation", "equivalence_holm_p", "family", "holm_p", "not_worse_holm_p")
     },
-    "verdict.json": {"hypothesis"},
 }
+# The same of a file of schema 0 or 1.
+_ADDED = {"verdict.json": {"contradicts", "hypotheses"}}
 
 
 def leniency(name: str, schema: int, words: Collection[str] = ()) -> Leniency:
@@ -182,10 +242,11 @@ def leniency(name: str, schema: int, words: Collection[str] = ()) -> Leniency:
 
     `words` are keys of its sentences, which older files may not have had.
     """
+    added = _ADDED.get(name, set()) if schema < 2 else set()
     if schema:
-        return Leniency(words)
+        return Leniency(words, added)
     return Leniency(
-        words, _OTHER_KEYS.get(name, frozenset()), _NULL_NOW.get(name, frozenset()), open_words=True
+        words, _OTHER_KEYS.get(name, set()) | added, _NULL_NOW.get(name, set()), open_words=True
     )
 
 
@@ -200,7 +261,7 @@ def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:
 
 
 def upgraded(name: str, value: Any, where: str, *, is_record: bool = True) -> tuple[Any, int]:
-    """Return what a file called `name` says, as one of today's schema says it; and its own schema.
+    """Return what a file called `name` says, in today's schema, and the schema that it is of.
 
     `where` is what errors call the file; `is_record` is False of a file that a person wrote. Raises
     ParibusError for a schema that we do not know.

@@ -202,7 +202,7 @@ def test_of_trials_that_never_reach_a_target_no_equality_is_said(
     assert not contrast.equivalent(0.05) and not contrast.not_worse(0.05)
     (verdict,) = paribus.decide(analysis)
     assert verdict.outcome == "INCONCLUSIVE" and verdict.pairs_needed is None
-    assert verdict.evidence.benefit == "not shown"
+    assert verdict.evidence.state.benefit == "not shown"
     assert "fast did not reach the target in" in verdict.sentence
     assert verdict.reason == "some trials never reached the target"
 

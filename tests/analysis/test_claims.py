@@ -18,14 +18,19 @@ from paribus.report.tables import claims as claims_table
 from paribus.results import Results
 from paribus.study import Claim, Study, load_study
 
+from ..studies.scripts import HOME
+
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 SHAKESPEARE_CHARACTERS = 65
+PILOT = HOME / "embedding-norm-pilot.toml"
+needs_checkout = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 
 ACCURACY = Metric("validation_accuracy", "next-token accuracy", "share", "higher", "evaluation")
 
 
+@needs_checkout
 def test_the_pilots_shares_are_8_9_and_10_of_150() -> None:
-    claims = load_study("embedding-norm-pilot").claims
+    claims = load_study(PILOT).claims
     assert claims is not None
     found = dict.fromkeys(filter(None, (check_share(claim, ACCURACY) for claim in claims.values)))
     assert list(found) == [
@@ -35,8 +40,9 @@ def test_the_pilots_shares_are_8_9_and_10_of_150() -> None:
     ]
 
 
+@needs_checkout
 def test_the_pilot_has_the_depth_that_fits_its_claimed_size() -> None:
-    study = load_study("embedding-norm-pilot")
+    study = load_study(PILOT)
     assert study.claims is not None and study.claims.parameters == 800_000
     sizes = {
         arm: count_parameters(study.setting(arm), SHAKESPEARE_CHARACTERS, study.folder)

@@ -171,7 +171,7 @@ def test_survivors_of_an_arm_that_diverges_in_half_its_seeds_are_not_adopted(
     lost = [("arm", seed) for seed in SEEDS[:5]]
     verdict = adopted_by_superiority(small_study, fabricate, diverged=lost)[0]
     assert (verdict.row, verdict.outcome) == ("5b", "INCONCLUSIVE")
-    assert "over the seeds that survived" in verdict.sentence
+    assert "the seeds that survived" in verdict.sentence
     assert "diverged in 5 of 10 seeds against 0 of 10" in verdict.sentence
     assert "11 seed pairs would show harm" in verdict.sentence
 

@@ -42,7 +42,7 @@ def judged(
     decoding: float = 1.0,
     **decision: object,
 ) -> tuple[Analysis, Verdict]:
-    """An arm whose loss is higher by `loss`, and which is so many times as fast (in training,
+    """Judge an arm whose loss is higher by `loss`, and which is so many times as fast (in training,
     reading and writing) and as large."""
     study = small_study(
         seeds=SEEDS,

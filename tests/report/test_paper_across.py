@@ -1,4 +1,4 @@
-"""What a paper of several studies finds across them: hypotheses, learning rates and sizes."""
+"""What a paper of several studies finds across them: learning rates and sizes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from paribus.decision.row import Stated
 from paribus.report.figures import forest
 from paribus.report.figures.style import CHARACTER_PIXELS
 from paribus.report.paper import Material
-from paribus.report.paper import hypotheses as of_hypotheses
 from paribus.report.paper.document import Grid, Paragraph, Part
-from paribus.report.paper.hypotheses import hypotheses
 from paribus.report.paper.judged import judged
 from paribus.report.paper.mechanism import mechanism
 from paribus.report.paper.rates_and_sizes import rate_sensitivity, size_trends
-from paribus.report.paper.study_section import short_contrasts
 from paribus.report.tables import Table
 from paribus.statistics import paired_contrast
 
@@ -39,40 +35,6 @@ def table(part: Part | None) -> Any:
     assert part is not None
     (found,) = (block.table for block in part.blocks if isinstance(block, Grid))
     return found
-
-
-def test_each_hypothesis_has_one_answer_with_what_could_be_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where no study judges the endpoint that they are of, there is no answer; the loss stands in
-    for it here."""
-    worse, same = (
-        material_of(made(tmp_path, name, effect)) for name, effect in (("worse", 0.3), ("same", 0))
-    )
-    assert hypotheses([worse, same]) is None
-    stated = {name: Stated("words", "validation_loss", "loss") for name in ("H0", "H1a")}
-    monkeypatch.setattr(of_hypotheses, "HYPOTHESES", stated)
-    part = hypotheses([worse, same])
-    said = words(part)
-    assert "holds in some settings: it is shown in 2 of 4 comparisons, with changes of" in said
-    assert "is shown in 2 of them" in said and "open" not in said
-    detectable = [
-        one.contrast.decided.detectable
-        for material in (worse, same)
-        for one in judged(material)
-        if one.contrast.decided is not None
-    ]
-    low, high = (f"{f(n for n in detectable if n is not None):.4f}" for f in (min, max))
-    assert f"changes from {low} on would have been seen" in said and f"from {high} on" in said
-    assert "H1b, a cure where training is unstable, was not put to the test." in said
-    rows = table(part).rows
-    assert [row[0].strip() for row in rows] == [
-        *("worse", "layernorm", "rmsnorm", "same", "layernorm", "rmsnorm")
-    ]
-    assert [row[-1] for row in rows if row[-1]] == ["worse"] * 2 + ["within margin"] * 2
-    assert "none of 2 comparisons" in words(hypotheses([same]))
-    # What stands there is not told once more in the section of the study.
-    assert short_contrasts(worse, judged(worse)).rows == ()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ P_CLOSE = {"rel_tol": 1e-4, "abs_tol": 1e-9}  # a small p is one minus what was 
 
 
 def disagreements(results: Path, analysis: dict[str, Any]) -> Iterator[str]:
-    """A line for each headline number of analysis.json that comes out otherwise."""
+    """Yield a line for each headline number of analysis.json that comes out otherwise."""
     references, records = headline.arms_of(results), headline.Records(results)
     for one in analysis["contrasts"]:
         arm, reference, metric = one["arm"], one["reference"], one["metric"]

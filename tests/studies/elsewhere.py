@@ -41,7 +41,7 @@ for line in sys.stdin:
 
 
 def flags() -> set[str]:
-    """What this processor can run; nothing where the system does not say."""
+    """Return what this processor can run; nothing where the system does not say."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())

@@ -118,7 +118,7 @@ def events(trial: Path, rule: dict[str, Any]) -> tuple[bool, bool]:
 
 
 def mcnemar(only_reference: int, only_arm: int) -> float:
-    """The exact two-sided p of discordant pairs."""
+    """Return the exact two-sided p of discordant pairs."""
     n, k = only_reference + only_arm, min(only_reference, only_arm)
     tail = sum(math.comb(n, i) for i in range(k + 1)) / 2**n
     return min(1.0, 2 * tail) if n else 1.0
@@ -149,7 +149,7 @@ def t_distribution(t: float, df: int) -> float:
 
 @functools.cache
 def t_quantile(q: float, df: int) -> float:
-    """The t below which the share `q` >= 0.5 lies, by Newton's method.
+    """Find the t below which the share `q` >= 0.5 lies, by Newton's method.
 
     The distribution is concave there, so that every step from the left stays on the left.
     """
@@ -165,7 +165,7 @@ def t_quantile(q: float, df: int) -> float:
 
 
 def holm(p_values: list[float]) -> list[float]:
-    """Adjusted p by Holm's method, in the order given."""
+    """Adjust p by Holm's method, in the order given."""
     order = np.argsort(p_values)
     adjusted, largest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(order):

@@ -1,4 +1,4 @@
-"""The scripts of `studies/`, as modules; None where only the package is there."""
+"""The scripts of `studies/`, as modules, and the study files there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,21 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+from paribus.study import Study, load_study, shipped_studies
+
 HOME = Path(__file__).parents[2] / "studies"
+
+
+def study_of(name: str) -> str | Path:
+    """Return what loads the study `name`: its file, or the name of an example that ships."""
+    own = HOME / f"{name}.toml"
+    return own if own.is_file() else name
+
+
+def all_studies() -> dict[str, Study]:
+    """Return the examples that ship, and the studies beside the kept ones, by name."""
+    files = sorted(HOME.glob("*.toml"))
+    return shipped_studies() | {file.stem: load_study(file) for file in files}
 
 
 def script(name: str) -> ModuleType:

@@ -10,10 +10,10 @@ import pytest
 from paribus.statistics import mcnemar
 from paribus.study import load_study, parse_study
 
-from .scripts import HOME, script
+from .scripts import HOME, script, study_of
 
 pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
-PILOT = load_study("embedding-norm-instability-pilot")
+PILOT = load_study(study_of("embedding-norm-instability-pilot"))
 
 
 def test_the_lowest_unstable_rate_of_each_combination_is_chosen() -> None:

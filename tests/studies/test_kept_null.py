@@ -16,7 +16,7 @@ from paribus.study import load_study
 from paribus.study.null_study import null_study
 from paribus.study.study import PRECISION, substance
 
-from .scripts import HOME
+from .scripts import HOME, study_of
 
 NULL = HOME / "embedding-norm-null"
 
@@ -55,9 +55,9 @@ def test_the_intervals_of_the_rates_are_exact() -> None:
             assert math.isclose(one["interval"][side], exact, rel_tol=1e-6, abs_tol=1e-12)
 
 
-def test_it_is_the_study_that_ships() -> None:
+def test_it_is_the_study_in_its_file() -> None:
     ran = ResultsFolder(NULL).read_study()
-    ships = load_study(NULL.name, {PRECISION: ran.training.precision})
+    asks = load_study(study_of(NULL.name), {PRECISION: ran.training.precision})
     told = json.loads((NULL / "null.json").read_text())
-    asked = null_study(ships, told["replicates"])
+    asked = null_study(asks, told["replicates"])
     assert substance(ran.model_dump(mode="json")) == substance(asked.model_dump(mode="json"))

@@ -17,7 +17,7 @@ from paribus.study.study import PRECISION, substance
 from . import headline
 from .agreeing import disagreements
 from .elsewhere import Processors, processors
-from .scripts import HOME, script
+from .scripts import HOME, script, study_of
 
 ALL = sorted(file.parent for file in HOME.glob("*/kept.json"))
 KEPT = [kept for kept in ALL if is_kept(kept)]  # the others are without their records
@@ -33,7 +33,7 @@ def test_the_readme_answers_for_each() -> None:
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Processors]:
-    """Processes that compute as other processors do, as far as this one can."""
+    """Start processes that compute as other processors do, as far as this one can."""
     with processors() as started:
         yield started
 
@@ -58,8 +58,7 @@ def test_a_kept_study_agrees_on_every_processor(kept: Path, elsewhere: Processor
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
-def test_a_kept_study_is_the_one_that_ships(kept: Path) -> None:
+def test_a_kept_study_is_the_one_in_its_file(kept: Path) -> None:
     ran = ResultsFolder(kept).read_study()
-    own = HOME / f"{kept.name}.toml"  # what needs a text, or results, that does not ship
-    ships = load_study(own if own.is_file() else kept.name, {PRECISION: ran.training.precision})
-    assert substance(ran.model_dump(mode="json")) == substance(ships.model_dump(mode="json"))
+    asked = load_study(study_of(kept.name), {PRECISION: ran.training.precision})
+    assert substance(ran.model_dump(mode="json")) == substance(asked.model_dump(mode="json"))

@@ -12,10 +12,13 @@ import torch
 from paribus.engine.machine.memory import require_room
 from paribus.engine.model import build_model
 from paribus.errors import ParibusError
-from paribus.study import Study, load_study, parse_study, require_trust, shipped_studies
+from paribus.study import Study, load_study, parse_study, require_trust
 from paribus.study.bounds import MOST_PARAMETERS, matrix_parameters
 
 from ..conftest import SMALL
+from ..studies.scripts import all_studies
+
+STUDIES = all_studies()
 
 
 @pytest.mark.parametrize(
@@ -84,9 +87,9 @@ def test_what_people_train_is_not_refused() -> None:
     assert MOST_PARAMETERS < 175e9
 
 
-@pytest.mark.parametrize("name", sorted(shipped_studies()))
+@pytest.mark.parametrize("name", sorted(STUDIES))
 def test_the_arithmetic_is_that_of_the_built_model(name: str) -> None:
-    study = shipped_studies()[name]
+    study = STUDIES[name]
     for arm in study.arms:
         _require_equal(study, arm)
 

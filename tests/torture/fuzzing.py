@@ -98,7 +98,7 @@ shots = [0, 3]
 """
 SHIPPED = [
     entry.read_text("utf-8")
-    for entry in sorted((resources.files("paribus.study") / "shipped").iterdir(), key=str)
+    for entry in sorted((resources.files("paribus.study") / "examples").iterdir(), key=str)
 ]
 
 

@@ -1,4 +1,4 @@
-"""What can be said of reported values without training anything: do they fit, and can they be?"""
+"""Checks of reported values that need no training: sizes that fit, shares that can be."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ FITS = 0.05  # a model is of the size that was reported where it differs by at m
 
 
 def check_claims(results: Results) -> tuple[str, ...]:
-    """Return a sentence for each check of the study's claims: sizes of models, granularity of
-    shares."""
+    """Say what each check of the study's claims finds: sizes of models, granularity of shares."""
     claims = results.study.claims
     if claims is None:
         return ()
@@ -27,7 +26,7 @@ def check_claims(results: Results) -> tuple[str, ...]:
 
 
 def check_share(claim: Claim, metric: Metric) -> str:
-    """Whether a share of so many items can have been reported so; empty for other metrics."""
+    """Say whether a share of so many items can be the reported one; empty for other metrics."""
     if metric.unit != SHARE or claim.items is None or not 0 <= claim.mean <= 1:
         return ""
     digits = claim.digits if claim.digits is not None else _digits(claim.mean)
@@ -44,7 +43,7 @@ def check_share(claim: Claim, metric: Metric) -> str:
 
 
 def _sizes(results: Results, reported: int) -> list[str]:
-    """Which of the claimed arms have a model of the reported size, as far as their trials tell."""
+    """Say which of the claimed arms have a model of the reported size, as far as trials tell."""
     claims = results.study.claims
     arms = dict.fromkeys(arm for claim in (claims.values if claims else ()) for arm in claim.arms)
     found: dict[int, list[str]] = {}

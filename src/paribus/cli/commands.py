@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -208,7 +209,7 @@ def decide(
             console.print(decision_tables.decision_rows(rule, []))
         return 0
     analysis, verdicts = _analyse(load_results(folder))
-    for part in decision_tables.verdicts(verdicts):
+    for part in decision_tables.verdicts(analysis.study, verdicts):
         console.print(part)
     if rows:
         console.print(decision_tables.decision_rows(rule_of(analysis), verdicts))
@@ -235,7 +236,7 @@ def null(
     nulls = null_study(loaded, replicates)
     done = _train(nulls, results, workers, where, None)
     calibration = calibrate(done, pairs=len(loaded.seeds), plan=loaded.plan)
-    write_json(done.path / "null.json", calibration.to_dict())
+    write_json(done.path / "null.json", asdict(calibration))
     for part in decision_tables.calibration(calibration):
         console.print(part)
     if loaded.tuning is not None:
@@ -355,6 +356,7 @@ def _analyse(results: Results) -> tuple[Analysis, list[Verdict]]:
 def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide as decide_analysis
+    from paribus.decision import verdict_record
     from paribus.results.formats import write_json
     from paribus.results.store import secure
 
@@ -365,8 +367,7 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
     verdicts = decide_analysis(analysis)
     results.require_current()
     write_json(results.path / "analysis.json", analysis.to_dict())
-    told = {"verdicts": [verdict.to_dict() for verdict in verdicts]}
-    write_json(results.path / "verdict.json", told)
+    write_json(results.path / "verdict.json", verdict_record(analysis.study, verdicts))
     return analysis, verdicts
 
 
@@ -394,7 +395,7 @@ def _finish(results: Results) -> int:
             page = write_report(results, analysis, verdicts, drawn)
             paper = write_paper(results, analysis, verdicts, drawn)
     told = (*tuning_tables.chosen(analysis), *printed_tables.comparison(analysis))
-    for part in (*told, *decision_tables.verdicts(verdicts)):
+    for part in (*told, *decision_tables.verdicts(analysis.study, verdicts)):
         console.print(part)
     console.print(f"report: {page}", soft_wrap=True)
     console.print(f"paper: {paper}", soft_wrap=True)

@@ -17,6 +17,7 @@ from paribus.decision import (
     Calibration,
     Rule,
     Verdict,
+    judge,
     out_of_reach,
     shared_caveats,
 )
@@ -27,9 +28,9 @@ from paribus.study import Study
 STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
 
 
-def verdicts(verdicts: list[Verdict]) -> Iterator[RenderableType]:
-    """Each verdict in its words, under them what it depends on, and at the end what all depend on;
-    of several endpoints, under the name of each."""
+def verdicts(study: Study, verdicts: list[Verdict]) -> Iterator[RenderableType]:
+    """Yield each verdict in its words, under them what it depends on; at the end what all depend
+    on, and what they say of the study's hypotheses. Several endpoints have a heading each."""
     shared = shared_caveats(verdicts)
     metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
     for metric in metrics:
@@ -42,6 +43,8 @@ def verdicts(verdicts: list[Verdict]) -> Iterator[RenderableType]:
     if len(verdicts) > 1 and shared:
         yield "[dim]all of this:[/]"
     yield from _list(shared)
+    for one in judge(study, verdicts):
+        yield f"[bold]{escape(one.name)}[/]{escape(one.sentence.removeprefix(one.name))}"
 
 
 def _list(lines: Iterable[str]) -> Iterator[RenderableType]:
@@ -54,11 +57,8 @@ def _list(lines: Iterable[str]) -> Iterator[RenderableType]:
 
 def _verdict(verdict: Verdict) -> str:
     style = STYLES[OUTCOMES[verdict.outcome].style]
-    hypothesis = verdict.hypothesis
-    speaks = f", {hypothesis} on {escape(verdict.label)}" if hypothesis else ""
     return (
-        f"[bold {style}]{verdict.outcome}[/] [dim](row {verdict.row}{speaks})[/] "
-        f"{escape(verdict.answer)}"
+        f"[bold {style}]{verdict.outcome}[/] [dim](row {verdict.row})[/] {escape(verdict.answer)}"
     )
 
 
@@ -165,10 +165,7 @@ def decision_rows(rule: Rule, fired: list[Verdict]) -> Table:
     title = escape(f"{rule.title} (decision.rule = {rule.name})")
     table = table_of(*columns, *(["fired for"] if fired else []), title=title)
     for row in rule.all_rows.values():
-        # A rule by itself names its hypotheses; with verdicts, those that their endpoints speak to.
-        spoken = {row.speaks_to(v.metric) for v in fired} if fired else {row.hypothesis}
-        speaks = "".join(f" ({hypothesis})" for hypothesis in spoken if hypothesis)
-        says = f"{row.outcome}{speaks}: {row.reason}"
+        says = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
         cells = (row.id, escape(row.when), escape(says))
         table.add_row(*cells, *([escape(arms(row.id))] if fired else []))
     return table

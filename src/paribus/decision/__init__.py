@@ -1,22 +1,11 @@
-"""When is a change adopted? A registered rule, one file each: its rows, conditions and words."""
+"""Verdicts by the registered rule, its rows and their words, and the hypotheses they judge."""
 
-from paribus.decision.evidence import (
-    Benefit,
-    Budget,
-    Divergence,
-    Elsewhere,
-    Evidence,
-    Fix,
-    Quality,
-    benefit_of,
-    gather,
-    worse_elsewhere,
-)
-from paribus.decision.find import find_rule, own_rule, rule_of, shipped_rules
-from paribus.decision.null import Calibration, Rate, calibrate
-from paribus.decision.reach import OutOfReach, out_of_reach
-from paribus.decision.row import HYPOTHESES, OUTCOMES, UNJUDGED, Outcome, Row, State
-from paribus.decision.rule import Rule
+from paribus.decision.evidence import Evidence, State, benefit_of, worse_elsewhere
+from paribus.decision.hypotheses import Judgement, judge
+from paribus.decision.null import Calibration, calibrate
+from paribus.decision.reach import out_of_reach
+from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
+from paribus.decision.rules import find_rule, own_rule, rule_of, shipped_rules
 from paribus.decision.verdict import (
     TESTS,
     Verdict,
@@ -28,24 +17,16 @@ from paribus.decision.verdict import (
     missed,
     shared_caveats,
     untested,
+    verdict_record,
 )
 
 __all__ = [
-    "HYPOTHESES",
     "OUTCOMES",
     "TESTS",
     "UNJUDGED",
-    "Benefit",
-    "Budget",
     "Calibration",
-    "Divergence",
-    "Elsewhere",
     "Evidence",
-    "Fix",
-    "OutOfReach",
-    "Outcome",
-    "Quality",
-    "Rate",
+    "Judgement",
     "Row",
     "Rule",
     "State",
@@ -58,7 +39,7 @@ __all__ = [
     "effect_in_words",
     "find_rule",
     "fixed_items",
-    "gather",
+    "judge",
     "missed",
     "out_of_reach",
     "own_rule",
@@ -66,5 +47,6 @@ __all__ = [
     "shared_caveats",
     "shipped_rules",
     "untested",
+    "verdict_record",
     "worse_elsewhere",
 ]

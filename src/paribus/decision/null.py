@@ -1,4 +1,4 @@
-"""What the whole pipeline claims where there is nothing to find: its error rates, on A/A studies.
+"""The error rates of the whole pipeline, measured on A/A studies, where there is nothing to find.
 
 A replicate is a study of its own: every contrast analysed as registered, adjusted by Holm in its
 family, and decided. All arms are the baseline with other initial values, so seeds are exchangeable
@@ -10,13 +10,12 @@ variance; the interval is still that of so many replicates as share no trial.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paribus.analysis import Analysis, Table, analyse_table, sampling_of, with_all_looks
-from paribus.decision.find import rule_of
+from paribus.decision.rules import rule_of
 from paribus.decision.verdict import Verdict, decide
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, registered_rule, why_unregistered
@@ -29,7 +28,7 @@ ANALYSES = 100  # replicates that are analysed, regrouped ones included, unless 
 
 @dataclass(frozen=True)
 class Rate:
-    """How often something happened, of `n` replicates that share no trial.
+    """A share of `n` replicates that share no trial.
 
     Attributes:
         nominal: what it should be, or at most be.
@@ -74,19 +73,11 @@ class Calibration:
     looks: tuple[int, ...]
     mean_seeds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in null.json."""
-        return asdict(self) | {
-            "rates": [asdict(rate) for rate in self.rates],
-            "p_values": list(self.p_values),
-            "looks": list(self.looks),
-        }
-
 
 def calibrate(
     results: Results, pairs: int, analyses: int = ANALYSES, *, plan: Plan | None = None
 ) -> Calibration:
-    """Error rates over the replicates of a `null_study`, each of `pairs` seeds.
+    """Measure error rates over the replicates of a `null_study`, each of `pairs` seeds.
 
     Args: plan: of looks, that every replicate goes through: it counts the trials that it would have
         stopped after, though all are there.
@@ -145,7 +136,7 @@ def calibrate(
 def _groupings(
     groups: list[tuple[int, ...]], pairs: int, analyses: int
 ) -> Iterator[tuple[int, ...]]:
-    """The groups as they were run, then whole groupings of the same seeds drawn at random."""
+    """Yield the groups as they were run, then whole groupings of the same seeds drawn anew."""
     yield from groups
     seeds = np.array([seed for group in groups for seed in group])
     if len(groups) == 1:
@@ -157,7 +148,7 @@ def _groupings(
 
 
 def _happened(analysis: Analysis, verdicts: list[Verdict]) -> dict[str, float]:
-    """What one replicate claims: 1 or 0, or a share of its contrasts."""
+    """Count what one replicate claims: 1 or 0, or a share of its contrasts."""
     alpha = analysis.study.inference.alpha
     primary = [c for c in analysis.contrasts if c.primary]
     says = [c.decided for c in primary if c.decided is not None]
@@ -181,7 +172,7 @@ def _happened(analysis: Analysis, verdicts: list[Verdict]) -> dict[str, float]:
 
 
 def _seeds_taken(analysis: Analysis) -> float:
-    """Of a contrast, on average."""
+    """Return the seeds that a contrast took, on average."""
     study, looks = analysis.study, analysis.looks
     return float(np.mean([len(sampling_of(study, looks, arm).seeds) for arm, _ in study.contrasts]))
 
@@ -191,7 +182,7 @@ def _share(hits: list[bool], otherwise: float) -> float:
 
 
 def _rate(name: str, nominal: float, happened: list[float], n: int) -> Rate:
-    """The mean over all groupings, with the outer bounds of an interval for `n` replicates."""
+    """Average over all groupings, with the outer bounds of an interval for `n` replicates."""
     rate = float(np.mean(happened))
     few, many = int(np.floor(rate * n + 1e-9)), int(np.ceil(rate * n - 1e-9))
     low, high = clopper_pearson(few, n), clopper_pearson(many, n)

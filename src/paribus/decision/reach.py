@@ -1,20 +1,18 @@
-"""Before a run: which rows of the decision table a design cannot reach, and why."""
+"""The seed pairs that it takes: rows out of a design's reach, and what would resolve a verdict."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from paribus import numbers
-from paribus.analysis import plan_of
-from paribus.decision.find import find_rule
-from paribus.statistics import (
-    DESCRIPTIVE_BELOW,
-    OneLook,
-    combined_mcnemar,
-    mcnemar,
-    stage_weights,
-)
+from paribus.analysis import Analysis, Contrast, plan_of
+from paribus.decision.rule import Row
+from paribus.decision.rules import find_rule
+from paribus.statistics import DESCRIPTIVE_BELOW, OneLook, combined_mcnemar, mcnemar, stage_weights
 from paribus.study import Study
+
+MOST_PAIRS = 1000  # stop searching beyond this
 
 
 @dataclass(frozen=True)
@@ -26,9 +24,8 @@ class OutOfReach:
 
 
 def out_of_reach(study: Study) -> list[OutOfReach]:
-    """Rows that `study` cannot reach with its number of seeds and of contrasts."""
+    """Return the rows that `study` cannot reach with its number of seeds and of contrasts."""
     n, contrasts, alpha = len(study.seeds), len(study.contrasts), study.inference.alpha
-    plan = plan_of(study)
     if not contrasts:
         return []
     rule = find_rule(study)
@@ -36,7 +33,7 @@ def out_of_reach(study: Study) -> list[OutOfReach]:
         rows = tuple(row.id for row in rule.rows)
         why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
         return [OutOfReach(rows, f"{numbers.plural(n, 'seed')}: {why}")]
-    least = mcnemar(0, n)
+    plan, least = plan_of(study), mcnemar(0, n)
     if study.stages:  # which no further seeds follow
         least = combined_mcnemar(
             [(0, stage) for stage in study.stages],
@@ -46,9 +43,8 @@ def out_of_reach(study: Study) -> list[OutOfReach]:
         least = OneLook(plan, len(plan.pairs) - 1).of_other(least)
     if least * contrasts <= alpha:
         return []
-    needed = next(k for k in range(n, 1000) if mcnemar(0, k) * contrasts <= alpha)
-    needed = max(needed, n + 1)
-    way_out = "" if study.stages else f"; {needed} seeds can"
+    needed = next(k for k in range(n, MOST_PAIRS) if mcnemar(0, k) * contrasts <= alpha)
+    way_out = "" if study.stages else f"; {max(needed, n + 1)} seeds can"
     combined = " of both stages" if study.stages else ""
     family = "" if contrasts == 1 else f", {least * contrasts:.3g} over {contrasts} contrasts"
     looked = " over all looks" if plan else ""
@@ -59,3 +55,61 @@ def out_of_reach(study: Study) -> list[OutOfReach]:
     without = {row.id for state, row in rule.table.items() if state.fix == "unshown"}
     rows = tuple(row.id for row in rule.rows if row.id not in without)
     return [OutOfReach(rows, why)] if rows else []
+
+
+def pairs_needed(analysis: Analysis, contrast: Contrast, row: Row) -> int | None:
+    """Return the seed pairs that would resolve an inconclusive verdict; None where none is known.
+
+    They would detect or exclude a difference of the margin's size with the registered power (or
+    exclude a loss of that size, where an arm has to be no worse), by the test that decided, at the
+    level of Holm's first step, and with the spread seen here. Where trials diverged, so many more
+    are counted in as were lost of the pairs here.
+    """
+    study, power = analysis.study, analysis.study.inference.power
+    alpha = study.inference.alpha / study.family
+    if row.open == "cure" or row.open == "harm":
+        return _pairs_to_show_events(analysis, contrast.arm, harm=row.open == "harm")
+    if row.open not in ("quality", "not worse"):
+        return None
+    if not contrast.tested:
+        return _pairs_to_show_events(analysis, contrast.arm, harm=True)
+    test, says = contrast.test, contrast.decided
+    if test is None or says is None or says.descriptive_only or contrast.margin is None:
+        return None  # of fewer than 5 pairs the spread is a guess
+    if any(contrast.censored):
+        return None  # more seeds with the same budget show no more of what lies beyond it
+    if not (math.isfinite(says.interval.low) and math.isfinite(says.interval.high)):
+        return None  # the test that decides has no spread to plan from
+    if row.open == "not worse":
+        detects = excludes = test.pairs_needed(contrast.margin, power=power, alpha=2 * alpha)
+    else:
+        detects = test.pairs_needed(contrast.margin, power=power, alpha=alpha)
+        # Two one-sided tests of a true difference of 0 both reject with the power asked for where
+        # each does with probability (1 + power) / 2.
+        excludes = test.pairs_needed(contrast.margin, power=(1 + power) / 2, alpha=2 * alpha)
+    if detects is None or excludes is None:
+        return None
+    stability = analysis.stability(contrast.arm)
+    trained = stability.any_event.n if stability else says.n
+    return max(math.ceil(max(detects, excludes) * trained / says.n), trained + 1)
+
+
+def _pairs_to_show_events(analysis: Analysis, arm: str, *, harm: bool) -> int | None:
+    """Return the pairs at which the rates of events seen here would be significant by McNemar's
+    test: that the arm causes them (`harm`), or cures them; None where the rates do not say so."""
+    stability = analysis.stability(arm)
+    if stability is None:
+        return None
+    rates = stability.any_event
+    if rates.only_baseline == rates.only_treatment:
+        return None
+    if (rates.only_treatment > rates.only_baseline) != harm:
+        return None
+    alpha = analysis.study.inference.alpha / len(analysis.study.contrasts)
+    for n in range(rates.n + 1, MOST_PAIRS + 1):
+        cured, caused = (
+            round(n * count / rates.n) for count in (rates.only_baseline, rates.only_treatment)
+        )
+        if mcnemar(cured, caused) <= alpha:
+            return n
+    return None

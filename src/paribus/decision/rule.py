@@ -8,31 +8,176 @@ no code.
 
 from __future__ import annotations
 
+import re
 import string
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args
 
-from paribus.decision.evidence import Evidence
-from paribus.decision.row import (
-    UNJUDGED,
-    Row,
-    State,
-    require_braces,
-    require_line,
-    state_of,
-    states,
-)
+from paribus.decision.evidence import Evidence, State, states
 from paribus.errors import ParibusError, nearest
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Decision
 
+# What more seeds would have to show: an effect or its absence, that an arm is not worse, a cure of
+# instability or that it is caused, that a cost is within its budget, or the benefit.
+Open = Literal["", "quality", "not worse", "cure", "harm", "cost", "benefit"]
+
+MOST_TEXT = 1_000  # characters of a row's words
+ID = re.compile(r"[0-9A-Za-z-]{1,8}")
 SYMBOLS = string.digits + string.ascii_lowercase  # of rows, in a registered table
-# What `Rule.adopts` may name, in braces.
+# What `Row.why` and `Rule.adopts` may name, in braces.
+WORDS = frozenset(
+    {
+        *("arm", "base", "invalid", "pairs", "effect", "shown", "events", "threshold", "margin"),
+        *("benefit", "metric", "elsewhere"),
+    }
+)
 REGISTERED = frozenset({"calibration", "throughput", "benefit", "least"})
 # What a rule may weigh of `[decision]`: all but its own name.
 KEYS = tuple(key for key in Decision.model_fields if key != "rule")
+
+
+class Outcome(NamedTuple):
+    """The names of an outcome.
+
+    Attributes:
+        lead: on the page and in the paper.
+        opening: in the verdict's sentence.
+        several: of some contrasts among others: "2 keep the baseline".
+        style: of the terminal and the page.
+    """
+
+    lead: str
+    opening: str
+    several: str
+    style: Literal["good", "bad", "plain", "open"]
+
+
+OUTCOMES = {
+    "ADOPT": Outcome("Adopt {arm}", "Adopt {arm} in place of {base}", "adopt the arm", "good"),
+    "IMPROVES": Outcome(
+        "Keep {base}",
+        "{arm} improves on {base}, which is kept all the same",
+        "improve on what is kept all the same",
+        "good",
+    ),
+    "EQUIVALENT": Outcome(
+        "Equivalent", "{arm} and {base} are equivalent", "are equivalent", "good"
+    ),
+    "BASELINE": Outcome(
+        "Keep {base}", "Keep {base} rather than {arm}", "keep the baseline", "plain"
+    ),
+    "NO EFFECT": Outcome(
+        "Keep {base}", "{arm} makes no difference to {base} worth having", "show no effect", "plain"
+    ),
+    "DIFFERENT": Outcome("Different", "{arm} and {base} differ", "differ", "plain"),
+    "REJECT": Outcome("Reject {arm}", "Reject {arm} and keep {base}", "reject the arm", "plain"),
+    "INCONCLUSIVE": Outcome(
+        "Undecided", "{arm} against {base} is not resolved", "are undecided", "open"
+    ),
+    "DESCRIPTIVE ONLY": Outcome(
+        "No verdict", "{arm} against {base} is only described", "are described only", "open"
+    ),
+    "INVALID": Outcome(
+        "No verdict", "{arm} against {base} cannot be judged", "cannot be judged", "bad"
+    ),
+}
+UNJUDGED = ("INVALID", "DESCRIPTIVE ONLY")  # outcomes without a judgement
+CLAIMING = ("ADOPT", "IMPROVES", "DIFFERENT")  # outcomes that say that the arm has an effect
+
+
+def _require_line(text: object, where: str) -> None:
+    """Raise ValueError where `text` is not one printable line that is not too long."""
+    if not isinstance(text, str) or not 0 < len(text) <= MOST_TEXT or not text.isprintable():
+        raise ValueError(f"{where} is a line of 1 to {MOST_TEXT} characters")
+
+
+def _require_braces(text: str, names: Collection[str], where: str) -> None:
+    """Raise ValueError where `text`, which is filled in, names something else or formats it."""
+    try:
+        parts = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    for _, name, spec, conversion in parts:
+        if name is not None and (name not in names or spec or conversion):
+            raise ValueError(f"{where} names {{{name}}}: {nearest(name, names)}")
+
+
+def _never(state: State) -> bool:
+    """Stand for the condition of a row that is read from a registered table."""
+    return False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a decision table.
+
+    Attributes:
+        id: what it is called, in records too.
+        outcome: one of OUTCOMES.
+        when: its condition in words, where no row before it has matched.
+        holds: its condition.
+        reason: why, in the verdict's sentence; left out, what `when` says.
+        why: what the page says of it. In braces: {arm} and {base} are names, {metric} what is
+            judged, {shown} an effect that was shown, {effect} one that was not, {events} counts of
+            events, {threshold} that of instability, {benefit} what the registered benefit came to,
+            {elsewhere} a loss on other primary endpoints, {margin}, {pairs} and {invalid} what they
+            say.
+        advice: what follows from it, of a rule that says so.
+        open: of an inconclusive one, what is missing.
+        claims: that it claims an effect of the arm, which a study of nothing counts.
+    """
+
+    id: str
+    outcome: str
+    when: str
+    why: str
+    reason: str = ""
+    advice: str = ""
+    holds: Callable[[State], bool] = field(default=_never, compare=False, repr=False)
+    open: Open = ""
+    claims: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not ID.fullmatch(self.id):
+            raise ValueError(f"row {self.id!r:.20}: an id is a few letters and digits")
+        where = f"row {self.id}"
+        for name in ("when", "why", "reason", "advice"):
+            text = getattr(self, name)
+            if name in ("when", "why") or text != "":
+                _require_line(text, f"{where}: {name}")
+        if self.outcome not in OUTCOMES:
+            raise ValueError(f"{where}: outcome {self.outcome!r:.40}: known: {', '.join(OUTCOMES)}")
+        if self.open not in get_args(Open):
+            raise ValueError(f"{where}: open {self.open!r:.40} is none of {get_args(Open)}")
+        if not isinstance(self.claims, bool):
+            raise ValueError(f"{where}: claims is true or false")
+        if self.outcome in CLAIMING and not self.claims:
+            raise ValueError(
+                f"{where}: {self.outcome} claims an effect of the arm: claims = False is no choice "
+                "here"
+            )
+        if self.open and self.outcome != "INCONCLUSIVE":
+            raise ValueError(f"{where}: {self.outcome} has nothing open: leave open out")
+        _require_braces(self.why, WORDS, f"{where}: why")
+
+    def met(self, state: State) -> bool:
+        """Ask its condition. Raises ValueError where it says neither True nor False."""
+        answer = self.holds(state)
+        if not isinstance(answer, bool):
+            raise ValueError(
+                f"row {self.id}: its condition gives {answer!r:.40} where {state}; it must give "
+                "True or False"
+            )
+        return answer
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Its words, as a registration holds them."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "holds"}
+
 
 # Before any rule: what no rule judges.
 CANNOT, TOO_FEW = (
@@ -40,19 +185,14 @@ CANNOT, TOO_FEW = (
         "0",
         "INVALID",
         when="a run is missing, a control did not hold, or the registration was changed",
-        reason="a run is missing, or a control did not hold",
         why="{arm} cannot be judged, as {invalid}",
-        advice="Mend what is missing or broken before anything is concluded.",
         claims=False,
     ),
     Row(
         "1",
         "DESCRIPTIVE ONLY",
         when=f"fewer than {DESCRIPTIVE_BELOW} seed pairs",
-        reason=f"fewer than {DESCRIPTIVE_BELOW} seed pairs",
         why="{arm} has {pairs}, and fewer than five are described, not tested; {effect}",
-        advice="Take this as a pilot: plan the number of seeds from its spread, and register "
-        "again.",
         claims=False,
     ),
 )
@@ -60,13 +200,13 @@ CANNOT, TOO_FEW = (
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """When a change is adopted: a total function of the evidence, first match wins.
+    """A criterion for adopting a change: a total function of the evidence, first match wins.
 
     Attributes:
         name: how a study calls it.
         title: how readers do.
-        adopts: when an arm is adopted, a sentence of the paper's method. In braces: {calibration},
-            {throughput}, {benefit} and {least} are what the study registers of them.
+        adopts: when an arm is adopted, a sentence. In braces: {calibration}, {throughput},
+            {benefit} and {least} are what the study registers of them.
         rows: what is tried in their order, after the two that every rule has (a study that cannot
             be judged, and fewer than five pairs).
         keys: keys of `[decision]` that it weighs.
@@ -99,7 +239,7 @@ class Rule:
         }
 
     def _tried(self, order: Iterable[State]) -> dict[State, Row]:
-        """The row of each state by the conditions, asked in this order."""
+        """Find the row of each state by the conditions, asked in this order."""
         found = {}
         for state in order:
             row = next((row for row in self.rows if row.met(state)), None)
@@ -109,12 +249,12 @@ class Rule:
         return found
 
     def decide(self, evidence: Evidence) -> Row:
-        """The row that fires."""
+        """Return the row that fires."""
         if evidence.invalid:
             return CANNOT
         if evidence.n < DESCRIPTIVE_BELOW:
             return TOO_FEW
-        return self.table[state_of(evidence)]
+        return self.table[evidence.state]
 
     def require_whole(self) -> None:
         """Raise ValueError where this is no rule: its words, rows, keys or conditions.
@@ -152,11 +292,11 @@ class Rule:
     def _require_parts(self) -> None:
         """Raise ValueError for words, rows or keys of another kind."""
         for name in ("name", "title", "adopts"):
-            require_line(getattr(self, name), name)
-        require_braces(self.adopts, REGISTERED, "adopts")
-        if not _several(self.rows, Row):
+            _require_line(getattr(self, name), name)
+        _require_braces(self.adopts, REGISTERED, "adopts")
+        if not _is_tuple_of(self.rows, Row):
             raise ValueError("rows is a tuple of Row")
-        if not _several(self.keys, str):
+        if not _is_tuple_of(self.keys, str):
             raise ValueError(f"keys {self.keys!r:.80} is no tuple of names, such as ('benefit',)")
         unknown = next((key for key in self.keys if key not in KEYS), None)
         if unknown is not None:
@@ -176,12 +316,8 @@ class Rule:
         }
 
 
-def _several(values: object, kind: type) -> bool:
-    return isinstance(values, tuple) and all(isinstance(value, kind) for value in values)
-
-
 def rule_from_record(record: Mapping[str, Any], where: str) -> Rule:
-    """`Rule.record` read back. Raises ParibusError where it is something else."""
+    """Read `Rule.record` back. Raises ParibusError where it is something else."""
     try:
         name, title, adopts, table = (record[k] for k in ("name", "title", "adopts", "table"))
         if not isinstance(table, str) or not isinstance(record["keys"], list):
@@ -192,3 +328,7 @@ def rule_from_record(record: Mapping[str, Any], where: str) -> Rule:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ParibusError(f"{where}: this is no decision rule: {error}; restore it") from None
     return rule
+
+
+def _is_tuple_of(values: object, kind: type) -> bool:
+    return isinstance(values, tuple) and all(isinstance(value, kind) for value in values)

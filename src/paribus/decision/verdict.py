@@ -9,12 +9,12 @@ from typing import Any
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Tuned, extension_in_words
 from paribus.decision.evidence import Evidence, benefit_of, cost_of, gather, worse_elsewhere
-from paribus.decision.find import rule_of
-from paribus.decision.needed import pairs_needed
-from paribus.decision.row import OUTCOMES, UNJUDGED, Row
-from paribus.decision.rule import Rule
+from paribus.decision.hypotheses import judge, said_by
+from paribus.decision.reach import pairs_needed
+from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
+from paribus.decision.rules import rule_of
 from paribus.statistics import CROSSED, Decided
-from paribus.study import at_rates
+from paribus.study import Study, at_rates
 from paribus.study.tuning_study import TASKS
 
 # What `Decided.test` is called in a sentence.
@@ -31,17 +31,24 @@ NOT_PROVEN = {
     "initial values": "Initial values are not proven to be drawn anew for every seed",
     "software": "An arm and its reference were trained on different machines or software",
 }
+# Of a cost and its budget.
+BUDGETS = {
+    "within": " (within its budget)",
+    "over": " (over its budget)",
+    "not shown": " (not shown to be within its budget)",
+    None: "",
+}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is decided of one arm on one endpoint.
+    """A decision on one arm and one endpoint.
 
     Attributes:
         metric: of the endpoint, and `label` what readers call it.
         rule: the registered one, whose row fired.
-        row, outcome, reason, hypothesis: the row, and the hypothesis that it speaks to on this
-            endpoint; None where it speaks to none.
+        row, outcome, reason: of the row.
+        supports, contradicts: hypotheses of the study, by name.
         evidence: what it fired on.
         answer: the verdict in plain words, with the change, its interval and its p.
         pairs_needed: seed pairs that would resolve an inconclusive verdict, at the registered
@@ -58,7 +65,8 @@ class Verdict:
     row: str
     outcome: str
     reason: str
-    hypothesis: str | None
+    supports: tuple[str, ...]
+    contradicts: tuple[str, ...]
     evidence: Evidence
     answer: str
     pairs_needed: int | None
@@ -70,17 +78,9 @@ class Verdict:
         """All of it: the answer, and then what it depends on."""
         return " ".join([self.answer, *self.caveats])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in verdict.json."""
-        return asdict(self) | {
-            "sentence": self.sentence,
-            "caveats": list(self.caveats),
-            "tie_breaks": list(self.tie_breaks),
-        }
-
 
 def decide(analysis: Analysis) -> list[Verdict]:
-    """A verdict for every contrast of the study on every primary endpoint, by its rule."""
+    """Decide every contrast of the study on every primary endpoint, by its rule."""
     rule = rule_of(analysis)
     return [
         _verdict(analysis, rule, analysis.contrast(arm, endpoint.metric))
@@ -89,13 +89,29 @@ def decide(analysis: Analysis) -> list[Verdict]:
     ]
 
 
+def verdict_record(study: Study, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return what verdict.json holds; of hypotheses where the study has some."""
+    told = []
+    for verdict in verdicts:
+        seen = verdict.evidence
+        evidence = {"invalid": seen.invalid, "n": seen.n} | seen.state._asdict()
+        told.append(asdict(verdict) | {"evidence": evidence, "sentence": verdict.sentence})
+    judged = [asdict(one) for one in judge(study, verdicts)]
+    return {"verdicts": told} | ({"hypotheses": judged} if judged else {})
+
+
+def shared_caveats(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return what all these verdicts depend on alike, a sentence each."""
+    first, *others = [list(verdict.caveats) for verdict in verdicts] or [[]]
+    return [line for line in first if all(line in other for other in others)]
+
+
 def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
     evidence = gather(analysis, contrast)
     row = rule.decide(evidence)
-    needed = None
-    if row.outcome == "INCONCLUSIVE":
-        needed = pairs_needed(analysis, contrast, row)
-    notes = tuple(caveats(analysis, contrast, judged=row.outcome != "INVALID"))
+    is_open = row.outcome == "INCONCLUSIVE"
+    needed = pairs_needed(analysis, contrast, row) if is_open else None
+    said = said_by(analysis.study, row, contrast.arm, contrast.metric)
     return Verdict(
         arm=contrast.arm,
         reference=contrast.reference,
@@ -105,116 +121,51 @@ def _verdict(analysis: Analysis, rule: Rule, contrast: Contrast) -> Verdict:
         row=row.id,
         outcome=row.outcome,
         reason=_reason(row, contrast),
-        hypothesis=row.speaks_to(contrast.metric),
+        supports=tuple(name for name, says in said.items() if says),
+        contradicts=tuple(name for name, says in said.items() if not says),
         evidence=evidence,
         answer=_answer(analysis, row, contrast, evidence, needed),
         pairs_needed=needed,
-        caveats=notes,
+        caveats=tuple(_caveats(analysis, contrast, is_judged=row.outcome != "INVALID")),
         tie_breaks=_tie_breaks(analysis, contrast.arm),
     )
-
-
-def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
-    """What breaks a tie, in the user's order: calibration, then throughput."""
-    cost = cost_of(analysis, arm)
-    calibration = "not compared"
-    if cost.calibration is not None:
-        low, high = cost.calibration.interval.low, cost.calibration.interval.high
-        rise = numbers.delta(cost.calibration.mean, low, high, 4)
-        calibration = f"{rise} expected calibration error ({budget_words(cost.calibration)})"
-    how = "measured in turn" if cost.in_turn else "as timed while training"
-    kinds = {
-        f"training ({how})": cost.throughput,
-        "reading": cost.prefill,
-        "writing": cost.decoding,
-    }
-    gains = [f"{kind} {_gain(lost)}" for kind, lost in kinds.items() if lost]
-    unit = "bytes" if cost.in_bytes else "tokens"
-    throughput = f"{unit} per second: {', '.join(gains)}" if gains else "throughput: not compared"
-    return (f"calibration: {calibration}", throughput)
-
-
-def _gain(lost: Cost) -> str:
-    low, high = lost.interval.low, lost.interval.high
-    gain = numbers.delta(-100 * lost.mean, -100 * high, -100 * low, 1)
-    return f"{gain} per cent" if lost.state is None else f"{gain} per cent ({budget_words(lost)})"
-
-
-def budget_words(cost: Cost) -> str:
-    """What is known of a cost and its budget."""
-    return {
-        "within": "within its budget",
-        "over": "over its budget",
-        "not shown": "not shown to be within its budget",
-        None: "",
-    }[cost.state]
-
-
-def shared_caveats(verdicts: Sequence[Verdict]) -> list[str]:
-    """What all these verdicts depend on alike, a sentence each."""
-    first, *others = [list(verdict.caveats) for verdict in verdicts] or [[]]
-    return [line for line in first if all(line in other for other in others)]
 
 
 def _answer(
     analysis: Analysis, row: Row, contrast: Contrast, evidence: Evidence, needed: int | None
 ) -> str:
-    names = {"arm": contrast.arm, "base": contrast.reference}
-    opening = OUTCOMES[row.outcome].opening.format(**names)
+    opening = OUTCOMES[row.outcome].opening.format(arm=contrast.arm, base=contrast.reference)
     why = evidence.invalid or _reason(row, contrast)
     if row.outcome == "DESCRIPTIVE ONLY":
         why = f"{why} ({evidence.n})"
     if row.outcome not in UNJUDGED:
         opening += f" {at_rates(analysis.study, contrast.arm, contrast.reference)}"
-    text = f"{opening}: {why}."
+    parts = [f"{opening}: {why}"]
     if row.outcome != "INVALID":
-        found = [*_found(analysis, contrast), *_benefit(analysis, contrast.arm)]
-        found += [
-            f"Significantly worse on another primary endpoint: {lowered(effect_in_words(other))}"
+        diverged = divergence_in_words(analysis, contrast.arm)
+        parts += [f"{contrast.arm} {diverged}"] if diverged else []
+        parts += [effect_in_words(contrast)] if contrast.decided else []
+        parts += _benefit(analysis, contrast.arm)
+        parts += [
+            f"Significantly worse on another primary endpoint: {_lowered(effect_in_words(other))}"
             for other in worse_elsewhere(analysis, contrast)
         ]
-        text += "".join(f" {part}." for part in found)
-    return text + _way_out(row, contrast, needed)
-
-
-def _way_out(row: Row, contrast: Contrast, needed: int | None) -> str:
-    """How many pairs would resolve an inconclusive verdict; empty where no number is known."""
-    if needed is None:
-        return ""
-    if row.open == "cure":
-        return f" At these rates of events, about {needed} seed pairs would show a cure."
-    if row.open == "harm" or not contrast.tested:
-        return f" At these rates of events, about {needed} seed pairs would show harm."
-    if row.open == "not worse":
-        return f" About {needed} seed pairs would exclude a loss of the margin's size."
-    return f" About {needed} seed pairs would detect or exclude a change of the margin's size."
-
-
-def _benefit(analysis: Analysis, arm: str) -> list[str]:
-    """The effect on the registered benefit, where there is one."""
-    contrast = benefit_of(analysis, arm)
-    if contrast is None:
-        return []
-    if contrast.decided is None:
-        return [f"The registered benefit, {contrast.declared.label}: {contrast.why_not}"]
-    return [f"Of the registered benefit: {lowered(effect_in_words(contrast))}"]
-
-
-def lowered(text: str) -> str:
-    """With a small first letter, to go on in a sentence."""
-    return text[:1].lower() + text[1:]
+    if needed is not None:
+        parts.append(_way_out(row, contrast, needed))
+    return " ".join(f"{part}." for part in parts)
 
 
 def _reason(row: Row, contrast: Contrast) -> str:
-    """Why this row: power is not what is missing where quality could not be tested."""
+    """Say why this row: power is not what is missing where quality could not be tested."""
+    told = row.reason or row.when
     if row.open not in EFFECTS:
-        return row.reason
+        return told
     censored = "some trials never reached the target" if any(contrast.censored) else ""
-    return untested(contrast) or censored or row.reason
+    return untested(contrast) or censored or told
 
 
 def untested(contrast: Contrast) -> str:
-    """Why quality has no test; empty where it has one."""
+    """Say why quality has no test; empty where it has one."""
     says = contrast.decided
     if says is None:
         return f"quality cannot be compared ({contrast.why_not})"
@@ -224,135 +175,34 @@ def untested(contrast: Contrast) -> str:
     return ""
 
 
-def _found(analysis: Analysis, contrast: Contrast) -> list[str]:
-    """Divergence, where there was any, and the effect, where it can be compared."""
-    diverged = divergence_in_words(analysis, contrast.arm)
-    found = [f"{contrast.arm} {diverged}"] if diverged else []
-    return found + ([effect_in_words(contrast)] if contrast.decided else [])
+def _way_out(row: Row, contrast: Contrast, needed: int) -> str:
+    """Say how many pairs would resolve an inconclusive verdict."""
+    if row.open == "cure":
+        return f"At these rates of events, about {needed} seed pairs would show a cure"
+    if row.open == "harm" or not contrast.tested:
+        return f"At these rates of events, about {needed} seed pairs would show harm"
+    if row.open == "not worse":
+        return f"About {needed} seed pairs would exclude a loss of the margin's size"
+    return f"About {needed} seed pairs would detect or exclude a change of the margin's size"
 
 
-def divergence_in_words(analysis: Analysis, arm: str) -> str:
-    """`diverged in 5 of 5 seeds against 0 of 5`; empty where neither arm diverged."""
-    stability = analysis.stability(arm)
-    if stability is None:
-        return ""
-    rates = stability.diverged
-    if rates.both + rates.only_baseline + rates.only_treatment == 0:
-        return ""
-    ours, theirs = rates.both + rates.only_treatment, rates.both + rates.only_baseline
-    return f"diverged in {ours} of {rates.n} seeds against {theirs} of {rates.n}"
-
-
-def caveats(analysis: Analysis, contrast: Contrast, *, judged: bool) -> list[str]:
-    """What qualifies a verdict: equal differences, its target, other tests, seeds added late."""
-    found = []
-    says = contrast.decided
-    if judged and says is not None and says.constant and says.mean != 0:
-        found.append(
-            f"{_what_is_equal(says)}: this is an effect at the resolution of the "
-            "measurement, and its p the least that this resolution allows."
-        )
-    if judged and analysis.tuned:
-        found += _of_tuning(analysis, analysis.tuned, contrast)
-    if judged:
-        found += (
-            never_reached(contrast)
-            + fixed_items(contrast)
-            + disagreements(contrast)
-            + missed(analysis, contrast)
-        )
-    if contrast.sampling and contrast.sampling.stage_seeds is not None:
-        found.append(extension_in_words(analysis.study))
-    found += [
-        f"{NOT_PROVEN[control.name]}: {control.detail}."
-        for control in analysis.controls
-        if (control.arm, control.state) == (contrast.arm, "not proven")
-        and control.name in NOT_PROVEN
-    ]
-    if judged and analysis.text and contrast.metric.partition("/")[0] not in TASKS:
-        found.append(analysis.text)
-    if analysis.later_stage:
-        found.append(
-            f"This is of the first stage alone: the second does not count, as "
-            f"{analysis.later_stage}."
-        )
-    if analysis.late_seeds:
-        seeds = ", ".join(map(str, analysis.late_seeds))
-        found.append(
-            f"Seeds added after results had been seen ({seeds}): no error rate is guaranteed."
-        )
-    return found
-
-
-def _of_tuning(analysis: Analysis, tuned: Tuned, contrast: Contrast) -> list[str]:
-    """What the answer depends on where arms were tuned: the change at shared values first."""
-    pair = (contrast.arm, contrast.reference)
-    found = []
-    if between := tuned.between(contrast.arm):
-        found.append(f"{between[0].upper()}{between[1:]}.")
-    if why := tuned.why_values_differ(*pair, analysis.study.inference.alpha):
-        found.append(f"{why}.")
-    left_open = tuned.left_open((contrast.reference, contrast.arm))
-    return found + [f"Of the tuning, {line}." for line in left_open]
-
-
-def missed(analysis: Analysis, contrast: Contrast) -> list[str]:
-    """That an effect worth detecting could have been missed, where none was found."""
-    says, alpha = contrast.decided, analysis.study.inference.alpha
-    if says is None or not contrast.could_miss or contrast.significant(alpha):
+def _benefit(analysis: Analysis, arm: str) -> list[str]:
+    """State the effect on the registered benefit, where there is one."""
+    contrast = benefit_of(analysis, arm)
+    if contrast is None:
         return []
-    metric, power = contrast.declared, analysis.study.inference.power
-    return [
-        f"With {power:.0%} power this study detects a change of "
-        f"{numbers.fixed(says.detectable, metric.change_digits)}; the registered smallest effect "
-        f"worth detecting is {contrast.smallest_effect:g}, and can have been missed."
-    ]
+    if contrast.decided is None:
+        return [f"The registered benefit, {contrast.declared.label}: {contrast.why_not}"]
+    return [f"Of the registered benefit: {_lowered(effect_in_words(contrast))}"]
 
 
-def never_reached(contrast: Contrast) -> list[str]:
-    """That trials did not come to the target, and so what cannot be shown."""
-    if not any(contrast.censored):
-        return []
-    ours, theirs = contrast.censored
-    return [
-        f"Within the smaller budget of each pair, {contrast.arm} did not reach the target in "
-        f"{ours} of {len(contrast.seeds)} seeds, and {contrast.reference} in {theirs}: what these "
-        "trials needed is at least that budget, so that no equality can be shown."
-    ]
-
-
-def fixed_items(contrast: Contrast) -> list[str]:
-    """That a claim registered about new items had to be judged on these alone, and by what."""
-    says = contrast.decided
-    if not contrast.items_why_not or says is None:
-        return []
-    return [
-        f"Items cannot be paired, as {contrast.items_why_not}: the {TESTS[says.test]} on seed "
-        "means decides, and the claim is about this item set, not about new items as registered."
-    ]
-
-
-def _what_is_equal(says: Decided) -> str:
-    if says.test == CROSSED:
-        return "Every item differs by the same amount at every seed"
-    return f"All {says.n} differences are equal"
-
-
-def disagreements(contrast: Contrast) -> list[str]:
-    """Sensitivity analyses that find what the deciding test does not, or the other way round."""
-    says = contrast.decided
-    if says is None or not contrast.tested:
-        return []
-    decided = f"the {TESTS[says.test]} that decides has {numbers.p_value(contrast.tested_p)}"
-    return [
-        f"Tests disagree: the {check.test} has Holm p {numbers.p_equals(check.holm_p)}, {decided}."
-        for check in contrast.checks
-        if check.disagrees
-    ]
+def _lowered(text: str) -> str:
+    """Begin with a small letter, to go on in a sentence."""
+    return text[:1].lower() + text[1:]
 
 
 def effect_in_words(contrast: Contrast) -> str:
-    """An effect with its interval, losses and what is compared as ratios as these too."""
+    """State an effect with its interval, losses and what is compared as ratios as these too."""
     metric, says = contrast.declared, contrast.decided
     assert says is not None
     interval = says.interval
@@ -374,3 +224,150 @@ def effect_in_words(contrast: Contrast) -> str:
             text += f", p {numbers.p_equals(contrast.p)}"
         text += f", Holm p {numbers.p_equals(contrast.tested_p)}"
     return text[0].upper() + text[1:]
+
+
+def divergence_in_words(analysis: Analysis, arm: str) -> str:
+    """Say `diverged in 5 of 5 seeds against 0 of 5`; empty where neither arm diverged."""
+    stability = analysis.stability(arm)
+    if stability is None:
+        return ""
+    rates = stability.diverged
+    ours, theirs = rates.both + rates.only_treatment, rates.both + rates.only_baseline
+    if ours + theirs == 0:
+        return ""
+    return f"diverged in {ours} of {rates.n} seeds against {theirs} of {rates.n}"
+
+
+def _tie_breaks(analysis: Analysis, arm: str) -> tuple[str, ...]:
+    """State what breaks a tie, in the user's order: calibration, then throughput."""
+    cost = cost_of(analysis, arm)
+    calibration = "not compared"
+    if cost.calibration is not None:
+        low, high = cost.calibration.interval.low, cost.calibration.interval.high
+        rise = numbers.delta(cost.calibration.mean, low, high, 4)
+        calibration = f"{rise} expected calibration error{BUDGETS[cost.calibration.state]}"
+    how = "measured in turn" if cost.in_turn else "as timed while training"
+    kinds = {
+        f"training ({how})": cost.throughput,
+        "reading": cost.prefill,
+        "writing": cost.decoding,
+    }
+    gains = [f"{kind} {_gain(lost)}" for kind, lost in kinds.items() if lost]
+    unit = "bytes" if cost.in_bytes else "tokens"
+    throughput = f"{unit} per second: {', '.join(gains)}" if gains else "throughput: not compared"
+    return (f"calibration: {calibration}", throughput)
+
+
+def _gain(lost: Cost) -> str:
+    low, high = lost.interval.low, lost.interval.high
+    gain = numbers.delta(-100 * lost.mean, -100 * high, -100 * low, 1)
+    return f"{gain} per cent{BUDGETS[lost.state]}"
+
+
+def _caveats(analysis: Analysis, contrast: Contrast, *, is_judged: bool) -> list[str]:
+    """State what qualifies a verdict; of one that is not judged, what holds all the same."""
+    found = []
+    if is_judged:
+        found += (
+            _at_the_resolution(contrast.decided)
+            + (_of_tuning(analysis, analysis.tuned, contrast) if analysis.tuned else [])
+            + _never_reached(contrast)
+            + fixed_items(contrast)
+            + disagreements(contrast)
+            + missed(analysis, contrast)
+        )
+    if contrast.sampling and contrast.sampling.stage_seeds is not None:
+        found.append(extension_in_words(analysis.study))
+    found += [
+        f"{NOT_PROVEN[control.name]}: {control.detail}."
+        for control in analysis.controls
+        if (control.arm, control.state) == (contrast.arm, "not proven")
+        and control.name in NOT_PROVEN
+    ]
+    if is_judged and analysis.text and contrast.metric.partition("/")[0] not in TASKS:
+        found.append(analysis.text)
+    if analysis.later_stage:
+        found.append(
+            f"This is of the first stage alone: the second does not count, as "
+            f"{analysis.later_stage}."
+        )
+    if analysis.late_seeds:
+        seeds = ", ".join(map(str, analysis.late_seeds))
+        found.append(
+            f"Seeds added after results had been seen ({seeds}): no error rate is guaranteed."
+        )
+    return found
+
+
+def _at_the_resolution(says: Decided | None) -> list[str]:
+    """Say that all differences are equal, and so that the p is the least there is."""
+    if says is None or not says.constant or says.mean == 0:
+        return []
+    equal = f"All {says.n} differences are equal"
+    if says.test == CROSSED:
+        equal = "Every item differs by the same amount at every seed"
+    return [
+        f"{equal}: this is an effect at the resolution of the measurement, and its p the least "
+        "that this resolution allows."
+    ]
+
+
+def _of_tuning(analysis: Analysis, tuned: Tuned, contrast: Contrast) -> list[str]:
+    """State what depends on the tuning: the change at shared values first."""
+    pair = (contrast.arm, contrast.reference)
+    found = []
+    if between := tuned.between(contrast.arm):
+        found.append(f"{between[0].upper()}{between[1:]}.")
+    if why := tuned.why_values_differ(*pair, analysis.study.inference.alpha):
+        found.append(f"{why}.")
+    left_open = tuned.left_open((contrast.reference, contrast.arm))
+    return found + [f"Of the tuning, {line}." for line in left_open]
+
+
+def missed(analysis: Analysis, contrast: Contrast) -> list[str]:
+    """Say that an effect worth detecting could have been missed, where none was found."""
+    says, alpha = contrast.decided, analysis.study.inference.alpha
+    if says is None or not contrast.could_miss or contrast.significant(alpha):
+        return []
+    metric, power = contrast.declared, analysis.study.inference.power
+    return [
+        f"With {power:.0%} power this study detects a change of "
+        f"{numbers.fixed(says.detectable, metric.change_digits)}; the registered smallest effect "
+        f"worth detecting is {contrast.smallest_effect:g}, and can have been missed."
+    ]
+
+
+def _never_reached(contrast: Contrast) -> list[str]:
+    """Say that trials did not come to the target, and so what cannot be shown."""
+    if not any(contrast.censored):
+        return []
+    ours, theirs = contrast.censored
+    return [
+        f"Within the smaller budget of each pair, {contrast.arm} did not reach the target in "
+        f"{ours} of {len(contrast.seeds)} seeds, and {contrast.reference} in {theirs}: what these "
+        "trials needed is at least that budget, so that no equality can be shown."
+    ]
+
+
+def fixed_items(contrast: Contrast) -> list[str]:
+    """Say that a claim registered about new items had to be judged on these alone, and by what."""
+    says = contrast.decided
+    if not contrast.items_why_not or says is None:
+        return []
+    return [
+        f"Items cannot be paired, as {contrast.items_why_not}: the {TESTS[says.test]} on seed "
+        "means decides, and the claim is about this item set, not about new items as registered."
+    ]
+
+
+def disagreements(contrast: Contrast) -> list[str]:
+    """Name sensitivity analyses that find what the deciding test does not, or the reverse."""
+    says = contrast.decided
+    if says is None or not contrast.tested:
+        return []
+    decided = f"the {TESTS[says.test]} that decides has {numbers.p_value(contrast.tested_p)}"
+    return [
+        f"Tests disagree: the {check.test} has Holm p {numbers.p_equals(check.holm_p)}, {decided}."
+        for check in contrast.checks
+        if check.disagrees
+    ]

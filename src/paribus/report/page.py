@@ -11,7 +11,7 @@ import jinja2
 
 from paribus import numbers
 from paribus.analysis import Analysis
-from paribus.decision import OUTCOMES, Verdict, shared_caveats
+from paribus.decision import OUTCOMES, Verdict, judge, shared_caveats
 from paribus.digests import flatten
 from paribus.files import write_bytes
 from paribus.report import tables
@@ -78,6 +78,7 @@ def render(
         verdicts=verdicts,
         headlines=headlines(analysis, verdicts),
         shared=shared_caveats(verdicts),
+        hypotheses=[one.sentence for one in judge(study, verdicts)],
         missing=missing_in_words(analysis),
         plural=numbers.plural,
         names=called,

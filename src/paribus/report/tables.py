@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Costs
-from paribus.decision import Row, Verdict, rule_of
+from paribus.decision import Verdict, rule_of
 from paribus.report.figures import names
 from paribus.report.figures.contrasts import state_of
 from paribus.results import Results
@@ -102,21 +102,14 @@ def decision(analysis: Analysis, verdicts: list[Verdict]) -> Table:
         told = (called[v.arm] + (f" ({v.label})" if several else "") for v in mine)
         return ", ".join(told)
 
-    def speaks_to(row: Row) -> str:
-        spoken = (row.speaks_to(endpoint.metric) for endpoint in analysis.study.judged)
-        return next(filter(None, spoken), "")
-
-    rows = tuple(
-        (row.id, row.when, row.outcome, speaks_to(row), fired(row.id))
-        for row in rule.all_rows.values()
-    )
+    rows = tuple((row.id, row.when, row.outcome, fired(row.id)) for row in rule.all_rows.values())
     return Table(
         "decision",
         f"The registered decision rule, {rule.title}: the first row whose condition holds decides, "
         "for each contrast and each primary endpoint by itself.",
-        ("row", "when (no row before it)", "verdict", "speaks to", "fired for"),
+        ("row", "when (no row before it)", "verdict", "fired for"),
         rows,
-        frozenset({"row", "when (no row before it)", "verdict", "speaks to", "fired for"}),
+        frozenset({"row", "when (no row before it)", "verdict", "fired for"}),
         wide=True,
     )
 

@@ -1,4 +1,4 @@
-"""From TOML to a `Study`: shipped studies by name, the user's own by path."""
+"""From TOML to a `Study`: examples that ship by name, any other by path."""
 
 from __future__ import annotations
 
@@ -19,13 +19,26 @@ from paribus.study.study import Sealed, Study, override
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
 NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
-_SHIPPED = resources.files("paribus.study") / "shipped"
+_EXAMPLES = resources.files("paribus.study") / "examples"
+# Shipped with the package once; in the repository they lie beside their kept results.
+_MOVED = frozenset(
+    f"embedding-norm-{name}"
+    for name in (
+        *("bpe", "float16", "hour", "instability", "instability-pilot", "mechanism", "null"),
+        *("pilot", "retuned-long", "scale-long", "sensitivity", "sizes", "tuned-long", "untied"),
+        *("untied-long", "untied-step", "untied-step-long", "untied-tuned"),
+    )
+)
 
 
 def shipped_studies() -> dict[str, Study]:
-    """The studies that ship with the package, by name."""
-    names = sorted(entry.name for entry in _SHIPPED.iterdir() if entry.name.endswith(".toml"))
-    return {name.removesuffix(".toml"): load_study(name.removesuffix(".toml")) for name in names}
+    """Load the examples that ship with the package, by name."""
+    return {name: load_study(name) for name in _shipped_names()}
+
+
+def _shipped_names() -> list[str]:
+    names = (entry.name for entry in _EXAMPLES.iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def load_study(
@@ -34,7 +47,7 @@ def load_study(
     *,
     trust: bool = False,
 ) -> Study:
-    """The study that `source` names: a shipped name, or the path of a TOML file.
+    """Load the study that `source` names: an example that ships, or the path of a TOML file.
 
     The `study.json` of a results folder will do as well; custom code that it names is run only
     with `trust`.
@@ -78,7 +91,7 @@ def parse_study(
     foreign: bool = False,
     sealed: Sealed | None = None,
 ) -> Study:
-    """A `Study` from plain tables; `folder` is where its relative paths start.
+    """Make a `Study` of plain tables; `folder` is where its relative paths start.
 
     Custom code that a `foreign` study names is not run (see `paribus.study.trust`). `sealed` is
     what the study was read from that this one goes on with.
@@ -114,7 +127,7 @@ def current_setting(study: Study, table: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_sealed(text: str, *, folder: Path, foreign: bool) -> Study:
-    """The study of the study.json of a results folder, which keeps what it was read from."""
+    """Read the study.json of a results folder; the study keeps what it was read from."""
     label = "study.json"
     table = parse_json(text, label)
     if not isinstance(table, dict):
@@ -136,7 +149,7 @@ def _put(table: dict[str, Any], key: str, value: Any) -> None:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """`key=value` from a command line; the value is read as TOML, else as text."""
+    """Read `key=value` from a command line, the value as TOML, else as text."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ParibusError(f"'{text}' must be key=value, such as training.iterations=20")
@@ -144,7 +157,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """What a TOML value says; a text that is none stands for itself."""
+    """Read a TOML value; a text that is none stands for itself."""
     try:
         table = parse_toml(f"value = {text}", "--set")
     except MalformedError:
@@ -153,15 +166,16 @@ def _value(text: str) -> Any:
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
-    """(text, folder of relative paths, how to call it in an error)."""
+    """Return the text, the folder of relative paths, and how to call it in an error."""
     name = os.fspath(source)
-    shipped = _SHIPPED / f"{name}.toml"
     if os.sep not in name and not name.endswith((".toml", ".json")):
-        if shipped.is_file():
-            return shipped.read_text("utf-8"), Path.cwd(), name
-        known = [
-            e.name.removesuffix(".toml") for e in _SHIPPED.iterdir() if e.name.endswith(".toml")
-        ]
+        if name in (known := _shipped_names()):
+            return (_EXAMPLES / f"{name}.toml").read_text("utf-8"), Path.cwd(), name
+        if name in _MOVED:
+            raise ParibusError(
+                f"study '{name}' no longer ships; in a checkout of the repository: "
+                f"paribus run studies/{name}.toml"
+            )
         hint = nearest(name, known)
         raise ParibusError(
             f"no study '{name}': {hint}{'' if hint.endswith('?') else '.'} Your own is given by "

@@ -35,6 +35,8 @@ def null_study(study: Study, replicates: int) -> Study:
             "set": baseline["set"] | study.format.salted(study, i),
             "against": called[against] if against else None,
         }
+    for hypothesis in table["hypotheses"]:
+        hypothesis["arms"] = [called[arm] for arm in hypothesis["arms"]]
     table["name"] = study.name if study.name.endswith(NULL) else shortened(study.name, NULL)
     table["title"] = f"A/A calibration of {study.name}"
     table["seeds"] = list(range(1, replicates * len(study.seeds) + 1))

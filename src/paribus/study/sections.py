@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from paribus.metric import LONGEST, QUESTIONS, Metric
-from paribus.study.allowed_text import Prose, Title
+from paribus.study.allowed_text import Name, Prose, Title
 from paribus.study.base import Spec
 from paribus.study.bounds import (
     MOST_ARMS,
@@ -24,6 +24,7 @@ from paribus.study.bounds import (
 )
 
 MOST_RULE = 1_000  # characters of a rule's name or import path
+Outcomes = Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)]
 HELD_OUT = ("evaluation", "parts")  # records of what is measured on held-out text
 
 
@@ -52,10 +53,10 @@ class Endpoint(Spec):
 
 
 class Inference(Spec):
-    """How contrasts are tested."""
+    """The tests of contrasts: level, power, and what claims are about."""
 
     test: Literal["paired_t", "gate"] = "paired_t"
-    """What decides on seed means: the paired t, or the larger p of it and the studentized
+    """The test that decides on seed means: the paired t, or the larger p of it and the studentized
     bootstrap, which is conservative. The others stand beside it as sensitivity analyses."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Two-sided level, held by Holm over the family of primary endpoints x contrasts."""
@@ -65,7 +66,7 @@ class Inference(Spec):
     seed: Seed = 0
     """Of the resampling."""
     target: Literal["this item set", "new questions", "new items"] = "new questions"
-    """What claims are about, besides new seeds. Of "this item set" (these questions and this
+    """The population of claims, besides new seeds. Of "this item set" (these questions and this
     held-out text) `test` on seed means decides; of "new questions", for accuracy on tasks, the
     crossed bootstrap of seeds and questions; of "new items" also, for what is measured on held-out
     text, that of seeds and documents (or windows, where these are fewer than five)."""
@@ -75,18 +76,18 @@ class Inference(Spec):
 
     @property
     def of_new_questions(self) -> bool:
-        """Whether claims from tasks are about new questions."""
+        """Claims from tasks are about new questions."""
         return self.target != "this item set"
 
     def of_new_items(self, metric: Metric) -> bool:
-        """Whether claims about `metric` are about new items, which are resampled with the seeds."""
+        """Return whether claims about `metric` are about new items, resampled with the seeds."""
         if metric.items == QUESTIONS:
             return self.of_new_questions
         return self.target == "new items" and metric.record in HELD_OUT
 
 
 class Stability(Spec):
-    """What counts as an event in a training loss curve, and when a baseline is unstable."""
+    """Events in a training loss curve, and the share of them that makes a baseline unstable."""
 
     smoothing_steps: Steps = 10
     """The final loss is the mean of so many last steps; above the first loss it is divergence."""
@@ -105,7 +106,7 @@ class Stability(Spec):
 
 
 class Decision(Spec):
-    """When an arm is adopted: by which rule, and what that weighs."""
+    """The rule by which an arm is adopted, and what it weighs."""
 
     rule: Annotated[str, Field(min_length=1, max_length=MOST_RULE)] = "stability_gate"
     """A file of `paribus/decision/rules/`, or the user's own: `package.module:name` or
@@ -117,12 +118,32 @@ class Decision(Spec):
     benefit: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
     """Of non_inferiority: the endpoint on which an arm that is no worse must gain."""
     least_benefit: Annotated[float, Field(ge=0)] = 0.0
-    """How much it must gain at least: in the endpoint's unit, or as a share of what is compared as
+    """The least that it must gain: in the endpoint's unit, or as a share of what is compared as
     a ratio (throughput, memory)."""
 
 
+class Hypothesis(Spec):
+    """A statement that the verdicts of a study support or contradict."""
+
+    name: Name
+    statement: Prose
+    arms: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ARMS)] = ()
+    """The arms that it is about; none named: every arm that is compared."""
+    endpoint: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
+    """The primary endpoint that it is about; None: every one."""
+    supported_by: Outcomes
+    """Outcomes of verdicts, such as "ADOPT", or rows of the study's rule, such as "row 3"."""
+    contradicted_by: Outcomes = ()
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if both := set(self.supported_by) & set(self.contradicted_by):
+            raise ValueError(f"'{min(both)}' would both support and contradict '{self.name}'")
+        return self
+
+
 class Probes(Spec):
-    """What is measured while training, the same in every arm."""
+    """Measurements while training, the same in every arm."""
 
     own: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
     """The user's own probes, by import path: `package.module:name` or `file.py:name`."""
@@ -134,7 +155,7 @@ class Probes(Spec):
 
 
 class Evaluation(Spec):
-    """What is measured on held-out text, the same in every arm: when a trial is trained, and of the
+    """Measurements on held-out text, the same in every arm: when a trial is trained, and of the
     loss along the way."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -220,5 +241,5 @@ class Claims(Spec):
 
     source: Prose
     parameters: Annotated[int, Field(gt=0)] | None = None
-    """What was reported of the model's size, as a number of parameters."""
+    """The reported size of the model, as a number of parameters."""
     values: Annotated[tuple[Claim, ...], Field(strict=False, max_length=MOST_ENTRIES)]

@@ -31,6 +31,7 @@ from paribus.study.sections import (
     Claims,
     Decision,
     Endpoint,
+    Hypothesis,
     Inference,
     Stability,
 )
@@ -113,12 +114,11 @@ class Study(Spec):
         Endpoint(metric="calibration_error"),
         Endpoint(metric="brier_score"),
         Endpoint(metric="macro_accuracy"),
-        Endpoint(metric="grad_norm"),
-        Endpoint(metric="embedding_norm"),
     )
     inference: Inference = Inference()
     stability: Stability = Stability()
     decision: Decision = Decision()
+    hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, max_length=MOST_ARMS)] = ()
     tuning: Tuning | None = None
     claims: Claims | None = None
 

@@ -19,7 +19,10 @@ from paribus.study.tuning import Candidate, Tuning
 # Where the records of tuning are, in the results folder: `tuning/1` and one for each extension.
 FOLDER = "tuning"
 # What a tuning study has its own of, or none.
-OWN = {"claims", "tuning", "decision", "endpoints", "seeds", "plan", "stages"}
+OWN = {
+    *("claims", "tuning", "decision", "hypotheses", "endpoints", "seeds", "plan"),
+    "stages",
+}
 TASKS = ("macro_accuracy", "task_accuracy")
 _IDLE_MARGIN = 0.02  # of a metric without one: tuning has no verdict
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from paribus.analysis import analyse, next_candidates, tried_in, tuning_record
 from paribus.comparison import Comparison, Leniency, agree, compare
-from paribus.decision import decide
+from paribus.decision import decide, verdict_record
 from paribus.digests import canonical_json
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError
-from paribus.migrations import leniency
+from paribus.migrations import SCHEMA, leniency
 from paribus.results import Results, ResultsFolder, load_results, readable, why_not_tested
 from paribus.results.formats import read_record
 from paribus.results.keeping import of_kept
@@ -51,7 +51,7 @@ SENTENCES = frozenset(
     {
         *("answer", "caveats", "claim_checks", "detail", "invalid", "items_about"),
         *("items_why_not", "label", "reason", "sentence", "text", "tie_breaks"),
-        *("unregistered", "untested", "why", "why_not"),
+        *("statement", "unregistered", "untested", "why", "why_not"),
     }
 )
 # Repeats the trials of results, of tuning or not, and gives what differs.
@@ -368,7 +368,7 @@ def derived(results: Results) -> tuple[list[str], Comparison, bool]:
     ]
     fresh = {
         "analysis.json": analysis.to_dict(),
-        "verdict.json": {"verdicts": [verdict.to_dict() for verdict in decide(analysis)]},
+        "verdict.json": verdict_record(analysis.study, decide(analysis)),
     }
     found, is_older = Comparison(), False
     sealed = max((read_record(t.path / MANIFEST)[1] for t in results.finished), default=0)
@@ -383,7 +383,7 @@ def derived(results: Results) -> tuple[list[str], Comparison, bool]:
             one.pop("later_stage", None)  # it moves on while a second stage is trained
             if not schema:
                 one.pop("controls", None)  # they asked for other things; today's are told above
-        is_older |= not schema
+        is_older |= schema < SCHEMA
         of_file = compare(there, now, leniency(name, schema, SENTENCES))
         if of_file.differing:
             findings.append(f"{name} is not what the records give: {_some(of_file.differing)}")

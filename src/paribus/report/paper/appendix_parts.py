@@ -122,9 +122,9 @@ def verdict_table(material: Material) -> Table:
     rows = []
     for (label, row, reason), arms in fired.items():
         says = rule.all_rows[row]
-        why = f"{reason[:1].upper()}{reason[1:]}. {says.advice}"
+        why = f"{reason[:1].upper()}{reason[1:]}."
         rows.append((label, row, says.outcome, "; ".join(arms), why))
-    head = ("endpoint", "row", "verdict", "arms", "why, and what follows")
+    head = ("endpoint", "row", "verdict", "arms", "why")
     return Table(
         "verdicts",
         f"The verdicts by the registered rule, {rule.title}, with the rows that fired.",

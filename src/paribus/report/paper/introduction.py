@@ -6,13 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from paribus.decision import HYPOTHESES, rule_of
 from paribus.numbers import plural
 from paribus.report.paper.abstract_of_several import abstract_of_several
 from paribus.report.paper.document import Block, Items, Paragraph, Part, Ref, say
 from paribus.report.paper.material import Material
-from paribus.report.paper.said_once import grouped, said_once
-from paribus.report.vocabulary import listed
 from paribus.report.words import headline, missing_in_words, ratio_in_words
 
 HELD = {"initial values": "from the same initial values", "batches": "on the same batches"}
@@ -97,7 +94,7 @@ def _held(material: Material) -> str:
 
 
 def introduction(studies: Sequence[Material], titles: Mapping[str, str]) -> Part:
-    """The questions, why they take more than two runs, and the hypotheses that rules speak to."""
+    """The questions, and why they take more than two runs."""
     several = len(studies) > 1
     blocks: list[Block] = [
         *_asked(studies, titles),
@@ -108,13 +105,6 @@ def introduction(studies: Sequence[Material], titles: Mapping[str, str]) -> Part
             "whether all else was equal is part of the record and not an assumption."
         ),
     ]
-    told = {
-        one.name: [say(_hypotheses(one, alone=not several)) if one.normalises_embeddings else say()]
-        for one in studies
-    }
-    once = said_once(told)
-    blocks += once.common
-    blocks += grouped(once.own)
     blocks.append(
         say(
             "What is reported here was computed from the records of the "
@@ -151,38 +141,3 @@ def _asked(studies: Sequence[Material], titles: Mapping[str, str]) -> list[Block
         return [say(f"Of {n} questions each stands with its study, in a section or an appendix.")]
     questions = tuple(map(say, asked))
     return [say("The studies of this paper ask:"), Items(questions)]
-
-
-def _hypotheses(material: Material, *, alone: bool) -> str:
-    """The hypotheses that the rule's rows speak to, and of a single study where they are judged, as
-    the results of several say; or empty."""
-    rows = rule_of(material.analysis).rows
-    spoken = [name for name in HYPOTHESES if any(row.hypothesis == name for row in rows)]
-    if not spoken:
-        return ""
-    text = (
-        "The decision table, which was fixed before the first trial, speaks to these hypotheses. "
-    )
-    text += " ".join(f"{name}: {HYPOTHESES[name].words}." for name in spoken)
-    for metric in dict.fromkeys(HYPOTHESES[name].metric for name in spoken if alone):
-        if metric is not None:
-            about = [name for name in spoken if HYPOTHESES[name].metric == metric]
-            text += f" {_judged_on(material, listed(about), metric, HYPOTHESES[about[0]].of)}"
-    return text
-
-
-def _judged_on(material: Material, hypotheses: str, metric: str, of: str) -> str:
-    """Where the hypotheses are judged that are stated `of` a metric, and what others speak of."""
-    on = {
-        endpoint.metric: material.analysis.metrics[endpoint.metric].label
-        for endpoint in material.study.judged
-    }
-    if metric not in on:
-        return (
-            f"{hypotheses} are stated of {of}, which is not judged here: a verdict on "
-            f"{listed(list(on.values()))} speaks of that alone, and to neither of them."
-        )
-    own = on.pop(metric)
-    others = listed(list(on.values()))
-    also = f"; the verdict on {others} speaks of that alone" if on else ""
-    return f"{hypotheses} are stated of {of}, and judged on {own}{also}."

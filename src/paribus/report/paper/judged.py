@@ -73,12 +73,12 @@ class Judged:
             return "invalid"
         if self.verdict.outcome == "DESCRIPTIVE ONLY":
             return "described"
-        return _QUALITY[evidence.quality]
+        return _QUALITY[evidence.state.quality]
 
     @property
     def stability(self) -> Stability:
         """Of training, with the arm and without."""
-        evidence = self.verdict.evidence
+        evidence = self.verdict.evidence.state
         if evidence.fix == "harm" or evidence.collapse:
             return "destabilised"
         if evidence.fix == "fix":

@@ -97,7 +97,7 @@ def _seeds(studies: Sequence[Material]) -> list[str]:
 def _instability(found: Sequence[tuple[Material, Judged]]) -> str:
     """Whether there was an instability to cure."""
     unstable = dict.fromkeys(
-        material.name for material, one in found if not one.verdict.evidence.baseline_stable
+        material.name for material, one in found if not one.verdict.evidence.state.baseline_stable
     )
     if not unstable:
         return (

@@ -19,7 +19,6 @@ from paribus.report.paper.finding_by_setting import (
     setting_table,
 )
 from paribus.report.paper.findings import analysis_part, results
-from paribus.report.paper.hypotheses import hypotheses
 from paribus.report.paper.introduction import (
     MOST_QUESTIONS,
     abstract,
@@ -120,7 +119,7 @@ def _found(studies: Sequence[Material], sections: Sequence[Part], detail: Detail
     if len(studies) == 1:
         only = studies[0]
         return [*tuning_part(only), results(only), analysis_part(only)]
-    across = (hypotheses(studies), rate_sensitivity(studies), size_trends(studies))
+    across = (rate_sensitivity(studies), size_trends(studies))
     found = [_answers(studies, detail), *filter(None, across)]
     found += sections if detail.sections else []
     why = mechanism(studies, min(detail.figures, MOST_OF_MECHANISM) if detail.mechanism else 0)

@@ -199,7 +199,7 @@ def of_one(material: Material) -> list[Block]:
 def _advice(material: Material, lead: str, row: Row, members: list[Verdict]) -> str:
     """What the row that fired advises on the arms that it fired for."""
     whys = "; ".join(clause(material.analysis, verdict).why for verdict in members)
-    text = f"{lead}: {whys}. {row.advice}"
+    text = f"{lead}: {whys}. {row.advice}".rstrip()
     if len(material.study.judged) > 1:
         text = f"On {members[0].label}: {text}"
     if row.outcome in UNDECIDED:

@@ -15,7 +15,6 @@ from paribus.report.figures.tuning_curves import SHARED, curve_name
 from paribus.report.paper.alike import skeleton
 from paribus.report.paper.designs import design_in_words
 from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
-from paribus.report.paper.hypotheses import spoken_to
 from paribus.report.paper.judged import SHORT, STATES, Judged, answer, arms_in_words, judged
 from paribus.report.paper.material import Material
 from paribus.report.tables import Table, change_of
@@ -159,12 +158,10 @@ def main_figures(material: Material) -> list[Figure]:
 
 
 def short_contrasts(material: Material, found: list[Judged]) -> Table:
-    """Every contrast on the endpoints that are judged, as a column of the paper has room for; but
-    those that stand in the table of hypotheses."""
+    """Every contrast on the endpoints that are judged, as a column of the paper has room for."""
     study, rows = material.study, []
     level = numbers.level(study.inference.alpha)
-    elsewhere = {one.metric for one in spoken_to(material)}
-    for metric in dict.fromkeys(one.metric for one in found if one.metric not in elsewhere):
+    for metric in dict.fromkeys(one.metric for one in found):
         mine = [one for one in found if one.metric == metric]
         declared = mine[0].contrast.declared
         unit = f" ({declared.change_unit})" if declared.change_unit else ""

@@ -1,0 +1,469 @@
+"""The rules that ship, made of rows that they share; and the rule that a study names.
+
+Quality of a contrast, on the endpoint that is judged, and all else that a row may read: `State`.
+Whatever is said of quality holds over the seeds that both arms survived, so that no rule adopts an
+arm which diverged in more seeds than its reference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Any
+
+from paribus.analysis import Analysis
+from paribus.decision.evidence import State
+from paribus.decision.hypotheses import require_hypotheses
+from paribus.decision.rule import Row, Rule, rule_from_record
+from paribus.errors import ParibusError, nearest
+from paribus.study import Decision, Study
+from paribus.study.importing import load_own
+
+# The shared rows, in the order in which `superiority` tries them.
+HARM = Row(
+    "2",
+    "REJECT",
+    when="the arm is shown to cause instability",
+    holds=lambda s: s.fix == "harm",
+    why="{arm} destabilises training: {events}",
+)
+COLLAPSE = Row(
+    "2b",
+    "REJECT",
+    when="the arm diverges in every seed, the baseline in none",
+    holds=lambda s: s.collapse,
+    reason="it diverges in every seed and the baseline in none, which so few seeds describe and "
+    "cannot test",
+    why="{arm} destabilises training: {events}; the counts are described, as so few seeds cannot "
+    "test them",
+)
+WORSE = Row(
+    "3",
+    "REJECT",
+    when="the arm is significantly worse",
+    holds=lambda s: s.quality == "Q-",
+    why="{arm} {shown}",
+)
+WORSE_ELSEWHERE = Row(
+    "3b",
+    "REJECT",
+    when="the arm is significantly worse on another primary endpoint",
+    holds=lambda s: s.elsewhere != "not worse",
+    why="{arm} {elsewhere}, another primary endpoint",
+)
+OVER_BUDGET = Row(
+    "4",
+    "REJECT",
+    when="a cost is over its budget",
+    holds=lambda s: s.budget == "over",
+    why="a cost of {arm} is over its budget; {effect}",
+)
+SAME = Row(
+    "5",
+    "NO EFFECT",
+    when="the effect is shown to lie inside the margin",
+    holds=lambda s: s.quality == "Q0",
+    reason="no effect worth having",
+    why="{arm} makes no difference worth having: {effect}, within {margin}",
+    claims=False,
+)
+BETTER = replace(WORSE, when="the arm is significantly better", holds=lambda s: s.quality == "Q+")
+SURVIVORS = Row(
+    "5b",
+    "INCONCLUSIVE",
+    when="the arm is significantly better, but it diverged in more seeds",
+    holds=lambda s: s.quality == "Q+" and s.divergence == "more",
+    reason="quality is that of the seeds that survived, but the arm diverged in more than "
+    "the baseline, and harm is not excluded",
+    why="{arm} {shown}, over the seeds that survived; it diverged in more seeds than {base}, and "
+    "harm is not excluded",
+    open="harm",
+)
+GAIN = Row(
+    "6",
+    "ADOPT",
+    when="the arm is significantly better, costs are within the budgets",
+    holds=lambda s: s.quality == "Q+" and s.budget == "within",
+    why="{arm} {shown}, at no cost beyond the budgets",
+)
+COST_OPEN = Row(
+    "7",
+    "INCONCLUSIVE",
+    when="the arm is significantly better, a cost is not shown within its budget",
+    holds=lambda s: s.quality == "Q+",
+    why="{arm} {shown}, but a cost is not shown to be within its budget",
+    open="cost",
+)
+UNRESOLVED = Row(
+    "8",
+    "INCONCLUSIVE",
+    when="anything else",
+    holds=lambda s: True,
+    reason="underpowered",
+    why="{arm} is neither shown to differ nor to stay within {margin}; {effect}",
+    open="quality",
+    claims=False,
+)
+# A cost that is shown rejects whatever the gain; a better effect never gets a worse verdict.
+SUPERIORITY = Rule(
+    name="superiority",
+    title="superiority",
+    adopts="An arm is adopted where it is significantly better, is not significantly worse on "
+    "another primary endpoint, diverges in no more seeds than the baseline, raises the expected "
+    "calibration error by at most {calibration} and loses at most a share of {throughput} of the "
+    "training throughput.",
+    keys=("calibration_budget", "throughput_budget"),
+    rows=(
+        *(HARM, COLLAPSE, WORSE, WORSE_ELSEWHERE, OVER_BUDGET, SAME, SURVIVORS, GAIN, COST_OPEN),
+        UNRESOLVED,
+    ),
+)
+
+
+def _given(
+    words: str, row: Row, holds: Callable[[State], bool] = lambda s: True, **changed: Any
+) -> Row:
+    """Return `row` where a condition, in `words` and as a function, holds as well."""
+    also = row.holds
+    both = {"when": f"{words}, {row.when}", "holds": lambda s: holds(s) and also(s)}
+    return replace(row, **(both | changed))
+
+
+def _stable(state: State) -> bool:
+    return state.baseline_stable
+
+
+def _uncured(state: State) -> bool:
+    return state.fix == "unshown"
+
+
+STABLE, THRESHOLD = "the baseline is stable", "training was stable without it{threshold}"
+UNCURED, CURED = "the baseline is unstable, a cure is not shown", "the instability is cured"
+HOLDS = f"{CURED}, quality holds"
+# The commissioned rule, and the default.
+STABILITY_GATE = Rule(
+    name="stability_gate",
+    title="stability gate",
+    adopts="An arm is adopted only where it cures instability, diverges in no more seeds than the "
+    "baseline, loses no primary endpoint, raises the expected calibration error by at most "
+    "{calibration} and loses at most a share of {throughput} of the training throughput.",
+    keys=("calibration_budget", "throughput_budget"),
+    rows=(
+        replace(HARM, outcome="BASELINE"),
+        replace(COLLAPSE, outcome="BASELINE"),
+        _given(
+            STABLE, WORSE, _stable, outcome="BASELINE", why=f"{{arm}} {{shown}}, and {THRESHOLD}"
+        ),
+        _given(STABLE, SAME, _stable, id="4", outcome="BASELINE"),
+        _given(
+            STABLE,
+            BETTER,
+            _stable,
+            id="5",
+            outcome="IMPROVES",
+            reason="a gain, but the baseline is stable: the adoption gate is not met",
+            why=f"{{arm}} {{shown}}, but {THRESHOLD}, and by the registered criteria only a cure "
+            "of instability is adopted",
+        ),
+        _given(STABLE, UNRESOLVED, _stable, id="6"),
+        _given(
+            UNCURED,
+            WORSE,
+            _uncured,
+            id="7",
+            outcome="BASELINE",
+            why="{arm} {shown}, and is not shown to cure the instability without it; {events}",
+        ),
+        _given(
+            UNCURED,
+            UNRESOLVED,
+            _uncured,
+            reason=UNCURED,
+            why="training was unstable without {arm}, and a cure is not shown; {events}",
+            open="cure",
+        ),
+        _given(
+            CURED,
+            WORSE,
+            id="9",
+            outcome="BASELINE",
+            why="{arm} cures instability ({events}), but {shown}",
+        ),
+        _given(
+            CURED,
+            WORSE_ELSEWHERE,
+            id="9b",
+            outcome="BASELINE",
+            why="{arm} cures instability ({events}), but {elsewhere}, another primary endpoint",
+        ),
+        Row(
+            "10",
+            "INCONCLUSIVE",
+            when=f"{CURED}, the effect on quality is unresolved",
+            holds=lambda s: s.quality == "Q?",
+            why="{arm} cures instability ({events}), but its effect on quality is open; {effect}",
+            open="quality",
+        ),
+        _given(
+            HOLDS,
+            OVER_BUDGET,
+            id="11",
+            outcome="BASELINE",
+            why="{arm} cures instability ({events}), but a cost is over its budget",
+        ),
+        replace(
+            COST_OPEN,
+            id="11b",
+            when=f"{HOLDS}, a cost is not shown within its budget",
+            holds=lambda s: s.budget == "not shown",
+            why="{arm} cures instability ({events}), but a cost is not shown to be within its "
+            "budget",
+        ),
+        replace(
+            SURVIVORS,
+            id="11c",
+            when=f"{HOLDS}, but it diverged in more seeds",
+            holds=lambda s: s.divergence == "more",
+            why="{arm} cures events ({events}) and quality holds, over the seeds that survived; it "
+            "diverged in more seeds than {base}, and harm is not excluded",
+        ),
+        replace(
+            GAIN,
+            id="12",
+            when=f"{HOLDS}, costs are within the budgets",
+            holds=lambda s: True,
+            why="it cures instability ({events}) at no cost beyond the budgets",
+        ),
+    ),
+)
+
+# To adopt takes two tests, that the arm is no worse and that it has the benefit, so their number
+# needs no adjustment (an intersection-union test; Berger 1982).
+NON_INFERIORITY = Rule(
+    name="non_inferiority",
+    title="non-inferiority with a benefit",
+    adopts="An arm is adopted where it is shown to be no worse than by the margin and to gain more "
+    "than {least} in {benefit}, loses no other primary endpoint beyond its margin, diverges in no "
+    "more seeds than the baseline, raises the expected calibration error by at most {calibration} "
+    "and loses at most a share of {throughput} of the training throughput.",
+    keys=("calibration_budget", "throughput_budget", "benefit", "least_benefit"),
+    rows=(
+        HARM,
+        COLLAPSE,
+        replace(
+            WORSE,
+            when="the arm is significantly worse, and not shown to stay within the margin",
+            holds=lambda s: s.quality == "Q-" and not s.not_worse,
+            why="{arm} {shown}, and is not shown to stay within {margin}",
+        ),
+        replace(
+            WORSE_ELSEWHERE,
+            when="another primary endpoint is significantly worse, and not shown to stay in its "
+            "margin",
+            holds=lambda s: s.elsewhere == "worse",
+            why="{arm} {elsewhere}, another primary endpoint, and is not shown to stay within its "
+            "margin",
+        ),
+        OVER_BUDGET,
+        Row(
+            "5",
+            "REJECT",
+            when="the benefit is shown to be absent",
+            holds=lambda s: s.benefit == "absent",
+            why="{arm} lacks the registered benefit: {benefit}; {effect}",
+        ),
+        replace(
+            SURVIVORS,
+            when="no worse, the benefit is shown, but it diverged in more seeds",
+            holds=lambda s: s.not_worse and s.benefit == "shown" and s.divergence == "more",
+            why="{arm} is no worse, within {margin}: {effect}; it has the registered benefit: "
+            "{benefit}; but all this over the seeds that survived: it diverged in more seeds than "
+            "{base}, and harm is not excluded",
+        ),
+        Row(
+            "6",
+            "ADOPT",
+            when="no worse, the benefit is shown, costs are within the budgets",
+            holds=lambda s: s.not_worse and s.benefit == "shown" and s.budget == "within",
+            why="{arm} is no worse, within {margin}: {effect}; and it has the registered benefit: "
+            "{benefit}",
+        ),
+        replace(
+            COST_OPEN,
+            when="no worse, the benefit is shown, a cost is not shown within its budget",
+            holds=lambda s: s.not_worse and s.benefit == "shown",
+            why="{arm} is no worse, within {margin}: {effect}; it has the registered benefit: "
+            "{benefit}; but a cost is not shown to be within its budget",
+        ),
+        Row(
+            "8",
+            "INCONCLUSIVE",
+            when="no worse, the benefit is not shown",
+            holds=lambda s: s.not_worse,
+            why="{arm} is no worse, within {margin}: {effect}; but its benefit is not shown: "
+            "{benefit}",
+            open="benefit",
+            claims=False,
+        ),
+        replace(
+            UNRESOLVED,
+            id="9",
+            reason="not shown to be no worse",
+            why="{arm} is not shown to be no worse by less than {margin}; {effect}",
+            open="not worse",
+        ),
+    ),
+)
+
+# For what should change nothing, such as another precision: nothing is better or worse, only apart.
+EQUIVALENCE = Rule(
+    name="equivalence",
+    title="equivalence",
+    adopts="Two arms are called equivalent where the change is shown to lie inside the margin and "
+    "training is not shown to be more or less stable; nothing is adopted.",
+    rows=(
+        replace(
+            HARM,
+            outcome="DIFFERENT",
+            when="the arm is shown to cause or to cure instability",
+            holds=lambda s: s.fix != "unshown",
+            why="{arm} and {base} differ in stability: {events}",
+        ),
+        replace(COLLAPSE, outcome="DIFFERENT"),
+        replace(
+            SURVIVORS,
+            id="2c",
+            when="the effect lies inside the margin, but the arms diverged in unequal numbers of "
+            "seeds",
+            holds=lambda s: s.quality == "Q0" and s.divergence != "equal",
+            reason="quality is that of the seeds that survived, but the arms diverged in unequal "
+            "numbers of seeds",
+            why="{arm} and {base} differ by less than {margin} over the seeds that survived: "
+            "{effect}; but they diverged in unequal numbers of seeds",
+            open="",
+            claims=False,
+        ),
+        replace(
+            SAME,
+            id="3",
+            outcome="EQUIVALENT",
+            reason="",
+            why="{arm} and {base} differ by less than {margin}: {effect}",
+        ),
+        replace(
+            WORSE,
+            id="4",
+            outcome="DIFFERENT",
+            why="{arm} {shown}, and is not shown to stay within {margin}",
+        ),
+        replace(
+            BETTER,
+            id="5",
+            outcome="DIFFERENT",
+            why="{arm} {shown}, a gain that is not shown to stay within {margin}",
+        ),
+        replace(
+            UNRESOLVED,
+            id="6",
+            why="{arm} and {base} are neither shown to differ nor to be within {margin}; {effect}",
+        ),
+    ),
+)
+RULES = {rule.name: rule for rule in (EQUIVALENCE, NON_INFERIORITY, STABILITY_GATE, SUPERIORITY)}
+
+
+def shipped_rules() -> dict[str, Rule]:
+    """Return the rules that ship, by name."""
+    return dict(RULES)
+
+
+def find_rule(study: Study) -> Rule:
+    """Return the rule that `study` names; the user's own is imported, and tried on every state.
+
+    Of the user's own this is what a registration holds and reads back: its table and its words.
+
+    Raises ParibusError for an unknown name, a rule that is not whole, keys of `[decision]` that it
+    does not weigh, where it weighs a benefit and none is registered, and for a hypothesis that no
+    verdict of the study can support or contradict.
+    """
+    name = study.decision.rule
+    where = f"decision.rule = '{name}'"
+    if ":" in name:
+        rule = _as_registered(load_own(name, where, "rule", _is_rule, study.folder), where)
+    else:
+        rule = _shipped(name)
+    _require_keys(rule, study.decision, where)
+    require_hypotheses(study, rule)
+    return rule
+
+
+@cache
+def _as_registered(rule: Rule, where: str) -> Rule:
+    """Return the user's own rule as its record says it; conditions are code, and may do anything.
+
+    Tried once a process: its 7,776 states take a while, and its module is loaded once as well.
+    """
+    try:
+        if type(rule) is not Rule or rule.registered is not None:
+            raise ValueError(
+                "it is a Rule itself, no subclass, and `registered` is left out: its table comes "
+                "from its conditions"
+            )
+        rule.require_whole()
+        record = rule.record
+    except (Exception, SystemExit) as error:
+        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ParibusError(f"{where}: {told}") from error
+    return rule_from_record(record, where)
+
+
+def own_rule(study: Study) -> dict[str, Any]:
+    """Return what a registration holds of the user's own rule; empty for one that ships."""
+    return find_rule(study).record if ":" in study.decision.rule else {}
+
+
+def rule_of(analysis: Analysis) -> Rule:
+    """Return the rule that a study registered. Nothing of the user's is imported."""
+    name = analysis.study.decision.rule
+    if ":" in name:
+        return _read_back(json.dumps(analysis.own_rule), f"registration.json, rule '{name}'")
+    return _shipped(name)
+
+
+@lru_cache(maxsize=8)
+def _read_back(record: str, where: str) -> Rule:
+    """Read the rule of a registration from the text of its record, once."""
+    return rule_from_record(json.loads(record), where)
+
+
+def _shipped(name: str) -> Rule:
+    if name not in RULES:
+        hint = nearest(name, RULES)
+        raise ParibusError(
+            f"decision.rule: there is no rule '{name}': {hint}{'' if hint.endswith('?') else '.'} "
+            "They are declared in paribus/decision/rules.py; your own is 'file.py:name'"
+        )
+    return RULES[name]
+
+
+def _is_rule(value: object) -> bool:
+    return isinstance(value, Rule)
+
+
+def _require_keys(rule: Rule, decision: Decision, where: str) -> None:
+    """Raise ParibusError where what is set has no effect, or what is weighed is not set."""
+    plain = Decision()
+    for key in type(decision).model_fields:
+        if key == "rule" or key in rule.keys or getattr(decision, key) == getattr(plain, key):
+            continue
+        weighed = ", ".join(rule.keys) or "no key"
+        raise ParibusError(
+            f"decision.{key} = {getattr(decision, key)!r} has no effect: {where} weighs {weighed}"
+        )
+    if "benefit" in rule.keys and decision.benefit is None:
+        raise ParibusError(
+            f"{where} needs a benefit: name an endpoint in decision.benefit, such as "
+            "'training_throughput'"
+        )

@@ -1,1 +1,0 @@
-"""The rules that ship, one file each: rows, conditions and words together."""

@@ -1,0 +1,193 @@
+"""Hypotheses that a study declares: refused where nothing could speak to them, judged, and told."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from paribus.analysis import Analysis, analyse
+from paribus.cli.decision_tables import verdicts as printed
+from paribus.decision import Verdict, decide, find_rule, judge, verdict_record
+from paribus.digests import canonical_json
+from paribus.errors import ParibusError
+from paribus.migrations import KEY, upgraded
+from paribus.report.page import render
+from paribus.results import Results
+from paribus.study import Study, null_study
+from paribus.study.tuning_study import tuning_study
+
+Maker, Fabricate = Callable[..., Study], Callable[..., Results]
+WORSE = {"name": "H1", "statement": "norms cost quality", "supported_by": ["REJECT"]}
+SETS = {"ln": "layernorm", "rms": "rmsnorm"}
+
+
+def study_with(small_study: Maker, *hypotheses: dict[str, Any], **more: Any) -> Study:
+    arms = {"baseline": {}} | {
+        arm: {"set": {"model.embedding.norm": norm}} for arm, norm in SETS.items()
+    }
+    given = {"arms": arms, "seeds": [1, 2, 3, 4, 5, 6], "decision": {"rule": "superiority"}}
+    return small_study(**(given | {"hypotheses": hypotheses} | more))
+
+
+@pytest.fixture
+def judged(
+    small_study: Maker, fabricate: Fabricate
+) -> Callable[..., tuple[Results, Analysis, list[Verdict]]]:
+    """`ln` is worse, and `rms` like the baseline."""
+
+    def make(*hypotheses: dict[str, Any], **more: Any) -> tuple[Results, Analysis, list[Verdict]]:
+        study = study_with(small_study, *hypotheses, **more)
+
+        def loss(arm: str, seed: int) -> float:
+            return 2.5 + seed / 100 + (0.3 + seed / 900 if arm == "ln" else 0.0)
+
+        results = fabricate(study, loss)
+        analysis = analyse(results)
+        return results, analysis, decide(analysis)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("changed", "state", "counts"),
+    [
+        ({}, "supported", (1, 0, 2)),
+        ({"contradicted_by": ["NO EFFECT"]}, "mixed", (1, 1, 2)),
+        ({"contradicted_by": ["row 5"], "arms": ["rms"]}, "contradicted", (0, 1, 1)),
+        ({"supported_by": ["row 3"], "arms": ["ln"]}, "supported", (1, 0, 1)),
+        ({"supported_by": ["ADOPT"], "endpoint": "validation_loss"}, "open", (0, 0, 2)),
+    ],
+)
+def test_verdicts_support_or_contradict_it(
+    judged: Any, changed: dict[str, Any], state: str, counts: tuple[int, int, int]
+) -> None:
+    _, analysis, verdicts = judged(WORSE | changed)
+    assert [(v.arm, v.outcome) for v in verdicts] == [("ln", "REJECT"), ("rms", "NO EFFECT")]
+    (one,) = judge(analysis.study, verdicts)
+    assert (one.state, (one.supporting, one.contradicting, one.verdicts)) == (state, counts)
+    assert sum("H1" in v.supports for v in verdicts) == counts[0]
+    assert sum("H1" in v.contradicts for v in verdicts) == counts[1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"arms": ["lm"]}, "arm 'lm' is compared with nothing: known: ln, rms"),
+        ({"arms": ["baseline"]}, "arm 'baseline' is compared with nothing"),
+        ({"endpoint": "brier_score"}, "'brier_score' is no primary endpoint"),
+        ({"supported_by": ["REJECTED"]}, "'REJECTED' is no outcome"),
+        ({"contradicted_by": ["row 99"]}, "no row of the rule 'superiority'"),
+        ({"contradicted_by": ["INVALID"]}, "'INVALID' is no outcome"),
+        ({"contradicted_by": ["REJECT"]}, "would both support and contradict 'H1'"),
+        ({"supportd_by": []}, "did you mean 'supported_by'?"),
+    ],
+)
+def test_what_no_verdict_could_speak_to_is_refused(
+    small_study: Maker, changed: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ParibusError) as error:
+        find_rule(study_with(small_study, WORSE | changed))
+    assert why in str(error.value) and "\n" not in str(error.value)
+
+
+def test_each_has_a_name_of_its_own(small_study: Maker) -> None:
+    with pytest.raises(ParibusError, match="'H1' is stated twice"):
+        find_rule(study_with(small_study, WORSE, WORSE))
+
+
+def test_it_is_told_wherever_the_verdict_is(judged: Any) -> None:
+    results, analysis, verdicts = judged(WORSE)
+    (one,) = judge(analysis.study, verdicts)
+    assert one.sentence.startswith("H1: supported") and one.statement in one.sentence
+    console = Console(width=200, file=io.StringIO())
+    for part in printed(analysis.study, verdicts):
+        console.print(part)
+    assert one.sentence in console.file.getvalue()  # type: ignore[attr-defined]
+    page = render(results, analysis, verdicts, [])
+    assert one.sentence in page and "it supports H1" in page
+    record = json.loads(canonical_json(verdict_record(analysis.study, verdicts)))
+    assert [v["supports"] for v in record["verdicts"]] == [["H1"], []]
+    assert record["hypotheses"][0]["state"] == "supported"
+
+
+def test_nothing_is_said_where_none_is_declared(judged: Any) -> None:
+    results, analysis, verdicts = judged()
+    assert judge(analysis.study, verdicts) == []
+    assert "hypotheses" not in verdict_record(analysis.study, verdicts)
+    page = render(results, analysis, verdicts, [])
+    assert 'class="hypothesis"' not in page and "it supports" not in page
+
+
+def test_they_are_part_of_what_is_registered(small_study: Maker) -> None:
+    plain, stated = study_with(small_study), study_with(small_study, WORSE)
+    assert plain.digest != stated.digest and not plain.is_same(stated)
+
+
+def test_a_null_study_has_them_of_its_own_arms_and_a_tuning_study_none(small_study: Maker) -> None:
+    rate = "training.optimizer.learning_rate"
+    tuning = {"seeds": [101], "grid": {rate: [1e-3, 2e-3]}}
+    study = study_with(small_study, WORSE | {"arms": ["rms"]}, tuning=tuning)
+    null = null_study(study, 2)
+    assert null.hypotheses[0].arms == ("again-2",)
+    find_rule(null)
+    assert tuning_study(study, [{rate: 1e-3}]).hypotheses == ()
+
+
+OLD = {
+    "name": "old",
+    "arms": {"baseline": {}, "ln": {}},
+    "endpoints": [{"metric": "macro_accuracy", "primary": True}, {"metric": "validation_loss"}],
+    "decision": {"rule": "stability_gate"},
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "names"),
+    [
+        ({}, ["H0", "H1a", "H1b"]),
+        ({"endpoints": [{"metric": "validation_loss", "primary": True}]}, ["H1b"]),
+        ({"decision": {"rule": "superiority"}}, None),
+        ({"name": "old-tuning"}, None),
+        ({KEY: 1}, ["H0", "H1a", "H1b"]),
+        ({KEY: 2}, None),
+    ],
+)
+def test_older_studies_have_those_that_their_rule_spoke_to(
+    changed: dict[str, Any], names: list[str] | None
+) -> None:
+    study, _ = upgraded("study.json", json.loads(json.dumps(OLD | changed)), "x")
+    stated = study.get("hypotheses")
+    assert (stated and [one["name"] for one in stated]) == names
+    written, _ = upgraded("study.json", OLD | changed | {KEY: 0}, "x", is_record=False)
+    assert "hypotheses" not in written  # a study file means what it says
+
+
+@pytest.mark.parametrize(
+    ("metric", "rule", "before", "now"),
+    [
+        ("macro_accuracy", "stability_gate", "H1a", ["H1a"]),
+        ("validation_loss", "stability_gate", "H1a", []),  # said once, and stated of accuracy
+        ("validation_loss", "stability_gate", "H1b", ["H1b"]),
+        ("validation_loss", "mine.py:OWN", "H1b", []),
+        ("validation_loss", "stability_gate", None, []),
+    ],
+)
+def test_an_older_verdict_spoke_to_one(
+    metric: str, rule: str, before: str | None, now: list[str]
+) -> None:
+    verdict = {"metric": metric, "rule": rule, "hypothesis": before}
+    table, _ = upgraded("verdict.json", [verdict], "x")
+    assert table == {"verdicts": [{"metric": metric, "rule": rule, "supports": now}]}
+
+
+def test_a_rule_that_was_registered_with_one_is_read(tmp_path: Path) -> None:
+    rows = [{"id": "10", "hypothesis": "H1a"}, {"id": "20", "hypothesis": None}]
+    record = {"own_rule": {"rule": {"rows": rows}}, KEY: 1}
+    table, _ = upgraded("registration.json", record, "x")
+    assert table["own_rule"]["rule"]["rows"] == [{"id": "10"}, {"id": "20"}]
