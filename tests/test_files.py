@@ -128,7 +128,7 @@ def test_everything_is_written_in_one_place() -> None:
     strays = ("write_bytes(", "write_text(", ".mkdir(", "os.replace(", "save_file(", "mkdtemp(")
     allowed = {
         "files.py",
-        "machine/memory.py",  # /proc
+        "engine/machine/memory.py",  # /proc
     }
     found = [
         f"{path.relative_to(source)}: {line.strip()}"
@@ -142,10 +142,10 @@ def test_everything_is_written_in_one_place() -> None:
     # one that of the compiled kernels, for their user alone; and two unpack a kept study into a
     # folder that nobody else knows yet.
     assert sorted(found) == [
-        "data/cache.py: path.parent.mkdir(parents=True, exist_ok=True)",
-        "data/spool.py: folder.mkdir(parents=True, exist_ok=True)",
-        'kernels/compiling.py: own = Path(tempfile.mkdtemp(prefix="paribus-"))',
-        "kernels/compiling.py: path.parent.mkdir(parents=True, exist_ok=True)",
+        "engine/data/cache.py: path.parent.mkdir(parents=True, exist_ok=True)",
+        "engine/data/spool.py: folder.mkdir(parents=True, exist_ok=True)",
+        'engine/ops/kernels/compiling.py: own = Path(tempfile.mkdtemp(prefix="paribus-"))',
+        "engine/ops/kernels/compiling.py: path.parent.mkdir(parents=True, exist_ok=True)",
         "results/keeping.py: (folder / file.name).write_bytes(read_bytes(file, MOST_BYTES))",
         "results/packed.py: (folder / parent).mkdir()",
         "results/store.py: self.path.mkdir(parents=True, exist_ok=True)",

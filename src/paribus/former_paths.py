@@ -15,10 +15,10 @@ from types import ModuleType
 MOVED = {
     name: f"paribus.engine.{name}"
     for name in (
-        *("data", "evaluation", "execution", "export", "kernels", "machine", "model"),
+        *("data", "evaluation", "execution", "export", "machine", "model"),
         *("observation", "probes", "rows", "tasks", "training"),
     )
-}
+} | {"kernels": "paribus.engine.ops.kernels"}
 
 
 class FormerPaths(MetaPathFinder, Loader):

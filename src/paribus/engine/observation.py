@@ -16,6 +16,7 @@ from paribus.engine.rows import Rows
 from paribus.errors import ParibusError
 from paribus.metric import Better, Metric
 from paribus.study import Setting
+from paribus.study.architecture import CAUSAL
 
 LOGITS = ""  # the path of the model itself, whose output they are
 EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block
@@ -205,11 +206,14 @@ class Probe:
 
 
 def is_there(probe: Probe, model: nn.Module, setting: Setting) -> bool:
-    """Whether `model` has the probe's modules; a user's own module need not have all of them.
+    """Tell whether `model` has the probe's modules; one of the user's own need not have them all,
+    nor need another attention.
 
-    Raises ParibusError where a module is missing that no own module has taken the place of.
+    Raises ParibusError where a module is missing that nothing else has taken the place of.
     """
-    own = setting.model.modules.named
+    own = set(setting.model.modules.named)
+    if setting.model.attention.kind != CAUSAL:
+        own.add("attention")
     for path in probe.paths(setting):
         try:
             model.get_submodule(path)

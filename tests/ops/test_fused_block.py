@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus.engine.kernels import library, pre_norm_block
-from paribus.engine.kernels.calling import without_kernels
 from paribus.engine.model import GPT, build_model
+from paribus.engine.ops import fused_block, library, without_kernels
 from paribus.errors import ParibusError
 from paribus.study import Data, Model, Setting, Training
 
@@ -38,13 +37,13 @@ def answers(model: GPT, *, lower: bool) -> list[Tensor]:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One more number for every block that is asked at once."""
-    found, plain = [], pre_norm_block.pre_norm_block
+    found, plain = [], fused_block.fused_block
 
     def counted(*given):
         found.append(1)
         return plain(*given)
 
-    monkeypatch.setattr(pre_norm_block, "pre_norm_block", counted)
+    monkeypatch.setattr(fused_block, "fused_block", counted)
     return found
 
 
@@ -99,7 +98,7 @@ def test_heads_wider_than_a_kernel_holds_are_pytorch_s(asked: list[int]) -> None
 
 
 OWN = """
-from paribus.engine.model.mlps.gelu import GELU
+from paribus.engine.model.mlps.ungated import GELU
 from paribus.engine.model.norms.layernorm import LayerNorm
 class OwnMLP(GELU):
     def forward(self, x): return 0 * super().forward(x)

@@ -1,4 +1,4 @@
-"""A constant in the place of a norm."""
+"""No norm, and a constant in the place of one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ import math
 import torch
 from torch import Tensor, nn
 
-from paribus.engine.model.config import ModelConfig
-from paribus.engine.model.parts import part
+from paribus.engine.model.parts import ModelConfig, part
 from paribus.errors import ParibusError
+
+
+@part("none", title="no norm", describe="x as it is")
+class NoNorm(nn.Identity):
+    """x."""
+
+    def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
+        super().__init__()
 
 
 @part(
@@ -40,5 +47,5 @@ class FixedScale(nn.Module):
         self.register_buffer("scale", torch.tensor(1 / math.sqrt(variance)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., D] -> the same shape."""
+        """Return x times the constant."""
         return x * self.scale

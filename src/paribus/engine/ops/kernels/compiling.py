@@ -17,6 +17,8 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from ctypes import Structure, c_bool, c_float, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -31,16 +33,57 @@ SOURCES = Path(__file__).parent  # *.cpp, and the *.h that they share
 COMPILERS = ("c++", "g++", "clang++")
 # Without math-errno a root is one instruction; no number changes.
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-march=native", "-fno-math-errno")
-FUNCTIONS = (
-    *("attention_forward", "attention_backward", "norm_forward", "norm_backward"),
-    *("activation_forward", "activation_backward", "gated_forward", "gated_backward"),
-    *("sums_columns", "sums_residual", "adamw_step"),
-    *("products_pay", "products_rows", "products_residual", "products_activation"),
-    *("products_activation_back", "products_norm_back", "products_columns"),
-)
 WIDE = {"x86_64": ("-mprefer-vector-width=512",)}
 LIMIT_SECONDS = 300  # some 15 s of a core, of which others may have the most
 
+
+class AttentionArray(Structure):
+    """An array [B, H, T, K] of which the last axis is contiguous: its address and strides."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        *((name, c_int64) for name in ("sequence", "head", "position")),
+    )
+
+
+class AttentionSizes(Structure):
+    """B sequences, H heads, T positions and K channels of a head."""
+
+    _fields_ = tuple((name, c_int64) for name in "BHTK")
+
+
+class ProductSizes(Structure):
+    """N rows, K inputs and M outputs."""
+
+    _fields_ = tuple((name, c_int64) for name in "NKM")
+
+
+_ATTENTION = (*(c_void_p,) * 3, c_bool)
+_GATED = (c_void_p, c_int64, c_bool)
+_NORM_SIZES = (c_bool, c_int64, c_int64)
+# Of every function: what it is given. But for `products_pay` they give nothing.
+SIGNATURES: dict[str, tuple[type, ...]] = {
+    "attention_forward": _ATTENTION,
+    "attention_backward": _ATTENTION,
+    "norm_forward": (*(c_void_p,) * 3, c_float, *_NORM_SIZES, c_void_p, c_bool, c_void_p),
+    "norm_backward": (c_void_p, c_bool, *(c_void_p,) * 3, *_NORM_SIZES, *(c_void_p,) * 3),
+    "activation_forward": (c_int, *(c_void_p,) * 3, c_int64, c_bool),
+    "activation_backward": (*(c_void_p,) * 3, c_int64, c_bool),
+    "gated_forward": _GATED,
+    "gated_backward": _GATED,
+    "sums_columns": (c_void_p, c_bool, c_int64, c_int64, c_void_p),
+    "sums_residual": (*(c_void_p,) * 3, c_int64),
+    "adamw_step": (*(c_void_p,) * 5, c_float, c_int64, c_int64),
+    "products_pay": (c_bool,),
+    "products_rows": (c_bool, *(c_void_p,) * 3, c_bool, *(c_void_p,) * 2),
+    "products_residual": (c_bool, *(c_void_p,) * 6),
+    "products_activation": (c_bool, *(c_void_p,) * 4, c_int, *(c_void_p,) * 2),
+    "products_activation_back": (c_bool, *(c_void_p,) * 5),
+    "products_norm_back": (c_bool, *(c_void_p,) * 6, c_bool, *(c_void_p,) * 5),
+    "products_columns": (c_bool, *(c_void_p,) * 5),
+}
+
+_turned_off = False
 _why_none = ""  # why there is no library, as `library` found out
 
 
@@ -55,8 +98,24 @@ def choose(wanted: str) -> None:
     library.cache_clear()
 
 
+@contextlib.contextmanager
+def without_kernels() -> Iterator[None]:
+    """Let PyTorch's kernels do the work within: for comparisons in one process."""
+    global _turned_off
+    before, _turned_off = _turned_off, True
+    try:
+        yield
+    finally:
+        _turned_off = before
+
+
+def is_turned_off() -> bool:
+    """Tell whether this is `without_kernels`."""
+    return _turned_off
+
+
 def is_settled() -> bool:
-    """Whether `resolve` answers at once: no compiler has to make kernels first."""
+    """Tell whether `resolve` answers at once: no compiler has to make kernels first."""
     try:
         return os.environ.get(SWITCH, "auto") == "off" or _found(_plan()[1]) is not None
     except _NoCompilerError:
@@ -64,7 +123,7 @@ def is_settled() -> bool:
 
 
 def shortcoming() -> str | None:
-    """Why "auto" means "off" here, for people; None where it does not."""
+    """Return why "auto" means "off" here, for people; None where it does not."""
     if library() is not None or os.environ.get(SWITCH, "auto") != "auto":
         return None
     return _why_none
@@ -72,7 +131,7 @@ def shortcoming() -> str | None:
 
 @cache
 def library() -> Path | None:
-    """The compiled library, made now if need be; None where it is off or cannot be.
+    """Return the compiled library, made now if need be; None where it is off or cannot be.
 
     Raises ParibusError where `PARIBUS_CPU_KERNELS` is "on" and it cannot be, or is no such word.
     """
@@ -92,7 +151,7 @@ def library() -> Path | None:
 
 
 def identity() -> str:
-    """Which kernels run here: a digest of what they are compiled from and by, or "torch"."""
+    """Return which kernels run here: a digest of their sources and compiler, or "torch"."""
     path = library()
     return f"compiled {path.stem}" if path else "torch"
 
@@ -102,7 +161,7 @@ class _NoCompilerError(Exception):
 
 
 def _plan() -> tuple[list[str], Path]:
-    """The command that makes the library of this machine, less where to, and where it is kept."""
+    """Return the command that makes the library, less its output, and where it is kept."""
     compiler = _compiler()
     # With the arguments of `CXX`, which can change numbers (-ffast-math).
     flags = [*compiler[1:], *FLAGS, *WIDE.get(platform.machine(), ())]
@@ -132,7 +191,7 @@ def _compiled() -> Path:
 
 
 def _made(command: list[str], path: Path, folder: Path) -> Path:
-    """The library by this command, made in `folder` and kept at `path` where it can be.
+    """Make the library in `folder`, and keep it at `path` where it can be.
 
     A cache that cannot be written, that others can write, or that nothing is loaded from (noexec)
     cannot hold it: it is then of this process and of those that it starts.
@@ -154,7 +213,7 @@ def _made(command: list[str], path: Path, folder: Path) -> Path:
 
 
 def _keeps(path: Path, content: bytes) -> bool:
-    """Write a library and its digest; whether it can be taken from there."""
+    """Write a library and its digest; tell whether it can be loaded from there."""
     with contextlib.suppress(ParibusError, OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Ours alone, also where the umask lets a group write; or it would be made every time.
@@ -165,19 +224,19 @@ def _keeps(path: Path, content: bytes) -> bool:
 
 
 def _is_noexec(folder: Path) -> bool:
-    """Whether the file system of `folder` is one that nothing is loaded from."""
+    """Tell whether the file system of `folder` is one that nothing is loaded from."""
     flag = getattr(os, "ST_NOEXEC", 0)  # Linux
     return bool(flag and os.statvfs(folder).f_flag & flag)
 
 
 def _found(path: Path) -> Path | None:
-    """The library of that path, which is there, or its like in the place of this run."""
+    """Return the library at `path`, or its like in the place of this run; None without either."""
     places = [path, *(Path(own) / path.name for own in [os.environ.get(PLACE)] if own)]
     return next(filter(_is_usable, places), None)
 
 
 def _folder() -> Path:
-    """Where this user's libraries are kept: in a cache of several, nobody loads another's code."""
+    """Return where this user's libraries are kept: of several, nobody loads another's code."""
     user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
     return cache_folder() / f"kernels{user}"
 
@@ -191,7 +250,7 @@ def _sum(content: bytes) -> bytes:
 
 
 def _compiler() -> list[str]:
-    """`CXX`, a program or one with arguments, as make takes it; or else what is there."""
+    """Return `CXX`, a program or one with arguments, as make takes it; or else what is there."""
     if own := os.environ.get("CXX", "").strip():
         words = [own] if shutil.which(own) else own.split()
         if not shutil.which(words[0]):
@@ -202,13 +261,22 @@ def _compiler() -> list[str]:
     raise _NoCompilerError("there is no C++ compiler")
 
 
+def open_library(path: Path) -> ctypes.CDLL:
+    """Load a library. Raises OSError, or AttributeError where it lacks a function."""
+    found = ctypes.CDLL(str(path))
+    for name, arguments in SIGNATURES.items():
+        function = getattr(found, name)
+        function.argtypes, function.restype = arguments, None
+    found.products_pay.restype = c_bool
+    return found
+
+
 def _loads(path: Path) -> bool:
-    """Whether it is a library that has what is asked of it."""
     try:
-        found = ctypes.CDLL(str(path))
-    except OSError:
+        open_library(path)
+    except (OSError, AttributeError):
         return False
-    return all(hasattr(found, name) for name in FUNCTIONS)
+    return True
 
 
 def _remove(folder: Path, process: int) -> None:
@@ -235,7 +303,7 @@ def _said(*command: str) -> str:
 
 
 def _cpu() -> str:
-    """What the compiler may use here: of two machines that share a cache, each has its own."""
+    """Return what the compiler may use here: machines that share a cache have their own each."""
     with contextlib.suppress(OSError):
         for line in (
             Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -245,31 +313,24 @@ def _cpu() -> str:
     return platform.processor()
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether the file is there, ours alone, and has the bytes that were written.
+def _is_usable(path: Path) -> bool:
+    """Tell whether the file is there, ours alone, has the bytes that were written, and loads.
 
     What is cut short is not loaded: reading a page that a file no longer has ends the process.
     """
     try:
         told = _told(path).read_bytes()
-        return _is_ours(path) and _is_ours(_told(path)) and _sum(path.read_bytes()) == told
+        is_whole = _is_ours(path) and _is_ours(_told(path)) and _sum(path.read_bytes()) == told
     except OSError:
         return False
-
-
-def _is_usable(path: Path) -> bool:
-    return _is_whole(path) and _loads(path)
+    return is_whole and _loads(path)
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether the file is there, and nobody but its owner, who we are, can have written it."""
-    try:
-        found = [path.lstat(), path.parent.stat()]
-    except OSError:
-        return False
+    """Tell whether nobody but its owner, who we are, can have written the file. Raises OSError."""
     if not hasattr(os, "getuid"):  # Windows, where a home is its owner's
         return True
-    others = stat.S_IWGRP | stat.S_IWOTH
+    found, others = (path.lstat(), path.parent.stat()), stat.S_IWGRP | stat.S_IWOTH
     return stat.S_ISREG(found[0].st_mode) and all(
         one.st_uid == os.getuid() and not one.st_mode & others for one in found
     )

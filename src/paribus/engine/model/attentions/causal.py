@@ -1,4 +1,4 @@
-"""Causal self-attention.
+"""Causal self-attention with many heads, and what studies vary of it.
 
 Axes: B batch, T new positions, S all positions so far, D d_model, H heads of queries, G heads of
 keys and values, K channels of a head.
@@ -12,21 +12,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from paribus.engine.kernels.causal_attention import (
-    causal_attention,
-    is_for,
-    is_for_all,
-    self_attention,
+from paribus.engine.model.attentions import KeyValueCache, visible
+from paribus.engine.model.layers import Dropout, Linear, capped
+from paribus.engine.model.parts import ModelConfig, find_part, part
+from paribus.engine.ops import functional as ops
+
+
+@part(
+    "causal",
+    title="causal self-attention",
+    describe="scaled products of queries and keys, a head at a time",
+    source="Vaswani et al. 2017",
+    cached=True,
 )
-from paribus.engine.model.config import ModelConfig
-from paribus.engine.model.dropout import Dropout
-from paribus.engine.model.head import capped
-from paribus.engine.model.key_value_cache import KeyValueCache
-from paribus.engine.model.linear import Linear
-from paribus.engine.model.ordered_attention import ordered_attention
-from paribus.engine.model.parts import find_part
-
-
 class Attention(nn.Module):
     """Multi-head self-attention: x_BTD -> [B, T, D].
 
@@ -34,6 +32,7 @@ class Attention(nn.Module):
     are positions that stand in the attention. With a cache x continues the text read before.
     """
 
+    fuses = True
     residual_projections = ("out",)
     undecayed = ("q_norm", "k_norm")
 
@@ -71,22 +70,22 @@ class Attention(nn.Module):
             q_BHTK, k_BGTK = (x.to(v_BGTK.dtype) for x in turned)
         if self.query_key._forward_hooks:  # a copy for those who look, and else none
             self.query_key(torch.cat([q_BHTK, k_BGTK], dim=1))
-        if cache is None and self.is_whole(T) and is_for_all(qkv_BTPK, H):
-            return self.out(self_attention(qkv_BTPK))
+        if cache is None and self.is_plain(T):
+            return self.out(ops.self_attention(qkv_BTPK))
         if cache is not None:
             k_BGTK, v_BGTK = cache.append(self.layer, k_BGTK, v_BGTK)
         k_BHSK, v_BHSK = (_for_each_query(x, H // G) for x in (k_BGTK, v_BGTK))
         y_BHTK = self._mixed(q_BHTK, k_BHSK, v_BHSK, start)
         return self.out(y_BHTK.transpose(1, 2).reshape(B, T, D))
 
-    def is_whole(self, T: int) -> bool:
-        """Whether over T positions it is one fused kernel between its two projections."""
+    def is_plain(self, T: int) -> bool:
+        """Tell whether over T positions nothing but attention is between the two projections."""
         as_many = self.n_kv_head == self.n_head
         untouched = self.turn is None and not self.is_normed
         return as_many and untouched and not self._is_written_out(T)
 
     def _is_written_out(self, S: int) -> bool:
-        """Whether something is asked, over S positions, that no fused kernel does.
+        """Tell whether something is asked, over S positions, that no fused kernel does.
 
         They have no cap, replicas of a stack share no mask in them, and their dropout is drawn from
         the global generator.
@@ -96,7 +95,7 @@ class Attention(nn.Module):
         return narrow or drops or self.softcap is not None
 
     def _mixed(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, start: int) -> Tensor:
-        """[B, H, T, K] values, weighted by how well queries and keys agree."""
+        """Return values [B, H, T, K], weighted by how well queries and keys agree."""
         T, S = q_BHTK.shape[-2], k_BHSK.shape[-2]
         if self._is_written_out(S):
             products_BHTS = q_BHTK @ k_BHSK.transpose(-1, -2)
@@ -109,26 +108,10 @@ class Attention(nn.Module):
         if start and T > 1:
             seen_TS = visible(start, T, S, None, q_BHTK.device)
             return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, seen_TS)
-        causal = start == 0  # a single new position may look at all
-        if causal and is_for(q_BHTK, k_BHSK, v_BHSK):
-            return causal_attention(q_BHTK, k_BHSK, v_BHSK)
-        if q_BHTK.is_cpu and q_BHTK.dtype == torch.bfloat16:
-            # PyTorch's fused kernel for the CPU takes several times as long in bfloat16.
-            with torch.autocast("cpu", enabled=False):
-                return F.scaled_dot_product_attention(
-                    q_BHTK.float(), k_BHSK.float(), v_BHSK.float(), is_causal=causal
-                )
-        return ordered_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=causal)
-
-
-def visible(start: int, T: int, S: int, window: int | None, device: torch.device) -> Tensor:
-    """[T, S] which of S positions each of T may look at, the first of them at `start`: none after
-    itself, and with a window none further back than that."""
-    places_T1 = torch.arange(start, start + T, device=device)[:, None]
-    back_TS = places_T1 - torch.arange(S, device=device)
-    return back_TS >= 0 if window is None else (back_TS >= 0) & (back_TS < window)
+        # A single new position may look at all.
+        return ops.attention(q_BHTK, k_BHSK, v_BHSK, is_causal=start == 0)
 
 
 def _for_each_query(x_BGSK: Tensor, times: int) -> Tensor:
-    """[B, G times, S, K]: every head of keys or values, as often as queries share it."""
+    """Return [B, G times, S, K]: every head of keys or values as often as queries share it."""
     return x_BGSK if times == 1 else x_BGSK.repeat_interleave(times, dim=1)

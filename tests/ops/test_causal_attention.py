@@ -13,15 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paribus.engine.kernels import calling, compiling, identity, resolve
-from paribus.engine.kernels.causal_attention import (
-    causal_attention,
-    is_for,
-    is_for_all,
-    self_attention,
-)
 from paribus.engine.model import ModelConfig
-from paribus.engine.model.attention import Attention
+from paribus.engine.model.attentions.causal import Attention
+from paribus.engine.ops import identity, resolve
+from paribus.engine.ops.kernels import calling, compiling
+from paribus.engine.ops.kernels.causal_attention import (
+    causal_attention,
+    self_attention,
+    supports,
+    supports_projection,
+)
 from paribus.errors import ParibusError
 
 compiled = pytest.mark.skipif(
@@ -131,9 +132,9 @@ def test_of_one_projection_it_gives_the_same_bits(dtype: torch.dtype) -> None:
     B, H, T, K = 2, 3, 41, 16
     qkv = torch.randn(B, T, 3 * H, K, generator=torch.Generator().manual_seed(5)).to(dtype)
     qkv.requires_grad_()
-    assert is_for_all(qkv, H)
-    assert not is_for_all(qkv, H - 1)  # fewer heads of keys and values
-    assert not is_for_all(qkv.transpose(0, 1), H)
+    assert supports_projection(qkv, H)
+    assert not supports_projection(qkv, H - 1)  # fewer heads of keys and values
+    assert not supports_projection(qkv.transpose(0, 1), H)
     whole = self_attention(qkv)
     q, k, v = qkv.transpose(1, 2).split((H, H, H), dim=1)
     parts = causal_attention(q, k, v).transpose(1, 2).reshape(B, T, H * K)
@@ -146,16 +147,16 @@ def test_of_one_projection_it_gives_the_same_bits(dtype: torch.dtype) -> None:
 @compiled
 def test_it_is_asked_only_for_what_it_can_do() -> None:
     q = torch.zeros(1, 1, 4, 8)
-    assert is_for(q, q, q)
+    assert supports(q, q, q)
     late = torch.zeros(1, 1, 9, 8)
-    assert not is_for(q, late, late)  # keys of earlier text
-    assert not is_for(*[q.double()] * 3)
+    assert not supports(q, late, late)  # keys of earlier text
+    assert not supports(*[q.double()] * 3)
     wide = torch.zeros(1, 1, 4, 129)
-    assert not is_for(wide, wide, wide)
+    assert not supports(wide, wide, wide)
     # Read as what they are not, these would be other numbers, and memory beyond them.
-    assert not is_for(q, q, q.bfloat16())
-    assert not is_for(q.bfloat16(), q, q)
-    assert not is_for(q, q, q[..., :3])
+    assert not supports(q, q, q.bfloat16())
+    assert not supports(q.bfloat16(), q, q)
+    assert not supports(q, q, q[..., :3])
 
 
 @compiled
@@ -194,7 +195,7 @@ def test_gradients_transform_and_a_second_derivative_is_refused() -> None:
 @pytest.fixture
 def afresh(monkeypatch: pytest.MonkeyPatch):
     """What was compiled is forgotten, before and after."""
-    kept = (compiling.library, calling._checked)
+    kept = (compiling.library, calling.loaded)
     for one in kept:
         one.cache_clear()
     yield
@@ -307,7 +308,7 @@ def test_wrong_numbers_are_refused(
     calls = compiling_once(tmp_path, monkeypatch)
     q = torch.zeros(1, 1, 4, 8)
     with pytest.raises(ParibusError, match=r"wrong numbers.*PARIBUS_CPU_KERNELS=off"):
-        is_for(q, q, q)
+        supports(q, q, q)
     # And what others could have written is not loaded at all, but made again.
     (made,) = compiling._folder().glob("*.so")
     made.chmod(0o666)

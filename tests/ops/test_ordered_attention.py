@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paribus.engine.model.ordered_attention import in_order, ordered_attention
+from paribus.engine.ops.functional import in_order, ordered_attention
 
 
 @pytest.fixture
