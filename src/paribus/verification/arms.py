@@ -66,7 +66,7 @@ def _told(trial: TrialFolder, findings: Iterator[str]) -> list[str]:
 def _steps(
     results: Results, trial: TrialFolder, setting: Setting, record: dict[str, Any]
 ) -> Iterator[str]:
-    from paribus.engine.training.schedule import learning_rate
+    from paribus.engine.training import learning_rate
 
     t, planned = record["iterations"], setting.iterations
     if t != planned and not (record["diverged_at"] is not None and 0 <= t < planned):

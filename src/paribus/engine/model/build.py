@@ -131,7 +131,7 @@ class Flops(NamedTuple):
 
     @property
     def record(self) -> dict[str, int | str]:
-        """What the records say of it; empty where nobody knows."""
+        """Its record; empty where nobody knows."""
         return {} if self.per_token is None else {"per_token": self.per_token, "by": self.by}
 
 

@@ -1,4 +1,4 @@
-"""What the user's own parts must give, tried before anything is trained.
+"""Contract of the user's own parts, tried before anything is trained.
 
 Axes: B batch, T time, D d_model, V vocabulary.
 """
@@ -50,7 +50,7 @@ def require_parts(model: GPT, setting: Setting, vocab_size: int) -> None:
 
 
 def unused_positions(model: GPT, setting: Setting) -> list[str]:
-    """A line where the positions that a study names stand in no part of the model.
+    """Return a line where the positions that a study names stand in no part of the model.
 
     An attention or embedding of the user's own has them only where it builds them.
     """

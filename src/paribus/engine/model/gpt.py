@@ -175,7 +175,7 @@ class GPT(nn.Module):
 
     @property
     def can_cache(self) -> bool:
-        """Whether it can read with a cache: own parts and the attention say so (`parts`)."""
+        """True if it can read with a cache: own parts and the attention say so (`parts`)."""
         return type(self) is GPT and self._are_cached
 
 

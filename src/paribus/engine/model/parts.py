@@ -1,5 +1,5 @@
-"""What a model is put together from: parts that ship, found by name in `norms/`, `positions/`,
-`mlps/` and `attentions/`; or the user's own, by import path (`model.modules.<site>`).
+"""Parts of a model: those that ship, found by name in `norms/`, `positions/`, `mlps/` and
+`attentions/`; or the user's own, by import path (`model.modules.<site>`).
 
 Every part is an `nn.Module` and is built from a `ModelConfig`; one of the user's own as
 `Class(model)`, with the forward of what it replaces (see `gpt`). What it may declare, as attributes
@@ -68,7 +68,7 @@ class ModelConfig(Model):
 
 @dataclass(frozen=True)
 class Part:
-    """What a file declares.
+    """A part that a file declares.
 
     Attributes:
         name: its value in a study, and the name of its file.

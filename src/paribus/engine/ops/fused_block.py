@@ -126,7 +126,7 @@ def supports(x_BTD: Tensor, parameters: BlockParameters) -> bool:
 
 
 class _Kept:
-    """What a part of the block keeps for its gradient: its `ctx`."""
+    """The `ctx` of a part of the block: what it keeps for its gradient."""
 
     needs_input_grad = (True, True, True)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 class KeyValueCache:
-    """What the attention of every block remembers while a text is read piece by piece.
+    """Memory of every block's attention while a text is read piece by piece.
 
     Pass the same one to `GPT.forward` with each next piece of the text. `room` is the most
     positions that it holds.

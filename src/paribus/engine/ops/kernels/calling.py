@@ -1,4 +1,4 @@
-"""What calls of kernels share: the loaded library, and which tensors it can read."""
+"""Calling kernels: the loaded library, and which tensors it can read."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def identity() -> str:
 
 
 class _NoCompilerError(Exception):
-    """Why there is no library."""
+    """Says why there is no library."""
 
 
 def _plan() -> tuple[list[str], Path]:

@@ -138,7 +138,7 @@ def _column_sums(x_NM: Tensor) -> Tensor:
 
 
 class OfNorm(NamedTuple):
-    """What the gradient of a norm needs: its input [N, M], gain [M] and numbers of rows [N, 2]."""
+    """Needed for the gradient of a norm: its input [N, M], gain [M] and numbers of rows [N, 2]."""
 
     x: Tensor
     gain: Tensor | None

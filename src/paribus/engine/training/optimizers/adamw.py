@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from paribus.engine.ops.functional import adamw_step
-from paribus.engine.training.optimizers.declare_optimizer import Update, optimizer
+from paribus.engine.training.optimizers import Update, optimizer
 from paribus.study.choices import Options
 
 Beta = Annotated[float, Field(ge=0, lt=1)]

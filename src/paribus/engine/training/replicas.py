@@ -1,16 +1,15 @@
-"""Replicas side by side on one device: the weights of all are one tensor [R, N].
+"""Replicas of one model, which a trainer trains together.
 
-The model is a plain module, mapped over the rows (`torch.func.vmap`); R = 1 is the ordinary case.
-
-Axes: R replicas, N parameters, B batch, T time, V vocabulary.
+Axes: R replicas, N parameters of one replica, B batch, T time, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,26 +20,63 @@ from paribus.engine.model import Dropout, build_model, initial_parameters
 from paribus.engine.model.side_by_side import SideBySide, stacked_buffers
 from paribus.engine.observation import capture
 from paribus.engine.rows import Rows
-from paribus.engine.training.groups import optimizer_record, parameter_groups
+from paribus.engine.training.groups import StackedOptimizer, optimizer_record, parameter_groups
 from paribus.engine.training.losses import find_loss
-from paribus.engine.training.phases import BACKWARD, FORWARD
 from paribus.engine.training.prefetch import Inputs
-from paribus.engine.training.product_types import lower_products
-from paribus.engine.training.replicas.protocol import ForwardBackward, OnPhase
-from paribus.engine.training.replicas.update import StackedOptimizer
 from paribus.engine.training.state import WEIGHTS
 from paribus.study import Setting
 
+# Phases of a step, in the order of doing: names for whoever asks where the time goes.
+DATA = "data"  # the batch, its digest, its way to the device
+FORWARD = "forward"
+BACKWARD = "backward"
+OPTIMIZER = "optimizer"  # the gradient's norm, clipping, the update
+PROBES = "probes"
+OTHER = "other"
 
-class StackedReplicas:
-    """`Replicas` as rows of one tensor.
+PHASES: tuple[str, ...] = (DATA, FORWARD, BACKWARD, OPTIMIZER, PROBES, OTHER)
+
+# In what matrix products are computed, by what `training.precision` calls it.
+PRODUCTS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+OnPhase = Callable[[str], object]
+
+
+class ForwardBackward(NamedTuple):
+    """Results of a forward and a backward pass over a batch.
+
+    Attributes:
+        losses: [R] mean cross-entropy in nats per token.
+        objectives: [R] the mean of the training loss, which the gradient is of.
+        gradients: {parameter name: [R, ...]} before clipping.
+        outputs: of the tapped modules, [R, B, ...] each.
+    """
+
+    losses: Tensor
+    objectives: Tensor
+    gradients: Rows
+    outputs: dict[str, Tensor]
+
+
+class Replicas:
+    """R replicas of one model, side by side on one device: their weights are one tensor [R, N].
+
+    They differ in seed and perhaps in learning rate, weight decay and initial weights, and share no
+    arithmetic. The model is a plain module, mapped over the rows (`torch.func.vmap`); R = 1 is the
+    ordinary case. Only `arrays` and `load` read a tensor's values on the host.
 
     Args:
         settings: one per replica, alike in all that `Setting.common` says.
-        seeds: one per replica.
-        vocab_size: of the tokenizer.
         folder: where import paths of the user's own parts start.
-        device: where they are.
+
+    Attributes:
+        model: one of them, for its structure; its weights mean nothing.
+        dropouts: names of its dropout modules in use.
+        initial_records: of each replica, its initial parameters as they are recorded.
+        shapes: of `arrays`, by name.
+        slots: {name of what the optimizer keeps: {parameter name: [R, ...]}}.
+        optimizer_record: which optimizer has which parameters, with its options.
+        loss: of the study.
     """
 
     def __init__(
@@ -67,7 +103,7 @@ class StackedReplicas:
         self._buffers = stacked_buffers([models[one] for one in settings])
         self.loss = find_loss(setting.training.loss, folder)
         self._micro_batch = setting.training.micro_batch or setting.training.batch_size
-        self._lower = lower_products(setting.training.precision)
+        self._lower = _lower_products(setting.training.precision)
 
         groups = parameter_groups(settings, self.model, folder)
         self.optimizer_record = optimizer_record(groups, self.model)
@@ -95,8 +131,8 @@ class StackedReplicas:
         }
 
     def _found_leaves(self, parameters: Mapping[str, nn.Parameter]) -> list[Tensor]:
-        """What a pass differentiates by: views of the rows, each a leaf, so that no gradient of one
-        parameter is padded to a whole row. A single replica is the model itself."""
+        """Return what a pass differentiates by: views of the rows, each a leaf, so that no gradient
+        of one parameter is padded to a whole row. A single replica is the model itself."""
         if self._R > 1:
             return [one.detach().requires_grad_() for one in self.weights.values()]
         for name, row in self.weights.items():
@@ -119,8 +155,11 @@ class StackedReplicas:
         on_phase: OnPhase,
         scales_R: Tensor | None = None,
     ) -> ForwardBackward:
-        """All replicas in one pass, in parts of `micro_batch` sequences whose gradients are added
-        up."""
+        """Return loss and gradient of a batch, and outputs of the modules at the `tapped` paths.
+
+        In parts of `micro_batch` sequences, whose gradients are added. The backward pass is of the
+        objectives times `scales_R`, and gradients are divided by them.
+        """
         on_phase(FORWARD)
         pieces = inputs.windows.long().split(self._micro_batch, dim=1)
         losses, objectives, outputs, grads_RN = [], [], [], None
@@ -163,7 +202,10 @@ class StackedReplicas:
         *,
         mixed: bool = True,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The model mapped over the rows; a single replica is called as it is."""
+        """Return (logits [R, B, T, V], tapped outputs) as a training step computes them.
+
+        mixed: False computes in float32 whatever the setting's precision.
+        """
         keys = dict(zip(self.dropouts, dropout_keys.unbind(), strict=True))
         lower = self._lower if mixed else None
         with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
@@ -177,14 +219,17 @@ class StackedReplicas:
                 return torch.func.vmap(partial(self._forward, tapped))(state, tokens_RBT)
 
     def norms(self, gradients: Rows) -> Tensor:
-        """[R] the L2 norm of each row."""
+        """Return [R], the L2 norm of each row."""
         return torch.linalg.vector_norm(gradients.flat, dim=1)
 
     def update(
         self, gradients: Rows, factors_R: Tensor, moves_R: Tensor, rates_R: Tensor, t: Tensor
     ) -> None:
-        """One step in place. Without a gradient and a learning rate, weights stay what they were;
-        slots are put back where counts `t` say that a replica may go on."""
+        """Make one step of the optimizer, with gradients times `factors_R`, where a replica moves.
+
+        t is the step, [], and who does not move has diverged: its weights stay. Or it is how many
+        steps each has made, [R]: then one that does not move may go on, and its slots stay too.
+        """
         moves_R1 = moves_R[:, None]
         clipped_RN = gradients.flat * factors_R[:, None]
         if clipped_RN.device.type != "cpu" or not moves_R.all():  # a host's values are at hand
@@ -199,7 +244,10 @@ class StackedReplicas:
             now_RN.copy_(torch.where(moves_R1, now_RN, before_RN))
 
     def corrections(self, t: int) -> dict[str, dict[str, float]]:
-        """As the optimizer of each group declares them, by slot and parameter."""
+        """Return {slot: {parameter name: what the optimizer divides it by at step t}}.
+
+        As if no step before t had been skipped.
+        """
         found: dict[str, dict[str, float]] = {slot: {} for slot in self.slots}
         for group in self._groups:
             for slot, value in group.optimizer.corrections(group.options, t).items():
@@ -207,7 +255,8 @@ class StackedReplicas:
         return found
 
     def arrays(self, replica: int) -> dict[str, np.ndarray]:
-        """Copies on the host, float32; waits for the device."""
+        """Copy all that a replica goes on from, float32: `weights/<parameter>`, and
+        `<slot>/<parameter>` of its optimizer; waits for the device."""
         return {
             f"{kind}/{name}": _copied(values[replica])
             for kind, rows in self._kinds.items()
@@ -216,14 +265,14 @@ class StackedReplicas:
 
     @torch.no_grad()
     def load(self, replica: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy into the rows of one replica; no other's change."""
+        """Give a replica all or some of what `arrays` gave; no other changes."""
         for name, values in arrays.items():
             kind, _, parameter = name.partition("/")
             self._kinds[kind][parameter][replica].copy_(torch.from_numpy(values))
 
     @contextmanager
     def _keyed(self, keys: Mapping[str, Tensor]) -> Iterator[None]:
-        """Within, dropout of the only replica draws from its keys: no buffer is left changed."""
+        """Let dropout of the only replica draw from its keys within: no buffer is left changed."""
         before = {name: self._dropouts[name].key for name in keys}
         for name, key_R in keys.items():
             self._dropouts[name].key = key_R[0]
@@ -239,7 +288,7 @@ class StackedReplicas:
             dropout.first = first
 
     def _losses(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> tuple[Tensor, Tensor]:
-        """([R] mean cross-entropy, [R] mean of the training loss)."""
+        """Return ([R] mean cross-entropy, [R] mean of the training loss)."""
         logits_RBTV = logits_RBTV.float()
         if self.loss.is_plain:
             losses_R = _cross_entropy(logits_RBTV, targets_RBT)
@@ -251,20 +300,20 @@ class StackedReplicas:
     def _forward(
         self, tapped: Sequence[str], state: dict[str, Tensor], tokens_BT: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """One replica's logits [B, T, V], and the outputs of the tapped modules."""
+        """Return one replica's logits [B, T, V], and the outputs of the tapped modules."""
         with capture(self.model, tapped) as outputs:
             logits_BTV = torch.func.functional_call(self.model, state, (tokens_BT,))
         return logits_BTV, outputs
 
 
 def _cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
-    """[R] the mean over tokens."""
+    """Return [R], the mean over tokens."""
     losses = F.cross_entropy(logits_RBTV.flatten(0, 2), targets_RBT.flatten(), reduction="none")
     return losses.view(len(logits_RBTV), -1).mean(dim=1)
 
 
 def _copied(values: Tensor) -> np.ndarray:
-    """On the host; what a device gives is a copy already."""
+    """Copy to the host; what a device gives is a copy already."""
     host = values.cpu().numpy()
     return host.copy() if values.device.type == "cpu" else host
 
@@ -274,5 +323,10 @@ def _mean(parts_R: Sequence[Tensor]) -> Tensor:
 
 
 def _together(parts_RB: Sequence[Tensor]) -> Tensor:
-    """What a module gave for parts of a batch, for the batch."""
+    """Join what a module gave for parts of a batch."""
     return parts_RB[0] if len(parts_RB) == 1 else torch.cat(tuple(parts_RB), dim=1)
+
+
+def _lower_products(precision: str) -> torch.dtype | None:
+    """Return what autocast rounds operands to; None in float32, where it is not wanted."""
+    return None if precision == "float32" else PRODUCTS[precision]
