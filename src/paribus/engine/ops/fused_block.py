@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from paribus.engine.ops.kernels import linear_maps, rowwise
 from paribus.engine.ops.kernels.calling import are_plain, lower_dtype, refuse_second_derivative
@@ -73,7 +73,7 @@ class FusedBlock:
 
     def __init__(self, block: Any) -> None:
         self._block = (block.attention_norm, block.attention, block.mlp_norm, block.mlp)
-        self._dropout: nn.Module = block.mlp_dropout
+        self._dropout = block.mlp_dropout
         self._inner = tuple(block.modules())[1:]
         self._are_known = all(vars(type(part)).get("fuses", False) for part in self._block)
 

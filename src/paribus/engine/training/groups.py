@@ -98,15 +98,15 @@ def parameter_groups(
     for (at, optimizer), names in sorted(members.items(), key=found.place):
         decayed = [name for name in names if is_decayed(uses[name], spec.decay)]
         others = [name for name in names if name not in decayed]
-        own = [s.training.optimizer for s in settings]
+        rates = [_factor_and_decay(one.training.optimizer, at) for one in settings]
         groups.append(
             ParameterGroup(
                 found.named[optimizer],
                 _corrected(found.named[optimizer], found.options(at, optimizer)),
                 (*decayed, *others),
                 len(decayed),
-                tuple(_factor(one, at) for one in own),
-                tuple(_decay(one, at) for one in own),
+                tuple(factor for factor, _ in rates),
+                tuple(decay for _, decay in rates),
             )
         )
     return groups
@@ -267,20 +267,16 @@ def _require_matches(groups: Sequence[GroupSpec], met: set[int], names: list[str
             raise ParibusError(f"{KEY}.groups: no parameter is left for '{group.match}': {why}")
 
 
-def _factor(spec: OptimizerSpec, number: int) -> float:
-    """Return the learning rate of a group relative to the study's."""
-    group = spec.groups[number] if number >= 0 else None
-    if group and group.learning_rate is not None:
-        return group.learning_rate / spec.learning_rate
-    if group and group.learning_rate_factor is not None:
-        return group.learning_rate_factor
-    return 1.0
-
-
-def _decay(spec: OptimizerSpec, number: int) -> float:
-    group = spec.groups[number] if number >= 0 else None
-    stated = group.weight_decay if group else None
-    return spec.weight_decay if stated is None else stated
+def _factor_and_decay(spec: OptimizerSpec, number: int) -> tuple[float, float]:
+    """Return the learning rate of a group relative to the study's, and its weight decay."""
+    if number < 0:
+        return 1.0, spec.weight_decay
+    group, factor = spec.groups[number], 1.0
+    if group.learning_rate is not None:
+        factor = group.learning_rate / spec.learning_rate
+    elif group.learning_rate_factor is not None:
+        factor = group.learning_rate_factor
+    return factor, spec.weight_decay if group.weight_decay is None else group.weight_decay
 
 
 class StackedOptimizer:
