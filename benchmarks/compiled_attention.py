@@ -17,10 +17,9 @@ import torch
 import torch.nn.functional as F
 
 from paribus.engine.data import load_dataset
-from paribus.engine.kernels import identity
-from paribus.engine.kernels.calling import without_kernels
-from paribus.engine.kernels.causal_attention import causal_attention
 from paribus.engine.machine.assembly import build_stack
+from paribus.engine.ops import identity, without_kernels
+from paribus.engine.ops.kernels.causal_attention import causal_attention
 from paribus.study import load_study
 
 B, T, K, H = 16, 128, 16, 8

@@ -144,8 +144,8 @@ def test_everything_is_written_in_one_place() -> None:
     assert sorted(found) == [
         "engine/data/cache.py: path.parent.mkdir(parents=True, exist_ok=True)",
         "engine/data/spool.py: folder.mkdir(parents=True, exist_ok=True)",
-        'engine/kernels/compiling.py: own = Path(tempfile.mkdtemp(prefix="paribus-"))',
-        "engine/kernels/compiling.py: path.parent.mkdir(parents=True, exist_ok=True)",
+        'engine/ops/kernels/compiling.py: own = Path(tempfile.mkdtemp(prefix="paribus-"))',
+        "engine/ops/kernels/compiling.py: path.parent.mkdir(parents=True, exist_ok=True)",
         "results/keeping.py: (folder / file.name).write_bytes(read_bytes(file, MOST_BYTES))",
         "results/store.py: self.path.mkdir(parents=True, exist_ok=True)",
     ], found

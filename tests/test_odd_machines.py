@@ -17,7 +17,7 @@ import paribus
 from paribus.cli.plain_output import plain_output
 from paribus.cli.printed_tables import MARKS
 from paribus.engine.data import load_dataset
-from paribus.engine.kernels import calling, compiling
+from paribus.engine.ops.kernels import calling, compiling
 from paribus.files import cache_folder
 from paribus.numbers import NONE
 from paribus.results import load_results
@@ -138,7 +138,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What was compiled is forgotten, before and after."""
     monkeypatch.setenv(compiling.PLACE, "")
     monkeypatch.setenv(compiling.SWITCH, "auto")
-    kept = (compiling.library, calling._checked)
+    kept = (compiling.library, calling.loaded)
     for one in kept:
         one.cache_clear()
     yield

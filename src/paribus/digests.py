@@ -53,7 +53,7 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[An
 
 
 # What trains and measures; what reads, analyses and reports may improve under a finished study.
-ROOMS = ("data", "evaluation", "kernels", "model", "probes", "tasks", "training")
+ROOMS = ("data", "evaluation", "model", "ops", "probes", "tasks", "training")
 TRAINS_AND_MEASURES = (
     *(f"engine/{room}" for room in ROOMS),
     *("engine/execution/heldout_curve.py", "engine/execution/questions.py"),

@@ -15,9 +15,30 @@ from types import ModuleType
 MOVED = {
     name: f"paribus.engine.{name}"
     for name in (
-        *("data", "evaluation", "execution", "export", "kernels", "machine", "model"),
+        *("data", "evaluation", "execution", "export", "machine", "model"),
         *("observation", "probes", "rows", "tasks", "training"),
     )
+} | {"kernels": "paribus.engine.ops.kernels"}
+# Modules of the engine whose content others have now.
+JOINED = {
+    f"paribus.engine.{former}": f"paribus.engine.{today}"
+    for former, today in {
+        "model.attention": "model.attentions.causal",
+        "model.config": "model.parts",
+        "model.dropout": "model.layers",
+        "model.embedding": "model.gpt",
+        "model.head": "model.gpt",
+        "model.key_value_cache": "model.attentions",
+        "model.linear": "model.layers",
+        "model.mlps.gelu": "model.mlps.ungated",
+        "model.mlps.gelu_tanh": "model.mlps.ungated",
+        "model.mlps.relu2": "model.mlps.ungated",
+        "model.norms.center": "model.norms.layernorm",
+        "model.norms.fixed_scale": "model.norms.constant",
+        "model.norms.none": "model.norms.constant",
+        "model.norms.rms_free": "model.norms.rmsnorm",
+        "model.positions.none": "model.positions.learned",
+    }.items()
 }
 
 
@@ -30,9 +51,10 @@ class FormerPaths(MetaPathFinder, Loader):
         """Return a spec for what was moved; None for everything else."""
         package, _, rest = fullname.partition(".")
         room, dot, inside = rest.partition(".")
-        if package != "paribus" or room not in MOVED:
+        name = MOVED[room] + dot + inside if package == "paribus" and room in MOVED else fullname
+        today = JOINED.get(name, name)
+        if today == fullname:
             return None
-        today = MOVED[room] + dot + inside
         return ModuleSpec(fullname, self, origin=today, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

@@ -20,8 +20,8 @@ import pytest
 from paribus.cli import VERBS, main
 from paribus.cli.options import Where
 from paribus.engine.execution.estimate import Estimate, estimate
-from paribus.engine.kernels import SWITCH, library, resolve
 from paribus.engine.machine.programs import worker_environment
+from paribus.engine.ops import SWITCH, library, resolve
 from paribus.results import load_results
 
 STUDY = """

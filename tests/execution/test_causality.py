@@ -37,8 +37,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from paribus.engine.model import Attention
-from paribus.engine.model.mlps.gelu import GELU as MLP
-from paribus.engine.model.embedding import Embedding
+from paribus.engine.model.mlps.ungated import GELU as MLP
+from paribus.engine.model.gpt import Embedding
 
 MEMORY, CALLS = {}, [0]
 
@@ -235,7 +235,7 @@ def test_heads_that_mask_shift_or_cap_pass(
 
 STATE = """
 import torch
-from paribus.engine.model.mlps.gelu import GELU
+from paribus.engine.model.mlps.ungated import GELU
 
 class Running(GELU):
     def __init__(self, model):
@@ -290,7 +290,7 @@ def test_a_module_finds_no_targets_in_the_memory_around_its_tokens(
 ) -> None:
     """Were tokens a view of the window, its base would hold every next token."""
     (tmp_path / "ideas.py").write_text(
-        "from paribus.engine.model.embedding import Embedding\n"
+        "from paribus.engine.model.gpt import Embedding\n"
         "class Looks(Embedding):\n"
         "    def forward(self, tokens, start=0):\n"
         "        assert tokens._base is None or tokens._base.numel() == tokens.numel()\n"

@@ -14,7 +14,7 @@ Maker = Callable[..., Study]
 # It changes the code inside a function of a library that all arms share, whose identity stays the
 # same.
 MEDDLES = """
-from paribus.engine.model.mlps.gelu import GELU
+from paribus.engine.model.mlps.ungated import GELU
 from torch.nn import functional
 
 class Mine(GELU):

@@ -20,7 +20,7 @@ WAITS = """
 import os
 import numpy, torch
 import torch.nn.functional as F
-from paribus.engine.model.mlps.gelu import GELU
+from paribus.engine.model.mlps.ungated import GELU
 
 class Waits(GELU):
     def forward(self, x):

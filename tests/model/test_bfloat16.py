@@ -8,9 +8,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from paribus.engine.kernels import library
-from paribus.engine.kernels.calling import without_kernels
 from paribus.engine.model import Attention, ModelConfig
+from paribus.engine.ops import library, without_kernels
 from paribus.study import Data, Model, Setting, Training
 
 B, T, D, H, V = 3, 24, 32, 4, 41

@@ -27,6 +27,7 @@ from paribus.engine.model import (
     parts,
     training_flops_per_token,
 )
+from paribus.engine.model.parts import WORDS
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
@@ -112,11 +113,11 @@ def test_bfloat16_is_close(
     assert 0 < abs(losses[0] - losses[1]) < 0.02
 
 
-@pytest.mark.parametrize("kind", ["norms", "positions", "mlps"])
+@pytest.mark.parametrize("kind", WORDS)
 def test_what_is_declared_can_be_told(kind: str) -> None:
     for name, part in parts(kind).items():
         assert isinstance(part, Part)
-        assert part.name == name == part.module.__module__.rpartition(".")[2]
+        assert part.name == name
         assert part.title and part.describe
         assert part.module.__doc__ or kind == "positions"
 

@@ -227,6 +227,11 @@ CLAIMS: dict[str, tuple[dict[str, Any], str, str]] = {
         "capped at 30",
         NOTHING,
     ),
+    "another attention": (
+        {"setting.model.attention": {"kind": "latent"}},
+        "of “latent” attention",
+        NOTHING,
+    ),
     "loss": (
         {"setting.training.loss": {"name": "cross_entropy", "label_smoothing": 0.1}},
         "Learned from is cross-entropy with label_smoothing 0.1.",

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from paribus.engine.evaluation import leaks
-from paribus.engine.model.mlps.gelu import GELU
+from paribus.engine.model.mlps.ungated import GELU
 from paribus.errors import ParibusError
 from paribus.study.guard import require_unchanged, watched
 from paribus.study.importing import load_own
@@ -30,7 +30,7 @@ def load(folder: Path, text: str) -> None:
         (torch, "matmul", "import torch; torch.matmul = torch.bmm"),
         (torch.Tensor, "norm", "import torch; torch.Tensor.norm = lambda self: self"),
         (torch.nn.LayerNorm, "forward", "from torch import nn; nn.LayerNorm.forward = print"),
-        (GELU, "forward", "from paribus.engine.model.mlps.gelu import GELU; GELU.forward = print"),
+        (GELU, "forward", "import paribus.engine.model.mlps.ungated as m; m.GELU.forward = print"),
     ],
 )
 def test_a_replaced_function_is_named(

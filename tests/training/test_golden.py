@@ -19,8 +19,7 @@ import pytest
 import torch
 
 from paribus.engine.data import load_dataset
-from paribus.engine.kernels import library
-from paribus.engine.kernels.calling import without_kernels
+from paribus.engine.ops import library, without_kernels
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError

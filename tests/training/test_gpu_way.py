@@ -18,7 +18,7 @@ from paribus.engine.data import Dataset
 from paribus.engine.model.side_by_side import SideBySide
 from paribus.engine.probes import shipped_probes
 from paribus.engine.rows import Rows
-from paribus.engine.training import Trainer, measured
+from paribus.engine.training import Trainer
 from paribus.engine.training.graphs import Graphs, Record, cuda_recorder
 from paribus.engine.training.prefetch import AHEAD, Inputs
 from paribus.engine.training.probing import Kind
@@ -76,7 +76,9 @@ def test_a_step_never_asks_for_a_number_on_the_device(
     stack_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the device "meta" no tensor has values: whoever needed one, or mixed devices, fails."""
-    monkeypatch.setattr(measured, "BLOCK", 100)  # on a GPU blocks are fetched without waiting
+    monkeypatch.setattr(
+        "paribus.engine.training.state.BLOCK", 100
+    )  # on a GPU blocks are fetched without waiting
     stack = stack_of(device="meta")
     stack.step()  # constants are brought to the device once
     monkeypatch.setattr(stack._feed, "_to_device", on_meta)

@@ -156,7 +156,7 @@ def test_its_steps_ask_for_no_number_on_the_device(
     name: str, trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the device "meta" no tensor has values."""
-    monkeypatch.setattr("paribus.engine.training.measured.BLOCK", 100)
+    monkeypatch.setattr("paribus.engine.training.state.BLOCK", 100)
     overrides = {f"{OPTIMIZER}.name": name, "training.loss.z_loss": 1e-3, "training.micro_batch": 2}
     trainer = trainer_of([1, 2], overrides, device="meta", probes=PROBES)
     for _ in range(3):

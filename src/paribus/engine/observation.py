@@ -1,4 +1,4 @@
-"""What can be seen of a training step, without the model or the trainer knowing who looks.
+"""Probes, and what they see of a training step; model and trainer do not know who looks.
 
 Axes: R replicas of the stack, B batch, T time, D d_model, V vocabulary, P parts, S statistics.
 """
@@ -16,6 +16,7 @@ from paribus.engine.rows import Rows
 from paribus.errors import ParibusError
 from paribus.metric import Better, Metric
 from paribus.study import Setting
+from paribus.study.architecture import CAUSAL
 
 LOGITS = ""  # the path of the model itself, whose output they are
 EVERY_BLOCK = "blocks.*"  # in a probe's `modules`: the same path in every block
@@ -147,12 +148,12 @@ class Probe:
         return Drawing(f"all/{first}", "trend", title, axis)
 
     def metric(self, first: str) -> Metric:
-        """What it declares; `first` is the column that its name alone stands for."""
+        """Return what it declares; `first` is the column that its name alone stands for."""
         about = (self.name, self.label, self.unit, self.better)
         return Metric(*about, "probes", digits=self.digits, column=first)
 
     def columns(self, setting: Setting, slots: Sequence[str] = ()) -> list[Column]:
-        """Every number that it gives, in the order of a flattened [P, S].
+        """Return every number that it gives, in the order of a flattened [P, S].
 
         slots: names of what the optimizer keeps.
         """
@@ -164,7 +165,7 @@ class Probe:
         ]
 
     def shape(self, setting: Setting, R: int, slots: Sequence[str] = ()) -> tuple[int, ...]:
-        """What `measure` must give."""
+        """Return the shape that `measure` must give."""
         parts = self._parts(setting, slots)
         return (R, *(len(labels) for labels in (parts, self.statistics) if labels is not None))
 
@@ -175,7 +176,7 @@ class Probe:
         return tuple(" ".join((slot, part)) for slot in slots for part in parts or ("all",))
 
     def _parts_of(self, setting: Setting) -> Labels:
-        """What its function of the setting gives. Raises ParibusError where that are no labels."""
+        """Return what its function of the setting gives. Raises ParibusError for no labels."""
         assert callable(self.parts)
         try:
             parts = self.parts(setting)
@@ -187,7 +188,7 @@ class Probe:
         return parts
 
     def paths(self, setting: Setting) -> Labels:
-        """`modules` with every block written out."""
+        """Return `modules` with every block written out."""
         blocks = [f"blocks.{i}" for i in range(setting.model.n_layer)]
         return tuple(
             path.replace(EVERY_BLOCK, block)
@@ -196,20 +197,23 @@ class Probe:
         )
 
     def is_due(self, t: int, iterations: int) -> bool:
-        """Whether it is measured at step t: the first, every `every`th and the last."""
+        """Tell whether it is measured at step t: the first, every `every`th and the last."""
         return t % self.every == 0 or t == iterations - 1
 
     def at(self, every: int) -> Probe:
-        """The same at another cadence."""
+        """Return the same probe at another cadence."""
         return replace(self, every=every)
 
 
 def is_there(probe: Probe, model: nn.Module, setting: Setting) -> bool:
-    """Whether `model` has the probe's modules; a user's own module need not have all of them.
+    """Tell whether `model` has the probe's modules; one of the user's own need not have them all,
+    nor need another attention.
 
-    Raises ParibusError where a module is missing that no own module has taken the place of.
+    Raises ParibusError where a module is missing that nothing else has taken the place of.
     """
-    own = setting.model.modules.named
+    own = set(setting.model.modules.named)
+    if setting.model.attention.kind != CAUSAL:
+        own.add("attention")
     for path in probe.paths(setting):
         try:
             model.get_submodule(path)
@@ -224,7 +228,7 @@ def is_there(probe: Probe, model: nn.Module, setting: Setting) -> bool:
 
 
 def _is_at(path: str, site: str) -> bool:
-    """Whether the module at `path` is, or lies in, what stands at `site`."""
+    """Tell whether the module at `path` is, or lies in, what stands at `site`."""
     names = ("attention_norm", "mlp_norm") if site == "block_norm" else (site,)
     return any(name in path.split(".") for name in names)
 

@@ -25,7 +25,7 @@ class Rows(Mapping[str, Tensor]):
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Rows:
-        """A copy of {name: [R, *shape]}."""
+        """Copy {name: [R, *shape]}."""
         flat = torch.cat([tensor.flatten(1) for tensor in tensors.values()], dim=1)
         return cls(flat, {name: tensor.shape[1:] for name, tensor in tensors.items()})
 
@@ -41,35 +41,35 @@ class Rows(Mapping[str, Tensor]):
 
     @classmethod
     def zeros(cls, shapes: Mapping[str, torch.Size], like_RN: Tensor) -> Rows:
-        """For as many replicas as `like_RN` has, on its device."""
+        """Return zeros for as many replicas as `like_RN` has, on its device."""
         size = sum(shape.numel() for shape in shapes.values())
         return cls(like_RN.new_zeros(len(like_RN), size), shapes)
 
     def like(self, flat_RN: Tensor) -> Rows:
-        """Other numbers [R, N] under the same names."""
+        """Return other numbers [R, N] under the same names."""
         other = Rows.__new__(Rows)
         other.flat, other._shapes, other._starts = flat_RN, self._shapes, self._starts
         return other
 
     def clone(self) -> Rows:
-        """A copy of the numbers under the same names."""
+        """Copy the numbers under the same names."""
         return self.like(self.flat.clone())
 
     def minus(self, other: Rows) -> Rows:
-        """The differences, by name."""
+        """Return the differences, by name."""
         return self.like(self.flat - other.flat)
 
     def none(self) -> Rows:
-        """Nothing, of as many replicas."""
+        """Return nothing, of as many replicas."""
         return Rows(self.flat[:, :0], {})
 
     def place(self, names: Sequence[str]) -> slice:
-        """Where in a row the numbers of `names` lie, which lie together and in this order."""
+        """Return the place in a row of `names`, which lie together and in this order."""
         first, last = names[0], names[-1]
         return slice(self._starts[first], self._starts[last] + self._shapes[last].numel())
 
     def pieces(self, names: Iterable[str]) -> list[Tensor]:
-        """[R, n] each: the numbers of `names` in as few views as they lie together in."""
+        """Return the numbers of `names`, [R, n] each, in as few views as they lie together in."""
         spans: list[tuple[int, int]] = []
         for name in names:
             start = self._starts[name]
@@ -82,5 +82,5 @@ class Rows(Mapping[str, Tensor]):
 
 
 def role(name: str) -> str:
-    """A parameter's name without the number of its block: what it is, whatever its depth."""
+    """Return a parameter's name without the number of its block."""
     return re.sub(r"\.\d+\.", ".", name)

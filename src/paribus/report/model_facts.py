@@ -92,7 +92,10 @@ class ModelFacts:
     def _attention(self) -> str:
         """`8 attention heads each`, and what else attention has."""
         model = self._stated
+        kind = model["attention.kind"]
         text = f"{model['n_head']} attention heads each"
+        if kind != BUILT_IN["attention.kind"]:
+            return f"{text} of “{kind}” attention"
         if model["attention.n_kv_head"] is not None:
             text += f", {model['attention.n_kv_head']} of them for keys and values"
         if model["attention.qk_norm"] != "none":

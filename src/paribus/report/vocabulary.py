@@ -65,6 +65,7 @@ BUILT_IN: dict[str, Any] = {
     "mlp.kind": "gelu",
     "head.tied": True,
     "head.softcap": None,
+    "attention.kind": "causal",
     "attention.n_kv_head": None,
     "attention.qk_norm": "none",
     "attention.softcap": None,

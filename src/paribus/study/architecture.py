@@ -59,9 +59,14 @@ class Norm(Spec):
     """`pre` is x + f(norm(x)) and a norm before the head; `post` is norm(x + f(x)) and none."""
 
 
-class Attention(Spec):
-    """Causal self-attention."""
+CAUSAL = "causal"  # the attention that the other keys are about
 
+
+class Attention(Spec):
+    """Self-attention, which never looks ahead."""
+
+    kind: str = CAUSAL
+    """A file of `paribus/engine/model/attentions/`."""
     n_kv_head: Width | None = None
     """Heads of keys and values (grouped queries: Ainslie et al. 2023); None is `n_head`."""
     qk_norm: str = "none"

@@ -28,8 +28,8 @@ from paribus.engine.model import (
     initial_rules,
 )
 from paribus.engine.model.uses import ParameterUse, parameter_uses
+from paribus.engine.training import learning_rate
 from paribus.engine.training.groups import optimizer_record, parameter_groups
-from paribus.engine.training.schedule import learning_rate
 from paribus.errors import ParibusError
 from paribus.results import Results
 from paribus.results.trial_folder import TrialFolder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paribus.engine.execution.messages import Ready
 from paribus.engine.execution.pool import Pool
-from paribus.engine.kernels import shortcoming
+from paribus.engine.ops import shortcoming
 from paribus.results import ResultsFolder, extended
 from paribus.study import Study, is_open, with_choice, with_precision
 

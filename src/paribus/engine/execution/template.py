@@ -42,6 +42,7 @@ SAFE_THREADS = {"jemalloc_bg_thd"}  # pyarrow's allocator
 DECLARING = (
     "paribus.engine.data.corpora",
     "paribus.engine.evaluation.measures",
+    "paribus.engine.model.attentions",
     "paribus.engine.model.mlps",
     "paribus.engine.model.norms",
     "paribus.engine.model.positions",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from paribus.study import Setting
+from paribus.study.architecture import Attention
 
 NAMES = {
     "embedding.tokens": "wte",
@@ -36,7 +37,7 @@ def is_gpt2(setting: Setting) -> bool:
         and (model.norm.kind, model.norm.placement) == ("layernorm", "pre")
         and model.mlp.kind in ACTIVATIONS
         and model.n_kv_head == model.n_head
-        and (attention.qk_norm, attention.softcap, attention.window) == ("none", None, None)
+        and attention == Attention(n_kv_head=attention.n_kv_head)
         and model.head.softcap is None
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from paribus.study import Setting
+from paribus.study.architecture import Attention
 
 NAMES = {
     "embedding.tokens": "model.embed_tokens",
@@ -38,7 +39,7 @@ def is_llama(setting: Setting) -> bool:
         and model.positions.kind == "rotary"
         and (model.norm.kind, model.norm.placement) == ("rmsnorm", "pre")
         and model.mlp.kind == "swiglu"
-        and (attention.qk_norm, attention.softcap, attention.window) == ("none", None, None)
+        and attention == Attention(n_kv_head=attention.n_kv_head)
         and model.head.softcap is None
     )
 

@@ -23,12 +23,18 @@ KNOWN = {
     "norms": ("none", "layernorm", "rmsnorm", "rms_free", "center", "fixed_scale"),
     "positions": ("learned", "rotary", "none"),
     "mlps": ("gelu", "gelu_tanh", "relu2", "swiglu"),
+    "attentions": ("causal",),
 }
 
 
 def remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
-    """The content of config.json, but for the special tokens."""
+    """The content of config.json, but for the special tokens. Raises ParibusError."""
     model, module = setting.model, MODEL_CODE.removesuffix(".py")
+    if model.modules.attention is None and model.attention.kind not in KNOWN["attentions"]:
+        raise ParibusError(
+            f"model.attention.kind = '{model.attention.kind}' is in no exported code; name its "
+            "class in model.modules.attention, which is copied beside it"
+        )
     sizes = {
         "seq_len": setting.data.seq_len,
         "vocab_size": vocab_size,

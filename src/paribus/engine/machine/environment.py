@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 
 from paribus.digests import package_digest
-from paribus.engine.kernels import identity
 from paribus.engine.machine.memory import keep_freed
+from paribus.engine.ops import identity
 from paribus.engine.records import PACKAGES
 from paribus.errors import ParibusError
 from paribus.results import package_versions
@@ -66,7 +66,7 @@ def prepare(device: torch.device) -> None:
         torch.cuda.set_device(device)
         torch.use_deterministic_algorithms(True, warn_only=True)
         # cuDNN's attention sums its gradients in no fixed order; flash attention has one
-        # (`paribus.engine.model.ordered_attention`).
+        # (`paribus.engine.ops.functional.ordered_attention`).
         torch.backends.cuda.enable_cudnn_sdp(False)
         # It would cost a pass over every tensor; nothing here reads what it has not written.
         setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010

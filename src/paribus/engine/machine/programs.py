@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from paribus.engine import has_engine
-from paribus.engine.kernels import SWITCH, is_settled, resolve
 from paribus.engine.machine.forks import Template, template
+from paribus.engine.ops import SWITCH, is_settled, resolve
 from paribus.search_path import own_folders, shared_folders
 
 Device = Literal["auto", "cpu", "cuda", "mps"]

@@ -1,21 +1,18 @@
-"""The model: the whole GPT on one page, its parts one file each, and initial weights by name."""
+"""The model: the whole GPT on one page, its parts, and initial weights by name."""
 
-from paribus.engine.model.attention import Attention, visible
+from paribus.engine.model.attentions import KeyValueCache, visible
+from paribus.engine.model.attentions.causal import Attention
 from paribus.engine.model.build import (
+    Flops,
     build_model,
     count_parameters,
-    load_parameters,
-    weight_shapes,
-)
-from paribus.engine.model.config import ModelConfig
-from paribus.engine.model.contract import require_parts, unused_positions
-from paribus.engine.model.dropout import Dropout
-from paribus.engine.model.flops import (
-    Flops,
     counted_flops_per_token,
+    load_parameters,
     training_flops,
     training_flops_per_token,
+    weight_shapes,
 )
+from paribus.engine.model.contract import require_parts, unused_positions
 from paribus.engine.model.gpt import GPT, study_positions
 from paribus.engine.model.initialization import (
     InitialParameter,
@@ -24,8 +21,8 @@ from paribus.engine.model.initialization import (
     initial_rules,
     require_initializers,
 )
-from paribus.engine.model.key_value_cache import KeyValueCache
-from paribus.engine.model.parts import Part, describe_parts, find_part, part, parts
+from paribus.engine.model.layers import Dropout
+from paribus.engine.model.parts import ModelConfig, Part, describe_parts, find_part, part, parts
 from paribus.engine.model.uses import ParameterUse, parameter_uses, undeclared_projections
 
 __all__ = [

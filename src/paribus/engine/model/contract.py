@@ -1,4 +1,4 @@
-"""What the user's own parts must give, tried before anything is trained.
+"""Contract of the user's own parts, tried before anything is trained.
 
 Axes: B batch, T time, D d_model, V vocabulary.
 """
@@ -17,6 +17,8 @@ from paribus.study import Setting
 
 ROWS = 2
 IN_BLOCKS = {"block_norm": "attention_norm", "attention": "attention", "mlp": "mlp"}
+BATCH = "batch, time, and the width of the model (of a head, the vocabulary)"
+ADDED = "a vector of the width of the model for each position, which is added"
 ANY = torch.float32, torch.float64, torch.bfloat16, torch.float16
 
 # (what it gave, what it was given) -> what is wrong with that, or nothing
@@ -31,11 +33,11 @@ def require_parts(model: GPT, setting: Setting, vocab_size: int) -> None:
     T, D = setting.data.seq_len, setting.model.d_model
     tried = []
     for site, part in _own_parts(model, setting):
-        check = _tensor((ROWS, T, D), (torch.float32,))
+        check = _tensor((ROWS, T, D), BATCH)
         if site == "head":
-            check = _tensor((ROWS, T, vocab_size), ANY)
+            check = _tensor((ROWS, T, vocab_size), BATCH, ANY)
         elif site == "positions":
-            check = _turned if part.stands == "attention" else _added(D)
+            check = _turned if part.stands == "attention" else _tensor((T, D), ADDED)
         path = f"model.modules.{site} = '{setting.model.modules.named[site]}'"
         part.forward = _watched(part.forward, path, check, model)
         tried.append(part)
@@ -50,7 +52,7 @@ def require_parts(model: GPT, setting: Setting, vocab_size: int) -> None:
 
 
 def unused_positions(model: GPT, setting: Setting) -> list[str]:
-    """A line where the positions that a study names stand in no part of the model.
+    """Return a line where the positions that a study names stand in no part of the model.
 
     An attention or embedding of the user's own has them only where it builds them.
     """
@@ -84,37 +86,21 @@ def _own_parts(model: GPT, setting: Setting) -> Iterator[tuple[str, nn.Module]]:
             yield from ((site, part) for part in list(found)[:1])
 
 
-def _tensor(shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]) -> Check:
-    """Must be of this shape, and of one of these types."""
+def _tensor(
+    shape: tuple[int, ...], meaning: str, dtypes: tuple[torch.dtype, ...] = (torch.float32,)
+) -> Check:
+    """Return a check for this shape, and one of these types."""
 
     def check(found: Any, given: tuple[Any, ...]) -> str:
         if not isinstance(found, Tensor) or tuple(found.shape) != shape:
-            return (
-                f"gives {_told(found)} and must give a tensor of shape {list(shape)}: batch, time, "
-                "and the width of the model (of a head, the vocabulary)"
-            )
+            return f"gives {_told(found)} and must give a tensor of shape {list(shape)}: {meaning}"
         return "" if found.dtype in dtypes else _of_type(found, dtypes[0])
 
     return check
 
 
-def _added(D: int) -> Check:
-    """Positions in the embedding, which is given [T] of them."""
-
-    def check(found: Any, given: tuple[Any, ...]) -> str:
-        shape = (*given[0].shape, D)
-        if not isinstance(found, Tensor) or tuple(found.shape) != shape:
-            return (
-                f"gives {_told(found)} and must give a tensor of shape {list(shape)}: a vector of "
-                "the width of the model for each position, which is added"
-            )
-        return "" if found.dtype == torch.float32 else _of_type(found, torch.float32)
-
-    return check
-
-
 def _turned(found: Any, given: tuple[Any, ...]) -> str:
-    """Positions in the attention must give queries and keys as they were."""
+    """Check positions in the attention: they must give queries and keys as they were."""
     if not isinstance(found, tuple | list) or len(found) != 2:
         return f"gives {_told(found)} and must give a pair: the queries and the keys"
     for name, ours, theirs in zip(("queries", "keys"), found, given[:2], strict=True):

@@ -1,8 +1,8 @@
 """The model, whole: a decoder-only Transformer, by default a GPT-3-style one.
 
 Radford et al. 2019 (GPT-2), Brown et al. 2020 (GPT-3); Pre-LN: Xiong et al. 2020. The module
-describes one replica and knows nothing of stacks, arms, or how it is initialised. Its parts are
-files of their own (`parts`), and any of them may be the user's.
+describes one replica and knows nothing of stacks, arms, or how it is initialised. Norms, positions,
+attentions and MLPs are files of their own (`parts`), and any part may be the user's.
 
 Axes: B batch, T time, D d_model, V vocabulary.
 """
@@ -15,23 +15,43 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paribus.engine.kernels import pre_norm_block
-from paribus.engine.kernels.linear_maps import residual
-from paribus.engine.kernels.pre_norm_block import BlockParameters, MapParameters, NormParameters
-from paribus.engine.model.attention import Attention
-from paribus.engine.model.config import ModelConfig
-from paribus.engine.model.custom_modules import module_class
-from paribus.engine.model.dropout import Dropout
-from paribus.engine.model.embedding import Embedding
-from paribus.engine.model.head import Head
-from paribus.engine.model.key_value_cache import KeyValueCache
-from paribus.engine.model.mlps import Ungated
-from paribus.engine.model.norms.layernorm import LayerNorm
-from paribus.engine.model.norms.rmsnorm import RMSNorm
-from paribus.engine.model.parts import find_part, own_part
+from paribus.engine.model.attentions import KeyValueCache
+from paribus.engine.model.layers import Dropout, capped
+from paribus.engine.model.parts import ModelConfig, Part, find_part, module_class, own_part
+from paribus.engine.ops import functional as ops
+from paribus.engine.ops.fused_block import FusedBlock
 from paribus.errors import ParibusError
 
 PLACES = ("embedding", "attention", "nowhere")
+
+
+class Embedding(nn.Module):
+    """tokens_BT -> norm(E_tok(t) + E_pos(p)), or norm(E_tok(t)) + E_pos(p): [B, T, D].
+
+    The first token stands at position `start`. Positions that do not stand here are not added.
+    """
+
+    undecayed = ("norm",)
+
+    def __init__(self, model: ModelConfig, positions: nn.Module | None = None) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(model.vocab_size, model.d_model)
+        self.positions = positions
+        norm = find_part("norms", model.embedding.norm, "model.embedding.norm").module
+        self.norm = norm(model, model.d_model, model.embedding.eps, True)
+        self.norm_at = model.embedding.norm_at
+        self.dropout = Dropout(model.dropout)
+
+    def forward(self, tokens_BT: Tensor, start: int = 0) -> Tensor:
+        """tokens_BT int64, the first of them at position `start` -> [B, T, D]."""
+        tokens_BTD = self.tokens(tokens_BT)
+        if self.positions is None:
+            return self.dropout(self.norm(tokens_BTD))
+        end = start + tokens_BT.shape[-1]
+        positions_TD = self.positions(torch.arange(start, end, device=tokens_BT.device))
+        if self.norm_at == "tokens":
+            return self.dropout(self.norm(tokens_BTD) + positions_TD)
+        return self.dropout(self.norm(tokens_BTD + positions_TD))
 
 
 class Block(nn.Module):
@@ -44,8 +64,7 @@ class Block(nn.Module):
         super().__init__()
         self.is_pre = model.norm.placement == "pre"
         self.attention_norm = _norm(model, "block_norm", folder)
-        attention = own_part(model, "attention", folder)
-        self.attention: Any = attention or Attention(
+        self.attention: Any = own_part(model, "attention", folder) or _attention(model).module(
             model, study_positions(model, "attention", folder)
         )
         self.attention_dropout = Dropout(model.dropout)
@@ -53,60 +72,42 @@ class Block(nn.Module):
         mlp = find_part("mlps", model.mlp.kind, "model.mlp.kind").module
         self.mlp: Any = own_part(model, "mlp", folder) or mlp(model)
         self.mlp_dropout = Dropout(model.dropout)
-        # What our own parts read they multiply first; another may want all of float32.
+        # Parts that ship cast to bfloat16 first what they read; custom ones get float32.
         if self.is_pre and model.modules.block_norm is None:
-            self.attention_norm.lowers = attention is None
-            self.mlp_norm.lowers = model.modules.mlp is None
-        self._inner = tuple(self.modules())[1:]
-        # A part of the user's own may inherit from ours, and computes something else.
-        own = (model.modules.attention, model.modules.mlp, model.modules.block_norm)
-        self._is_ours = (
-            self.is_pre
-            and not any(own)
-            and type(self.attention) is Attention
-            and type(self.attention_norm) in (LayerNorm, RMSNorm)
-            and type(self.mlp_norm) in (LayerNorm, RMSNorm)
-            and isinstance(self.mlp, Ungated)
-            and self.mlp.kind is not None
-        )
+            self.attention_norm.cast_output = model.modules.attention is None
+            self.mlp_norm.cast_output = model.modules.mlp is None
+        self._fused = FusedBlock(self) if self.is_pre else None
 
     def forward(self, x_BTD: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """x_BTD -> [B, T, D]; with a cache, T new tokens after those that it holds."""
-        if self._is_ours and cache is None and self._is_unwatched(x_BTD.shape[1]):
-            whole = self._parameters_of_all()
-            if pre_norm_block.is_for(x_BTD, whole):
-                return pre_norm_block.pre_norm_block(x_BTD, whole)
+        if cache is None and self._fused and (fused_BTD := self._fused(x_BTD)) is not None:
+            return fused_BTD
         reads = () if cache is None else (cache,)
         if self.is_pre:
             y_BTD = self.attention(self.attention_norm(x_BTD), *reads)
-            x_BTD = residual(x_BTD, self.attention_dropout(y_BTD))
-            return residual(x_BTD, self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD))))
+            x_BTD = ops.residual(x_BTD, self.attention_dropout(y_BTD))
+            return ops.residual(x_BTD, self.mlp_dropout(self.mlp(self.mlp_norm(x_BTD))))
         y_BTD = self.attention(x_BTD, *reads)
-        x_BTD = self.attention_norm(residual(x_BTD, self.attention_dropout(y_BTD)))
-        return self.mlp_norm(residual(x_BTD, self.mlp_dropout(self.mlp(x_BTD))))
+        x_BTD = self.attention_norm(ops.residual(x_BTD, self.attention_dropout(y_BTD)))
+        return self.mlp_norm(ops.residual(x_BTD, self.mlp_dropout(self.mlp(x_BTD))))
 
-    def _is_unwatched(self, T: int) -> bool:
-        """Whether nobody looks inside, nothing is dropped, and attention over T is one kernel: the
-        block can then be asked at once, for the same bits."""
-        drops = self.training and self.mlp_dropout.p > 0
-        return (
-            not drops
-            and self.attention.is_whole(T)
-            and not any(one._forward_hooks or one._forward_pre_hooks for one in self._inner)
-            and not any(one._backward_hooks or one._backward_pre_hooks for one in self._inner)
-        )
 
-    def _parameters_of_all(self) -> BlockParameters:
-        attention, mlp = self.attention, self.mlp
-        norms = [
-            NormParameters(norm.weight, getattr(norm, "bias", None), norm.eps, norm.centred)
-            for norm in (self.attention_norm, self.mlp_norm)
-        ]
-        qkv, out, up, down = (
-            MapParameters(one.weight, one.bias)
-            for one in (attention.qkv, attention.out, mlp.up, mlp.down)
-        )
-        return BlockParameters(norms[0], qkv, out, norms[1], up, down, attention.n_head, mlp.kind)
+class Head(nn.Module):
+    """x [..., D] -> logits [..., V], by the token matrix (Press & Wolf 2017) or one of its own."""
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.softcap = model.head.softcap
+        shape = (model.vocab_size, model.d_model)
+        self.weight: nn.Parameter | None = None
+        if not model.head.tied:
+            self.weight = nn.Parameter(torch.empty(shape))
+
+    def forward(self, x: Tensor, tokens_VD: Tensor) -> Tensor:
+        """x [..., D] and the token matrix -> logits [..., V]; one of its own goes before the
+        latter."""
+        logits = ops.linear(x, tokens_VD if self.weight is None else self.weight)
+        return logits if self.softcap is None else capped(logits, self.softcap)
 
 
 class GPT(nn.Module):
@@ -138,7 +139,7 @@ class GPT(nn.Module):
         self.final_norm: Any = _norm(model, "final_norm", folder) if is_pre else nn.Identity()
         self.head: Any = own_part(model, "head", folder) or Head(model)
         if is_pre and model.modules.final_norm is None:
-            self.final_norm.lowers = model.modules.head is None
+            self.final_norm.cast_output = model.modules.head is None
         tokens_VD = self.embedding.tokens.weight
         shape = (model.vocab_size, model.d_model)
         if isinstance(self.head, Head) and model.head.tied and tokens_VD.shape != shape:
@@ -148,37 +149,34 @@ class GPT(nn.Module):
                 "width of the model; say model.head.tied = false, or give a head of your own"
             )
         _require_trainable(self)
-        self._uncached = [
-            site
-            for site, path in model.modules.named.items()
-            if not getattr(module_class(path, f"model.modules.{site}", folder), "cached", False)
-        ]
+        named = model.modules.named
+        own = [module_class(path, f"model.modules.{site}", folder) for site, path in named.items()]
+        self._are_cached = all(getattr(part, "cached", False) for part in own) and (
+            "attention" in named or _attention(model).cached
+        )
 
     def forward(self, tokens_BT: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """tokens_BT int64 -> logits [B, T, V]; with a cache, after the tokens that it holds."""
         return self.logits(self.hidden(tokens_BT, cache))
 
     def logits(self, x: Tensor) -> Tensor:
-        """[..., D] what `hidden` gives -> [..., V]."""
+        """Map [..., D] that `hidden` gives to logits [..., V]."""
         return self.head(x, self.embedding.tokens.weight)
 
     def hidden(self, tokens_BT: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """[B, T, D] what the head reads."""
-        if cache is None:
-            x_BTD = self.embedding(tokens_BT)
-            for block in self.blocks:
-                x_BTD = block(x_BTD)
-        else:
-            x_BTD = self.embedding(tokens_BT, cache.length)
-            for block in self.blocks:
-                x_BTD = block(x_BTD, cache)
+        """Return [B, T, D], what the head reads."""
+        starts, reads = ((), ()) if cache is None else ((cache.length,), (cache,))
+        x_BTD = self.embedding(tokens_BT, *starts)
+        for block in self.blocks:
+            x_BTD = block(x_BTD, *reads)
+        if cache is not None:
             cache.advance(tokens_BT.shape[1])
         return self.final_norm(x_BTD)
 
     @property
     def can_cache(self) -> bool:
-        """Whether it can read with a cache: a user's own part says so itself (`parts`)."""
-        return type(self) is GPT and not self._uncached
+        """True if it can read with a cache: own parts and the attention say so (`parts`)."""
+        return type(self) is GPT and self._are_cached
 
 
 def _require_trainable(model: GPT) -> None:
@@ -203,9 +201,9 @@ def _require_trainable(model: GPT) -> None:
 
 
 def study_positions(model: ModelConfig, place: str, folder: Path | None = None) -> nn.Module | None:
-    """The study's positions, if they stand at `place`, "embedding" or "attention".
+    """Return the study's positions, if they stand at `place`, "embedding" or "attention".
 
-    What an attention or embedding of the user's own builds to have the positions of the study.
+    An attention or embedding of the user's own calls it to have the positions of the study.
     """
     own = own_part(model, "positions", folder or Path.cwd())
     named = find_part("positions", model.positions.kind, "model.positions.kind").module
@@ -222,3 +220,7 @@ def _norm(model: ModelConfig, site: str, folder: Path) -> Any:
     own = own_part(model, site, folder)
     norm = find_part("norms", model.norm.kind, "model.norm.kind").module
     return own or norm(model, model.d_model, model.norm.eps, model.bias)
+
+
+def _attention(model: ModelConfig) -> Part:
+    return find_part("attentions", model.attention.kind, "model.attention.kind")

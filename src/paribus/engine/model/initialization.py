@@ -30,7 +30,7 @@ LARGE = 2**26  # numbers: from here on parameters are drawn by several threads
 
 @dataclass(frozen=True)
 class InitialRule:
-    """How a parameter gets its value at step 0; `std` is 0 for a constant, None where unknown."""
+    """Rule of a parameter's value at step 0; `std` is 0 for a constant, None where unknown."""
 
     text: str
     std: float | None
@@ -71,7 +71,7 @@ def initial_parameters(
     only: Collection[str] | None = None,
     uses: Mapping[str, ParameterUse] | None = None,
 ) -> dict[str, InitialParameter]:
-    """The initial value of every parameter of `model`, or of `only` these, float32, by name.
+    """Return the initial value of every parameter of `model`, or of `only` these, float32, by name.
 
     `uses` is what `parameter_uses` gives, where it was asked already: of many seeds of one model.
     """
@@ -95,7 +95,7 @@ def initial_parameters(
 
 
 def initial_rules(model: nn.Module, setting: Setting) -> dict[str, InitialRule]:
-    """The rule of every parameter of `model`, by name; nothing large is drawn.
+    """Return the rule of every parameter of `model`, by name; nothing large is drawn.
 
     Only modules with an `init_parameter` are asked for a value; else `model` may be on "meta".
     """
@@ -162,7 +162,7 @@ def _initial(
 
 
 def _rule(name: str, shape: tuple[int, ...], use: ParameterUse, setting: Setting) -> InitialRule:
-    """How a parameter starts that its module does not draw itself."""
+    """Return how a parameter starts that its module does not draw itself."""
     std = _normal_std(name, shape, use, setting)
     if std is not None:
         return InitialRule(f"normal(std={std:.6g})", std, drawn=True)
@@ -177,7 +177,7 @@ def _rule(name: str, shape: tuple[int, ...], use: ParameterUse, setting: Setting
 def _normal_std(
     name: str, shape: tuple[int, ...], use: ParameterUse, setting: Setting
 ) -> float | None:
-    """The std of a normally drawn parameter; None for one that is not drawn."""
+    """Return the std of a normally drawn parameter; None for one that is not drawn."""
     init = setting.model.init
     if name == "embedding.tokens.weight":
         return init.token_std
@@ -196,7 +196,7 @@ def _drawing(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _own_initializer(drawing: Mapping[str, nn.Module], name: str) -> tuple[nn.Module, str] | None:
-    """The innermost module around parameter `name` that draws it itself, and its name there."""
+    """Return the innermost module that draws parameter `name` itself, and its name there."""
     path = name.split(".")
     for depth in range(len(path) - 1, 0, -1):
         owner = drawing.get(".".join(path[:depth]))

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from paribus.engine.model.ordered_attention import ordered_attention
+from paribus.engine.ops.functional import ordered_attention
 
 
 class SideBySide(TorchFunctionMode):
@@ -43,7 +43,7 @@ class SideBySide(TorchFunctionMode):
 
 
 def _is_plain(args: Any, kwargs: Any) -> bool:
-    """Whether the call has nothing but queries, keys, values and `is_causal`."""
+    """Tell whether the call has nothing but queries, keys, values and `is_causal`."""
     return len(args) == 3 and kwargs.keys() <= {"is_causal"}
 
 
@@ -70,8 +70,8 @@ class _Attention(torch.autograd.Function):
 
 
 def stacked_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
-    """{name: [R, ...]} of one model per replica: constants that follow from what they differ in,
-    such as the scale of an init. None where they are all one model."""
+    """Stack the buffers {name: [R, ...]} of one model per replica: constants that follow from what
+    they differ in, such as the scale of an init. None where they are all one model."""
     if all(model is models[0] for model in models):
         return {}
     names = [name for name, _ in models[0].named_buffers()]
@@ -82,7 +82,7 @@ def stacked_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
 def read_together(
     models: Sequence[nn.Module], weights: Mapping[str, Tensor], tokens_BT: Tensor
 ) -> Tensor:
-    """[R, B, T, V] logits of the same tokens by every replica, none of which knows of another.
+    """Return logits [R, B, T, V] of the same tokens by every replica, each alone.
 
     `models` are one per replica, for their structure and buffers, in evaluation mode; `weights`
     {parameter name: [R, ...]}. Up to rounding what each gives alone: products are batched.

@@ -1,4 +1,4 @@
-"""What each parameter is for, as the parts of a model declare it: never by the parameter's name.
+"""Uses of parameters, as the parts of a model declare them: never by the parameter's name.
 
 A part, built in or the user's own, is an `nn.Module` that may have two attributes:
 
@@ -12,7 +12,6 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import nn
@@ -27,7 +26,7 @@ HEAD = "head."  # the site, whatever stands there
 
 @dataclass(frozen=True)
 class ParameterUse:
-    """What a parameter is for.
+    """Use of a parameter.
 
     Attributes:
         residual: whether it is a projection into the residual stream.
@@ -43,7 +42,7 @@ class ParameterUse:
 
 
 def parameter_uses(model: nn.Module) -> dict[str, ParameterUse]:
-    """The use of every parameter of `model`, by name.
+    """Return the use of every parameter of `model`, by name.
 
     Raises ParibusError where a part declares something that it does not have.
     """
@@ -66,7 +65,7 @@ def parameter_uses(model: nn.Module) -> dict[str, ParameterUse]:
 
 
 def undeclared_projections(model: nn.Module, setting: Setting) -> list[str]:
-    """A line for each of the user's own parts that seems to write to the residual stream unsaid.
+    """Return a line for each own part that seems to write to the residual stream unsaid.
 
     Found by structure: its last `nn.Linear` with d_model outputs, where the part declares no
     `residual_projections` at all. Blocks have the same parts, so the first one speaks for all.
@@ -95,35 +94,24 @@ def undeclared_projections(model: nn.Module, setting: Setting) -> list[str]:
 
 
 def _declared(model: nn.Module, attribute: str) -> set[str]:
-    """The full names of the parameters that parts declare by `attribute`."""
+    """Return the full names of the parameters that parts declare by `attribute`."""
     found: set[str] = set()
     for path, part in model.named_modules():
         names = getattr(part, attribute, ())
-        _require_names(names, part, attribute)
+        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+            raise ParibusError(
+                f"{type(part).__name__}.{attribute} = {names!r} must be a tuple of names, such as "
+                "('out',)"
+            )
         own = {name for name, _ in part.named_parameters()} if names else set()
         for wanted in names:
             hit = {name for name in own if name == wanted or name.startswith(f"{wanted}.")}
-            if not hit and not _is_there(part, wanted):
+            # A module of that name may have no parameters.
+            if not hit and wanted not in dict(part.named_modules()):
+                layers = dict(part.named_children()) | dict(part.named_parameters(recurse=False))
                 raise ParibusError(
                     f"{type(part).__name__}.{attribute} names '{wanted}', which it does not have: "
-                    f"{nearest(wanted, _layers(part))}"
+                    f"{nearest(wanted, layers)}"
                 )
             found |= {f"{path}.{name}" if path else name for name in hit}
     return found
-
-
-def _require_names(names: object, part: nn.Module, attribute: str) -> None:
-    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise ParibusError(
-            f"{type(part).__name__}.{attribute} = {names!r} must be a tuple of names, such as "
-            "('out',)"
-        )
-
-
-def _is_there(part: nn.Module, name: str) -> bool:
-    """Whether `part` has a module of that name, which then has no parameters."""
-    return name in dict(part.named_modules())
-
-
-def _layers(part: nn.Module) -> Mapping[str, object]:
-    return dict(part.named_children()) | dict(part.named_parameters(recurse=False))

@@ -1,14 +1,12 @@
 """Training: replicas of one model in lockstep, their optimizer, loss and schedule."""
 
-from paribus.engine.training.clipping import clip_factors
 from paribus.engine.training.graphs import GRAPHED_STEPS
 from paribus.engine.training.groups import is_decayed, optimizer_slots
 from paribus.engine.training.losses import Loss, loss
 from paribus.engine.training.optimizers import Optimizer, Update, optimizer
-from paribus.engine.training.phases import OTHER, PHASES
-from paribus.engine.training.product_types import PRODUCTS
-from paribus.engine.training.replicas import Replicas
-from paribus.engine.training.schedule import learning_rate
+from paribus.engine.training.prefetch import learning_rate
+from paribus.engine.training.replicas import OTHER, PHASES, PRODUCTS, Replicas
+from paribus.engine.training.safeguards import clip_factors
 from paribus.engine.training.state import MEASURED, WEIGHTS, ReplicaState
 from paribus.engine.training.step_metrics import COLUMNS, DRAWINGS, LOSS_SCALING, METRICS, OBJECTIVE
 from paribus.engine.training.trainer import Trainer

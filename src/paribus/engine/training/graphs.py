@@ -35,7 +35,7 @@ class Graphs:
         self._recorded: dict[Hashable, tuple[Inputs, Callable[[], None], Any]] = {}
 
     def __call__(self, step: Step, inputs: Inputs, kind: Hashable) -> Any:
-        """Raises ParibusError where a step cannot be recorded."""
+        """Make a step. Raises ParibusError where it cannot be recorded."""
         if self._record is None or kind not in self._met:
             self._met.add(kind)
             return step(inputs, kind)
@@ -53,7 +53,7 @@ class Graphs:
 
 
 def cuda_recorder() -> Record:
-    """Records CUDA graphs that share one pool of memory: they are replayed one after the other."""
+    """Return a recorder of CUDA graphs that share one pool of memory, as they replay in turn."""
     pool = torch.cuda.graph_pool_handle()
 
     def record(function: Callable[[Inputs], Any], inputs: Inputs) -> tuple[Callable[[], None], Any]:

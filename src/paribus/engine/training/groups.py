@@ -1,24 +1,34 @@
-"""Which optimizer has which parameters, with which options, learning rate and weight decay.
+"""Parameter groups: the optimizer, options, learning rate and weight decay of each, and its steps.
 
 A study names one optimizer, and may give parameters of a pattern another one, or a learning rate or
 weight decay of their own (`training.optimizer.groups`). An optimizer that is not for a parameter,
 such as Muon for a bias, leaves it to another.
+
+Axes: R replicas, N parameters of one replica, K matrices of one shape [n, m].
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from paribus.engine.model import ParameterUse, parameter_uses
-from paribus.engine.rows import role
-from paribus.engine.training.optimizers import Optimizer, Options, find_optimizer
-from paribus.engine.training.optimizers.declare_optimizer import takes_all
+from paribus.engine.rows import Rows, role
+from paribus.engine.training.optimizers import (
+    Optimizer,
+    Options,
+    Update,
+    find_optimizer,
+    takes_all,
+)
 from paribus.errors import ParibusError, nearest
 from paribus.study import Setting, Training
 from paribus.study.choices import read_options
@@ -51,14 +61,14 @@ class ParameterGroup:
 
 
 def is_decayed(use: ParameterUse, decay: str) -> bool:
-    """Whether weight decay touches a parameter of that use, under `training.optimizer.decay`."""
+    """Tell whether weight decay touches a parameter, under `training.optimizer.decay`."""
     return use.decays and (decay == "matrices" or not use.table)
 
 
 def parameter_groups(
     settings: Sequence[Setting], model: nn.Module, folder: Path | None
 ) -> list[ParameterGroup]:
-    """The groups of `model`'s parameters, `settings` being one per replica.
+    """Return the groups of `model`'s parameters, `settings` being one per replica.
 
     Raises ParibusError for an unknown optimizer or option, a pattern that no parameter has, and an
     optimizer that its group's parameters are not for.
@@ -88,22 +98,22 @@ def parameter_groups(
     for (at, optimizer), names in sorted(members.items(), key=found.place):
         decayed = [name for name in names if is_decayed(uses[name], spec.decay)]
         others = [name for name in names if name not in decayed]
-        own = [s.training.optimizer for s in settings]
+        rates = [_factor_and_decay(one.training.optimizer, at) for one in settings]
         groups.append(
             ParameterGroup(
                 found.named[optimizer],
                 _corrected(found.named[optimizer], found.options(at, optimizer)),
                 (*decayed, *others),
                 len(decayed),
-                tuple(_factor(one, at) for one in own),
-                tuple(_decay(one, at) for one in own),
+                tuple(factor for factor, _ in rates),
+                tuple(decay for _, decay in rates),
             )
         )
     return groups
 
 
 def optimizer_record(groups: Sequence[ParameterGroup], model: nn.Module) -> list[dict[str, Any]]:
-    """What a trial's record says of its optimizer: a table per group, all options written out."""
+    """Return what a trial's record says of its optimizer: a table per group, with all options."""
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     return [
         {
@@ -118,7 +128,7 @@ def optimizer_record(groups: Sequence[ParameterGroup], model: nn.Module) -> list
 
 
 def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:
-    """Every slot that the optimizers of `training` keep, theirs first that it names.
+    """Return every slot that the optimizers of `training` keep, theirs first that it names.
 
     Raises ParibusError for an unknown optimizer.
     """
@@ -157,12 +167,12 @@ class _Found:
         return found
 
     def place(self, member: tuple[tuple[int, str], object]) -> tuple[int, bool]:
-        """By number; before what an optimizer leaves to another comes what it takes."""
+        """Order by number; before what an optimizer leaves to another comes what it takes."""
         number, name = member[0]
         return number, name != self._of[number].name
 
     def options(self, number: int, name: str) -> Options:
-        """Those of a group's optimizer; of what it leaves to another, that one's own.
+        """Return options of a group's optimizer; of what it leaves to another, that one's own.
 
         Raises ParibusError for options that it does not have.
         """
@@ -213,7 +223,7 @@ class _Found:
 
 
 def _takes(optimizer: Optimizer, name: str, shape: tuple[int, ...], use: ParameterUse) -> bool:
-    """Whether a parameter is for an optimizer. Raises ParibusError where that cannot be."""
+    """Tell whether a parameter is for an optimizer. Raises ParibusError where that cannot be."""
     try:
         takes = optimizer.takes(shape, use)
     except Exception as error:  # it may be the user's code
@@ -230,7 +240,7 @@ def _takes(optimizer: Optimizer, name: str, shape: tuple[int, ...], use: Paramet
 
 
 def _corrected(optimizer: Optimizer, options: Options) -> Options:
-    """`options`, with which its corrections are of its slots. Raises ParibusError."""
+    """Return `options`, if corrections with them are of its slots. Raises ParibusError."""
     try:
         unknown = optimizer.corrections(options, 0).keys() - set(optimizer.slots)
     except Exception as error:
@@ -257,17 +267,142 @@ def _require_matches(groups: Sequence[GroupSpec], met: set[int], names: list[str
             raise ParibusError(f"{KEY}.groups: no parameter is left for '{group.match}': {why}")
 
 
-def _factor(spec: OptimizerSpec, number: int) -> float:
-    """Learning rate of a group relative to the study's."""
-    group = spec.groups[number] if number >= 0 else None
-    if group and group.learning_rate is not None:
-        return group.learning_rate / spec.learning_rate
-    if group and group.learning_rate_factor is not None:
-        return group.learning_rate_factor
-    return 1.0
+def _factor_and_decay(spec: OptimizerSpec, number: int) -> tuple[float, float]:
+    """Return the learning rate of a group relative to the study's, and its weight decay."""
+    if number < 0:
+        return 1.0, spec.weight_decay
+    group, factor = spec.groups[number], 1.0
+    if group.learning_rate is not None:
+        factor = group.learning_rate / spec.learning_rate
+    elif group.learning_rate_factor is not None:
+        factor = group.learning_rate_factor
+    return factor, spec.weight_decay if group.weight_decay is None else group.weight_decay
 
 
-def _decay(spec: OptimizerSpec, number: int) -> float:
-    group = spec.groups[number] if number >= 0 else None
-    stated = group.weight_decay if group else None
-    return spec.weight_decay if stated is None else stated
+class StackedOptimizer:
+    """Updates rows of weights in place, group by group, and keeps what optimizers keep.
+
+    Args:
+        groups: of all parameters, in the order in which they lie in a row.
+        weights: the rows.
+
+    Attributes:
+        slots: {name: {parameter name: [R, ...]}}.
+    """
+
+    def __init__(self, groups: Sequence[ParameterGroup], weights: Rows) -> None:
+        self.slots = {
+            slot: _zeros(weights, [n for g in groups if slot in g.optimizer.slots for n in g.names])
+            for slot in dict.fromkeys(slot for group in groups for slot in group.optimizer.slots)
+        }
+        self._parts = [_Part(group, weights, self.slots) for group in groups]
+
+    @torch.no_grad()
+    def update(self, grads_RN: Tensor, rates_R1: Tensor, t: Tensor) -> None:
+        """Step in place. A replica whose learning rate is 0 keeps its weights.
+
+        grads_RN: [R, N], which is written to. t: [], or [R, 1] of each replica.
+        """
+        for part in self._parts:
+            part.update(grads_RN, rates_R1, t)
+
+
+class _Run(NamedTuple):
+    """Parameters that an optimizer is given at once: where they lie in a row, as [R, *shape]."""
+
+    place: slice
+    shape: tuple[int, ...]
+    weights: Tensor
+    slots: Mapping[str, Tensor]
+
+
+class _Part:
+    """A group of parameters, and where they lie."""
+
+    def __init__(self, group: ParameterGroup, weights: Rows, slots: Mapping[str, Rows]) -> None:
+        self._group = group
+        sizes = [weights[name][0].numel() for name in group.names]
+        start = weights.place(group.names).start
+        self._decayed = slice(start, start + sum(sizes[: group.n_decayed]))
+        self._decayed_weights = weights.flat[:, self._decayed]
+
+        def column(values: Sequence[float]) -> Tensor:
+            return torch.tensor(values, dtype=torch.float32, device=weights.flat.device)[:, None]
+
+        self._decays_R1 = column(group.decays)
+        self._factors_R1 = None if set(group.factors) == {1.0} else column(group.factors)
+        own = {slot: slots[slot] for slot in group.optimizer.slots}
+        self._runs = []
+        for names in _together(group, weights):
+            one = weights[names[0]].shape[1:]
+            shape = (len(names), *one) if group.optimizer.matrices else (-1,)
+            place = weights.place(names)
+            kept = {slot: _seen(x.flat[:, x.place(names)], shape) for slot, x in own.items()}
+            seen = _seen(weights.flat[:, place], shape)
+            self._runs.append(_Run(place, shape, seen, MappingProxyType(kept)))
+
+    def update(self, grads_RN: Tensor, rates_R1: Tensor, t: Tensor) -> None:
+        group = self._group
+        if self._factors_R1 is not None:
+            rates_R1 = rates_R1 * self._factors_R1
+        if group.n_decayed and group.optimizer.decay == "coupled":
+            grads_RN[:, self._decayed].addcmul_(self._decayed_weights, self._decays_R1)
+        elif group.n_decayed:
+            self._decayed_weights.mul_(1 - rates_R1 * self._decays_R1)
+        for run in self._runs:
+            grads = _seen(grads_RN[:, run.place], run.shape)
+            rates, count = (_along(one, run.shape) for one in (rates_R1, t))
+            _step(group, Update(run.weights, grads, run.slots, rates, count, group.options))
+
+
+def _together(group: ParameterGroup, weights: Rows) -> list[tuple[str, ...]]:
+    """Return all of a group at once; or for an optimizer of matrices, neighbours of one shape."""
+    if not group.optimizer.matrices:
+        return [group.names]
+    by_shape = groupby(group.names, key=lambda name: weights[name].shape)
+    return [tuple(names) for _, names in by_shape]
+
+
+def _seen(x_RN: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return [R, N] as an optimizer is given it: as it is, or as matrices."""
+    return x_RN if len(shape) == 1 else x_RN.view(-1, *shape)
+
+
+def _along(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return [R, 1] as it goes with what `_seen` gives; [] as it is."""
+    return x if len(shape) == 1 or x.ndim == 0 else x[..., None, None]
+
+
+def _step(group: ParameterGroup, update: Update) -> None:
+    """Make a step. Raises ParibusError where it fails; what a GPU's recording refuses goes on."""
+    name = group.optimizer.name
+    tensors = {"weights": update.weights, **update.slots}
+    places = {key: (tensor.data_ptr(), tensor.shape) for key, tensor in tensors.items()}
+    try:
+        given = group.optimizer.step(update)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, RuntimeError) and update.weights.is_cuda:
+            raise
+        shape = tuple(update.weights.shape)
+        raise ParibusError(
+            f"optimizer '{name}' failed on weights of shape {shape}: {type(error).__name__}: "
+            f"{error}; it is called with one paribus.engine.training.Update"
+        ) from error
+    if given is not None:
+        raise ParibusError(
+            f"optimizer '{name}' gave {type(given).__name__}; it writes to update.weights and "
+            "update.slots in place, and gives nothing"
+        )
+    for key, tensor in tensors.items():
+        if (tensor.data_ptr(), tensor.shape) != places[key]:
+            raise ParibusError(
+                f"optimizer '{name}' puts another tensor in the place of '{key}', which no "
+                "checkpoint would hold; let it write with copy_() or another operation in place"
+            )
+
+
+def _zeros(weights: Rows, names: Sequence[str]) -> Rows:
+    """Return zeros for some of the parameters."""
+    return Rows.zeros({name: weights[name].shape[1:] for name in names}, weights.flat)

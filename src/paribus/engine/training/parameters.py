@@ -43,7 +43,7 @@ class ParameterRow:
 
 
 def parameter_rows(study: Study, arm: str) -> list[ParameterRow]:
-    """The parameters of `arm` in the model's order, equal ones of all blocks in one row.
+    """Return the parameters of `arm` in the model's order, equal ones of all blocks in one row.
 
     Reads the text for its vocabulary. Raises ParibusError.
     """
@@ -67,7 +67,7 @@ def parameter_rows(study: Study, arm: str) -> list[ParameterRow]:
 
 
 def parameter_warnings(study: Study) -> list[str]:
-    """What the dry run would warn of, over all arms, each line once."""
+    """Return what the dry run would warn of, over all arms, each line once."""
     lines = [
         line
         for arm in study.arms

@@ -1,11 +1,12 @@
-"""What a stack needs from the host at every step: drawn some steps ahead, and brought to the device
-in one piece, so that a GPU never waits for the host.
+"""Inputs of every step: drawn some steps ahead, and brought to the device in one piece, so that a
+GPU never waits for the host.
 
 Axes: R replicas, B batch, T time, K steps ahead, M dropout modules.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,9 +15,9 @@ import torch
 from torch import Tensor
 
 from paribus.engine.data import FIRST_DIGEST, Mixture, Tokens, Windows, batch, extend_digest
-from paribus.engine.training.schedule import learning_rate
 from paribus.rng import key
 from paribus.study import Setting
+from paribus.study.spec import Schedule
 
 AHEAD = 4
 
@@ -35,6 +36,23 @@ class Inputs(NamedTuple):
     windows: Tensor
     rates: Tensor
     dropout_keys: Tensor
+
+
+def learning_rate(peak: float, schedule: Schedule, t: int, iterations: int) -> float:
+    """Return the learning rate of step t = 0, 1, ..., iterations - 1.
+
+    Linear warmup: peak (t + 1) / warmup, so that step warmup - 1 is at the peak. After it the rate
+    stays (constant), or falls along half a cosine (Loshchilov & Hutter 2017) that reaches
+    `final_fraction` of the peak at the last step.
+    """
+    if t < schedule.warmup:
+        return peak * (t + 1) / schedule.warmup
+    if schedule.kind == "constant":
+        return peak
+    decay_steps = iterations - schedule.warmup
+    progress = (t - schedule.warmup + 1) / decay_steps
+    cosine = (1 + math.cos(math.pi * progress)) / 2
+    return peak * (schedule.final_fraction + (1 - schedule.final_fraction) * cosine)
 
 
 class Feed:
@@ -72,11 +90,11 @@ class Feed:
         self._drawn: Inputs | None = None
 
     def digests(self, t: int) -> list[str]:
-        """The running digest of every replica's batches before step t."""
+        """Return the running digest of every replica's batches before step t."""
         return list(self._digests[t - self._start])
 
     def at(self, t: int) -> Inputs:
-        """The inputs of step t; steps are asked for in their order."""
+        """Return the inputs of step t; steps are asked for in their order."""
         if self._drawn is None or t == self._start + len(self._drawn.t):
             self._start, self._digests = t, [self.digests(t)]
             left = max(self._settings[0].iterations - t, 1)
@@ -87,7 +105,7 @@ class Feed:
         return Inputs(*(part[t - self._start] for part in self._drawn))
 
     def _draw(self, t: int) -> tuple[np.ndarray, ...]:
-        """The fields of `Inputs` for step t."""
+        """Draw the fields of `Inputs` for step t."""
         setting = self._settings[0]
         size, seq_len = setting.training.batch_size, setting.data.seq_len
         order = self._windows

@@ -1,4 +1,4 @@
-"""The probes of a stack: what a step keeps for those that are due, and what they measure.
+"""Probes of a stack: what a step keeps for those that are due, and what they measure.
 
 Axes: R replicas, B batch, T time, C measured columns.
 """
@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a step leaves on the device.
+    """Results of a step, on the device.
 
     Attributes:
         measured: [R, C] the trainer's own columns.
@@ -52,7 +52,7 @@ class Done(NamedTuple):
 
 
 class Probing:
-    """Those of `probes` whose modules the model has.
+    """Probes of a stack: those of `probes` whose modules the model has.
 
     Args:
         setting, replicas, n_replicas: of the trainer.
@@ -85,14 +85,14 @@ class Probing:
         self._token_classes = token_classes
 
     def kind(self, t: int) -> Kind:
-        """What step t has to keep for the probes that are due."""
+        """Return what step t has to keep for the probes that are due."""
         due = self._due(t)
         tapped = {path for probe in due for path in probe.paths(self._setting)}
         return Kind(tuple(sorted(tapped)), seen=bool(due))
 
     @torch.no_grad()
     def measure(self, t: int, done: Done) -> list[Tensor]:
-        """The columns of every probe at step t, [R, its columns]; NaN for those not due."""
+        """Return the columns of every probe at step t, [R, its columns]; NaN for those not due."""
         due = self._due(t)
         view = self._view(due, t, done) if due else None
         # By name: comparing probes compares all their fields, and this is done at every step.
@@ -109,7 +109,7 @@ class Probing:
         return [probe for probe in self.probes if probe.is_due(t, self._setting.iterations)]
 
     def _view(self, due: Sequence[Probe], t: int, done: Done) -> StepView:
-        """What the probes that are due see of the step just made."""
+        """Build what the probes that are due see of the step just made."""
         slots, classes = self._replicas.slots, self._token_classes
         if any(probe.is_own for probe in due):
             # Training goes on from the optimizer's slots: code of the user's own is given copies.
@@ -130,7 +130,7 @@ class Probing:
         )
 
     def _watched(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:
-        """What a probe gives; None where it fails and need not be strict.
+        """Return what a probe gives; None where it fails and need not be strict.
 
         Raises ParibusError, strict or not, where it writes to what it sees.
         """
@@ -156,7 +156,7 @@ class Probing:
 
 
 def _checked(values: object, shape: tuple[int, ...]) -> Tensor:
-    """What a probe gave, if it has the shape that it declares."""
+    """Return what a probe gave, if it has the shape that it declares."""
     if not isinstance(values, Tensor) or tuple(values.shape) != shape:
         found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         declared = f"{shape}: R replicas, then its parts and statistics"

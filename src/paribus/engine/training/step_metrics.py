@@ -1,4 +1,4 @@
-"""What the trainer itself measures at every step: columns, endpoints and how they are drawn."""
+"""Metrics of every step by the trainer itself: columns, endpoints and how they are drawn."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}
 
 
 def step_columns(learns_cross_entropy: bool, *, scales_loss: bool) -> dict[str, str]:
-    """{column: unit} of what is measured at every step, in order; probes add their own columns."""
+    """Return {column: unit} of what every step measures, in order; probes add their own."""
     more = () if learns_cross_entropy else (OBJECTIVE,)
     more += LOSS_SCALING if scales_loss else ()
     return COLUMNS | {metric.name: metric.unit or "1" for metric in more}

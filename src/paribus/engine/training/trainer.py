@@ -24,16 +24,25 @@ from torch import Tensor
 
 from paribus.engine.data import Dataset
 from paribus.engine.observation import Probe
-from paribus.engine.training.clipping import clip_factors
-from paribus.engine.training.divergence import Divergence
 from paribus.engine.training.graphs import Graphs, cuda_recorder
-from paribus.engine.training.loss_scaling import LossScaling
-from paribus.engine.training.measured import Measured
-from paribus.engine.training.phases import DATA, OPTIMIZER, OTHER, PROBES
 from paribus.engine.training.prefetch import Feed, Inputs
 from paribus.engine.training.probing import Done, Kind, Probing
-from paribus.engine.training.replicas import ForwardBackward, Replicas, StackedReplicas
-from paribus.engine.training.state import MEASURED, WEIGHTS, ReplicaState, require_shapes
+from paribus.engine.training.replicas import (
+    DATA,
+    OPTIMIZER,
+    OTHER,
+    PROBES,
+    ForwardBackward,
+    Replicas,
+)
+from paribus.engine.training.safeguards import Divergence, LossScaling, clip_factors
+from paribus.engine.training.state import (
+    MEASURED,
+    WEIGHTS,
+    Measured,
+    ReplicaState,
+    require_shapes,
+)
 from paribus.engine.training.step_metrics import step_columns
 from paribus.study import Setting
 
@@ -76,9 +85,7 @@ class Trainer:
         # Called at each phase start; a GPU's steps are then not replayed as one.
         self.on_phase: Callable[[str], object] | None = None
         R = len(self.seeds)
-        self.replicas: Replicas = StackedReplicas(
-            self.settings, self.seeds, dataset.vocab_size, folder, self.device
-        )
+        self.replicas = Replicas(self.settings, self.seeds, dataset.vocab_size, folder, self.device)
         self.initial_records = self.replicas.initial_records
         classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._probing = Probing(probes, self.setting, self.replicas, R, classes, strict=strict)
@@ -101,7 +108,7 @@ class Trainer:
         self._graphs = Graphs(cuda_recorder() if self.device.type == "cuda" and graphs else None)
 
     def step(self) -> None:
-        """One optimizer step of every replica that is still finite."""
+        """Make one optimizer step of every replica that is still finite."""
         kind = self._probing.kind(self.t)
         self._begin(DATA)
         inputs = self._feed.at(self.t)
@@ -115,9 +122,10 @@ class Trainer:
         self.t += 1
 
     def _advance(self, inputs: Inputs, kind: Kind) -> Done:
-        """One optimizer step without host synchronisation; control flow never reads tensor values.
+        """Make one optimizer step without host synchronisation.
 
-        The same on the host for every step of a kind, as a GPU records it once.
+        Control flow never reads tensor values, and is the same for every step of a kind: a GPU
+        records it once.
         """
         replicas, scaling = self.replicas, self._scaling
         scales_R = scaling.scales.clone() if scaling else None
@@ -143,7 +151,7 @@ class Trainer:
         return Done(measured_RC, was_alive, inputs.windows, found.outputs, before, found.gradients)
 
     def _judged(self, found: ForwardBackward, norms_R: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """([R] who was alive before step t, [R] whose weights move in it)."""
+        """Return ([R] who was alive before step t, [R] whose weights move in it)."""
         divergence, finite_R = self._divergence, norms_R.isfinite()
         if self._scaling is None:
             was_alive = divergence.judge(found.losses.isfinite() & finite_R, t)
@@ -168,7 +176,7 @@ class Trainer:
     def logits(
         self, tokens_RBT: Tensor, tapped: Sequence[str] = (), *, mixed: bool = True
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """What the coming step would compute of these tokens: nothing is learned from them.
+        """Compute what the coming step would of these tokens: nothing is learned from them.
 
         Args:
             tokens_RBT: [R, B, T] int64, on the trainer's device.
@@ -187,18 +195,18 @@ class Trainer:
             self.replicas.load(replica, named)
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
-        """The present weights of one replica by parameter name, float32."""
+        """Return the present weights of one replica by parameter name, float32."""
         weights = self.replicas.weights
         return {name: rows[replica].cpu().numpy().copy() for name, rows in weights.items()}
 
     def state(self, replica: int) -> ReplicaState:
-        """A copy of everything that replica number `replica` goes on from."""
+        """Copy everything that replica number `replica` goes on from."""
         told = self.history(replica)
         scaling = self._scaling.arrays(replica) if self._scaling else {}
         return replace(told, arrays={**self.replicas.arrays(replica), **scaling, **told.arrays})
 
     def history(self, replica: int) -> ReplicaState:
-        """The same without its weights and what its optimizer keeps: nothing of these is copied."""
+        """Copy the same without its weights and what its optimizer keeps."""
         return ReplicaState(
             t=self.t,
             arrays={MEASURED: self._measured.all()[:, replica].copy()},
@@ -239,7 +247,7 @@ class Trainer:
 def _one_per_seed(
     setting: Setting | Sequence[Setting], seeds: Sequence[int]
 ) -> tuple[Setting, ...]:
-    """Settings that can share a stack. Raises ValueError where they cannot."""
+    """Return settings that can share a stack. Raises ValueError where they cannot."""
     settings = (setting,) * len(seeds) if isinstance(setting, Setting) else tuple(setting)
     if len(settings) != len(seeds) or any(one.common != settings[0].common for one in settings):
         raise ValueError("a stack needs one setting per seed, alike in what they have in common")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from paribus.engine.kernels.activations import gated, is_for
-from paribus.engine.model.config import ModelConfig
-from paribus.engine.model.linear import Linear
-from paribus.engine.model.parts import part
+from paribus.engine.model.layers import Linear
+from paribus.engine.model.parts import ModelConfig, part
+from paribus.engine.ops import functional as ops
 
 
 def inner_width(model: ModelConfig) -> int:
-    """The width of a gated MLP's inner layer.
+    """Return the width of a gated MLP's inner layer.
 
     With `mlp.match_parameters`, the one whose number of parameters is nearest to that of an ungated
     MLP of the ratio: 2/3 of its width, but for biases.
@@ -44,5 +42,4 @@ class SwiGLU(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """x_BTD -> [B, T, D]."""
-        gate, up = self.gate(x_BTD), self.up(x_BTD)
-        return self.down(gated(gate, up) if is_for(gate, up) else F.silu(gate) * up)
+        return self.down(ops.gated(self.gate(x_BTD), self.up(x_BTD)))

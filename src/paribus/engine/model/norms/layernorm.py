@@ -1,12 +1,11 @@
-"""LayerNorm."""
+"""LayerNorm, and its centring alone."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from paribus.engine.kernels.normalization import is_for, norm
-from paribus.engine.model.config import ModelConfig
-from paribus.engine.model.parts import part
+from paribus.engine.model.parts import ModelConfig, part
+from paribus.engine.ops import functional as ops
 
 EPS = 1e-5
 
@@ -18,19 +17,29 @@ EPS = 1e-5
     source="Ba et al. 2016",
 )
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / sqrt(var + eps) * gain + bias.
+    """(x - mean) / sqrt(var + eps) * gain + bias."""
 
-    `lowers`: whether what reads it multiplies, so that it may come in what autocast multiplies in.
-    """
-
-    lowers = False
+    fuses = True
     centred = True
+    cast_output = False
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__(width, eps=eps or EPS, bias=bias)
+        self.width = width
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """[..., D] -> the same shape."""
-        if is_for(input, self.weight, self.bias):
-            return norm(input, self.weight, self.bias, self.eps, centred=True, lowers=self.lowers)
-        return super().forward(input)
+        """Normalise [..., D] over D."""
+        parameters, cast = (self.weight, self.bias), self.cast_output
+        return ops.norm(input, self.width, *parameters, self.eps, centred=True, cast_output=cast)
+
+
+@part("center", title="centring", describe="centring and nothing else")
+class Center(nn.Module):
+    """x - mean(x)."""
+
+    def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Centre x [..., D] over D."""
+        return x - x.mean(dim=-1, keepdim=True)

@@ -1,12 +1,11 @@
-"""RMSNorm."""
+"""RMSNorm, with and without a gain (Zhang & Sennrich 2019)."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from paribus.engine.kernels.normalization import is_for, norm
-from paribus.engine.model.config import ModelConfig
-from paribus.engine.model.parts import part
+from paribus.engine.model.parts import ModelConfig, part
+from paribus.engine.ops import functional as ops
 
 EPS = 1e-6
 
@@ -18,17 +17,39 @@ EPS = 1e-6
     source="Zhang & Sennrich 2019",
 )
 class RMSNorm(nn.RMSNorm):
-    """x / sqrt(mean(x^2) + eps) * gain, never with a bias. `lowers`: see `LayerNorm`."""
+    """x / sqrt(mean(x^2) + eps) * gain, never with a bias."""
 
-    lowers = False
+    fuses = True
     centred = False
+    cast_output = False
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__(width, eps=eps or EPS)
+        self.width = width
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., D] -> the same shape."""
-        if is_for(x, self.weight, None):
-            assert self.eps is not None
-            return norm(x, self.weight, None, self.eps, centred=False, lowers=self.lowers)
-        return super().forward(x)
+        """Normalise x [..., D] over D."""
+        assert self.eps is not None
+        cast = self.cast_output
+        return ops.norm(x, self.width, self.weight, None, self.eps, centred=False, cast_output=cast)
+
+
+@part(
+    "rms_free",
+    title="parameter-free RMSNorm",
+    describe="a division by the root mean square, without a gain",
+    source="Zhang & Sennrich 2019",
+)
+class ParameterFreeRMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps): the scale without a gain to learn."""
+
+    cast_output = False
+
+    def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
+        super().__init__()
+        self.width, self.eps = width, eps or EPS
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise x [..., D] over D."""
+        cast = self.cast_output
+        return ops.norm(x, self.width, None, None, self.eps, centred=False, cast_output=cast)

@@ -1,4 +1,4 @@
-"""How a model knows the order of tokens, one file each.
+"""Positions: how a model knows the order of tokens.
 
 Each is built as `Positions(model)` and says by `stands` where it stands:
 

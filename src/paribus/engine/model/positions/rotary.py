@@ -8,8 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from paribus.engine.model.config import ModelConfig
-from paribus.engine.model.parts import part
+from paribus.engine.model.parts import ModelConfig, part
 
 
 @part(
@@ -37,13 +36,13 @@ class RotaryPositions(nn.Module):
         self.register_buffer("frequencies", frequencies.to(home), persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-        """q [B, H, T, K] and k [B, G, T, K], both turned by the positions [T] of their tokens."""
+        """Turn q [B, H, T, K] and k [B, G, T, K] by the positions [T] of their tokens."""
         angles_TK = (positions_T[:, None].float() * self.frequencies).repeat(1, 2)
         cos_TK, sin_TK = angles_TK.cos(), angles_TK.sin()
         return _turned(q, cos_TK, sin_TK), _turned(k, cos_TK, sin_TK)
 
 
 def _turned(x: Tensor, cos_TK: Tensor, sin_TK: Tensor) -> Tensor:
-    """In float32, whatever x comes in."""
+    """Turn x in float32, whatever it comes in."""
     first, second = x.chunk(2, dim=-1)
     return (x * cos_TK + torch.cat([-second, first], dim=-1) * sin_TK).to(x.dtype)

@@ -1,12 +1,136 @@
-"""Training losses, one file each behind one decorator.
+"""Training losses, one file each behind one decorator: which they are, and how one is found.
 
 A loss is a function from logits to one number for every target, in nats; their mean is learned
 from. A new file in this folder is known by its name; a user's own is named in the study
 (`training.loss.name = "ideas.py:my_loss"`). The plain cross-entropy is recorded beside it, and is
 what divergence, events and every evaluation are judged on.
+
+Axes: R replicas, B batch, T time, V vocabulary.
 """
 
-from paribus.engine.training.losses.declare_loss import Loss, TrainingLoss, find_loss, loss
-from paribus.study.choices import Options
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paribus.errors import ParibusError
+from paribus.study import spec
+from paribus.study.choices import Options, find_declared, read_options, require_declaration
 
 __all__ = ["Loss", "Options", "TrainingLoss", "find_loss", "loss"]
+
+PACKAGE = "paribus.engine.training.losses"
+WHERE = "training.loss.name"
+
+# (logits [R, B, T, V] float32, targets [R, B, T], options) -> [R, B, T] nats
+Measure = Callable[[Tensor, Tensor, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A training loss.
+
+    Attributes:
+        measure: from logits and targets to a number for each target; rows of R do not meet.
+        name: how studies call it.
+        options: the class of its options.
+        is_plain: of its options, whether it then is the cross-entropy.
+        source: where it is from.
+    """
+
+    measure: Measure
+    name: str
+    options: type[Options]
+    is_plain: Callable[[Any], bool]
+    source: str
+
+
+def loss(
+    name: str,
+    *,
+    options: type[Options] = Options,
+    is_plain: Callable[[Any], bool] = lambda options: False,
+    source: str = "",
+) -> Callable[[Measure], Loss]:
+    """Make a function from logits and targets to losses a training loss."""
+    require_declaration("loss", name, options)
+
+    def declare(measure: Measure) -> Loss:
+        return Loss(measure, name, options, is_plain, source)
+
+    return declare
+
+
+@dataclass(frozen=True)
+class TrainingLoss:
+    """A loss with its options: what a study is trained with."""
+
+    declared: Loss
+    options: Options
+
+    @property
+    def is_plain(self) -> bool:
+        """True of the cross-entropy, which need not be measured beside it."""
+        return self.declared.is_plain(self.options)
+
+    def __call__(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
+        """Return [R, B, T]. Raises ParibusError where the loss fails, gives anything else, or
+        writes to what it is given; what a GPU's recording refuses goes on."""
+        given = (logits_RBTV, targets_RBT)
+        versions = [tensor._version for tensor in given]
+        try:
+            values = self.declared.measure(logits_RBTV, targets_RBT, self.options)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if isinstance(error, RuntimeError) and logits_RBTV.is_cuda:
+                raise
+            if "modified inplace" in str(error):  # autograd's words, of a view
+                raise ParibusError(self._writes) from None
+            raise ParibusError(
+                f"loss '{self.declared.name}' failed: {type(error).__name__}: {error}; it is "
+                "called with logits [R, B, T, V], targets [R, B, T] and its options"
+            ) from error
+        if not isinstance(values, Tensor) or values.shape != targets_RBT.shape:
+            found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ParibusError(
+                f"loss '{self.declared.name}' gave {found}, and must give a tensor of shape "
+                f"{tuple(targets_RBT.shape)}: a number for every target, [R, B, T]"
+            )
+        if not values.is_floating_point() or logits_RBTV.requires_grad > values.requires_grad:
+            raise ParibusError(
+                f"loss '{self.declared.name}' gave numbers ({values.dtype}) that no gradient leads "
+                "from to the logits; compute them from the logits, without detach() or rounding"
+            )
+        if versions != [tensor._version for tensor in given]:
+            raise ParibusError(self._writes)
+        return values
+
+    @property
+    def _writes(self) -> str:
+        name = self.declared.name
+        return f"loss '{name}' writes to its logits or targets; let it write to a copy"
+
+
+def find_loss(wanted: spec.Loss, folder: Path | None) -> TrainingLoss:
+    """Return the loss of a study. Raises ParibusError for an unknown one, or options it lacks."""
+    found = find_declared(wanted.name, Loss, WHERE, PACKAGE, folder or Path.cwd())
+    shared = wanted.model_dump(exclude={"name", "options"})
+    unread = [
+        key
+        for key, value in shared.items()
+        if key not in found.options.model_fields and value != spec.Loss.model_fields[key].default
+    ]
+    if unread:
+        raise ParibusError(
+            f"training.loss.{unread[0]} is not read by the loss '{wanted.name}'; leave it out"
+        )
+    given = {k: v for k, v in shared.items() if k in found.options.model_fields} | wanted.options
+    return TrainingLoss(
+        found, read_options(found.options, given, "training.loss.options", wanted.name)
+    )

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from paribus.engine.training.losses.declare_loss import loss
+from paribus.engine.training.losses import loss
 from paribus.study.choices import Options
 
 
@@ -23,7 +23,7 @@ class CrossEntropyOptions(Options):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is the cross-entropy that evaluations use."""
+        """True of the cross-entropy that evaluations use."""
         return not self.label_smoothing and not self.z_loss
 
 
@@ -34,7 +34,7 @@ class CrossEntropyOptions(Options):
     source="definition",
 )
 def cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor, options: CrossEntropyOptions) -> Tensor:
-    """[R, B, T]: -sum_v q_v log p_v + z log^2 sum_v exp(z_v), q the smoothed target."""
+    """Return [R, B, T], -sum_v q_v log p_v + z log^2 sum_v exp(z_v), q the smoothed target."""
     losses = F.cross_entropy(
         logits_RBTV.flatten(0, -2),
         targets_RBT.flatten(),

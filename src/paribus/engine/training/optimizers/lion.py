@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from paribus.engine.training.optimizers import Update, optimizer
 from paribus.engine.training.optimizers.adamw import Beta
-from paribus.engine.training.optimizers.declare_optimizer import Update, optimizer
 from paribus.study.choices import Options
 
 
@@ -23,7 +23,7 @@ class LionOptions(Options):
 
 @optimizer("lion", slots=("exp_avg",), options=LionOptions, source="Chen et al. 2023")
 def lion(update: Update) -> None:
-    """weights -= rate sign(beta1 m + (1 - beta1) g), then m = beta2 m + (1 - beta2) g."""
+    """Write weights -= rate sign(beta1 m + (1 - beta1) g), then m = beta2 m + (1 - beta2) g."""
     beta1, beta2 = update.options.betas
     mean = update.slots["exp_avg"]
     direction = mean.lerp(update.gradients, 1 - beta1).sign_()

@@ -18,8 +18,8 @@ from pydantic import Field
 from torch import Tensor
 
 from paribus.engine.model import ParameterUse
+from paribus.engine.training.optimizers import Update, optimizer
 from paribus.engine.training.optimizers.adamw import Beta
-from paribus.engine.training.optimizers.declare_optimizer import Update, optimizer
 from paribus.study.choices import Options
 
 # The quintic whose slope at zero is largest: singular values end between 0.7 and 1.2.
@@ -39,7 +39,7 @@ class MuonOptions(Options):
 
 
 def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
-    """Whether a parameter is a matrix that maps hidden states to hidden states."""
+    """Tell whether a parameter is a matrix that maps hidden states to hidden states."""
     return len(shape) == 2 and not (use.table or use.head)
 
 
@@ -53,7 +53,7 @@ def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
     source="Jordan et al. 2024",
 )
 def muon(update: Update) -> None:
-    """weights -= rate ratio NS(g + momentum (b - g)), b the running mean of gradients."""
+    """Write weights -= rate ratio NS(g + momentum (b - g)), b the running mean of gradients."""
     options, gradients = update.options, update.gradients
     buffer = update.slots["momentum_buffer"].lerp_(gradients, 1 - options.momentum)
     direction = gradients.lerp(buffer, options.momentum) if options.nesterov else buffer
@@ -68,7 +68,7 @@ def muon(update: Update) -> None:
 
 
 def orthogonalised(matrices: Tensor, steps: int) -> Tensor:
-    """[..., n, m] with all singular values near one, by the Newton-Schulz iteration."""
+    """Bring all singular values of [..., n, m] near one, by the Newton-Schulz iteration."""
     *lead, n, m = matrices.shape
     x = matrices.mT if n > m else matrices
     x = x.flatten(0, -3)

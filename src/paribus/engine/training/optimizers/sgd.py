@@ -9,8 +9,8 @@ from typing import Self
 
 from pydantic import model_validator
 
+from paribus.engine.training.optimizers import Update, optimizer
 from paribus.engine.training.optimizers.adamw import Beta
-from paribus.engine.training.optimizers.declare_optimizer import Update, optimizer
 from paribus.study.choices import Options
 
 
@@ -35,7 +35,7 @@ class SGDOptions(Options):
     source="Sutskever et al. 2013",
 )
 def sgd(update: Update) -> None:
-    """b = momentum b + g; weights -= rate b, or rate (g + momentum b) with Nesterov's."""
+    """Write b = momentum b + g; weights -= rate b, or rate (g + momentum b) with Nesterov's."""
     momentum, gradients = update.options.momentum, update.gradients
     buffer = update.slots["momentum_buffer"].mul_(momentum).add_(gradients)
     step = gradients.add(buffer, alpha=momentum) if update.options.nesterov else buffer

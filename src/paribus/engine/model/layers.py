@@ -1,0 +1,62 @@
+"""Layers that several parts of a model have: linear maps, dropout, and a soft cap."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from paribus.engine.ops import functional as ops
+
+# Constants of the SplitMix64 finaliser (Steele et al. 2014), as signed 64-bit integers.
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
+_MIX_2 = 0x94D049BB133111EB - 2**64
+
+
+class Linear(nn.Linear):
+    """x W^T + b."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """[..., inputs] -> [..., outputs]."""
+        return ops.linear(input, self.weight, self.bias)
+
+
+def capped(x: Tensor, cap: float) -> Tensor:
+    """Return cap tanh(x / cap) (Gemma Team 2024): near x where it is small, never over the cap."""
+    return cap * torch.tanh(x / cap)
+
+
+class Dropout(nn.Module):
+    """Zeroes a share p of x and scales the rest by 1 / (1 - p) (Srivastava et al. 2014).
+
+    The mask is a pure function of a key, the same in every arm and on every device.
+
+    Training sets `key` before every step, from (seed, step, place in the model), and `first` where
+    x is a part of the batch: how many of its sequences came before. Which elements fall is then
+    integer arithmetic on key and position in the whole batch, so no generator is involved.
+    """
+
+    key: Tensor
+    first: int = 0
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop elements of x [B, ...]; in evaluation, and where p is 0, return x itself."""
+        if not self.training or self.p == 0:
+            return x
+        start = self.first * (x.numel() // len(x))
+        position = torch.arange(start, start + x.numel(), device=x.device).view(x.shape)
+        uniform = _mix(position * _GOLDEN + self.key) >> 11  # the top 53 bits, as a signed number
+        dropped = (uniform & (2**53 - 1)) < int(self.p * 2**53)
+        return x.masked_fill(dropped, 0.0) / (1 - self.p)
+
+
+def _mix(z: Tensor) -> Tensor:
+    """Apply SplitMix64's finaliser; shifts are logical, as the copied sign is masked off."""
+    z = (z ^ ((z >> 30) & (2**34 - 1))) * _MIX_1
+    z = (z ^ ((z >> 27) & (2**37 - 1))) * _MIX_2
+    return z ^ ((z >> 31) & (2**33 - 1))

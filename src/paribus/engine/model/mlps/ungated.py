@@ -1,0 +1,72 @@
+"""MLPs with one matrix in and one out, and an activation between."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from paribus.engine.model.layers import Linear
+from paribus.engine.model.parts import ModelConfig, part
+from paribus.engine.ops import functional as ops
+
+
+class Ungated(nn.Module):
+    """activation(x W_up) W_down, of `mlp.ratio` times the width.
+
+    `kind` is one of `ops.functional.ACTIVATIONS`; another activation overrides `activation`.
+    """
+
+    residual_projections = ("down",)
+    kind: str
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        width = model.mlp.ratio * model.d_model
+        self.up = Linear(model.d_model, width, bias=model.bias)
+        self.down = Linear(width, model.d_model, bias=model.bias)
+
+    def activation(self, x: Tensor) -> Tensor:
+        """Apply the unit to every inner channel, of whatever shape."""
+        return ops.activation(self.kind, x)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """x_BTD -> [B, T, D]."""
+        return self.down(self.activation(self.up(x_BTD)))
+
+
+@part(
+    "gelu",
+    title="GELU",
+    describe="the exact Gaussian error linear unit",
+    source="Hendrycks & Gimpel 2016",
+)
+class GELU(Ungated):
+    """GELU(x W_up) W_down."""
+
+    fuses = True
+    kind = "gelu"
+
+
+@part(
+    "gelu_tanh",
+    title="GELU (tanh approximation)",
+    describe="GELU by its tanh approximation, GPT-2's own",
+    source="Hendrycks & Gimpel 2016",
+)
+class TanhGELU(Ungated):
+    """GELU(x W_up) W_down, its tanh approximated."""
+
+    fuses = True
+    kind = "gelu_tanh"
+
+
+@part(
+    "relu2",
+    title="squared ReLU",
+    describe="the square of the rectified linear unit",
+    source="So et al. 2021",
+)
+class SquaredReLU(Ungated):
+    """relu(x W_up)^2 W_down."""
+
+    fuses = True
+    kind = "relu2"

@@ -1,0 +1,51 @@
+"""No norm, and a constant in the place of one."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from paribus.engine.model.parts import ModelConfig, part
+from paribus.errors import ParibusError
+
+
+@part("none", title="no norm", describe="x as it is")
+class NoNorm(nn.Identity):
+    """x."""
+
+    def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
+        super().__init__()
+
+
+@part(
+    "fixed_scale",
+    title="fixed scale",
+    describe="the constant that gives embeddings the norm of LayerNorm at initialization",
+)
+class FixedScale(nn.Module):
+    """x * c, with c a constant that gives embeddings at initialisation the norm sqrt(D)."""
+
+    scale: Tensor
+
+    def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
+        super().__init__()
+        if model.embedding.norm != "fixed_scale" or model.layer is not None:
+            raise ParibusError(
+                "the norm 'fixed_scale' is of embeddings, whose std it undoes; name it in "
+                "model.embedding.norm, and another norm elsewhere"
+            )
+        summed = model.embedding.norm_at == "sum" and model.positions.kind == "learned"
+        variance = model.init.token_std**2 + (model.init.position_std**2 if summed else 0.0)
+        if variance == 0:
+            raise ParibusError(
+                "model.embedding.norm = 'fixed_scale' needs embeddings that are not all zero; "
+                "give model.init.token_std a positive value"
+            )
+        # A buffer, as replicas of a stack may differ in their init.
+        self.register_buffer("scale", torch.tensor(1 / math.sqrt(variance)), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x times the constant."""
+        return x * self.scale

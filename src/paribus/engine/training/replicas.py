@@ -1,0 +1,332 @@
+"""Replicas of one model, which a trainer trains together.
+
+Axes: R replicas, N parameters of one replica, B batch, T time, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from paribus.engine.model import Dropout, build_model, initial_parameters
+from paribus.engine.model.side_by_side import SideBySide, stacked_buffers
+from paribus.engine.observation import capture
+from paribus.engine.rows import Rows
+from paribus.engine.training.groups import StackedOptimizer, optimizer_record, parameter_groups
+from paribus.engine.training.losses import find_loss
+from paribus.engine.training.prefetch import Inputs
+from paribus.engine.training.state import WEIGHTS
+from paribus.study import Setting
+
+# Phases of a step, in the order of doing: names for whoever asks where the time goes.
+DATA = "data"  # the batch, its digest, its way to the device
+FORWARD = "forward"
+BACKWARD = "backward"
+OPTIMIZER = "optimizer"  # the gradient's norm, clipping, the update
+PROBES = "probes"
+OTHER = "other"
+
+PHASES: tuple[str, ...] = (DATA, FORWARD, BACKWARD, OPTIMIZER, PROBES, OTHER)
+
+# In what matrix products are computed, by what `training.precision` calls it.
+PRODUCTS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+OnPhase = Callable[[str], object]
+
+
+class ForwardBackward(NamedTuple):
+    """Results of a forward and a backward pass over a batch.
+
+    Attributes:
+        losses: [R] mean cross-entropy in nats per token.
+        objectives: [R] the mean of the training loss, which the gradient is of.
+        gradients: {parameter name: [R, ...]} before clipping.
+        outputs: of the tapped modules, [R, B, ...] each.
+    """
+
+    losses: Tensor
+    objectives: Tensor
+    gradients: Rows
+    outputs: dict[str, Tensor]
+
+
+class Replicas:
+    """R replicas of one model, side by side on one device: their weights are one tensor [R, N].
+
+    They differ in seed and perhaps in learning rate, weight decay and initial weights, and share no
+    arithmetic. The model is a plain module, mapped over the rows (`torch.func.vmap`); R = 1 is the
+    ordinary case. Only `arrays` and `load` read a tensor's values on the host.
+
+    Args:
+        settings: one per replica, alike in all that `Setting.common` says.
+        folder: where import paths of the user's own parts start.
+
+    Attributes:
+        model: one of them, for its structure; its weights mean nothing.
+        dropouts: names of its dropout modules in use.
+        initial_records: of each replica, its initial parameters as they are recorded.
+        shapes: of `arrays`, by name.
+        slots: {name of what the optimizer keeps: {parameter name: [R, ...]}}.
+        optimizer_record: which optimizer has which parameters, with its options.
+        loss: of the study.
+    """
+
+    def __init__(
+        self,
+        settings: Sequence[Setting],
+        seeds: Sequence[int],
+        vocab_size: int,
+        folder: Path | None,
+        device: torch.device,
+    ) -> None:
+        setting, self._R = settings[0], len(seeds)
+        self._device = device
+        models = {
+            one: build_model(one, vocab_size, folder).to(device).train()
+            for one in dict.fromkeys(settings)
+        }
+        self.model = models[setting]
+        self._dropouts = {
+            name: module
+            for name, module in self.model.named_modules()
+            if isinstance(module, Dropout) and module.p > 0
+        }
+        self.dropouts = tuple(self._dropouts)
+        self._buffers = stacked_buffers([models[one] for one in settings])
+        self.loss = find_loss(setting.training.loss, folder)
+        self._micro_batch = setting.training.micro_batch or setting.training.batch_size
+        self._lower = _lower_products(setting.training.precision)
+
+        groups = parameter_groups(settings, self.model, folder)
+        self.optimizer_record = optimizer_record(groups, self.model)
+        parameters = dict(self.model.named_parameters())
+        # Those that are updated together lie together.
+        self._shapes = {name: parameters[name].shape for group in groups for name in group.names}
+        drawn = [
+            initial_parameters(self.model, one, seed)
+            for one, seed in zip(settings, seeds, strict=True)
+        ]
+        self.initial_records = [
+            {name: parameter.record for name, parameter in one.items()} for one in drawn
+        ]
+        values = [np.concatenate([one[n].value.ravel() for n in self._shapes]) for one in drawn]
+        self._flat = torch.from_numpy(np.stack(values)).to(device)
+        self._rows = Rows(self._flat, self._shapes).like
+        self._leaves = self._found_leaves(parameters)
+        self._groups = groups
+        self._optimizer = StackedOptimizer(groups, self.weights)
+        self.slots = self._optimizer.slots
+        self.shapes = {
+            f"{kind}/{name}": tuple(self._shapes[name])
+            for kind, rows in self._kinds.items()
+            for name in rows
+        }
+
+    def _found_leaves(self, parameters: Mapping[str, nn.Parameter]) -> list[Tensor]:
+        """Return what a pass differentiates by: views of the rows, each a leaf, so that no gradient
+        of one parameter is padded to a whole row. A single replica is the model itself."""
+        if self._R > 1:
+            return [one.detach().requires_grad_() for one in self.weights.values()]
+        for name, row in self.weights.items():
+            parameters[name].data = row[0]
+        return [parameters[name] for name in self._shapes]
+
+    @property
+    def weights(self) -> Rows:
+        """The rows as they are now, by parameter name; views, which `update` writes to."""
+        return self._rows(self._flat)
+
+    @property
+    def _kinds(self) -> dict[str, Rows]:
+        return {WEIGHTS: self.weights, **self.slots}
+
+    def forward_backward(
+        self,
+        inputs: Inputs,
+        tapped: Sequence[str],
+        on_phase: OnPhase,
+        scales_R: Tensor | None = None,
+    ) -> ForwardBackward:
+        """Return loss and gradient of a batch, and outputs of the modules at the `tapped` paths.
+
+        In parts of `micro_batch` sequences, whose gradients are added. The backward pass is of the
+        objectives times `scales_R`, and gradients are divided by them.
+        """
+        on_phase(FORWARD)
+        pieces = inputs.windows.long().split(self._micro_batch, dim=1)
+        losses, objectives, outputs, grads_RN = [], [], [], None
+        for number, windows in enumerate(pieces):
+            if number:
+                on_phase(FORWARD)
+            self._set_first(number * self._micro_batch)
+            # A copy: of a view, a module could find the targets in the memory around it.
+            tokens_RBT = windows[..., :-1].clone(memory_format=torch.contiguous_format)
+            logits_RBTV, tapped_outputs = self.logits(inputs.dropout_keys, tokens_RBT, tapped)
+            losses_R, objectives_R = self._losses(logits_RBTV, windows[..., 1:])
+            on_phase(BACKWARD)
+            scaled_R = objectives_R if scales_R is None else objectives_R * scales_R
+            more = torch.autograd.grad(
+                scaled_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
+            )
+            more_RN = torch.cat([grad.reshape(self._R, -1) for grad in more], dim=1)
+            grads_RN = more_RN if grads_RN is None else grads_RN.add_(more_RN)
+            losses.append(losses_R.detach())
+            objectives.append(objectives_R.detach())
+            outputs.append(tapped_outputs)
+        assert grads_RN is not None
+        self._set_first(0)
+        if len(pieces) > 1:  # all of one size, so that the batch's mean is the mean of theirs
+            grads_RN.div_(len(pieces))
+        if scales_R is not None:
+            grads_RN.mul_(scales_R.double().reciprocal().float()[:, None])
+        return ForwardBackward(
+            _mean(losses),
+            _mean(objectives),
+            self._rows(grads_RN),
+            {path: _together([part[path] for part in outputs]) for path in outputs[0]},
+        )
+
+    def logits(
+        self,
+        dropout_keys: Tensor,
+        tokens_RBT: Tensor,
+        tapped: Sequence[str] = (),
+        *,
+        mixed: bool = True,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return (logits [R, B, T, V], tapped outputs) as a training step computes them.
+
+        mixed: False computes in float32 whatever the setting's precision.
+        """
+        keys = dict(zip(self.dropouts, dropout_keys.unbind(), strict=True))
+        lower = self._lower if mixed else None
+        with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
+            if self._R == 1:
+                with self._keyed(keys), capture(self.model, tapped) as outputs:
+                    logits_BTV = self.model(tokens_RBT[0])
+                return logits_BTV[None], {path: output[None] for path, output in outputs.items()}
+            state = dict(zip(self._shapes, self._leaves, strict=True)) | self._buffers
+            state |= {f"{name}.key": key_R for name, key_R in keys.items()}
+            with SideBySide(lower):
+                return torch.func.vmap(partial(self._forward, tapped))(state, tokens_RBT)
+
+    def norms(self, gradients: Rows) -> Tensor:
+        """Return [R], the L2 norm of each row."""
+        return torch.linalg.vector_norm(gradients.flat, dim=1)
+
+    def update(
+        self, gradients: Rows, factors_R: Tensor, moves_R: Tensor, rates_R: Tensor, t: Tensor
+    ) -> None:
+        """Make one step of the optimizer, with gradients times `factors_R`, where a replica moves.
+
+        t is the step, [], and who does not move has diverged: its weights stay. Or it is how many
+        steps each has made, [R]: then one that does not move may go on, and its slots stay too.
+        """
+        moves_R1 = moves_R[:, None]
+        clipped_RN = gradients.flat * factors_R[:, None]
+        if clipped_RN.device.type != "cpu" or not moves_R.all():  # a host's values are at hand
+            clipped_RN.masked_fill_(~moves_R1, 0.0)
+        rates_R1 = torch.where(moves_R1, rates_R[:, None], 0.0)
+        if t.ndim == 0:
+            self._optimizer.update(clipped_RN, rates_R1, t)
+            return
+        before = [(rows.flat, rows.flat.clone()) for rows in self.slots.values()]
+        self._optimizer.update(clipped_RN, rates_R1, t[:, None])
+        for now_RN, before_RN in before:
+            now_RN.copy_(torch.where(moves_R1, now_RN, before_RN))
+
+    def corrections(self, t: int) -> dict[str, dict[str, float]]:
+        """Return {slot: {parameter name: what the optimizer divides it by at step t}}.
+
+        As if no step before t had been skipped.
+        """
+        found: dict[str, dict[str, float]] = {slot: {} for slot in self.slots}
+        for group in self._groups:
+            for slot, value in group.optimizer.corrections(group.options, t).items():
+                found[slot] |= dict.fromkeys(group.names, value)
+        return found
+
+    def arrays(self, replica: int) -> dict[str, np.ndarray]:
+        """Copy all that a replica goes on from, float32: `weights/<parameter>`, and
+        `<slot>/<parameter>` of its optimizer; waits for the device."""
+        return {
+            f"{kind}/{name}": _copied(values[replica])
+            for kind, rows in self._kinds.items()
+            for name, values in rows.items()
+        }
+
+    @torch.no_grad()
+    def load(self, replica: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give a replica all or some of what `arrays` gave; no other changes."""
+        for name, values in arrays.items():
+            kind, _, parameter = name.partition("/")
+            self._kinds[kind][parameter][replica].copy_(torch.from_numpy(values))
+
+    @contextmanager
+    def _keyed(self, keys: Mapping[str, Tensor]) -> Iterator[None]:
+        """Let dropout of the only replica draw from its keys within: no buffer is left changed."""
+        before = {name: self._dropouts[name].key for name in keys}
+        for name, key_R in keys.items():
+            self._dropouts[name].key = key_R[0]
+        try:
+            yield
+        finally:
+            for name, key in before.items():
+                self._dropouts[name].key = key
+
+    def _set_first(self, first: int) -> None:
+        """Tell dropout how many sequences of the batch came before."""
+        for dropout in self._dropouts.values():
+            dropout.first = first
+
+    def _losses(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ([R] mean cross-entropy, [R] mean of the training loss)."""
+        logits_RBTV = logits_RBTV.float()
+        if self.loss.is_plain:
+            losses_R = _cross_entropy(logits_RBTV, targets_RBT)
+            return losses_R, losses_R
+        with torch.no_grad():
+            losses_R = _cross_entropy(logits_RBTV, targets_RBT)
+        return losses_R, self.loss(logits_RBTV, targets_RBT).flatten(1).mean(dim=1)
+
+    def _forward(
+        self, tapped: Sequence[str], state: dict[str, Tensor], tokens_BT: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return one replica's logits [B, T, V], and the outputs of the tapped modules."""
+        with capture(self.model, tapped) as outputs:
+            logits_BTV = torch.func.functional_call(self.model, state, (tokens_BT,))
+        return logits_BTV, outputs
+
+
+def _cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
+    """Return [R], the mean over tokens."""
+    losses = F.cross_entropy(logits_RBTV.flatten(0, 2), targets_RBT.flatten(), reduction="none")
+    return losses.view(len(logits_RBTV), -1).mean(dim=1)
+
+
+def _copied(values: Tensor) -> np.ndarray:
+    """Copy to the host; what a device gives is a copy already."""
+    host = values.cpu().numpy()
+    return host.copy() if values.device.type == "cpu" else host
+
+
+def _mean(parts_R: Sequence[Tensor]) -> Tensor:
+    return parts_R[0] if len(parts_R) == 1 else torch.stack(tuple(parts_R)).mean(dim=0)
+
+
+def _together(parts_RB: Sequence[Tensor]) -> Tensor:
+    """Join what a module gave for parts of a batch."""
+    return parts_RB[0] if len(parts_RB) == 1 else torch.cat(tuple(parts_RB), dim=1)
+
+
+def _lower_products(precision: str) -> torch.dtype | None:
+    """Return what autocast rounds operands to; None in float32, where it is not wanted."""
+    return None if precision == "float32" else PRODUCTS[precision]

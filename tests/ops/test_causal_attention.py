@@ -1,0 +1,366 @@
+"""Our own kernel: PyTorch's numbers, in any layout, and each sequence alone."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paribus.engine.model import ModelConfig
+from paribus.engine.model.attentions.causal import Attention
+from paribus.engine.ops import identity, resolve
+from paribus.engine.ops.kernels import calling, compiling
+from paribus.engine.ops.kernels.causal_attention import (
+    causal_attention,
+    self_attention,
+    supports,
+    supports_projection,
+)
+from paribus.errors import ParibusError
+
+compiled = pytest.mark.skipif(
+    compiling.library() is None, reason="no C++ compiler here: PyTorch's kernels are used"
+)
+SHAPES = [
+    (2, 3, 128, 16),
+    (1, 2, 37, 5),
+    (2, 1, 1, 8),
+    (1, 1, 8, 1),
+    (1, 2, 65, 24),
+    (1, 2, 70, 100),
+    (1, 1, 33, 128),
+]
+
+
+def split(
+    shape: tuple[int, ...], seed: int, dtype: torch.dtype
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Queries, keys and values as the model has them: views of one projection."""
+    B, H, T, K = shape
+    draw = torch.Generator().manual_seed(seed)
+    qkv = torch.randn(B, T, 3 * H, K, generator=draw).to(dtype).requires_grad_()
+    return qkv, qkv.transpose(1, 2).split((H, H, H), dim=1)
+
+
+def answers(attend, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    qkv, parts = split(shape, 1, torch.bfloat16 if dtype == torch.bfloat16 else torch.float32)
+    if dtype == torch.float64:
+        qkv = qkv.detach().double().requires_grad_()
+        parts = qkv.transpose(1, 2).split((shape[1],) * 3, dim=1)
+    y = attend(*parts)
+    weights = torch.randn(shape, generator=torch.Generator().manual_seed(2))
+    (gradient,) = torch.autograd.grad(y, qkv, weights.to(y.dtype))
+    return y.detach(), gradient
+
+
+@compiled
+@pytest.mark.parametrize("shape", SHAPES)
+def test_outputs_and_gradients_are_those_of_pytorch_in_float64(shape: tuple[int, ...]) -> None:
+    found = answers(causal_attention, shape, torch.float32)
+    known = answers(
+        lambda *qkv: F.scaled_dot_product_attention(*qkv, is_causal=True), shape, torch.float64
+    )
+    for one, other in zip(found, known, strict=True):
+        torch.testing.assert_close(one.double(), other, atol=1e-5, rtol=1e-5)
+
+
+@compiled
+def test_bfloat16_is_rounded_once_on_the_way_out() -> None:
+    shape = SHAPES[0]
+    found, gradient = answers(causal_attention, shape, torch.bfloat16)
+    assert found.dtype == gradient.dtype == torch.bfloat16
+
+    def lifted(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=True)
+        return y.bfloat16()
+
+    known, known_gradient = answers(lifted, shape, torch.bfloat16)
+    assert (found != known).float().mean() < 1e-3  # ties, where float32 sums differ in a last bit
+    torch.testing.assert_close(found, known, atol=0, rtol=2**-7)
+    torch.testing.assert_close(gradient, known_gradient, atol=2**-6, rtol=2**-5)
+
+
+@compiled
+def test_large_scores_neither_overflow_nor_vanish() -> None:
+    _, (q, k, v) = split((1, 1, 40, 8), 3, torch.float32)
+    q, k = q.detach() * 1e4, k.detach() * 1e4
+    known = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
+    torch.testing.assert_close(causal_attention(q, k, v).double(), known, atol=1e-4, rtol=1e-4)
+
+
+@compiled
+def test_what_comes_later_or_beside_changes_no_bit() -> None:
+    _, (q, k, v) = (x for x in split((3, 2, 50, 16), 4, torch.float32))
+    whole = causal_attention(q, k, v)
+    later = [x.detach().clone() for x in (q, k, v)]
+    for x in later:
+        x[:, :, 21:] = 1e3
+    assert torch.equal(causal_attention(*later)[:, :, :21], whole[:, :, :21])
+    assert torch.equal(causal_attention(q[1:2], k[1:2], v[1:2]), whole[1:2])
+    broken = [x.detach().clone() for x in (q, k, v)]
+    broken[0][0, 0, 5] = math.nan
+    y = causal_attention(*broken)
+    assert y[0, 0, 5].isnan().all()
+    assert torch.equal(y[1:], whole[1:])
+
+
+@compiled
+def test_mapped_over_replicas_it_is_bit_equal_to_each_alone() -> None:
+    parts = [split((2, 2, 24, 8), seed, torch.float32)[0].detach() for seed in range(3)]
+
+    def loss(qkv: Tensor) -> Tensor:
+        q, k, v = qkv.transpose(1, 2).split((2, 2, 2), dim=1)
+        return causal_attention(q, k, v).square().sum()
+
+    stacked = torch.stack(parts).requires_grad_()
+    (together,) = torch.autograd.grad(torch.func.vmap(loss)(stacked).sum(), stacked)
+    for one, found in zip(parts, together, strict=True):
+        alone = one.requires_grad_()
+        assert torch.equal(torch.autograd.grad(loss(alone), alone)[0], found)
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_of_one_projection_it_gives_the_same_bits(dtype: torch.dtype) -> None:
+    B, H, T, K = 2, 3, 41, 16
+    qkv = torch.randn(B, T, 3 * H, K, generator=torch.Generator().manual_seed(5)).to(dtype)
+    qkv.requires_grad_()
+    assert supports_projection(qkv, H)
+    assert not supports_projection(qkv, H - 1)  # fewer heads of keys and values
+    assert not supports_projection(qkv.transpose(0, 1), H)
+    whole = self_attention(qkv)
+    q, k, v = qkv.transpose(1, 2).split((H, H, H), dim=1)
+    parts = causal_attention(q, k, v).transpose(1, 2).reshape(B, T, H * K)
+    assert torch.equal(whole, parts)
+    dy = torch.randn(B, T, H * K).to(dtype)
+    found, known = (torch.autograd.grad(y, qkv, dy)[0] for y in (whole, parts))
+    assert torch.equal(found, known)
+
+
+@compiled
+def test_it_is_asked_only_for_what_it_can_do() -> None:
+    q = torch.zeros(1, 1, 4, 8)
+    assert supports(q, q, q)
+    late = torch.zeros(1, 1, 9, 8)
+    assert not supports(q, late, late)  # keys of earlier text
+    assert not supports(*[q.double()] * 3)
+    wide = torch.zeros(1, 1, 4, 129)
+    assert not supports(wide, wide, wide)
+    # Read as what they are not, these would be other numbers, and memory beyond them.
+    assert not supports(q, q, q.bfloat16())
+    assert not supports(q.bfloat16(), q, q)
+    assert not supports(q, q, q[..., :3])
+
+
+@compiled
+def test_positions_that_lift_to_float32_meet_values_in_bfloat16() -> None:
+    class Lifting(torch.nn.Module):
+        def forward(self, q: Tensor, k: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+            return q.float(), k.float()
+
+    torch.manual_seed(0)
+    attention = Attention(ModelConfig(d_model=16, n_head=2, seq_len=12, vocab_size=5))
+    x = torch.randn(2, 12, 16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        plain = attention(x)
+        attention.turn = Lifting()
+        assert torch.equal(attention(x), plain)
+
+
+@compiled
+def test_gradients_transform_and_a_second_derivative_is_refused() -> None:
+    _, parts = split((2, 2, 9, 4), 7, torch.float32)
+    parts = tuple(x.detach() for x in parts)
+
+    def loss(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return causal_attention(q, k, v).square().sum()
+
+    alone = parts[0].clone().requires_grad_()
+    (known,) = torch.autograd.grad(loss(alone, *parts[1:]), alone)
+    assert torch.equal(torch.func.grad(loss)(*parts), known)
+    stacked = (torch.stack([x, x + 1]) for x in parts)
+    assert torch.equal(torch.func.vmap(torch.func.grad(loss))(*stacked)[0], known)
+    (first,) = torch.autograd.grad(loss(alone, *parts[1:]), alone, create_graph=True)
+    with pytest.raises(ParibusError, match=r"differentiated once.*PARIBUS_CPU_KERNELS=off"):
+        torch.autograd.grad(first.sum(), alone)
+
+
+@pytest.fixture
+def afresh(monkeypatch: pytest.MonkeyPatch):
+    """What was compiled is forgotten, before and after."""
+    kept = (compiling.library, calling.loaded)
+    for one in kept:
+        one.cache_clear()
+    yield
+    monkeypatch.undo()
+    for one in kept:
+        one.cache_clear()
+
+
+def test_without_a_compiler_or_turned_off_pytorch_s_kernels_are_used(
+    afresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv(compiling.SWITCH, "auto")
+    assert (resolve(), identity()) == ("off", "torch")
+    compiling.library.cache_clear()
+    monkeypatch.setenv(compiling.SWITCH, "on")
+    with pytest.raises(ParibusError, match=r"on, but there is no C\+\+ compiler; set it to auto"):
+        compiling.library()
+    monkeypatch.setenv(compiling.SWITCH, "fast")
+    with pytest.raises(ParibusError, match="'fast': it is auto, on or off"):
+        compiling.library()
+    monkeypatch.setenv(compiling.SWITCH, "off")
+    assert compiling.library() is None
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("echo no space >&2; exit 1", "cxx failed: no space"),
+        ("printf '\\377' >&2; exit 1", "cxx failed: \ufffd"),
+        ("exit 0", "makes is no library that can be loaded"),
+        ('for out; do :; done; echo text > "$out"', "makes is no library that can be loaded"),
+        ('for out; do :; done; echo | cc -shared -x c - -o "$out"', "no library that can be"),
+    ],
+)
+def test_a_compiler_that_fails_is_none(
+    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, told: str
+) -> None:
+    compiler = tmp_path / "cxx"
+    compiler.write_text(f"#!/bin/sh\ncase $1 in --version) exit;; esac\n{does}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(compiling.SWITCH, "on")
+    with pytest.raises(ParibusError, match=told):
+        compiling.library()
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.setenv(compiling.SWITCH, "auto")
+    assert resolve() == "off"
+
+
+@compiled
+def test_no_place_to_compile_in_is_no_compiler(
+    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given, **keys):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
+    monkeypatch.setattr(compiling.tempfile, "mkdtemp", full)
+    monkeypatch.setenv(compiling.SWITCH, "on")
+    with pytest.raises(ParibusError, match=r"no place to compile in: .*No space left"):
+        compiling.library()
+    monkeypatch.setenv(compiling.SWITCH, "auto")
+    assert resolve() == "off"
+
+
+def test_cxx_may_have_arguments_or_spaces_and_must_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "env c++")
+    assert compiling._compiler() == ["env", "c++"]
+    spaced = tmp_path / "my c++"
+    spaced.write_text("#!/bin/sh\n")
+    spaced.chmod(0o755)
+    monkeypatch.setenv("CXX", str(spaced))
+    assert compiling._compiler() == [str(spaced)]
+    monkeypatch.setenv("CXX", "no-such-compiler -O3")
+    with pytest.raises(compiling._NoCompilerError, match="CXX is 'no-such-compiler -O3'"):
+        compiling._compiler()
+
+
+def compiling_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The real compiler, told to hurry, with what it made at first given again: it takes ten
+    seconds. Returns where each call is written down."""
+    compiler, real = folder / "cxx", shlex.join(compiling._compiler())
+    made, calls = folder / "made-before.so", folder / "calls"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        f'if [ "$1" = --version ]; then exec {real} --version; fi\n'
+        "for out; do :; done\n"
+        f'if [ -f {made} ]; then echo copied >> {calls}; exec cp {made} "$out"; fi\n'
+        f'echo compiled >> {calls}; {real} "$@" -O1 && cp "$out" {made}\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    return calls
+
+
+@compiled
+def test_wrong_numbers_are_refused(
+    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = shutil.copytree(compiling.SOURCES, tmp_path / "sources")
+    shared = sources / "vectors.h"
+    shared.write_text(shared.read_text().replace("5.0000001201e-1f", "5.1e-1f"))
+    monkeypatch.setattr(compiling, "SOURCES", sources)
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    calls = compiling_once(tmp_path, monkeypatch)
+    q = torch.zeros(1, 1, 4, 8)
+    with pytest.raises(ParibusError, match=r"wrong numbers.*PARIBUS_CPU_KERNELS=off"):
+        supports(q, q, q)
+    # And what others could have written is not loaded at all, but made again.
+    (made,) = compiling._folder().glob("*.so")
+    made.chmod(0o666)
+    compiling.library.cache_clear()
+    again = compiling.library()
+    assert again is not None
+    assert again == made
+    assert not os.stat(made).st_mode & 0o022
+    assert calls.read_text().split() == ["compiled", "copied"]
+
+
+@compiled
+def test_a_library_is_kept_whatever_the_umask_and_for_the_arguments_of_its_compiler(
+    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, made = tmp_path / "cxx", compiling.library()
+    compiler.write_text(f'#!/bin/sh\nfor out; do :; done\ncp {made} "$out"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
+    kept = []
+    for arguments in ("", " -O1"):
+        monkeypatch.setenv("CXX", f"{compiler}{arguments}")
+        compiling.library.cache_clear()
+        before = os.umask(0o002)  # of a user whose group is theirs alone
+        try:
+            kept.append(compiling.library())
+        finally:
+            os.umask(before)
+    assert [one.parent for one in kept if one] == [compiling._folder()] * 2
+    assert kept[0] != kept[1]
+
+
+@compiled
+def test_a_damaged_library_is_made_again(
+    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "cxx"
+    compiler.write_text(f'#!/bin/sh\nfor out; do :; done\ncp {compiling.library()} "$out"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    made, sizes = Path(), []
+    for damage in (None, b"", b"text", "cut"):
+        # In a folder of its own: what a process has loaded once it does not read again.
+        monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / str(damage)))
+        compiling.library.cache_clear()
+        if damage is not None:
+            kept = compiling._folder() / made.name
+            kept.parent.mkdir(parents=True)
+            whole = made.read_bytes()
+            kept.write_bytes(whole[:-5000] if damage == "cut" else damage)
+            kept.with_suffix(".sha256").write_bytes(made.with_suffix(".sha256").read_bytes())
+        made = compiling.library()
+        assert made is not None
+        sizes.append(made.stat().st_size)
+    assert len(set(sizes)) == 1

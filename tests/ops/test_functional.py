@@ -1,0 +1,249 @@
+"""Norms, activations, linear maps, sums and AdamW by compiled kernels: PyTorch's numbers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paribus.engine.model.norms.layernorm import LayerNorm
+from paribus.engine.model.norms.rmsnorm import ParameterFreeRMSNorm, RMSNorm
+from paribus.engine.ops import functional, library
+from paribus.engine.ops.functional import linear, residual
+from paribus.engine.ops.kernels import compiling, linear_maps, rowwise
+from paribus.errors import ParibusError
+from paribus.study import Model
+
+pytestmark = pytest.mark.skipif(
+    library() is None, reason="no C++ compiler here: PyTorch's kernels are used"
+)
+WIDTHS = (128, 37, 1, 400)
+
+
+def drawn(*shapes: tuple[int, ...], seed: int = 1) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=draw) for shape in shapes]
+
+
+def answers(call: Callable[..., Tensor], given: list[Tensor]) -> list[Tensor]:
+    """What `call` gives, and its gradients by all that it is given."""
+    leaves = [x.detach().clone().requires_grad_() for x in given]
+    y = call(*leaves)
+    (weights,) = drawn(tuple(y.shape), seed=2)
+    return [y.detach(), *torch.autograd.grad(y, leaves, weights.to(y.dtype))]
+
+
+def require_alike(ours: Callable[..., Tensor], known: Callable[..., Tensor], given: list[Tensor]):
+    """In float32, what `known` gives in float64."""
+    found = answers(ours, given)
+    wanted = answers(known, [x.double() for x in given])
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one.double(), other, atol=3e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("D", WIDTHS)
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_layer_norm(D: int, has_bias: bool) -> None:
+    given = drawn((3, 5, D), (D,), *[(D,)] * has_bias)
+
+    def ours(x: Tensor, gain: Tensor, bias: Tensor | None = None) -> Tensor:
+        assert rowwise.supports_norm(x, gain, bias)
+        return rowwise.norm(x, gain, bias, 1e-5, centred=True)
+
+    require_alike(ours, lambda x, *rest: F.layer_norm(x, (D,), *rest, eps=1e-5), given)
+
+
+@pytest.mark.parametrize("D", WIDTHS)
+def test_rms_norm_with_and_without_a_gain(D: int) -> None:
+    x, gain = drawn((3, 5, D), (D,))
+
+    def ours(x: Tensor, gain: Tensor | None = None) -> Tensor:
+        return rowwise.norm(x, gain, None, 1e-6, centred=False)
+
+    require_alike(ours, lambda *given: F.rms_norm(given[0], (D,), *given[1:], eps=1e-6), [x, gain])
+    require_alike(ours, lambda x: F.rms_norm(x, (D,), eps=1e-6), [x])
+
+
+@pytest.mark.parametrize(("kind", "known"), functional.ACTIVATIONS.items())
+def test_activations(kind: str, known: Callable[[Tensor], Tensor]) -> None:
+    (x,) = drawn((7, 43))
+    x = x * 4
+    x[0, :4] = torch.tensor([0.0, -30.0, 30.0, -1e-4])
+    require_alike(lambda x: rowwise.activation(kind, x), known, [x])
+    lower = x.bfloat16()
+    found = answers(lambda x: rowwise.activation(kind, x), [lower])
+    wanted = answers(known, [lower])
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=2**-12, rtol=2**-7)
+    broken = torch.full((20,), float("nan"))
+    assert rowwise.activation(kind, broken).isnan().all()
+
+
+def test_gated_activation() -> None:
+    gate, up = drawn((4, 31), (4, 31))
+    require_alike(rowwise.gated, lambda gate, up: F.silu(gate) * up, [gate * 5, up])
+    assert not rowwise.supports_activation(gate, up.bfloat16())
+    assert not rowwise.supports_activation(gate, up[:1])
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_linear_maps(has_bias: bool) -> None:
+    given = drawn((2, 9, 24), (149, 24), *[(149,)] * has_bias)
+    require_alike(linear, F.linear, given)
+
+
+@pytest.mark.parametrize("N", [1, 3, 11, 300])  # less than a tile, rows beside one, two chunks
+@pytest.mark.parametrize(("K", "M"), [(128, 96), (35, 45), (7, 1)])
+def test_products_of_every_size(N: int, K: int, M: int) -> None:
+    x, weight, bias = drawn((N, K), (M, K), (M,))
+    require_alike(linear, F.linear, [x, weight, bias])
+    apart = linear(x.t().contiguous().t(), weight.t().contiguous().t(), bias)
+    together = linear(x, weight, bias)
+    if linear_maps.multiplies(torch.float32):  # of ours, the same bits wherever the numbers lie
+        assert torch.equal(apart, together)
+    else:  # a processor of AVX2 alone has PyTorch's
+        torch.testing.assert_close(apart, together)
+
+
+@pytest.mark.parametrize("N", [1, 11, 525])
+@pytest.mark.parametrize(("K", "M"), [(128, 96), (34, 46)])
+def test_products_of_bfloat16(N: int, K: int, M: int) -> None:
+    """Asked directly, for a processor without its instructions multiplies it another way."""
+    x, dy, weight, bias = drawn((N, K), (N, M), (M, K), (M,))
+    x, dy = x.bfloat16(), dy.bfloat16()
+    rounded, wide_x, wide_dy = (one.to(torch.bfloat16).double() for one in (weight, x, dy))
+    y = linear_maps.times(x, weight, bias, turned=True)
+    torch.testing.assert_close(y.double(), wide_x @ rounded.T + bias, atol=1e-4, rtol=2**-8)
+    dx = linear_maps.times(dy, weight)
+    torch.testing.assert_close(dx.double(), wide_dy @ rounded, atol=1e-4, rtol=2**-8)
+    dweight, dbias = linear_maps.of_columns(dy, x, has_bias=True)
+    torch.testing.assert_close(dweight.double(), wide_dy.T @ wide_x, atol=1e-4, rtol=1e-5)
+    assert dbias is not None
+    torch.testing.assert_close(dbias.double(), wide_dy.sum(0), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("K", [34, 64])  # the latter needs no zeros beside it
+def test_a_row_of_bfloat16_is_multiplied_apart(K: int) -> None:
+    """From those beside it, how many they are, and the numbers that are not finite among them."""
+    x, weight, bias = drawn((75, K), (46, K), (46,))
+    x = x.bfloat16()
+    whole = linear_maps.times(x, weight, bias, turned=True)
+    assert torch.equal(linear_maps.times(x[40:53].clone(), weight, bias, turned=True), whole[40:53])
+    x[[3, 74]] = torch.tensor([[float("nan")], [float("inf")]]).bfloat16()
+    spoiled = linear_maps.times(x, weight, bias, turned=True)
+    apart = torch.isin(torch.arange(75), torch.tensor([3, 74]), invert=True)
+    assert torch.equal(spoiled[apart], whole[apart])
+    assert not spoiled[~apart].isfinite().any()
+
+
+def test_odd_widths_of_bfloat16_are_pytorch_s() -> None:
+    assert not linear_maps.multiplies(torch.bfloat16, 128, 65)
+    x, weight = drawn((4, 128), (65, 128))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, wanted = answers(linear, [x, weight]), answers(F.linear, [x, weight])
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-2, rtol=2**-7)
+
+
+def test_a_product_s_row_does_not_depend_on_those_beside_it() -> None:
+    x, weight, bias = (one.requires_grad_() for one in drawn((30, 64), (40, 64), (40,)))
+    whole = linear(x, weight, bias)
+    (of_whole,) = torch.autograd.grad(whole.square().sum(), x)
+    part = x[11:24].detach().requires_grad_()
+    few = linear(part, weight, bias)
+    (of_few,) = torch.autograd.grad(few.square().sum(), part)
+    if linear_maps.multiplies(torch.float32):
+        assert torch.equal(few, whole[11:24])
+        assert torch.equal(of_few, of_whole[11:24])
+    torch.testing.assert_close(of_few, of_whole[11:24])
+
+
+def test_autocast_rounds_where_pytorch_s_does() -> None:
+    """What two layers, a norm before and a residual sum give, and their gradients."""
+    given = drawn((4, 16, 64), (64,), (64,), (96, 64), (96,), (64, 96))
+
+    def ours(x, gain, bias, up, up_bias, down):
+        h = rowwise.norm(x, gain, bias, 1e-5, centred=True, cast_output=True)
+        assert h.dtype == torch.bfloat16
+        return residual(x, linear(rowwise.activation("gelu", linear(h, up, up_bias)), down))
+
+    def known(x, gain, bias, up, up_bias, down):
+        h = F.layer_norm(x, (64,), gain, bias)
+        return x + F.linear(F.gelu(F.linear(h, up, up_bias)), down)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, wanted = answers(ours, given), answers(known, given)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == other.dtype == torch.float32
+        error = (one - other).norm() / other.norm()
+        assert error < 5e-3  # a last bit of bfloat16 here and there
+
+
+def test_a_row_does_not_depend_on_those_beside_it() -> None:
+    x, gain, bias = drawn((6, 37), (37,), (37,))
+    whole = rowwise.norm(x, gain, bias, 1e-5, centred=True)
+    assert torch.equal(rowwise.norm(x[2:3], gain, bias, 1e-5, centred=True), whole[2:3])
+    assert torch.equal(rowwise.activation("gelu", x[2]), rowwise.activation("gelu", x)[2])
+
+
+def test_what_no_kernel_can_read_goes_pytorch_s_way() -> None:
+    x, gain, weight = drawn((3, 4, 8), (8,), (5, 8))
+    assert not rowwise.supports_norm(x.double(), gain, None)
+    assert not rowwise.supports_norm(x[:0], gain, None)
+    assert not rowwise.supports_activation(x.to("meta"))
+    assert linear(x.double(), weight.double()).dtype == torch.float64
+    mapped = torch.func.vmap(lambda x: linear(x, weight))(x)  # no address of one of them
+    torch.testing.assert_close(mapped, F.linear(x, weight))
+
+
+def test_a_norm_reads_no_gain_of_another_width_or_distance() -> None:
+    x, gain, far = drawn((3, 40), (8,), (80,))
+    assert rowwise.supports_norm(x, far[:40], far[40:])
+    assert not rowwise.supports_norm(x, gain, None)
+    assert not rowwise.supports_norm(x, None, far[::2])
+    assert not rowwise.supports_norm(x, gain[:1].expand(40), None)
+    assert not rowwise.supports_norm(x[0, 0], None, None)
+    setting = Model(n_head=2, d_model=8)
+    for norm in (LayerNorm, RMSNorm, ParameterFreeRMSNorm):
+        with pytest.raises(RuntimeError, match="normalized_shape"):
+            norm(setting, 8, None, False)(x)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
+def test_the_first_moment_is_pytorch_s_lerp_whatever_came_before(beta: float) -> None:
+    """With a beta of 0 it is the gradient: of one before that was far larger nothing stays."""
+    weights, gradients, square = torch.ones(3, 2, 21).unbind()
+    mean = torch.full((2, 21), 1e9)
+    wanted = mean.lerp(gradients, 1 - beta)
+    rows = (weights.clone(), gradients, mean, square.clone())
+    assert rowwise.supports_adamw(*rows)
+    rowwise.adamw_step(rows, torch.full((2, 1), 0.1), torch.tensor(1), (beta, 0.95), 1e-8)
+    torch.testing.assert_close(mean, wanted, rtol=1e-6, atol=0)
+
+
+def test_a_second_derivative_is_refused() -> None:
+    x, gain, weight = (one.requires_grad_() for one in drawn((3, 8), (8,), (5, 8)))
+    for what, y in (
+        ("normalization", rowwise.norm(x, gain, None, 1e-5, centred=True)),
+        ("activations", rowwise.activation("gelu", x)),
+        ("activations", rowwise.gated(x, x)),
+        ("linear maps", linear(x, weight)),
+    ):
+        with pytest.raises(ParibusError, match=f"compiled {what} can be differentiated once"):
+            torch.autograd.grad(y.square().sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_every_compiler_takes_the_sources(compiler: str) -> None:
+    """Which one a machine has is its own; versions that are some years old are among them."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler} here")
+    flags = ["-std=c++17", "-march=native", "-fsyntax-only"]
+    for source in sorted(compiling.SOURCES.glob("*.cpp")):
+        subprocess.run([compiler, *flags, str(source)], check=True)

@@ -1,0 +1,138 @@
+"""A block asked at once gives every bit that its parts give, one after the other."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus.engine.model import GPT, build_model
+from paribus.engine.ops import fused_block, library, without_kernels
+from paribus.errors import ParibusError
+from paribus.study import Data, Model, Setting, Training
+
+pytestmark = pytest.mark.skipif(
+    library() is None, reason="no C++ compiler here: PyTorch's kernels are used"
+)
+V, T = 23, 20
+
+
+def model_of(**keys: object) -> GPT:
+    shape = {"n_layer": 2, "n_head": 2, "d_model": 32, **keys}
+    setting = Setting(data=Data(seq_len=T), model=Model(**shape), training=Training(iterations=1))
+    return build_model(setting, V).train()
+
+
+def answers(model: GPT, *, lower: bool) -> list[Tensor]:
+    """The logits, and the gradients of all parameters."""
+    tokens = torch.arange(3 * T).reshape(3, T) * 7 % V
+    with torch.autocast("cpu", dtype=torch.bfloat16) if lower else nullcontext():
+        logits = model(tokens)
+    return [logits, *torch.autograd.grad(logits.float().square().mean(), [*model.parameters()])]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One more number for every block that is asked at once."""
+    found, plain = [], fused_block.fused_block
+
+    def counted(*given):
+        found.append(1)
+        return plain(*given)
+
+    monkeypatch.setattr(fused_block, "fused_block", counted)
+    return found
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"bias": False, "mlp": {"kind": "relu2"}},
+        {"norm": {"kind": "rmsnorm"}, "mlp": {"kind": "gelu_tanh"}},
+    ],
+)
+def test_the_same_bits(keys: dict[str, object], lower: bool, asked: list[int]) -> None:
+    model = model_of(**keys)
+    at_once = answers(model, lower=lower)
+    assert len(asked) == 2
+    # Somebody who looks inside has the parts asked one after the other, and changes no bit.
+    for block in model.blocks:
+        block.mlp.register_forward_hook(lambda module, given, out: None)
+    watched = answers(model, lower=lower)
+    assert len(asked) == 2
+    for one, other in zip(at_once, watched, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"positions": {"kind": "rotary"}},
+        {"norm": {"placement": "post"}},
+        {"norm": {"kind": "center"}},
+        {"mlp": {"kind": "swiglu"}},
+        {"attention": {"n_kv_head": 1}},
+        {"attention": {"window": 8}},
+        {"attention": {"softcap": 30.0}},
+        {"attention": {"qk_norm": "rmsnorm"}},
+    ],
+)
+def test_other_blocks_are_asked_part_by_part(keys: dict[str, object], asked: list[int]) -> None:
+    answers(model_of(**keys), lower=True)
+    assert not asked
+
+
+def test_heads_wider_than_a_kernel_holds_are_pytorch_s(asked: list[int]) -> None:
+    model = model_of(n_head=1, d_model=144)
+    found = answers(model, lower=False)
+    assert not asked
+    with without_kernels():
+        wanted = answers(model, lower=False)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+OWN = """
+from paribus.engine.model.mlps.ungated import GELU
+from paribus.engine.model.norms.layernorm import LayerNorm
+class OwnMLP(GELU):
+    def forward(self, x): return 0 * super().forward(x)
+class OwnNorm(LayerNorm):
+    def __init__(self, model): super().__init__(model, model.d_model, None, True)
+    def forward(self, x): return 0 * super().forward(x)
+"""
+
+
+@pytest.mark.parametrize(("site", "name"), [("mlp", "OwnMLP"), ("block_norm", "OwnNorm")])
+def test_a_part_that_inherits_from_ours_is_asked_itself(
+    site: str, name: str, tmp_path: Path, asked: list[int]
+) -> None:
+    (tmp_path / "own_parts.py").write_text(OWN)
+    model = model_of(modules={site: f"{tmp_path / 'own_parts.py'}:{name}"})
+    answers(model, lower=True)
+    assert not asked
+
+
+def test_dropout_and_a_second_derivative(asked: list[int]) -> None:
+    model = model_of()
+    logits = model(torch.zeros(1, T, dtype=torch.int64))
+    with pytest.raises(ParibusError, match="can be differentiated once"):
+        torch.autograd.grad(logits.sum(), [*model.parameters()], create_graph=True)
+    asked.clear()
+    for block in model.blocks:
+        block.mlp_dropout.p = 0.5
+    model(torch.zeros(1, T, dtype=torch.int64))
+    assert not asked
+
+
+def test_a_graph_that_is_kept_gives_its_gradients_again() -> None:
+    model = model_of()
+    loss = model(torch.zeros(1, T, dtype=torch.int64)).square().mean()
+    weight = model.blocks[0].mlp.up.weight
+    (first,) = torch.autograd.grad(loss, weight, retain_graph=True)
+    assert torch.equal(torch.autograd.grad(loss, weight)[0], first)
