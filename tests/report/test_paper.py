@@ -22,7 +22,7 @@ import vl_convert
 from rich.console import Console
 
 from paribus.analysis import analyse
-from paribus.cli.printed_tables import comparison
+from paribus.cli.printed import comparison
 from paribus.decision import decide
 from paribus.report import draw, write_paper
 from paribus.report.figures import Figure
@@ -40,7 +40,7 @@ from paribus.report.paper.document import (
 from paribus.report.paper.glyphs import lacking, spelled
 from paribus.report.paper.typesetting import FULL_ENOUGH, typeset_paper
 from paribus.report.paper.write import _write_figure
-from paribus.report.tables import Table
+from paribus.report.table_model import Table
 from paribus.report.tables import claims as claims_table
 from paribus.results import Results, load_results
 from paribus.results.root import root_digest

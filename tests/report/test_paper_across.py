@@ -22,7 +22,7 @@ from paribus.report.paper.judged import judged
 from paribus.report.paper.mechanism import mechanism
 from paribus.report.paper.rates_and_sizes import rate_sensitivity, size_trends
 from paribus.report.paper.study_section import short_contrasts
-from paribus.report.tables import Table
+from paribus.report.table_model import Table
 from paribus.statistics import paired_contrast
 
 from .test_paper_of_several import SEEDS, made, material_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.report import scripts
+from paribus.report import page as scripts
 
 
 @pytest.fixture

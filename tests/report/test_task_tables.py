@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from paribus.analysis import TaskContrast, analyse
-from paribus.report.task_accuracy import task_contrast_table
+from paribus.report.section_tables import task_contrast_table
 from paribus.results import Results
 from paribus.statistics import paired_contrast
 from paribus.study import Study

@@ -18,12 +18,13 @@ from paribus.analysis import Analysis, analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.report.figures import Figure, colours, names
-from paribus.report.figures.contrasts import state_of, state_shapes
+from paribus.report.figures import Figure, colours
+from paribus.report.figures.contrasts import state_shapes
 from paribus.report.figures.style import PANEL, TEXT, arm_colour, hover, rounded
 from paribus.report.page import page
-from paribus.report.tables import Table, change_of, plain_name
-from paribus.report.words import headline
+from paribus.report.table_model import Table
+from paribus.report.tables import change_of, plain_name
+from paribus.report.words import headline, names, state_of
 from paribus.results import Results
 
 ROW_PIXELS = 30

@@ -23,15 +23,14 @@ from paribus.report.figures.style import (
     arm_colour,
     figure_name,
     hover,
-    names,
     rounded,
 )
+from paribus.report.words import STATES, names, state_of
 from paribus.study import Endpoint, Study
 
 ROW_PIXELS = 26
 MOST_PAIRS = 60  # lines of one contrast
 LEAST_ROOM = 24  # of an axis, besides its labels
-STATES = ("significant", "within the margin", "unresolved", "described only")
 SHAPES = ("circle", "square", "diamond", "cross")
 
 
@@ -232,16 +231,6 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
             row["state"] = state_of(c, analysis.study.inference.alpha)
         rows.append(row)
     return rows
-
-
-def state_of(contrast: Contrast, alpha: float) -> str:
-    """What the test of a primary contrast found: one of STATES."""
-    says = contrast.decided
-    if says is None or says.descriptive_only or contrast.holm_p is None:
-        return "described only"
-    if contrast.equivalent(alpha):
-        return "within the margin"
-    return "significant" if contrast.significant(alpha) else "unresolved"
 
 
 def state_shapes(rows: list[dict[str, Any]]) -> alt.Shape:

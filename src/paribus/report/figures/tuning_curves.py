@@ -21,10 +21,10 @@ from paribus.report.figures.style import (
     arm_dash,
     figure_name,
     hover,
-    names,
     rounded,
 )
-from paribus.statistics import Decided
+from paribus.report.section_tables import at_best, judged_label
+from paribus.report.words import names
 from paribus.study import Candidate, in_words
 from paribus.study.tuning import Value
 
@@ -55,21 +55,6 @@ def tuning_figures(analysis: Analysis) -> list[Figure]:
     curves = [_curve(analysis, tuned, key) for key in plan.keys]
     found = [*curves, _shared(analysis, tuned), _best_of(analysis, tuned)]
     return [figure for figure in found if figure is not None]
-
-
-def at_best(analysis: Analysis, arm: str) -> Decided | None:
-    """The verdict's contrast of `arm` on the metric that chose, each arm at its best; None where
-    that is no endpoint, or could not be compared."""
-    if analysis.tuned is None:
-        return None
-    mine = [c for c in analysis.contrasts if (c.arm, c.metric) == (arm, analysis.tuned.metric.name)]
-    return mine[0].decided if mine else None
-
-
-def judged_label(analysis: Analysis) -> str:
-    """What the verdict calls the metric that chose: `test loss`, where it is of the test part."""
-    assert analysis.tuned is not None
-    return analysis.metrics[analysis.tuned.metric.name].label
 
 
 def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:

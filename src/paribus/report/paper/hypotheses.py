@@ -11,8 +11,9 @@ from paribus.decision import HYPOTHESES, rule_of
 from paribus.report.paper.document import Block, Grid, Part, Ref, say
 from paribus.report.paper.judged import SHORT, Judged, State, judged, judged_on
 from paribus.report.paper.material import Material
-from paribus.report.tables import Table, change_of
-from paribus.report.vocabulary import listed
+from paribus.report.table_model import Table
+from paribus.report.tables import change_of
+from paribus.report.words import listed
 
 OF: dict[str, State] = {"H0": "none", "H1a": "harm"}  # the finding that shows it
 CURE = "H1b"

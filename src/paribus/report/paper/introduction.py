@@ -12,8 +12,7 @@ from paribus.report.paper.abstract_of_several import abstract_of_several
 from paribus.report.paper.document import Block, Items, Paragraph, Part, Ref, say
 from paribus.report.paper.material import Material
 from paribus.report.paper.said_once import grouped, said_once
-from paribus.report.vocabulary import listed
-from paribus.report.words import headline, missing_in_words, ratio_in_words
+from paribus.report.words import headline, listed, missing_in_words, ratio_in_words
 
 HELD = {"initial values": "from the same initial values", "batches": "on the same batches"}
 MOST_QUESTIONS = 8  # of a list; more fill a page and answer nothing
