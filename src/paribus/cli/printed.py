@@ -307,19 +307,11 @@ def standing(results: Results) -> Parts:
 
 
 def sampled(analysis: Analysis) -> Parts:
-    """Yield a line for each contrast of a study with looks or stages: its pairs, and the plain
-    interval beside the one that holds."""
-    for contrast in analysis.contrasts:
-        one = contrast.sampling
-        if not contrast.primary or one is None or not one.in_words:
-            continue
-        on = f" on {contrast.declared.label}" if len(analysis.study.judged) > 1 else ""
-        text = f"{contrast.arm}{on}: {one.in_words}"
-        if contrast.paired is not None and contrast.tested:
-            plain, digits = contrast.paired.t_interval, contrast.declared.digits
-            shown = numbers.delta(contrast.paired.mean, plain.low, plain.high, digits)
-            text += f"; as one plain sample it would be {shown}"
-        yield dim(text)
+    """Yield how the pairs of a study with looks or stages were sampled, and the plain interval."""
+    if table := tables.sampling_table(_named(analysis)):
+        plain = f"{numbers.level(analysis.study.inference.alpha)}, plain"
+        title = "how pairs were sampled, and their plain interval, which does not hold"
+        yield table.only("endpoint", "arm", "sampled", plain, title=title)
 
 
 # Designs

@@ -110,12 +110,12 @@ OF_OPTIMIZERS = {
 
 
 def called(site: str, name: str) -> str:
-    """What the part `name` is called; one without words by its name."""
+    """Return what the part `name` is called; one without words by its name."""
     return WORDS[site].get(name, f"“{name}”")
 
 
 def capped(limit: float | None, what: str) -> str:
-    """`, logits softly capped at 30`; empty without a limit."""
+    """Return `, logits softly capped at 30`; empty without a limit."""
     return "" if limit is None else f", {what} softly capped at {plain(limit)}"
 
 
@@ -124,7 +124,7 @@ class Worded(str):
 
 
 def plain(value: Any) -> str:
-    """A value of a setting as a reader writes it."""
+    """Return a value of a setting as a reader writes it."""
     if isinstance(value, Worded):
         return value
     if isinstance(value, dict):
@@ -138,13 +138,13 @@ def plain(value: Any) -> str:
 
 
 def sources(digests: dict[str, str]) -> str:
-    """What an own module is made of: the digest of each file's part in it."""
+    """Return the parts of an own module: the digest of each file's part in it."""
     return ", ".join(f"{digest[:12]} of {file}" for file, digest in digests.items())
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Sentences and clauses about the parts that are built in, and the names of those that are not.
+    """Sentences and clauses about built-in parts of the model, and the names of others.
 
     Attributes:
         setting: the model's part of the setting, as recorded.
@@ -156,17 +156,17 @@ class ModelFacts:
 
     @cached_property
     def own(self) -> dict[str, str]:
-        """The user's own modules: import path by site."""
+        """Return the user's own modules: import path by site."""
         return {site: path for site, path in self.setting["modules"].items() if path}
 
     @cached_property
     def _stated(self) -> dict[str, Any]:
-        """The model's setting by dotted key, with what is built in."""
+        """Return the model's setting by dotted key, with what is built in."""
         return BUILT_IN | flatten(self.setting)
 
     @property
     def norms(self) -> str:
-        """The norms inside blocks and after the last one; empty where both are the user's own."""
+        """Return the norms in blocks and after the last; empty where both are the user's own."""
         name, parts = called("norm", self._stated["norm.kind"]), []
         pre = self._stated["norm.placement"] == "pre"
         if "block_norm" not in self.own:
@@ -179,18 +179,18 @@ class ModelFacts:
 
     @property
     def has_layernorm(self) -> bool:
-        """Whether the blocks or what follows them have a built-in LayerNorm."""
+        """Tell if the blocks or what follows them have a built-in LayerNorm."""
         return bool(self.norms) and self._stated["norm.kind"] == "layernorm"
 
     @property
     def is_pre_layernorm(self) -> bool:
-        """Whether that LayerNorm stands before each sub-layer."""
+        """Tell if that LayerNorm stands before each sub-layer."""
         pre = self._stated["norm.placement"] == "pre"
         return pre and self.has_layernorm and "block_norm" not in self.own
 
     @property
     def shape(self) -> str:
-        """Blocks, width, heads, MLP, positions and head: those that are built in."""
+        """Return blocks, width, heads, MLP, positions and head: those that are built in."""
         model = self._stated
         told = [f"{model['n_layer']} blocks of width {model['d_model']}"]
         if "attention" not in self.own:
@@ -221,7 +221,7 @@ class ModelFacts:
 
     @property
     def _attention(self) -> str:
-        """`8 attention heads each`, and what else attention has."""
+        """Return `8 attention heads each`, and what else attention has."""
         model = self._stated
         text = f"{model['n_head']} attention heads each"
         if model["attention.n_kv_head"] is not None:
@@ -235,7 +235,7 @@ class ModelFacts:
 
     @property
     def embedding(self) -> str:
-        """What enters the first block."""
+        """Return what enters the first block."""
         if "embedding" in self.own:
             return ""
         stage = self.setting["embedding"]
@@ -248,7 +248,7 @@ class ModelFacts:
 
     @property
     def replaced(self) -> str:
-        """The user's own modules; empty where there are none."""
+        """Return the user's own modules; empty without any."""
         if not self.own:
             return ""
         told = [
@@ -260,7 +260,7 @@ class ModelFacts:
 
     @property
     def initial(self) -> str:
-        """How weights begin."""
+        """Return how weights begin."""
         init = self.setting["init"]
         text = (
             f"Weights start from normal distributions with standard deviation {plain(init['std'])}"
@@ -293,7 +293,7 @@ class Facts:
 
     @classmethod
     def of(cls, results: Results) -> Facts:
-        """Of a finished trial of the baseline where there is one, else of its setting alone."""
+        """Return the facts of a finished trial of the baseline, or of its setting alone."""
         study = results.study
         for folder in results.finished:
             if folder.arm == study.baseline:
@@ -303,27 +303,27 @@ class Facts:
 
     @cached_property
     def model(self) -> ModelFacts:
-        """Of the model."""
+        """Return the facts of the model."""
         return ModelFacts(self.trial["setting"]["model"], self.trial.get("own_modules", {}))
 
     @property
     def training(self) -> dict[str, Any]:
-        """The setting of training, as recorded."""
+        """Return the setting of training, as recorded."""
         return self.trial["setting"]["training"]
 
     @property
     def data(self) -> dict[str, Any]:
-        """The setting of the data, as recorded."""
+        """Return the setting of the data, as recorded."""
         return self.trial["setting"]["data"]
 
     @property
     def parameters(self) -> int | None:
-        """None before a trial of the baseline is finished."""
+        """Return their number; None before a trial of the baseline is finished."""
         return self.trial.get("parameters")
 
     @property
     def text(self) -> str:
-        """`the collected Shakespeare text, by character`."""
+        """Return `the collected Shakespeare text, by character`."""
         words = called("corpus", self.data["corpus"])
         if self.data["corpus"] not in WORDS["corpus"]:
             words = f"the corpus {words}"
@@ -338,14 +338,14 @@ class Facts:
 
     @property
     def tokenizer(self) -> str:
-        """`by character`, or by which file's tokens."""
+        """Return `by character`, or by which file's tokens."""
         name = self.data["tokenizer"]
         built_in = {"character": "by character", "byte": "by byte"}
         return built_in.get(name, f"in tokens of “{name}”")
 
     @property
     def split(self) -> str:
-        """How the text is split, with its sizes; empty before a trial is finished."""
+        """Return how the text is split, with its sizes; empty before a trial is finished."""
         record, data = self.trial.get("data"), self.data
         if not record:
             return ""
@@ -373,7 +373,7 @@ class Facts:
 
     @property
     def repeats(self) -> str:
-        """What became of repeated text."""
+        """Return what became of repeated text."""
         how = self.data.get("deduplicate", "none")
         taken = {
             "none": "Repeated text was left in.",
@@ -385,7 +385,7 @@ class Facts:
 
     @property
     def mixture(self) -> str:
-        """How sources are mixed, and what was consumed of each; empty of a single text."""
+        """Return how sources are mixed, and what was consumed of each; empty of one text."""
         shares, sources = self.data.get("mixture"), self.data.get("sources")
         if not shares and not sources:
             return ""
@@ -405,14 +405,14 @@ class Facts:
 
     @property
     def held_out(self) -> str:
-        """Where validation text is from."""
+        """Return where validation text is from."""
         path = self.data.get("validation_path")
         where = f"is “{path}”" if path else "comes from the same corpus, after the training text,"
         return f"Validation text {where} and is read in windows"
 
     @property
     def windows(self) -> str:
-        """Where training windows begin, and in which order they come."""
+        """Return where training windows begin, and in which order they come."""
         order, pack = self.data.get("order", "sampled"), self.data.get("pack", "stream")
         key = self.data.get("curriculum")
         by = "" if key is None else f", of documents sorted by {plain(key)}"
@@ -426,23 +426,23 @@ class Facts:
 
     @property
     def iterations(self) -> int:
-        """As the setting states them, or as its budget of tokens comes to."""
+        """Return steps of a trial as the setting states them, or as its budget comes to."""
         stated = self.training["iterations"]
         return stated or self.training["tokens"] // self.tokens_per_step
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens of a batch: windows times their length."""
+        """Return tokens of a batch: windows times their length."""
         return self.training["batch_size"] * self.data["seq_len"]
 
     @property
     def tokens(self) -> int:
-        """Training tokens of a trial."""
+        """Return training tokens of a trial."""
         return self.iterations * self.tokens_per_step
 
     @property
     def budget(self) -> str:
-        """What arms have as much of as their reference, where it is not tokens."""
+        """Return the unit of equal budgets, where it is not tokens."""
         unit = self.training["budget"]
         if unit == "tokens":
             return ""
@@ -458,7 +458,7 @@ class Facts:
 
     @property
     def optimizer(self) -> str:
-        """`AdamW with a learning rate of 3e-4, ... , under a constant schedule`."""
+        """Return `AdamW with a learning rate of 3e-4, β of 0.9 and 0.95`."""
         stated = dict(self.training["optimizer"])
         name, decay = stated.pop("name"), stated.pop("decay", None)
         # A finished trial records what each optimizer was given, defaults included.
@@ -481,7 +481,7 @@ class Facts:
 
     @property
     def loss(self) -> str:
-        """What is learned from, where it is stated and not plain cross-entropy."""
+        """Return the loss, where it is not plain cross-entropy."""
         stated = dict(self.training.get("loss", {}))
         name = stated.pop("name", "cross_entropy")
         told = [f"{key} {plain(value)}" for key, value in stated.items() if value]
@@ -491,7 +491,7 @@ class Facts:
 
     @property
     def schedule(self) -> str:
-        """`a cosine schedule down to 0.1 of the peak after 100 iterations of warmup`."""
+        """Return `a cosine schedule down to 0.1 of the peak after 100 iterations of warmup`."""
         schedule = self.training["schedule"]
         kind = schedule["kind"]
         text = called("schedule", kind)
@@ -505,7 +505,7 @@ class Facts:
 
     @property
     def clipping(self) -> str:
-        """What becomes of large gradients, as a clause."""
+        """Return what becomes of large gradients, as a clause."""
         limit = self.training["grad_clip"]
         return (
             f"gradients are clipped to a total norm of {plain(limit)}"
@@ -515,18 +515,18 @@ class Facts:
 
     @property
     def precision(self) -> str:
-        """In which precision it was trained, as a clause."""
+        """Return the precision of training, as a clause."""
         return called("precision", self.training["precision"])
 
     @property
     def dropout(self) -> str:
-        """Its rate, as a clause."""
+        """Return the rate of dropout, as a clause."""
         rate = self.training["dropout"]
         return f"dropout is {plain(rate)}" if rate else "there is no dropout"
 
     @property
     def further(self) -> str:
-        """Every key of the setting that no sentence is about, by its name; empty without any."""
+        """Return keys of the setting that no sentence is about, by name; empty without any."""
         flat = flatten(self.trial["setting"])
         rest = [
             f"{key} is {plain(value)}"
@@ -537,7 +537,7 @@ class Facts:
 
     @property
     def machine(self) -> str:
-        """Device, software and how many replicas were trained side by side; empty without any."""
+        """Return device, software and replicas side by side; empty before a trial is finished."""
         found = self.environment
         if not found:
             return ""
