@@ -17,10 +17,11 @@ from unittest.mock import patch
 
 import pytest
 
-from paribus.cli import VERBS, main
+from paribus.cli import VERBS, main, options
 from paribus.cli.options import Where
 from paribus.engine.execution.estimate import Estimate, estimate
 from paribus.engine.kernels import SWITCH, library, resolve
+from paribus.engine.machine import programs
 from paribus.engine.machine.programs import worker_environment
 from paribus.results import load_results
 
@@ -337,6 +338,7 @@ def test_compiling_is_a_flag_of_every_verb_that_starts_workers(
     for name in ("run", "bench", "evaluate", "register"):
         assert "--cpu-kernels" in verb(name, "--help", cwd=Path()).stdout
     library.cache_clear()
+    assert options.Device == programs.Device
 
 
 def test_studies_lists_what_ships(tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
 
-from paribus.engine.kernels import choose
-from paribus.engine.machine.programs import Device, warm_up
-
 if TYPE_CHECKING:
     from paribus.engine.execution.backends import Backend
 
+# As `machine.programs` has it, which help need not wait for.
+Device = Literal["auto", "cpu", "cuda", "mps"]
 StudyName = Annotated[
     str, Parameter(help="A shipped name (see `paribus studies`), or the path of a TOML file.")
 ]
@@ -91,11 +90,15 @@ class Where:
     def __post_init__(self) -> None:
         """Tell this process, and the workers that it starts."""
         if self.cpu_kernels is not None:
+            from paribus.engine.kernels import choose
+
             choose(self.cpu_kernels)
 
     def warm_up(self) -> None:
         """Let workers import what they need, while this process has other things to do."""
         if self.backend == "local" and self.device in ("auto", "cpu"):
+            from paribus.engine.machine.programs import warm_up
+
             warm_up()
 
     def chosen(self) -> Chosen:
