@@ -15,11 +15,11 @@ import pytest
 
 import paribus
 from paribus.cli.plain_output import plain_output
-from paribus.cli.printed_tables import MARKS
 from paribus.engine.data import load_dataset
 from paribus.engine.ops.kernels import calling, compiling
 from paribus.files import cache_folder
 from paribus.numbers import NONE
+from paribus.report.table_model import MARKS
 from paribus.results import load_results
 from paribus.study import Study
 from paribus.study.importing import load_own
@@ -101,7 +101,7 @@ def test_marks_stay_apart_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
     ascii_only = io.TextIOWrapper(written, encoding="ascii", errors="strict", write_through=True)
     monkeypatch.setattr(sys, "stdout", ascii_only)
     with plain_output():
-        for mark in (*MARKS.values(), NONE, "1 → 2", "▁█", "ä\udce4"):
+        for mark in (*MARKS, NONE, "1 → 2", "▁█", "ä\udce4"):
             print(mark)
     assert ascii_only.errors == "strict"
     *marks, none, arrow, curve, letters = written.getvalue().decode("ascii").splitlines()

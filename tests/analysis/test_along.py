@@ -12,8 +12,8 @@ import paribus
 from paribus.engine.execution.budgets import settled_budgets
 from paribus.engine.execution.endpoints import endpoint_metrics
 from paribus.errors import ParibusError
-from paribus.report.along_told import along_table
-from paribus.report.figures.loss_curves import contrast_along
+from paribus.report.figures.over_training import contrast_along
+from paribus.report.section_tables import along_table
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 

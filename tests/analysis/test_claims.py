@@ -11,7 +11,7 @@ from rich.console import Console
 
 from paribus.analysis import analyse
 from paribus.analysis.claims import check_claims, check_share
-from paribus.cli.printed_tables import comparison
+from paribus.cli.printed import comparison
 from paribus.engine.model import count_parameters
 from paribus.metric import Metric
 from paribus.report.tables import claims as claims_table

@@ -11,7 +11,7 @@ import pytest
 from paribus.analysis import Table, analyse, boundaries, next_look
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.report.looks_and_stages import looks_table, sampling_table
+from paribus.report.tables import looks_table, sampling_table
 from paribus.results import (
     ResultsFolder,
     append_look,

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from paribus.analysis import sights
-from paribus.cli.decision_tables import design
-from paribus.cli.study_tables import _shown
+from paribus.cli.printed import _shown, design
 from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, Metric
 from paribus.study import Study

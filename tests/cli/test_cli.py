@@ -17,9 +17,10 @@ from unittest.mock import patch
 
 import pytest
 
-from paribus.cli import VERBS, main
+from paribus.cli import VERBS, main, options
 from paribus.cli.options import Where
 from paribus.engine.execution.estimate import Estimate, estimate
+from paribus.engine.machine import programs
 from paribus.engine.machine.programs import worker_environment
 from paribus.engine.ops import SWITCH, library, resolve
 from paribus.results import load_results
@@ -179,7 +180,7 @@ def test_the_whole_way_from_the_command_line(way: Way, copy: Path) -> None:
         "4/4 trials",
         "timing the arms in turn",
         "analysing\ndrawing the page and the paper\n",
-        "not measured in this study: macro accuracy over tasks",
+        "Not measured in this study: macro accuracy over tasks",
         "validation loss",
         "layernorm",
         "all else equal?",
@@ -219,12 +220,12 @@ def test_analysing_deciding(copy: Path) -> None:
     assert len(summary.stdout.splitlines()) < 24, "a summary fits a terminal"
     for words in ("layernorm", "DESCRIPTIVE ONLY", "4 of 4 trials; controls: ", "--all"):
         assert words in " ".join(summary.stdout.split())
-    assert "Hedges" not in summary.stdout
+    assert "g_z" not in summary.stdout
     analysed = verb("analyse", results, "--all", cwd=copy)
     assert analysed.returncode == 0, analysed.stderr
     assert analysed.stdout.startswith(summary.stdout.rpartition("--all")[0])
     for words in (
-        "Hedges g_z",
+        "g_z",
         "stability",
     ):
         assert words in analysed.stdout
@@ -289,7 +290,7 @@ def test_the_baseline_against_itself(folder: Path) -> None:
 def test_show_says_what_differs_and_what_it_costs(folder: Path, costed: None) -> None:
     shown = verb("show", "study.toml", "--workers", "1", cwd=folder)
     assert shown.returncode == 0, shown.stderr
-    for words in ("none -> layernorm", "tokens per trial", "FLOP", "expected time", "training.opt"):
+    for words in ("none → layernorm", "tokens per trial", "FLOP", "expected time", "training.opt"):
         assert words in shown.stdout
     assert "[red]idea[/red]" in shown.stdout  # text from a study file is not markup
     assert max(map(len, shown.stdout.splitlines())) <= 80
@@ -337,6 +338,7 @@ def test_compiling_is_a_flag_of_every_verb_that_starts_workers(
     for name in ("run", "bench", "evaluate", "register"):
         assert "--cpu-kernels" in verb(name, "--help", cwd=Path()).stdout
     library.cache_clear()
+    assert options.Device == programs.Device
 
 
 def test_studies_lists_what_ships(tmp_path: Path) -> None:
@@ -407,7 +409,7 @@ def test_an_interruption_inside_a_verb_is_one_line(
     name: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The library that parses arguments would leave without a word."""
-    monkeypatch.setattr("paribus.cli.commands.shipped_studies", lambda: signal.raise_signal(name))
+    monkeypatch.setattr("paribus.study.shipped_studies", lambda: signal.raise_signal(name))
     # A shell lets what it starts in the background ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

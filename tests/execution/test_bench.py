@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 import paribus
-from paribus.cli import bench_table
+from paribus.cli import printed
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.bench import Bench, StackSpeed
 from paribus.engine.machine.ceiling import product_speed
@@ -83,7 +83,7 @@ def test_on_a_gpu_shares_are_of_the_step_whose_phases_were_timed() -> None:
     machine = {"device": "a GPU", "processor": "some", "cores": 16, "packages": {"torch": "2"}}
     about = ("s", "baseline", "bfloat16", 1_616_256, 2_048, 25, 1, 0.6, machine, "2026-11-22")
     console = Console(width=80, file=StringIO())
-    for part in bench_table.bench(Bench(*about, speeds=(speed,))):
+    for part in printed.bench(Bench(*about, speeds=(speed,))):
         console.print(part)
     rows = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert any("kernel launched alone" in row for row in rows)

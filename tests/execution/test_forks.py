@@ -193,8 +193,8 @@ def test_a_command_that_trains_begins_it_before_it_is_read(
 ) -> None:
     begun: list[str] = []
     monkeypatch.setattr(programs, "warm_up", lambda: begun.append("begun"))
-    monkeypatch.setattr("paribus.cli.commands.load_study", lambda *_, **__: begun.append("read"))
-    monkeypatch.setattr("paribus.cli.commands.require_trust", lambda study: sys.exit(7))
+    monkeypatch.setattr("paribus.study.load_study", lambda *_, **__: begun.append("read"))
+    monkeypatch.setattr("paribus.study.require_trust", lambda study: sys.exit(7))
     for words in (["run", "x"], ["run", "x", "--device", "cuda"], ["show", "x"]):
         with pytest.raises(SystemExit):
             main(words)
@@ -204,7 +204,7 @@ def test_a_command_that_trains_begins_it_before_it_is_read(
 def test_a_command_has_little_to_import_before_that() -> None:
     code = (
         "import sys, paribus.cli.commands\n"
-        "heavy = {'torch', 'scipy', 'pyarrow', 'paribus.engine.execution', 'paribus.analysis'}\n"
+        "heavy = {'torch', 'scipy', 'pyarrow', 'pydantic', 'paribus.study', 'paribus.analysis'}\n"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

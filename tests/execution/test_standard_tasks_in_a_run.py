@@ -16,7 +16,7 @@ from paribus.engine.evaluation.harness import describe_standard
 from paribus.engine.execution.questions import run_tasks
 from paribus.engine.execution.suite import drafted_tasks
 from paribus.engine.tasks import write_standard
-from paribus.report.task_accuracy import tasks_in_words
+from paribus.report.section_tables import tasks_in_words
 from paribus.results import Results, ResultsFolder
 from paribus.study import Study
 from paribus.verification.registered import registration_findings

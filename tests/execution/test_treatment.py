@@ -21,7 +21,7 @@ from paribus.engine.execution.endpoints import endpoint_metrics
 from paribus.engine.execution.stacks import sharing_arms
 from paribus.engine.execution.texts import read_data
 from paribus.errors import ParibusError
-from paribus.report.data_tables import data_tables
+from paribus.report.section_tables import data_tables
 from paribus.results import Results, ResultsFolder
 from paribus.study import Data, Study, parse_study
 from paribus.verification import verify

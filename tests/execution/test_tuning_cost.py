@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from paribus.cli import study_tables
+from paribus.cli import printed
 from paribus.engine.execution.estimate import estimate
 from paribus.study import Study
 
@@ -20,5 +20,5 @@ def test_tuning_trials_are_counted_beside_the_verdicts(small_study: Callable[...
     assert found.tuning_tokens == 18 * 6 * 4 * 16
     assert found.tuning_seconds > found.seconds
     console = Console(width=120, record=True)
-    console.print(study_tables.cost(study, found))
+    console.print(printed.cost(study, found))
     assert "18, more where the grid grows (2 times at most)" in console.export_text()

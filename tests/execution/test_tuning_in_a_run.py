@@ -18,8 +18,7 @@ from torch.nn import functional as F
 
 import paribus
 from paribus.analysis import analyse
-from paribus.cli.study_tables import status
-from paribus.cli.tuning_tables import rounds
+from paribus.cli.printed import rounds, status
 from paribus.cli.watch import _View
 from paribus.decision import decide
 from paribus.engine.data import load_dataset, open_test

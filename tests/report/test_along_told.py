@@ -10,11 +10,11 @@ import pytest
 
 import paribus
 from paribus import numbers
-from paribus.report.along_told import along_table, note, told_along
 from paribus.report.figures import draw
 from paribus.report.page import render
 from paribus.report.paper.material import Material
 from paribus.report.paper.prose import compose
+from paribus.report.section_tables import along_table, note, told_along
 from paribus.results import Results
 from paribus.study import Study
 

@@ -18,9 +18,8 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.digests import flatten
 from paribus.report import draw
-from paribus.report.facts import Facts
+from paribus.report.facts import WORDS, Facts
 from paribus.report.paper import Material, compose
-from paribus.report.vocabulary import WORDS
 from paribus.results import Control
 from paribus.study import Study
 
@@ -347,7 +346,7 @@ def test_default_parts_have_words(recorded: Material) -> None:
     """Of what ships, nothing is called by a mere name."""
     setting = recorded.facts.trial["setting"]
     assert setting["training"]["optimizer"]["name"] in WORDS["optimizer"]
-    assert not recorded.facts.further, "give the new key words in paribus.report.vocabulary"
+    assert not recorded.facts.further, "give the new key words in paribus.report.facts"
 
 
 def test_held_out_text_of_its_own_is_named_and_not_called_a_part(recorded: Material) -> None:

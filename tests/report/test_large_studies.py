@@ -14,8 +14,7 @@ from paribus.decision import decide
 from paribus.report import draw, render
 from paribus.report.figures import Figure
 from paribus.report.figures.figure_rows import over_seeds
-from paribus.report.tables import MOST_SAID, left_out, trials
-from paribus.report.trial_tables import summed_up_in_words, trial_tables
+from paribus.report.tables import MOST_SAID, left_out, summed_up_in_words, trial_tables, trials
 from paribus.results import Results, write_tables
 
 from ..conftest import studies_in
@@ -34,7 +33,7 @@ def loss(arm: str, seed: int) -> float:
 @pytest.fixture(scope="module", autouse=True)
 def few_are_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("paribus.report.figures.figure_rows.MOST_LINES", MOST_LINES)
+        patch.setattr("paribus.report.words.MOST_LINES", MOST_LINES)
         patch.setattr("paribus.report.figures.contrasts.MOST_PAIRS", MOST_PAIRS)
         yield
 
@@ -137,7 +136,7 @@ def test_a_small_study_shows_each_trial(
     large: Results, analysis: Analysis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = large
-    monkeypatch.setattr("paribus.report.figures.figure_rows.MOST_LINES", 2 * len(SEEDS))
+    monkeypatch.setattr("paribus.report.words.MOST_LINES", 2 * len(SEEDS))
     assert summed_up_in_words(results) == ""
     assert trial_tables(results, analysis) == [trials(results, analysis)]
 

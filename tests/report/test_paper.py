@@ -19,10 +19,10 @@ import altair as alt
 import numpy as np
 import pytest
 import vl_convert
+from paribus.cli.printed_tables import comparison
 from rich.console import Console
 
 from paribus.analysis import analyse
-from paribus.cli.printed_tables import comparison
 from paribus.decision import decide, verdict_record
 from paribus.report import draw, write_paper
 from paribus.report.figures import Figure

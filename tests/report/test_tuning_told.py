@@ -14,14 +14,14 @@ import vl_convert
 from rich.console import Console
 
 from paribus.analysis import Analysis, analyse
-from paribus.cli.tuning_tables import chosen
+from paribus.cli.printed import chosen
 from paribus.decision import decide, shared_caveats
 from paribus.report import render
 from paribus.report.figures import Figure
 from paribus.report.figures.tuning_curves import tuning_figures
 from paribus.report.paper import Material, compose
 from paribus.report.paper.document import Picture
-from paribus.report.tuning_told import AT_BEST, shared_table, tuning_in_words, tuning_table
+from paribus.report.section_tables import AT_BEST, shared_table, tuning_in_words, tuning_table
 from paribus.report.words import headline
 from paribus.results import Results
 from paribus.study import Study
@@ -184,7 +184,7 @@ def test_the_terminal_says_what_was_chosen(analysis: Analysis) -> None:
     text = " ".join(console.export_text().split())
     assert "tuning: 4 candidates by validation loss" in text
     assert "layernorm learning_rate 0.01" in text
-    assert "-0.1000 (learning_rate 0.01) to +0.5000 (learning_rate 1e-5)" in text
+    assert "-0.1000 (learning_rate 0.01) and +0.5000 (learning_rate 1e-5)" in text
 
 
 def test_a_study_that_tunes_nothing_says_nothing_of_it(

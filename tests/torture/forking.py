@@ -33,7 +33,7 @@ MODULES = (
     "paribus.cli.commands",
     "paribus.cli.folder_verbs",
     "paribus.cli.progress",
-    "paribus.cli.task_tables",
+    "paribus.cli.printed",
     "paribus.engine.execution.run",
     "paribus.engine.execution.evaluate",
     "paribus.engine.execution.worker",

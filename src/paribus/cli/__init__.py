@@ -1,4 +1,7 @@
-"""The command line: a thin layer over the public functions. Nothing heavy is imported up here."""
+"""The command line: a thin layer over the public functions.
+
+Nothing heavy is imported up here, nor by the modules of the verbs: help costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,24 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import (
+    App,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from paribus import __version__
-from paribus.cli.mistakes import explain
+from paribus.cli import commands, folder_verbs
 from paribus.cli.plain_output import plain_output
 from paribus.engine import INSTALL, missing_package
-from paribus.errors import ParibusError, one_line
+from paribus.errors import ParibusError, nearest, one_line
+
+A_STUDY = (
+    "a study: a shipped name (`paribus studies` lists them) or the path of a TOML file, such as: "
+    "paribus {verb} quickstart"
+)
 
 app = App(
     name="paribus",
@@ -27,48 +41,36 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,  # its line and its exit code are ours, see `main`
 )
-# Each command is loaded when it is called, so that asking for help costs nothing.
-VERBS = {
-    "studies": "List the studies that ship with paribus.",
-    "show": "Show what a study would do: arms, cost on this machine, specification.",
-    "plan": "Say what a study costs here and what it can detect, before any run.",
-    "register": "Fix what would count before the first run: write registration.json.",
-    "run": "Train, evaluate, compare and report a study; continues an earlier run.",
-    "extend": "Register more seeds for a finished study: a second stage, combined with the first.",
-    "watch": "Follow a study under way: trials, loss by arm, controls, time left.",
-    "status": "Show which trials of a results folder are finished.",
-    "analyse": "Test every contrast of a results folder; write analysis.json.",
-    "decide": "Give the verdict on every arm of a results folder; write verdict.json.",
-    "evaluate": "Let finished trials answer more zero- and few-shot tasks.",
-    "null": "Measure the error rates of a study's tests on A/A replicates of its baseline.",
-    "compare": "Put several studies of the same arms on one page.",
-    "paper": "Set one paper on several finished studies, in the order given.",
-    "bench": "Time training here: against the machine's ceiling, and where the time goes.",
-    "report": "Draw page and paper of a results folder again, from its records alone.",
-    "verify": "Check a results folder: seals, registration, and all that can be computed again.",
-    "keep": "Keep a finished study without its weights, small enough for a repository.",
-    "unpack": "Make a results folder of a kept study.",
-    "export": "Write a trained model as a Hugging Face folder.",
-}
 # Those that start workers whatever else is said, and what chooses other workers than usual.
 WORKING = frozenset({"run", "register", "null", "bench"})
 CHOOSING = ("--device", "--backend", "--cpu-kernels", "--help", "-h", "--version")
-OF_A_FOLDER = frozenset(
-    {
-        *("extend", "watch", "status", "evaluate", "compare", "paper", "verify"),
-        *("keep", "unpack", "export"),
-    }
-)
-for _verb, _help in VERBS.items():
-    _module = "folder_verbs" if _verb in OF_A_FOLDER else "commands"
-    app.command(f"paribus.cli.{_module}:{_verb}", name=_verb, help=_help)
-
+# In the order of help, which is their docstrings.
+VERBS = {
+    "studies": commands.studies,
+    "show": commands.show_study,
+    "plan": commands.plan,
+    "register": commands.register,
+    "run": commands.run,
+    "extend": folder_verbs.extend,
+    "watch": folder_verbs.watch,
+    "status": folder_verbs.status,
+    "analyse": commands.analyse,
+    "decide": commands.decide,
+    "evaluate": folder_verbs.evaluate,
+    "null": commands.null,
+    "compare": folder_verbs.compare,
+    "paper": folder_verbs.paper,
+    "bench": commands.bench,
+    "report": commands.report,
+    "verify": folder_verbs.verify,
+    "keep": folder_verbs.keep,
+    "unpack": folder_verbs.unpack,
+    "export": folder_verbs.export,
+}
+for _name, _verb in VERBS.items():
+    app.command(_verb, name=_name)
 tokenizer = App(name="tokenizer", help="Make a tokenizer for studies to use.")
-tokenizer.command(
-    "paribus.cli.tokenizer_verb:train",
-    name="train",
-    help="Make a byte-level BPE tokenizer of a corpus.",
-)
+tokenizer.command(folder_verbs.tokenizer_train, name="train")
 app.command(tokenizer)
 
 
@@ -85,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         return code if isinstance(code, int) else 0
     except (ParibusError, CycloptsError) as error:
-        words = explain(error) if isinstance(error, CycloptsError) else str(error)
+        words = _explain(error) if isinstance(error, CycloptsError) else str(error)
         print(f"paribus: {one_line(words)}", file=sys.stderr)
         if os.environ.get("PARIBUS_TRACEBACK"):
             traceback.print_exc()
@@ -135,7 +137,7 @@ def _warm_up(words: Sequence[str]) -> None:
 
 
 def _told(error: OSError) -> str:
-    """An error of the system in words, with a name for what it is about."""
+    """Return an error of the system in words, with a name for what it is about."""
     if error.filename:
         return f"{error.filename}: {error.strerror or error}"
     try:
@@ -149,7 +151,7 @@ def _told(error: OSError) -> str:
 
 @contextlib.contextmanager
 def _stopped_like_interrupted() -> Iterator[None]:
-    """SIGTERM, as schedulers of clusters send it, is Ctrl-C: workers then write checkpoints."""
+    """Take SIGTERM, as schedulers of clusters send it, for Ctrl-C: workers write checkpoints."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -158,3 +160,36 @@ def _stopped_like_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _explain(error: CycloptsError) -> str:
+    """Return `error` in words of ours where those of the library would not help."""
+    verb = " ".join(error.command_chain or ())
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        name = error.argument.names[0]
+        if name in (error.unused_tokens or ()):
+            return f"{verb} {name} needs a value: {error.argument.parameter.help}"
+        if name == "--study":
+            return f"{verb} needs {A_STUDY.format(verb=verb)}"
+        by_place = not error.argument.field_info.is_keyword_only
+        what = name.removeprefix("--").upper() if by_place else name
+        return f"{verb} needs {what}: {error.argument.parameter.help}"
+    if isinstance(error, UnknownOptionError) and error.token is not None:
+        arguments = error.argument_collection or ()
+        # A group of options is an argument as well, and nobody types its name.
+        known = [one.names[0] for one in arguments if one.names[0].startswith("--")]
+        unknown = error.token.keyword or error.token.value
+        # Dashes would make any two options look alike.
+        bare = {name.removeprefix("--"): name for name in known}
+        hint = nearest(unknown.lstrip("-"), bare)
+        if hint.startswith("known"):
+            hint = f"known: {', '.join(sorted(known))}"
+            if "--set" in known:
+                hint += "; keys of the study are set with --set key=value"
+        else:
+            hint = hint.replace("'", "").replace("did you mean ", "did you mean --")
+        return f"{verb} has no option {unknown}: {hint}"
+    if isinstance(error, UnusedCliTokensError):
+        extra = " ".join(error.unused_tokens or ())
+        return f"{verb} does not know what to do with '{extra}'; see paribus {verb} --help"
+    return str(error)

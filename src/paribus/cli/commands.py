@@ -1,4 +1,4 @@
-"""The verbs of a study, from what it would do to its verdict; see also `folder_verbs`."""
+"""The verbs of a study, from its design to its verdict; see also `folder_verbs`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from paribus.cli.options import (
     Where,
     Workers,
     console,
+    show,
+    show_path,
 )
 from paribus.errors import ParibusError
-from paribus.study import Study, load_study, parse_override, require_trust, shipped_studies
 from paribus.study.trainer import STACKED
 
 if TYPE_CHECKING:
@@ -32,16 +33,18 @@ if TYPE_CHECKING:
     from paribus.analysis import Analysis
     from paribus.decision import Verdict
     from paribus.results import Results
+    from paribus.study import Study
 
 
 def studies() -> None:
     """List the studies that ship with paribus."""
-    from paribus.cli import study_tables
+    from paribus.cli import printed
+    from paribus.study import shipped_studies
 
-    console.print(study_tables.shipped(shipped_studies()))
+    show(printed.shipped(shipped_studies()))
 
 
-def show(
+def show_study(
     study: StudyName,
     *,
     parameters: Annotated[
@@ -54,27 +57,25 @@ def show(
     stack: StackSize = None,
     trust: Trust = False,
 ) -> None:
-    """Show what a study would do: its arms, its cost on this machine, its whole specification."""
+    """Show what a study would do: arms, cost on this machine, specification."""
     loaded = _load(study, set_, trust, None if parameters else where)
+    from paribus.cli import printed
+
     if parameters:
-        from paribus.cli import parameter_table
         from paribus.engine.execution.launch import ending_children
         from paribus.engine.training.parameters import parameter_rows, parameter_warnings
 
         with ending_children():  # models of own code are built here
             rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
             warnings = parameter_warnings(loaded)
-        parts = parameter_table.parameters(loaded, rows, warnings)
-    else:
-        from paribus.cli import decision_tables, study_tables
-        from paribus.engine.execution.budgets import settled_budgets
-        from paribus.engine.execution.estimate import estimate
+        show(*printed.parameters(loaded, rows, warnings))
+        return
+    from paribus.engine.execution.budgets import settled_budgets
+    from paribus.engine.execution.estimate import estimate
 
-        loaded = settled_budgets(loaded, **where.chosen())
-        cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
-        parts = (*study_tables.study(loaded, cost), *decision_tables.design(loaded, cost.metrics))
-    for part in parts:
-        console.print(part)
+    loaded = settled_budgets(loaded, **where.chosen())
+    cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
+    show(*printed.study(loaded, cost), *printed.design(loaded, cost.metrics))
 
 
 def plan(
@@ -93,24 +94,19 @@ def plan(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """What a study costs on this machine, and the smallest effect it can detect."""
+    """Say what a study costs here and what it can detect, before any run."""
     loaded = _load(study, set_, trust, where)
-    from paribus.analysis import analyse as analyse_results
-    from paribus.analysis import detectable, planned_looks
-    from paribus.cli import decision_tables, sampling_tables, study_tables
+    from paribus.analysis import analyse, detectable, planned_looks
+    from paribus.cli import printed
     from paribus.engine.execution.estimate import estimate
     from paribus.results import load_results
 
-    earlier = analyse_results(load_results(pilot)) if pilot else None
+    earlier = analyse(load_results(pilot)) if pilot else None
     rows = detectable(loaded, pilot=earlier, sd=sd) if pilot or sd is not None else []
     cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
-    largest = max((row.sd for row in rows), default=None)
-    for part in (
-        study_tables.cost(loaded, cost),
-        *sampling_tables.planned(loaded, planned_looks(loaded, largest)),
-        *decision_tables.detectable(loaded, rows, cost.metrics),
-    ):
-        console.print(part)
+    looks = planned_looks(loaded, max((row.sd for row in rows), default=None))
+    show(printed.cost(loaded, cost), *printed.planned(loaded, looks))
+    show(*printed.detectable(loaded, rows, cost.metrics))
 
 
 def register(
@@ -122,16 +118,15 @@ def register(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Fix what would count before the first run."""
+    """Fix what would count before the first run: write registration.json."""
     loaded = _load(study, set_, trust, where)
-    from paribus.cli import decision_tables
+    from paribus.cli import printed
     from paribus.trainers import register as register_study
 
     options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
     path = register_study(loaded, results, **options)
-    for part in decision_tables.design(loaded, {}, warnings=True):
-        console.print(part)
-    console.print(f"registered: {path}", soft_wrap=True)
+    show(*printed.design(loaded, {}, warnings=True))
+    show_path(f"registered: {path}")
 
 
 def run(
@@ -151,12 +146,12 @@ def run(
 ) -> int:
     """Train, evaluate, compare and report a study; continues an earlier run."""
     loaded = _load(study, set_, trust, where)
-    from paribus.cli import decision_tables
+    from paribus.cli import printed
     from paribus.results import extended
     from paribus.trainers import results_folder
 
     staged = extended(loaded, results_folder(loaded, results))
-    warnings = [*decision_tables.design(staged, {}, warnings=True)]
+    warnings = [*printed.design(staged, {}, warnings=True)]
     done = _train(loaded, results, workers, where, stack, log or [], eager=eager, before=warnings)
     return _finish(done)
 
@@ -169,22 +164,17 @@ def analyse(
         Parameter(name="--all", negative=(), help="Every contrast and task in full as well."),
     ] = False,
 ) -> int:
-    """Test every contrast as registered; everything goes to analysis.json."""
-    from paribus.cli import printed_tables, sampling_tables, task_tables, tuning_tables
+    """Test every contrast of a results folder; write analysis.json."""
+    from paribus.cli import printed
     from paribus.results import load_results
 
     analysis, verdicts = _analyse(load_results(folder))
-    for part in (
-        *tuning_tables.chosen(analysis),
-        *printed_tables.summary(analysis, verdicts),
-        *sampling_tables.sampled(analysis),
-    ):
-        console.print(part)
+    show(*printed.chosen(analysis), *printed.summary(analysis, verdicts))
+    show(*printed.sampled(analysis))
     if all_:
-        for part in (*task_tables.task_contrasts(analysis), *printed_tables.contrasts(analysis)):
-            console.print(part)
+        show(*printed.tasks(analysis), *printed.contrasts(analysis))
     else:
-        console.print("[dim]--all prints every contrast and task in full[/]")
+        show(printed.dim("--all prints every contrast and task in full"))
     return _exit_code(verdicts)
 
 
@@ -197,22 +187,20 @@ def decide(
         bool, Parameter(negative=(), help="Print the decision table too, row by row.")
     ] = False,
 ) -> int:
-    """The verdict on every arm, with the row of the registered rule that fired."""
-    from paribus.cli import decision_tables
-    from paribus.decision import rule_of, shipped_rules
+    """Give the verdict on every arm of a results folder; write verdict.json."""
+    from paribus.cli import printed
+    from paribus.decision import shipped_rules
     from paribus.results import load_results
 
     if folder is None:
         if not rows:
             raise ParibusError("decide takes a results folder, or --rows for the rules alone")
-        for rule in shipped_rules().values():
-            console.print(decision_tables.decision_rows(rule, []))
+        show(*map(printed.rows_alone, shipped_rules().values()))
         return 0
     analysis, verdicts = _analyse(load_results(folder))
-    for part in decision_tables.verdicts(analysis.study, verdicts):
-        console.print(part)
+    show(*printed.verdicts(analysis.study, verdicts))
     if rows:
-        console.print(decision_tables.decision_rows(rule_of(analysis), verdicts))
+        show(printed.rows_of(analysis, verdicts))
     return _exit_code(verdicts)
 
 
@@ -226,9 +214,9 @@ def null(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Run the baseline against itself through the whole pipeline, and count what is found."""
+    """Measure the error rates of a study's tests on A/A replicates of its baseline."""
     loaded = _load(study, set_, trust, where)
-    from paribus.cli import decision_tables
+    from paribus.cli import printed
     from paribus.decision import calibrate
     from paribus.results.formats import write_json
     from paribus.study import null_study
@@ -237,14 +225,13 @@ def null(
     done = _train(nulls, results, workers, where, None)
     calibration = calibrate(done, pairs=len(loaded.seeds), plan=loaded.plan)
     write_json(done.path / "null.json", asdict(calibration))
-    for part in decision_tables.calibration(calibration):
-        console.print(part)
+    show(*printed.calibration(calibration))
     if loaded.tuning is not None:
-        console.print(
+        show(
             "Without the tuning: every arm has the values of the study file, so that what the "
             "choice of values adds is not in these rates (docs/tuning.md)."
         )
-    console.print(f"null: {done.path / 'null.json'}", soft_wrap=True)
+    show_path(f"null: {done.path / 'null.json'}")
 
 
 def bench(
@@ -268,30 +255,24 @@ def bench(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
-    """Time training on this machine: against its ceiling, and where the time goes."""
+    """Time training here: against the machine's ceiling, and where the time goes."""
     loaded = _load(study, set_, trust, where)
-    from paribus.cli import bench_table
+    from paribus.cli import printed
     from paribus.engine.execution.bench import bench as bench_study
     from paribus.results.formats import write_json
 
     with console.status("timing"):
         found = bench_study(
-            loaded,
-            arm,
-            workers=workers,
-            **where.chosen(),
-            stacks=stack,
-            steps=steps,
+            loaded, arm, workers=workers, **where.chosen(), stacks=stack, steps=steps
         )
-    for part in bench_table.bench(found):
-        console.print(part)
+    show(*printed.bench(found))
     if json is not None:
         write_json(json, found.to_dict())
-        console.print(f"bench: {json}", soft_wrap=True)
+        show_path(f"bench: {json}")
 
 
 def report(folder: Folder) -> int:
-    """Draw the page and the paper of a results folder again, from its records alone."""
+    """Draw page and paper of a results folder again, from its records alone."""
     from paribus.results import load_results
 
     return _finish(load_results(folder))
@@ -308,7 +289,7 @@ def _train(
     eager: bool = False,
     before: Iterable[RenderableType] = (),
 ) -> Results:
-    """Run a study; what is to be said `before` is printed once nothing refuses it any more."""
+    """Run a study; `before` is printed once nothing refuses it any more."""
     from paribus.cli.progress import watching
     from paribus.trainers import run as run_study
 
@@ -329,13 +310,15 @@ def _train(
         )
 
 
-def _load(study: str, overrides: list[str] | None, trust: bool, where: Where | None) -> Study:
-    """The study; its workers begin to import what they need, and so does this process after it.
+def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | None) -> Study:
+    """Return the study; its workers begin to import what they need, and this process after it.
 
     What is imported up here would be waited for before they begin: the rest is, in each verb.
     """
+    from paribus.study import load_study, parse_override, require_trust
+
     changes = dict(parse_override(text) for text in overrides or ())
-    loaded = load_study(study, changes, trust=trust)
+    loaded = load_study(name, changes, trust=trust)
     require_trust(loaded)
     if where is not None and loaded.trainer == STACKED:
         where.warm_up()
@@ -373,7 +356,7 @@ def _judge(results: Results) -> tuple[Analysis, list[Verdict]]:
 
 def _finish(results: Results) -> int:
     """Analyse, decide, print, write page and paper; returns the exit code."""
-    from paribus.cli import decision_tables, printed_tables, tuning_tables
+    from paribus.cli import printed
     from paribus.cli.progress import doing
     from paribus.files import sweep
     from paribus.report import draw, prepare, write_paper, write_report
@@ -394,14 +377,13 @@ def _finish(results: Results) -> int:
             drawn = draw(results, analysis)
             page = write_report(results, analysis, verdicts, drawn)
             paper = write_paper(results, analysis, verdicts, drawn)
-    told = (*tuning_tables.chosen(analysis), *printed_tables.comparison(analysis))
-    for part in (*told, *decision_tables.verdicts(analysis.study, verdicts)):
-        console.print(part)
-    console.print(f"report: {page}", soft_wrap=True)
-    console.print(f"paper: {paper}", soft_wrap=True)
+    show(*printed.chosen(analysis), *printed.comparison(analysis))
+    show(*printed.verdicts(analysis.study, verdicts))
+    show_path(f"report: {page}")
+    show_path(f"paper: {paper}")
     return _exit_code(verdicts)
 
 
 def _exit_code(verdicts: list[Verdict]) -> int:
-    """3 where an arm cannot be judged: a trial is missing, or a control did not hold."""
+    """Return 3 where an arm cannot be judged: a trial is missing, or a control did not hold."""
     return 3 if any(verdict.outcome == "INVALID" for verdict in verdicts) else 0

@@ -1,4 +1,5 @@
-"""The verbs of a results folder that is there: followed, asked more, checked, exported."""
+"""The verbs of a results folder that is there: followed, asked more, checked, exported; and that
+of a tokenizer."""
 
 from __future__ import annotations
 
@@ -9,13 +10,24 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from paribus.cli import study_tables
-from paribus.cli.options import HERE, AverageLast, Folder, Step, Trust, Where, Workers, console
+from paribus.cli.options import (
+    HERE,
+    AverageLast,
+    Folder,
+    Step,
+    StudyFolder,
+    Trust,
+    Where,
+    Workers,
+    console,
+    show,
+    show_path,
+)
 from paribus.errors import ParibusError
 
 
 def watch(folder: Folder) -> None:
-    """Follow a study under way; leaves when it is finished."""
+    """Follow a study under way: trials, loss by arm, controls, time left."""
     from paribus.cli.watch import watch as watch_folder
 
     watch_folder(folder, console)
@@ -23,13 +35,12 @@ def watch(folder: Folder) -> None:
 
 def status(folder: Folder) -> None:
     """Show which trials of a results folder are finished."""
-    from paribus.cli import sampling_tables, tuning_tables
+    from paribus.cli import printed
     from paribus.results import ResultsFolder, load_results
 
     results = load_results(folder)
-    of_tuning = tuning_tables.rounds(ResultsFolder(results.path))
-    for part in (*study_tables.status(results), *sampling_tables.standing(results), *of_tuning):
-        console.print(part)
+    show(*printed.status(results), *printed.standing(results))
+    show(*printed.rounds(ResultsFolder(results.path)))
 
 
 def extend(
@@ -37,15 +48,14 @@ def extend(
     *,
     seeds: Annotated[int, Parameter(help="How many seeds the second stage has.")],
 ) -> None:
-    """Register a second stage of new seeds, which `paribus run` then trains."""
+    """Register more seeds for a finished study: a second stage, combined with the first."""
     from paribus.analysis import extension_in_words
     from paribus.results import extend as extend_study
 
     study = extend_study(folder, seeds)
     first, last = study.seeds[study.stages[0]], study.seeds[-1]
-    console.print(f"registered: a second stage, seeds {first} to {last}")
-    console.print(extension_in_words(study))
-    console.print(f"`paribus run STUDY --results {folder}` trains it", soft_wrap=True, markup=False)
+    show(f"registered: a second stage, seeds {first} to {last}", extension_in_words(study))
+    show_path(f"`paribus run STUDY --results {folder}` trains it")
 
 
 def evaluate(
@@ -74,8 +84,8 @@ def evaluate(
     where: Where = HERE,
     trust: Trust = False,
 ) -> None:
-    """Let finished trials answer zero- and few-shot tasks through the LM Evaluation Harness."""
-    from paribus.cli import task_tables
+    """Evaluate finished trials on more zero- and few-shot tasks."""
+    from paribus.cli import printed
     from paribus.engine.execution.evaluate import evaluate as evaluate_trials
     from paribus.results import ResultsFolder
 
@@ -92,9 +102,8 @@ def evaluate(
         **where.chosen(),
         trust=trust,
     )
-    for part in task_tables.answers(ResultsFolder(folder).read_study(), found):
-        console.print(part)
-    console.print(f"answers: {found.path}", soft_wrap=True)
+    show(*printed.answers(ResultsFolder(folder).read_study(), found))
+    show_path(f"answers: {found.path}")
 
 
 def verify(
@@ -104,15 +113,12 @@ def verify(
         bool,
         Parameter(negative=(), help="Evaluate every trial's weights again, and redraw its start."),
     ] = False,
-    folder: Annotated[
-        Path | None,
-        Parameter(help="Where the study file lies, if its text is named by a relative path."),
-    ] = None,
+    folder: StudyFolder = None,
     workers: Workers = None,
     where: Where = HERE,
     trust: Trust = False,
 ) -> int:
-    """Check a results folder against itself; 3 where something does not agree."""
+    """Check a results folder: seals, registration, and all that can be computed again."""
     from paribus.verification import verify as verify_folder
 
     found = verify_folder(
@@ -124,10 +130,10 @@ def verify(
         **where.chosen(),
     )
     for line in found.checked:
-        console.print(f"checked: {line}", soft_wrap=True, markup=False)
+        show_path(f"checked: {line}")
     for line in found.findings:
-        console.print(f"does not agree: {line}", soft_wrap=True, markup=False)
-    console.print(f"root: {found.root}", soft_wrap=True)
+        show_path(f"does not agree: {line}")
+    show_path(f"root: {found.root}")
     return 3 if found.findings else 0
 
 
@@ -135,37 +141,37 @@ def keep(
     results: Folder,
     out: Annotated[Path, Parameter(help="The folder to write; it must be new.")],
 ) -> None:
-    """Keep a finished study without its weights: records, tables, page, verdict, root digest."""
+    """Keep a finished study without its weights, small enough for a repository."""
     from paribus.results import keep as keep_study
     from paribus.verification import verify as verify_folder
 
     written = keep_study(results, out)
     size = sum(path.stat().st_size for path in written.rglob("*") if path.is_file())
-    console.print(f"kept: {written} ({size / 2**20:.1f} MiB)", soft_wrap=True)
-    console.print(f"root: {verify_folder(written).root}", soft_wrap=True)
+    show_path(f"kept: {written} ({size / 2**20:.1f} MiB)")
+    show_path(f"root: {verify_folder(written).root}")
 
 
 def unpack(
     kept: Annotated[Path, Parameter(help="A kept study.")],
     out: Annotated[Path, Parameter(help="The results folder to write; it must be new.")],
 ) -> None:
-    """Make a results folder of a kept study, for whatever reads one; it has no weights."""
+    """Make a results folder of a kept study."""
     from paribus.results import unpack as unpack_study
 
-    console.print(f"unpacked: {unpack_study(kept, out)}", soft_wrap=True)
+    show_path(f"unpacked: {unpack_study(kept, out)}")
 
 
 def compare(
     *folders: Folder,
     output: Annotated[Path, Parameter(help="The page to write.")] = Path("compare.html"),
 ) -> None:
-    """Put several studies of the same arms on one page, side by side; nothing is pooled."""
+    """Put several studies of the same arms on one page."""
     from paribus.report import write_comparison
     from paribus.results import load_results
 
     with _readable(folders) as read:
         path = write_comparison([load_results(folder) for folder in read], output)
-    console.print(f"comparison: {path}", soft_wrap=True)
+    show_path(f"comparison: {path}")
 
 
 def paper(
@@ -181,13 +187,13 @@ def paper(
         Path | None, Parameter(help="A folder for the text as data and for the figures.")
     ] = None,
 ) -> int:
-    """Set one paper on one or several finished studies; 3 where an arm cannot be judged."""
+    """Set one paper on several finished studies, in the order given."""
     from paribus.report import write_papers
     from paribus.report.paper.own_words import beside
 
     with _readable(folders) as read:
         made, verdicts = write_papers(read, output, text or beside(folders), parts)
-    console.print(f"paper: {output}, {made.text_pages} pages before its references", soft_wrap=True)
+    show_path(f"paper: {output}, {made.text_pages} pages before its references")
     return 3 if any(verdict.outcome == "INVALID" for verdict in verdicts) else 0
 
 
@@ -196,15 +202,12 @@ def export(
     out: Annotated[Path, Parameter(help="The folder to write; it must be new or empty.")],
     *,
     trial: Annotated[str, Parameter(help="Which model: ARM/seed-N, such as layernorm/seed-1.")],
-    folder: Annotated[
-        Path | None,
-        Parameter(help="Where the study file lies, if its text is named by a relative path."),
-    ] = None,
+    folder: StudyFolder = None,
     step: Step = None,
     average_last: AverageLast = 1,
     trust: Trust = False,
 ) -> None:
-    """Write a trained model as a Hugging Face folder; its logits are ours."""
+    """Write a trained model as a Hugging Face folder."""
     from paribus.engine.export import export_trial
 
     arm, _, seed = trial.rpartition("/seed-")
@@ -220,12 +223,38 @@ def export(
         average_last=average_last,
         trust=trust,
     )
-    console.print(f"exported: {written}", soft_wrap=True)
+    show_path(f"exported: {written}")
+
+
+def tokenizer_train(
+    corpus: Annotated[
+        str, Parameter(help="A corpus by name, or the path of a text, JSON lines or Parquet file.")
+    ],
+    out: Annotated[Path, Parameter(help="The tokenizer.json to write.")],
+    *,
+    vocab_size: Annotated[int, Parameter(help="Tokens, the 256 bytes among them.")],
+    column: Annotated[
+        str | None, Parameter(help="Where the text is, in JSON lines and Parquet.")
+    ] = None,
+    name: Annotated[str | None, Parameter(help="The data set that huggingface reads.")] = None,
+    revision: Annotated[str | None, Parameter(help="The commit of a data set.")] = None,
+) -> None:
+    """Make a byte-level BPE tokenizer of a corpus."""
+    from paribus.cli.progress import show_reading
+    from paribus.engine.data.train_tokenizer import data_of, train_tokenizer
+
+    data = data_of(corpus, column=column, name=name, revision=revision)
+    with show_reading():
+        made = train_tokenizer(data, Path.cwd(), vocab_size, out)
+    show_path(
+        f"{made.file}: {made.vocab_size:,} tokens, from {made.n_documents:,} documents of "
+        f"{made.n_bytes:,} bytes; use it with data.tokenizer = '{made.file}'"
+    )
 
 
 @contextlib.contextmanager
 def _readable(folders: Sequence[Path]) -> Iterator[list[Path]]:
-    """Results folders, those of kept studies unpacked for as long."""
+    """Yield results folders, those of kept studies unpacked for as long."""
     from paribus.results import readable
 
     with contextlib.ExitStack() as stack:
@@ -233,7 +262,7 @@ def _readable(folders: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def _shots(text: str | None) -> list[int] | None:
-    """Numbers parted by commas."""
+    """Return numbers parted by commas."""
     if text is None:
         return None
     parts = text.split(",")

@@ -1,4 +1,7 @@
-"""What several verbs take, and where they print to."""
+"""Options that several verbs take, and the console that they print to.
+
+Nothing heavy is imported up here: asking for help reads this file.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from cyclopts import Parameter
-from rich.console import Console
-
-from paribus.engine.machine.programs import Device, warm_up
-from paribus.engine.ops import choose
-from paribus.study import parse_override
+from rich.console import Console, RenderableType
 
 if TYPE_CHECKING:
     from paribus.engine.execution.backends import Backend
 
+# As `machine.programs` has it, which help need not wait for.
+Device = Literal["auto", "cpu", "cuda", "mps"]
 StudyName = Annotated[
     str, Parameter(help="A shipped name (see `paribus studies`), or the path of a TOML file.")
 ]
@@ -34,6 +35,10 @@ StackSize = Annotated[
     int | None,
     Parameter(help="Trials side by side in a worker; by default 1, on a GPU all that fit."),
 ]
+StudyFolder = Annotated[
+    Path | None,
+    Parameter(help="Where the study file lies, if its text is named by a relative path."),
+]
 Step = Annotated[
     int | None,
     Parameter(help="Weights kept after this step (training.keep), instead of the last."),
@@ -48,7 +53,6 @@ Eager = Annotated[
         help="Launch a GPU's kernels one by one: slower, for modules that read a tensor's value.",
     ),
 ]
-
 Trust = Annotated[
     bool,
     Parameter(negative=(), help="Run the custom code that a results folder names, once read."),
@@ -56,7 +60,7 @@ Trust = Annotated[
 
 
 class Chosen(TypedDict):
-    """What every function takes that starts workers."""
+    """The arguments that every function takes that starts workers."""
 
     device: Device
     backend: Backend
@@ -86,16 +90,21 @@ class Where:
     def __post_init__(self) -> None:
         """Tell this process, and the workers that it starts."""
         if self.cpu_kernels is not None:
+            from paribus.engine.ops import choose
+
             choose(self.cpu_kernels)
 
     def warm_up(self) -> None:
         """Let workers import what they need, while this process has other things to do."""
         if self.backend == "local" and self.device in ("auto", "cpu"):
+            from paribus.engine.machine.programs import warm_up
+
             warm_up()
 
     def chosen(self) -> Chosen:
-        """The same as functions take it. Raises ParibusError for a backend that is none."""
+        """Return the same as functions take it. Raises ParibusError for a backend that is none."""
         from paribus.engine.execution.backends import find_backend
+        from paribus.study import parse_override
 
         options = dict(parse_override(text) for text in self.backend_option or ())
         return {"device": self.device, "backend": find_backend(self.backend, options)}
@@ -103,3 +112,14 @@ class Where:
 
 HERE = Where()
 console = Console(highlight=False, soft_wrap=False)
+
+
+def show(*parts: RenderableType) -> None:
+    """Print each part on lines of its own."""
+    for part in parts:
+        console.print(part)
+
+
+def show_path(line: str) -> None:
+    """Print a line as it is, however long: paths are copied by whoever reads them."""
+    console.print(line, soft_wrap=True, markup=False)

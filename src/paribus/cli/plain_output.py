@@ -26,7 +26,7 @@ SIGNS = str.maketrans(
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """What stands for characters that cannot be encoded: a sign, or a code such as `\\xe4`."""
+    """Return what stands for characters without an encoding: a sign, or a code such as `\\xe4`."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end].translate(SIGNS)
     return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
@@ -37,7 +37,7 @@ codecs.register_error("paribus", _plain)
 
 @contextlib.contextmanager
 def plain_output() -> Iterator[None]:
-    """Where an encoding lacks a character, print another in its place meanwhile."""
+    """Print another character meanwhile where an encoding lacks one."""
     streams = [one for one in (sys.stdout, sys.stderr) if isinstance(one, io.TextIOWrapper)]
     before = [one.errors for one in streams]
     for one in streams:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,6 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from paribus import numbers
-from paribus.cli.reading_line import reading
 from paribus.engine.data.reading_progress import Listener, listening
 from paribus.engine.execution.followers import Progress, Watch
 
@@ -24,8 +24,8 @@ MOST_TRIALS_SHOWN = 12
 
 @contextmanager
 def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterator[Watch]:
-    """A function to hand to `paribus.run` as `watch`; it prints what comes `before` when it hears
-    of the run for the first time."""
+    """Yield a function to hand to `paribus.run` as `watch`; it prints what comes `before` when it
+    hears of the run for the first time."""
     waiting = iter(before)
 
     def after(watch: Watch) -> Watch:
@@ -46,6 +46,32 @@ def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterato
         listening(lambda what, n: live.update(Spinner("dots", reading(what, n)))),
     ):
         yield after(lambda progress: live.update(_picture(progress)))
+
+
+def reading(what: str, n_bytes: int) -> str:
+    """Return `tokenizing: 120 MB`."""
+    return f"{what}: {n_bytes / 1e6:,.0f} MB" if n_bytes else what
+
+
+@contextmanager
+def show_reading() -> Iterator[None]:
+    """Say on a line how far the reading of long texts is; nothing where nobody watches."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    shown = False
+
+    def tell(what: str, n_bytes: int) -> None:
+        nonlocal shown
+        print(f"\r\x1b[K{reading(what, n_bytes)}", end="", file=sys.stderr, flush=True)
+        shown = True
+
+    try:
+        with listening(tell):
+            yield
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager

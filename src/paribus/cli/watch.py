@@ -12,13 +12,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Table as Grid
 
 from paribus import numbers
-from paribus.cli.printed_tables import MARKS, table_of
-from paribus.cli.sampling_tables import standing
-from paribus.cli.tuning_tables import rounds
+from paribus.cli.printed import marked, rounds, standing
 from paribus.engine.execution.live import read_live
+from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder, load_results, needed_trials, read_looks
 from paribus.study import is_untuned
 
@@ -56,7 +55,7 @@ def _wait_for(folder: Path, console: Console) -> None:
 
 
 def _is_to_come(folder: Path) -> bool:
-    """Whether a run may still begin there: no folder, or one with hidden files alone."""
+    """Tell if a run may still begin there: no folder, or one with hidden files alone."""
     if ResultsFolder(folder).exists:
         return False
     if not folder.exists():
@@ -65,7 +64,7 @@ def _is_to_come(folder: Path) -> bool:
 
 
 class _View:
-    """What was read so far; finished trials are read again only when there are more of them."""
+    """The records read so far; finished trials are read again only when there are more of them."""
 
     def __init__(self, folder: Path) -> None:
         self._home = self._folder = ResultsFolder(folder)
@@ -76,7 +75,7 @@ class _View:
         self.is_done = False
 
     def _turn(self) -> bool:
-        """To the round of tuning under way, or to the study itself; whether the arms are tuned."""
+        """Turn to the round of tuning under way or the study itself; return if arms are tuned."""
         study = self._home.read_study()
         tuning = is_untuned(study)
         here = (self._home.tuning_rounds if tuning else [])[-1:] or [self._home]
@@ -95,7 +94,7 @@ class _View:
             self._results, self._n_finished = load_results(self._folder.path), n_finished
         live = read_live(self._folder.path)
         self.is_done = is_tuned and n_finished == len(trials) and live is None
-        bar = Table.grid()
+        bar = Grid.grid()
         total = live["tokens"] if live else len(trials)
         bar.add_row(ProgressBar(total, live["tokens_done"] if live else n_finished, width=72))
         return Group(
@@ -125,9 +124,7 @@ def _summary(n_finished: int, n_trials: int, live: dict[str, Any] | None) -> str
 
 
 def _arms(results: Results, live: dict[str, Any] | None) -> Table:
-    study = results.study
-    right = ("done", "now", "loss")
-    table = table_of("arm", *right, "training loss, mean of seeds", right=right)
+    study, rows = results.study, []
     running: dict[str, Curve] = {
         label: [(t, loss) for t, loss in curve if loss is not None]
         for label, curve in (live["running"] if live else {}).items()
@@ -143,8 +140,10 @@ def _arms(results: Results, live: dict[str, Any] | None) -> Table:
         mean = _mean_curve(curves[arm], study.setting(arm).iterations)
         last = next((loss for loss in reversed(mean) if loss is not None), None)
         line = sparkline(mean, min(values), max(values)) if values else ""
-        table.add_row(escape(arm), f"{done}/{len(labels)}", str(now), numbers.fixed(last, 3), line)
-    return table
+        rows.append((arm, f"{done}/{len(labels)}", str(now), numbers.fixed(last, 3), line))
+    curve = "training loss, mean of seeds"
+    head = ("arm", "done", "now", "loss", curve)
+    return Table("arms", "", head, rows, frozenset({"arm", curve}))
 
 
 def _curves(results: Results, arm: str, running: dict[str, Curve]) -> list[Curve]:
@@ -158,7 +157,7 @@ def _curves(results: Results, arm: str, running: dict[str, Curve]) -> list[Curve
 
 
 def _mean_curve(curves: list[Curve], iterations: int) -> list[float | None]:
-    """[WIDTH] the mean loss of each part of the run, None where no trial has come to it."""
+    """Return the mean loss [WIDTH] of each part of the run, None where no trial has come to it."""
     parts: list[list[float]] = [[] for _ in range(WIDTH)]
     for curve in curves:
         for t, loss in curve:
@@ -167,17 +166,17 @@ def _mean_curve(curves: list[Curve], iterations: int) -> list[float | None]:
 
 
 def sparkline(values: list[float | None], low: float, high: float) -> str:
-    """A bar of eighths for each value between `low` and `high`; a space where there is none."""
+    """Return a bar of eighths for each value between `low` and `high`; a space without one."""
     step = (high - low) / (len(BARS) - 1) or 1.0
     return "".join(" " if x is None else BARS[round((x - low) / step)] for x in values).rstrip()
 
 
 def _controls(results: Results) -> list[str]:
-    """A line for each contrast: which controls hold so far."""
+    """Return a line for each contrast: which controls hold so far."""
     lines = []
     for arm, reference in results.study.contrasts:
         marks = [
-            f"{MARKS[control.state]} {control.name}"
+            f"{marked(control.state)} {control.name}"
             for control in results.controls
             if control.arm == arm
         ]

@@ -1,10 +1,26 @@
-"""What people look at, computed only from the records. No torch, no network."""
+"""Tables, figures, page and paper, computed only from the records. No torch, no network."""
 
-from paribus.report.compare import write_comparison
-from paribus.report.figures import draw
-from paribus.report.page import render, write_report
-from paribus.report.paper import write_paper, write_papers
-from paribus.report.scripts import prepare
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paribus.report.compare import write_comparison
+    from paribus.report.figures import draw
+    from paribus.report.page import prepare, render, write_report
+    from paribus.report.paper import write_paper, write_papers
+
+# Loaded when asked for: what draws takes a second to import, and tables need none of it.
+_HOMES = {
+    "draw": "figures",
+    "prepare": "page",
+    "render": "page",
+    "write_comparison": "compare",
+    "write_paper": "paper",
+    "write_papers": "paper",
+    "write_report": "page",
+}
 
 __all__ = [
     "draw",
@@ -15,3 +31,9 @@ __all__ = [
     "write_papers",
     "write_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'paribus.report' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"paribus.report.{_HOMES[name]}"), name)

@@ -5,7 +5,6 @@ Studies are set side by side and never pooled: each has its own registration and
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +17,13 @@ from paribus.analysis import Analysis, analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.report.figures import Figure, colours, names
-from paribus.report.figures.contrasts import state_of, state_shapes
-from paribus.report.figures.style import PANEL, TEXT, arm_colour, hover, rounded
+from paribus.report.figures import Figure, colours
+from paribus.report.figures.contrasts import ends_of, intervals, state_shapes
+from paribus.report.figures.style import PANEL, TEXT, hover, rounded
 from paribus.report.page import page
-from paribus.report.tables import Table, change_of, plain_name
-from paribus.report.words import headline
+from paribus.report.table_model import Table
+from paribus.report.tables import change_of, plain_name
+from paribus.report.words import headline, names, state_of
 from paribus.results import Results
 
 ROW_PIXELS = 30
@@ -43,7 +43,7 @@ def write_comparison(results: Sequence[Results], path: Path) -> Path:
 
 
 def render_comparison(results: Sequence[Results]) -> str:
-    """The page as text."""
+    """Return the page as text."""
     shared = _shared(results)
     labels = _labels(results)
     analyses = [analyse(one) for one in results]
@@ -70,7 +70,7 @@ def render_comparison(results: Sequence[Results]) -> str:
 
 
 def _shared(results: Sequence[Results]) -> list[Pair]:
-    """The contrasts that all studies have."""
+    """Return the contrasts that all studies have."""
     if len(results) < 2:
         raise ParibusError(f"{len(results)} results folder; a comparison takes two or more")
     if not _judged(results):
@@ -90,13 +90,13 @@ def _shared(results: Sequence[Results]) -> list[Pair]:
 
 
 def _judged(results: Sequence[Results]) -> list[str]:
-    """The primary endpoints that all studies have, in the order of the first."""
+    """Return the primary endpoints that all studies have, in the order of the first."""
     first, *others = ([e.metric for e in one.study.judged] for one in results)
     return [metric for metric in first if all(metric in other for other in others)]
 
 
 def _labels(results: Sequence[Results]) -> list[str]:
-    """The names of the studies; where two are called alike, of their folders as well."""
+    """Return the names of the studies; of two that are called alike, with their folders."""
     found = [one.study.name for one in results]
     if len(set(found)) < len(found):
         found = [f"{one.study.name} ({one.path.name})" for one in results]
@@ -111,21 +111,23 @@ def _labels(results: Sequence[Results]) -> list[str]:
 def _forest(
     analyses: dict[str, Analysis], shared: list[Pair], metric: str, *, is_first: bool
 ) -> Figure | None:
-    """Every shared contrast a panel, every study a row in it; None where nothing was analysed."""
+    """Return a panel for each shared contrast, with a row for each study; None without any."""
     first = next(iter(analyses.values()))
     rows = _forest_rows(analyses, shared, metric)
     if not rows:
         return None
     title = f"change of {first.metrics[metric].title}"
-    layers = _forest_layers(rows, list(analyses), arm_colour(first.study, legend=False), title)
+    facet = alt.Facet("contrast:N", title=None, header=alt.Header(labelLimit=PANEL * 3))
+    labels = alt.Axis(labelLimit=STUDY_PIXELS)
+    y = alt.Y("study:N", title=None, sort=list(analyses), axis=labels)
+    band = alt.Chart().mark_bar(color=TEXT, opacity=0.1, tooltip=None, height={"band": 1})
+    margins = band.encode(y=y, x=alt.X("from:Q", title=title), x2=alt.X2("to:Q"))
+    told = hover("study:N", "arm:N", "mean:Q", "n:Q")
+    marks = intervals(first.study, alt.Chart(), y, told, title, state_shapes(rows))
     chart = (
-        alt.layer(*layers)
+        alt.layer(margins, *marks)
         .properties(width=PANEL * 3, height=ROW_PIXELS * len(analyses))
-        .facet(
-            facet=alt.Facet("contrast:N", title=None, header=alt.Header(labelLimit=PANEL * 3)),
-            columns=1,
-            data=alt.NamedData("studies"),
-        )
+        .facet(facet=facet, columns=1, data=alt.NamedData("studies"))
     )
     caption = (
         f"{title[0].upper()}{title[1:]} in every study, at the same seed, with the intervals that "
@@ -148,7 +150,7 @@ def _forest(
 def _forest_rows(
     analyses: dict[str, Analysis], shared: list[Pair], metric: str
 ) -> list[dict[str, Any]]:
-    """A row for every shared contrast of every study that analysed it."""
+    """Return a row for every shared contrast of every study that analysed it."""
     called = names(next(iter(analyses.values())).study)
     rows: list[dict[str, Any]] = []
     for label, analysis in analyses.items():
@@ -157,16 +159,15 @@ def _forest_rows(
             says, margin = contrast.decided, contrast.margin or 0
             if says is None:
                 continue
-            mean, interval = says.mean, says.interval
-            bounded = math.isfinite(interval.low) and math.isfinite(interval.high)
+            low, high = ends_of(says.interval, says.mean)
             rows.append(
                 {
                     "contrast": f"{called[arm]} against {called[reference]}",
                     "arm": called[arm],
                     "study": label,
-                    "mean": rounded(mean),
-                    "low": rounded(interval.low if bounded else mean),
-                    "high": rounded(interval.high if bounded else mean),
+                    "mean": rounded(says.mean),
+                    "low": rounded(low),
+                    "high": rounded(high),
                     "from": -margin,
                     "to": margin,
                     "n": says.n,
@@ -174,27 +175,6 @@ def _forest_rows(
                 }
             )
     return rows
-
-
-def _forest_layers(
-    rows: list[dict[str, Any]], studies: list[str], colour: alt.Color, title: str
-) -> list[alt.Chart]:
-    """The margin as a band, zero, intervals, and means whose shape says what the test found."""
-    labels = alt.Axis(labelLimit=STUDY_PIXELS)
-    base = alt.Chart().encode(y=alt.Y("study:N", title=None, sort=studies, axis=labels))
-    band = base.mark_bar(color=TEXT, opacity=0.1, tooltip=None, height={"band": 1}).encode(
-        x=alt.X("from:Q", title=title), x2=alt.X2("to:Q")
-    )
-    zero = alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None).encode(x=alt.datum(0))
-    axis = alt.Axis(tickCount=5, labelOverlap="greedy")
-    coloured = base.encode(color=colour, tooltip=hover("study:N", "arm:N", "mean:Q", "n:Q"))
-    intervals = coloured.mark_rule(strokeWidth=2).encode(
-        x=alt.X("low:Q", title=title, axis=axis), x2=alt.X2("high:Q")
-    )
-    means = coloured.mark_point(filled=True, size=80, opacity=1).encode(
-        x=alt.X("mean:Q", title=title, axis=axis), shape=state_shapes(rows)
-    )
-    return [band, zero, intervals, means]
 
 
 def _studies(labels: list[str], results: Sequence[Results]) -> Table:
@@ -217,7 +197,7 @@ def _studies(labels: list[str], results: Sequence[Results]) -> Table:
 
 
 def _contrasts(labels: list[str], analyses: list[Analysis], shared: list[Pair]) -> Table:
-    """Every endpoint that all studies have, contrast by contrast and study by study."""
+    """Return every endpoint that all studies have, contrast by contrast and study by study."""
     called = names(analyses[0].study)
     common = [
         endpoint.metric
@@ -226,16 +206,13 @@ def _contrasts(labels: list[str], analyses: list[Analysis], shared: list[Pair]) 
     ]
     rows = []
     for metric in common:
-        info = analyses[0].metrics[metric]
+        label = analyses[0].metrics[metric].label
         for arm, _ in shared:
-            for i, (label, analysis) in enumerate(zip(labels, analyses, strict=True)):
+            for i, (study, analysis) in enumerate(zip(labels, analyses, strict=True)):
                 contrast = analysis.contrast(arm, metric)
-                change, n = contrast.why_not, str(len(contrast.seeds))
-                if contrast.decided is not None:
-                    change = change_of(contrast)
                 p = (numbers.p_or_blank(contrast.p), numbers.p_or_blank(contrast.tested_p))
-                first = (info.label, called[arm]) if i == 0 else ("", "")
-                rows.append((*first, label, n, change, *p))
+                first = ("", "") if i else (label, called[arm])
+                rows.append((*first, study, str(len(contrast.seeds)), change_of(contrast), *p))
     return Table(
         "contrasts",
         "Every endpoint that the studies share: changes to the arm's reference at the same seed, "

@@ -1,30 +1,286 @@
-"""What a trial's record says of model, data and training, in words.
+"""Sentences on a trial's model, data and training, from its record (trial.json).
 
-Page and paper state nothing of them but what stands here, and what stands here is read from the
-record (trial.json): a part, corpus, optimizer or loss that has no words (`vocabulary`) is called by
-its name, one of the user's own by its import path and the digest of its source, and a key of the
-setting that no sentence is about is printed as it is (`Facts.further`).
+Page and paper state nothing of them but these. A part, corpus, optimizer or loss that has no words
+below is called by its name, one of the user's own by its import path and the digest of its source,
+and a key of the setting that no sentence is about is printed as it is (`Facts.further`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from paribus import numbers
 from paribus.digests import flatten
-from paribus.report.model_facts import ModelFacts
-from paribus.report.vocabulary import (
-    BUILT_IN,
-    OF_DATA,
-    OF_OPTIMIZERS,
-    WORDS,
-    Worded,
-    called,
-    listed,
-    plain,
-)
+from paribus.report.words import listed
 from paribus.results import Results
+
+# What parts are called, by site and name.
+WORDS: dict[str, dict[str, str]] = {
+    "norm": {
+        "layernorm": "LayerNorm",
+        "rmsnorm": "RMSNorm",
+        "center": "centring (the mean taken away)",
+        "fixed_scale": "a fixed scale",
+        "rms_free": "RMS normalization without a gain",
+    },
+    "positions": {
+        "learned": "learned absolute positions",
+        "rotary": "rotary positions",
+        "none": "no positions",
+    },
+    "mlp": {
+        "gelu": "GELU",
+        "gelu_tanh": "GELU (by tanh)",
+        "swiglu": "SwiGLU",
+        "relu2": "squared ReLU",
+    },
+    "optimizer": {"adamw": "AdamW", "muon": "Muon", "lion": "Lion", "sgd": "SGD"},
+    "schedule": {"constant": "a constant schedule", "cosine": "a cosine schedule"},
+    "loss": {"cross_entropy": "cross-entropy"},
+    "corpus": {
+        "shakespeare": "the collected Shakespeare text",
+        "pydoc": "the language reference that comes with Python",
+        "text": "the user's own text",
+        "jsonl": "the user's own text, in files of JSON lines",
+        "parquet": "the user's own text, in Parquet files",
+        "huggingface": "a data set of the Hugging Face hub",
+        "fineweb-edu": "educational web text (FineWeb-Edu)",
+        "tinystories": "short synthetic stories (TinyStories)",
+        "wikitext-103": "good and featured articles of Wikipedia (WikiText-103, raw)",
+        "enwik8": "the first 100,000,000 bytes of an English Wikipedia in XML (enwik8)",
+    },
+    "precision": {
+        "float32": "float32",
+        "bfloat16": "mixed: float32 weights and optimizer, bfloat16 matrix products",
+        "float16": "mixed: float32 weights and optimizer, float16 matrix products",
+        "auto": "not settled yet",
+    },
+    "decay": {
+        "matrices": "on all matrices, embeddings included",
+        "linear": "on all matrices but embeddings",
+    },
+}
+
+# What is so of a model where no key of its setting states it.
+BUILT_IN: dict[str, Any] = {
+    "norm.kind": "layernorm",
+    "norm.placement": "pre",
+    "norm.eps": None,
+    "positions.kind": "learned",
+    "mlp.kind": "gelu",
+    "head.tied": True,
+    "head.softcap": None,
+    "attention.kind": "causal",
+    "attention.n_kv_head": None,
+    "attention.qk_norm": "none",
+    "attention.softcap": None,
+    "attention.window": None,
+}
+
+# Where a user's own module stands, by site.
+SITES = {
+    "embedding": "the stage before the first block",
+    "block_norm": "the norm before each sub-layer",
+    "attention": "attention",
+    "mlp": "the MLP",
+    "positions": "the positions",
+    "head": "the head",
+    "final_norm": "the norm after the last block",
+}
+
+# Keys of `data` that say more than where the text is from: other sentences are about them.
+OF_DATA = frozenset(
+    {
+        *("corpus", "path", "tokenizer", "seq_len", "order", "pack", "deduplicate"),
+        *("validation_fraction", "validation_path", "validation_tokens"),
+        *("test_fraction", "test_path", "sources", "mixture", "curriculum"),
+    }
+)
+
+OF_OPTIMIZERS = {
+    "learning_rate": "a learning rate of {}",
+    "betas": "β of {}",
+    "eps": "ε of {}",
+    "weight_decay": "a weight decay of {}",
+    "options": "the options {}",
+    "groups": "groups of parameters with settings of their own ({})",
+}
+
+
+def called(site: str, name: str) -> str:
+    """Return what the part `name` is called; one without words by its name."""
+    return WORDS[site].get(name, f"“{name}”")
+
+
+def capped(limit: float | None, what: str) -> str:
+    """Return `, logits softly capped at 30`; empty without a limit."""
+    return "" if limit is None else f", {what} softly capped at {plain(limit)}"
+
+
+class Worded(str):
+    """Words of ours, which are not quoted."""
+
+
+def plain(value: Any) -> str:
+    """Return a value of a setting as a reader writes it."""
+    if isinstance(value, Worded):
+        return value
+    if isinstance(value, dict):
+        stated = {key: inner for key, inner in value.items() if inner not in ({}, None)}
+        return listed([f"{key} {plain(inner)}" for key, inner in stated.items()])
+    if isinstance(value, (list, tuple)):
+        return listed([plain(inner) for inner in value])
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return f"“{value}”" if isinstance(value, str) else str(value).lower()
+    return numbers.compact(value)
+
+
+def sources(digests: dict[str, str]) -> str:
+    """Return the parts of an own module: the digest of each file's part in it."""
+    return ", ".join(f"{digest[:12]} of {file}" for file, digest in digests.items())
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Sentences and clauses about built-in parts of the model, and the names of others.
+
+    Attributes:
+        setting: the model's part of the setting, as recorded.
+        digests: of the source of the user's own modules, by site and file.
+    """
+
+    setting: dict[str, Any]
+    digests: Mapping[str, dict[str, str]]
+
+    @cached_property
+    def own(self) -> dict[str, str]:
+        """Return the user's own modules: import path by site."""
+        return {site: path for site, path in self.setting["modules"].items() if path}
+
+    @cached_property
+    def _stated(self) -> dict[str, Any]:
+        """Return the model's setting by dotted key, with what is built in."""
+        return BUILT_IN | flatten(self.setting)
+
+    @property
+    def norms(self) -> str:
+        """Return the norms in blocks and after the last; empty where both are the user's own."""
+        name, parts = called("norm", self._stated["norm.kind"]), []
+        pre = self._stated["norm.placement"] == "pre"
+        if "block_norm" not in self.own:
+            parts.append("before each sub-layer" if pre else "after each residual sum")
+        if "final_norm" not in self.own and pre:
+            parts.append("after the last block")
+        eps = self._stated["norm.eps"]
+        about = "" if eps is None else f" (ε of {plain(eps)})"
+        return f"{name} {' and '.join(parts)}{about}" if parts else ""
+
+    @property
+    def has_layernorm(self) -> bool:
+        """Tell if the blocks or what follows them have a built-in LayerNorm."""
+        return bool(self.norms) and self._stated["norm.kind"] == "layernorm"
+
+    @property
+    def is_pre_layernorm(self) -> bool:
+        """Tell if that LayerNorm stands before each sub-layer."""
+        pre = self._stated["norm.placement"] == "pre"
+        return pre and self.has_layernorm and "block_norm" not in self.own
+
+    @property
+    def shape(self) -> str:
+        """Return blocks, width, heads, MLP, positions and head: those that are built in."""
+        model = self._stated
+        told = [f"{model['n_layer']} blocks of width {model['d_model']}"]
+        if "attention" not in self.own:
+            told[0] += f" with {self._attention}"
+        if "mlp" not in self.own:
+            ratio = model["mlp.ratio"]
+            matched = model["mlp.kind"] == "swiglu" and model.get("mlp.match_parameters")
+            told.append(
+                f"an MLP of {ratio} times the width with {called('mlp', model['mlp.kind'])}"
+                + (" (made narrower to match the parameters of an ungated one)" if matched else "")
+            )
+        kind = model["positions.kind"]
+        # An attention or embedding of the user's own may have the study's positions, or may not.
+        within = "attention" if kind == "rotary" else "embedding"
+        if not {"embedding", "positions", within} & self.own.keys():
+            theta = model.get("positions.theta") if kind == "rotary" else None
+            told.append(
+                called("positions", kind) + (f" (base {plain(theta)})" if theta is not None else "")
+            )
+        if "head" not in self.own:
+            tied = (
+                "one matrix for input and output embeddings"
+                if model["head.tied"]
+                else "separate matrices for input and output embeddings"
+            )
+            told.append(tied + capped(model["head.softcap"], "logits"))
+        return f"The model has {listed(told)}."
+
+    @property
+    def _attention(self) -> str:
+        """Return `8 attention heads each`, and what else attention has."""
+        model = self._stated
+        kind = model["attention.kind"]
+        text = f"{model['n_head']} attention heads each"
+        if kind != BUILT_IN["attention.kind"]:
+            return f"{text} of “{kind}” attention"
+        if model["attention.n_kv_head"] is not None:
+            text += f", {model['attention.n_kv_head']} of them for keys and values"
+        if model["attention.qk_norm"] != "none":
+            text += f", queries and keys normalised by {called('norm', model['attention.qk_norm'])}"
+        text += capped(model["attention.softcap"], "scores")
+        if model["attention.window"] is not None:
+            text += f", in a window of {model['attention.window']} tokens"
+        return text
+
+    @property
+    def embedding(self) -> str:
+        """Return what enters the first block."""
+        if "embedding" in self.own:
+            return ""
+        stage = self.setting["embedding"]
+        if stage["norm"] == "none":
+            return "Embeddings enter the first block as they are, without a norm."
+        eps = "" if stage["eps"] is None else f" (ε of {plain(stage['eps'])})"
+        what = {"sum": "The sum of token and position embeddings", "tokens": "Token embeddings"}
+        where = what.get(stage["norm_at"], f"Embeddings at “{stage['norm_at']}”")
+        return f"{where} are normalised by {called('norm', stage['norm'])}{eps}."
+
+    @property
+    def replaced(self) -> str:
+        """Return the user's own modules; empty without any."""
+        if not self.own:
+            return ""
+        told = [
+            f"{SITES.get(site, f'the site “{site}”')} is “{path}”"
+            + (f" (source digest {sources(self.digests[site])})" if site in self.digests else "")
+            for site, path in self.own.items()
+        ]
+        return f"The user's own modules stand in the place of built-in parts: {listed(told)}."
+
+    @property
+    def initial(self) -> str:
+        """Return how weights begin."""
+        init = self.setting["init"]
+        text = (
+            f"Weights start from normal distributions with standard deviation {plain(init['std'])}"
+        )
+        if "embedding" not in self.own:
+            text += f", token embeddings {plain(init['token_std'])}"
+            if self._stated["positions.kind"] == "learned" and "positions" not in self.own:
+                text += f" and positions {plain(init['position_std'])}"
+        if init["scale_residual"]:
+            text += (
+                "; projections into the residual stream are scaled down by the square root of "
+                "twice the number of blocks"
+            )
+        if init["salt"]:
+            text += f"; their random streams carry the salt {init['salt']}"
+        return f"{text}."
 
 
 @dataclass(frozen=True)
@@ -41,7 +297,7 @@ class Facts:
 
     @classmethod
     def of(cls, results: Results) -> Facts:
-        """Of a finished trial of the baseline where there is one, else of its setting alone."""
+        """Return the facts of a finished trial of the baseline, or of its setting alone."""
         study = results.study
         for folder in results.finished:
             if folder.arm == study.baseline:
@@ -51,27 +307,27 @@ class Facts:
 
     @cached_property
     def model(self) -> ModelFacts:
-        """Of the model."""
+        """Return the facts of the model."""
         return ModelFacts(self.trial["setting"]["model"], self.trial.get("own_modules", {}))
 
     @property
     def training(self) -> dict[str, Any]:
-        """The setting of training, as recorded."""
+        """Return the setting of training, as recorded."""
         return self.trial["setting"]["training"]
 
     @property
     def data(self) -> dict[str, Any]:
-        """The setting of the data, as recorded."""
+        """Return the setting of the data, as recorded."""
         return self.trial["setting"]["data"]
 
     @property
     def parameters(self) -> int | None:
-        """None before a trial of the baseline is finished."""
+        """Return their number; None before a trial of the baseline is finished."""
         return self.trial.get("parameters")
 
     @property
     def text(self) -> str:
-        """`the collected Shakespeare text, by character`."""
+        """Return `the collected Shakespeare text, by character`."""
         words = called("corpus", self.data["corpus"])
         if self.data["corpus"] not in WORDS["corpus"]:
             words = f"the corpus {words}"
@@ -86,14 +342,14 @@ class Facts:
 
     @property
     def tokenizer(self) -> str:
-        """`by character`, or by which file's tokens."""
+        """Return `by character`, or by which file's tokens."""
         name = self.data["tokenizer"]
         built_in = {"character": "by character", "byte": "by byte"}
         return built_in.get(name, f"in tokens of “{name}”")
 
     @property
     def split(self) -> str:
-        """How the text is split, with its sizes; empty before a trial is finished."""
+        """Return how the text is split, with its sizes; empty before a trial is finished."""
         record, data = self.trial.get("data"), self.data
         if not record:
             return ""
@@ -121,7 +377,7 @@ class Facts:
 
     @property
     def repeats(self) -> str:
-        """What became of repeated text."""
+        """Return what became of repeated text."""
         how = self.data.get("deduplicate", "none")
         taken = {
             "none": "Repeated text was left in.",
@@ -133,7 +389,7 @@ class Facts:
 
     @property
     def mixture(self) -> str:
-        """How sources are mixed, and what was consumed of each; empty of a single text."""
+        """Return how sources are mixed, and what was consumed of each; empty of one text."""
         shares, sources = self.data.get("mixture"), self.data.get("sources")
         if not shares and not sources:
             return ""
@@ -153,14 +409,14 @@ class Facts:
 
     @property
     def held_out(self) -> str:
-        """Where validation text is from."""
+        """Return where validation text is from."""
         path = self.data.get("validation_path")
         where = f"is “{path}”" if path else "comes from the same corpus, after the training text,"
         return f"Validation text {where} and is read in windows"
 
     @property
     def windows(self) -> str:
-        """Where training windows begin, and in which order they come."""
+        """Return where training windows begin, and in which order they come."""
         order, pack = self.data.get("order", "sampled"), self.data.get("pack", "stream")
         key = self.data.get("curriculum")
         by = "" if key is None else f", of documents sorted by {plain(key)}"
@@ -174,23 +430,23 @@ class Facts:
 
     @property
     def iterations(self) -> int:
-        """As the setting states them, or as its budget of tokens comes to."""
+        """Return steps of a trial as the setting states them, or as its budget comes to."""
         stated = self.training["iterations"]
         return stated or self.training["tokens"] // self.tokens_per_step
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens of a batch: windows times their length."""
+        """Return tokens of a batch: windows times their length."""
         return self.training["batch_size"] * self.data["seq_len"]
 
     @property
     def tokens(self) -> int:
-        """Training tokens of a trial."""
+        """Return training tokens of a trial."""
         return self.iterations * self.tokens_per_step
 
     @property
     def budget(self) -> str:
-        """What arms have as much of as their reference, where it is not tokens."""
+        """Return the unit of equal budgets, where it is not tokens."""
         unit = self.training["budget"]
         if unit == "tokens":
             return ""
@@ -206,7 +462,7 @@ class Facts:
 
     @property
     def optimizer(self) -> str:
-        """`AdamW with a learning rate of 3e-4, ... , under a constant schedule`."""
+        """Return `AdamW with a learning rate of 3e-4, β of 0.9 and 0.95`."""
         stated = dict(self.training["optimizer"])
         name, decay = stated.pop("name"), stated.pop("decay", None)
         # A finished trial records what each optimizer was given, defaults included.
@@ -229,7 +485,7 @@ class Facts:
 
     @property
     def loss(self) -> str:
-        """What is learned from, where it is stated and not plain cross-entropy."""
+        """Return the loss, where it is not plain cross-entropy."""
         stated = dict(self.training.get("loss", {}))
         name = stated.pop("name", "cross_entropy")
         told = [f"{key} {plain(value)}" for key, value in stated.items() if value]
@@ -239,7 +495,7 @@ class Facts:
 
     @property
     def schedule(self) -> str:
-        """`a cosine schedule down to 0.1 of the peak after 100 iterations of warmup`."""
+        """Return `a cosine schedule down to 0.1 of the peak after 100 iterations of warmup`."""
         schedule = self.training["schedule"]
         kind = schedule["kind"]
         text = called("schedule", kind)
@@ -253,7 +509,7 @@ class Facts:
 
     @property
     def clipping(self) -> str:
-        """What becomes of large gradients, as a clause."""
+        """Return what becomes of large gradients, as a clause."""
         limit = self.training["grad_clip"]
         return (
             f"gradients are clipped to a total norm of {plain(limit)}"
@@ -263,18 +519,18 @@ class Facts:
 
     @property
     def precision(self) -> str:
-        """In which precision it was trained, as a clause."""
+        """Return the precision of training, as a clause."""
         return called("precision", self.training["precision"])
 
     @property
     def dropout(self) -> str:
-        """Its rate, as a clause."""
+        """Return the rate of dropout, as a clause."""
         rate = self.training["dropout"]
         return f"dropout is {plain(rate)}" if rate else "there is no dropout"
 
     @property
     def further(self) -> str:
-        """Every key of the setting that no sentence is about, by its name; empty without any."""
+        """Return keys of the setting that no sentence is about, by name; empty without any."""
         flat = flatten(self.trial["setting"])
         rest = [
             f"{key} is {plain(value)}"
@@ -285,7 +541,7 @@ class Facts:
 
     @property
     def machine(self) -> str:
-        """Device, software and how many replicas were trained side by side; empty without any."""
+        """Return device, software and replicas side by side; empty before a trial is finished."""
         found = self.environment
         if not found:
             return ""

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import vl_convert
 
 from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.decision import OUTCOMES, Verdict, judge, shared_caveats
 from paribus.digests import flatten
-from paribus.files import write_bytes
+from paribus.errors import ParibusError
+from paribus.files import cache_folder, write_bytes
 from paribus.report import tables
-from paribus.report.along_told import along_table, note
-from paribus.report.data_tables import data_tables
-from paribus.report.figures import Figure, colours, draw, names
-from paribus.report.looks_and_stages import looks_table, sampling_method, sampling_table
-from paribus.report.scripts import prepare
-from paribus.report.tables import Table
-from paribus.report.task_accuracy import task_contrast_table, task_table
-from paribus.report.trial_tables import summed_up_in_words, trial_tables
-from paribus.report.tuning_told import tuning_in_words, tuning_tables
-from paribus.report.words import headlines, missing_in_words
+from paribus.report.figures import Figure, colours, draw
+from paribus.report.section_tables import (
+    along_table,
+    data_tables,
+    note,
+    sampling_method,
+    task_contrast_table,
+    task_table,
+    tuning_in_words,
+    tuning_tables,
+)
+from paribus.report.table_model import Table
+from paribus.report.tables import summed_up_in_words, trial_tables
+from paribus.report.words import headlines, missing_in_words, names
 from paribus.results import Results
 from paribus.results.store import secure
+from paribus.statistics import DESCRIPTIVE_BELOW
+from paribus.untrusted_io import CODE_BYTES, read_text
 
 MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
 
@@ -63,7 +76,7 @@ def render(
     verdicts: list[Verdict],
     drawn: list[Figure] | None = None,
 ) -> str:
-    """The page as text. Whatever comes from a study file is escaped.
+    """Return the page as text. Whatever comes from a study file is escaped.
 
     `drawn` are the figures, where they have been drawn already.
     """
@@ -100,7 +113,7 @@ def render(
 
 
 def page(template: str, drawn: list[Figure], **values: Any) -> str:
-    """A template with figures, the scripts that show them, and `values`."""
+    """Return a template with figures, the scripts that show them, and `values`."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("paribus.report"),
         autoescape=True,
@@ -117,53 +130,33 @@ def page(template: str, drawn: list[Figure], **values: Any) -> str:
 
 
 def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list[Section]:
-    """What stands between the verdict and the trials; parts with nothing to say are left out."""
+    """Return what stands between verdict and trials; parts with nothing to say are left out."""
 
-    def of(section: str) -> list[Figure]:
-        return [figure for figure in drawn if figure.section == section and figure.name != "forest"]
+    def section(
+        id_: str, *shown: Table | None, note: str = "", title: str = "", **more: Any
+    ) -> Section:
+        figures = [f for f in drawn if f.section == id_ and f.name != "forest"]
+        there = [table for table in shown if table is not None]
+        return Section(id_, title or id_.capitalize(), note, there, figures, **more)
 
-    controls = "" if analysis.controls else "No arm has a seed in common with its baseline yet."
-    small = (
-        "With fewer than five seeds, differences are described and not tested."
-        if len(results.study.seeds) < 5
-        else ""
-    )
-    claims = [table] if (table := tables.claims(analysis)) else []
-    tasks = [task_contrast_table(analysis), task_table(results)]
-    evaluated = [*filter(None, tasks), tables.costs(analysis)]
-    sampled = [table for table in (sampling_table(analysis), looks_table(analysis)) if table]
-    tuning = tuning_tables(analysis)
-    way = [table] if (table := along_table(analysis)) else []
+    no_controls = "" if analysis.controls else "No arm has a seed in common with its baseline yet."
+    few = len(results.study.seeds) < DESCRIPTIVE_BELOW
+    small = "With fewer than five seeds, differences are described and not tested." if few else ""
+    endpoints, claims = tables.endpoints(analysis), tables.claims(analysis)
+    looks = (tables.sampling_table(analysis), tables.looks_table(analysis))
+    evaluated = (task_contrast_table(analysis), task_table(results), tables.costs(analysis))
+    tuned, way = " ".join(tuning_in_words(analysis)[:1]), along_table(analysis)
+    under_way = note(analysis.study) if way else ""
     sections = [
-        Section(
-            "tuning",
-            "Tuning",
-            " ".join(tuning_in_words(analysis)[:1]),
-            tuning,
-            of("tuning"),
-            figures_first=True,
-        ),
-        Section("sampling", "Looks and stages", sampling_method(analysis), sampled),
-        Section("controls", "All else equal", controls, [tables.controls(analysis)]),
-        Section(
-            "endpoints",
-            "Endpoints",
-            small,
-            [tables.endpoints(analysis), *claims],
-            of("endpoints"),
-            tables.left_out(analysis),
-        ),
-        Section("along", "Along training", note(analysis.study) if way else "", way, of("along")),
-        Section(
-            "stability",
-            "Stability",
-            "",
-            [tables.stability(analysis)],
-            of("stability"),
-        ),
-        Section("diagnostics", "Diagnostics", "", [], of("diagnostics")),
-        Section("evaluation", "Evaluation", "", evaluated, of("evaluation")),
-        Section("data", "Data", "", data_tables(results)),
+        section("tuning", *tuning_tables(analysis), note=tuned, figures_first=True),
+        section("sampling", *looks, note=sampling_method(analysis), title="Looks and stages"),
+        section("controls", tables.controls(analysis), note=no_controls, title="All else equal"),
+        section("endpoints", endpoints, claims, note=small, lines=tables.left_out(analysis)),
+        section("along", way, note=under_way, title="Along training"),
+        section("stability", tables.stability(analysis)),
+        section("diagnostics"),
+        section("evaluation", *evaluated),
+        section("data", *data_tables(results)),
     ]
     return [s for s in sections if s.note or s.figures or any(t.rows for t in s.tables)]
 
@@ -173,7 +166,7 @@ def _environment(results: Results) -> dict[str, Any]:
 
 
 def _packed(figure: Figure) -> dict[str, Any]:
-    """A figure for the page's script: its rows by column, words as indices into a list."""
+    """Return a figure for the script: its rows by column, words as indices into a list."""
     keys = list(dict.fromkeys(key for row in figure.rows for key in row))
     columns = {key: [row.get(key) for row in figure.rows] for key in keys}
     packed: dict[str, Any] = {}
@@ -197,3 +190,32 @@ def _packed(figure: Figure) -> dict[str, Any]:
 def _script_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+@cache
+def prepare() -> Future[str]:
+    """Begin in the background what needs no records: bundling the scripts takes seconds."""
+    return ThreadPoolExecutor(1).submit(javascript)
+
+
+def javascript() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed in one bundle that ships with vl-convert.
+
+    It is kept in the cache, under the version of vl-convert and its own digest: one that was cut or
+    changed is made again.
+    """
+    folder, of = cache_folder() / "scripts", f"vega-{version('vl-convert-python')}"
+    for path in folder.glob(f"{of}-*.js"):
+        with contextlib.suppress(ParibusError):
+            text = read_text(path, CODE_BYTES)
+            if path.stem == f"{of}-{_digest(text)}":
+                return text
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    text = bundle.replace("</script", "<\\/script")
+    with contextlib.suppress(ParibusError):  # a cache that cannot be written is no reason to stop
+        write_bytes(folder / f"{of}-{_digest(text)}.js", text.encode())
+    return text
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,188 +1,293 @@
-"""Tables of a report as plain text cells: the page, the paper and its CSV files show the same."""
+"""Tables of what a study asked, found and decided."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost, Costs
-from paribus.decision import Verdict, rule_of
-from paribus.report.figures import names
-from paribus.report.figures.contrasts import state_of
+from paribus.decision import TESTS, Rule, Verdict, rule_of
+from paribus.report.table_model import Table
+from paribus.report.words import is_large, names, state_of
 from paribus.results import Results
-from paribus.statistics import PairedRates
+from paribus.statistics import Interval, PairedRates
 from paribus.study import Endpoint, Study
 
 MOST_SAID = 20  # seeds of one reason that have a line each
+MOST_NOTABLE = 50  # trials that are named although they are many
+STATES = {
+    "held": "✓ held",
+    "declared": "~ declared",
+    "not proven": "? not proven",
+    "broken": "✗ broken",
+}
+WHOSE = ("endpoint", "arm", "against")
 
 
-@dataclass(frozen=True)
-class Table:
-    """Text in rows and columns.
-
-    Attributes:
-        name: of its file.
-        caption: what it shows.
-        head: a heading for each column; those called "arm" or "against" hold names of arms.
-        text: columns of words, which are set to the left; numbers are set to the right.
-        wide: whether a column of the paper is too narrow for it.
-    """
-
-    name: str
-    caption: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    text: frozenset[str] = frozenset({"arm", "against"})
-    wide: bool = False
+def change_head(study: Study) -> str:
+    """Return the label of changes with their interval: `change [95%]`."""
+    return f"change [{numbers.level(study.inference.alpha)}]"
 
 
-def primary(analysis: Analysis) -> list[Table]:
-    """Every primary endpoint: every arm, and every contrast."""
-    return [_primary(analysis, endpoint) for endpoint in analysis.study.judged]
+def change_of(contrast: Contrast) -> str:
+    """Return the change with its interval by the test that decides, or why there is none."""
+    says, digits = contrast.decided, contrast.declared.change_digits
+    if says is None:
+        return contrast.why_not
+    return numbers.delta(says.mean, says.interval.low, says.interval.high, digits)
 
 
-def _primary(analysis: Analysis, endpoint: Endpoint) -> Table:
+def primary(analysis: Analysis, verdicts: list[Verdict] | None = None) -> list[Table]:
+    """Return a table for each primary endpoint: every arm, its contrast, and its verdict if any."""
+    return [_primary(analysis, endpoint, verdicts or []) for endpoint in analysis.study.judged]
+
+
+def _primary(analysis: Analysis, endpoint: Endpoint, verdicts: list[Verdict]) -> Table:
     study, called = analysis.study, names(analysis.study)
     metric, several = analysis.metrics[endpoint.metric], len(study.judged) > 1
-    level = numbers.level(study.inference.alpha)
+    decided = {v.arm: f"{v.outcome} (row {v.row})" for v in verdicts if v.metric == metric.name}
     rows = []
     for arm in study.arms:
-        summary = analysis.summary(arm, metric.name)
-        row = [called[arm], numbers.mean_sd(summary.mean, summary.sd, metric.digits)]
-        row.append(str(summary.n))
-        contrast = analysis.contrast(arm, metric.name) if study.reference(arm) else None
-        if contrast is None:
-            row += [""] * 5
-        elif contrast.decided is None:
-            row += [contrast.why_not, *[""] * 4]
-        else:
-            ratio = numbers.NONE
-            if metric.ratio:
-                ratio = numbers.ratio(contrast.decided.mean, 3)
-            row += [
-                change_of(contrast),
-                ratio,
-                numbers.p_or_blank(contrast.p),
-                numbers.p_or_blank(contrast.tested_p),
-                state_of(contrast, study.inference.alpha),
-            ]
-        rows.append(tuple(row))
-    is_first = endpoint is study.primary
-    opening = (
-        f"A primary endpoint, {metric.title}"
-        if several
-        else (f"The primary endpoint, {metric.title}")
-    )
+        reference = study.reference(arm)
+        cells = [called[arm], *_summary(analysis, arm, metric.name), *[""] * 6]
+        if reference is not None:
+            contrast = analysis.contrast(arm, metric.name)
+            cells[3], cells[8] = change_of(contrast), called[reference]
+            if contrast.decided is not None:
+                ratio = numbers.ratio(contrast.decided.mean, 3) if metric.ratio else numbers.NONE
+                p = (numbers.p_or_blank(contrast.p), numbers.p_or_blank(contrast.tested_p))
+                cells[4:8] = ratio, *p, state_of(contrast, study.inference.alpha)
+        rows.append((*cells, decided.get(arm, "")))
+    head = ("arm", "mean (SD)", "seeds", change_head(study), "ratio", "p", "Holm p", "finding")
     worth = endpoint.smallest_effect
-    return Table(
+    is_first = endpoint is study.primary
+    table = Table(
         "primary" if is_first else f"primary-{plain_name(metric.name)}",
-        f"{opening}: mean and SD over seeds, and the change at "
-        f"the same seed with its {level} interval by the test that decides. The registered "
-        f"margin is ±{endpoint.margin:g}"
+        f"{'A' if several else 'The'} primary endpoint, {metric.title}: mean and SD over seeds, "
+        f"and the change at the same seed with its {numbers.level(study.inference.alpha)} interval "
+        f"by the test that decides. The registered margin is ±{endpoint.margin:g}"
         + (f", the smallest effect worth detecting {worth:g}." if worth is not None else ".")
         + (
             f" Holm's method adjusts over {len(study.judged)} primary endpoints and all contrasts."
             if several
             else ""
         ),
-        ("arm", "mean (SD)", "seeds", f"change [{level}]", "ratio", "p", "Holm p", "finding"),
+        (*head, "against", "verdict"),
         tuple(rows),
-        frozenset({"arm", "finding"}),
+        frozenset({"arm", "against", "finding", "verdict"}),
         wide=True,
+        title=metric.title,
     )
+    return table if verdicts else table.only(*head)
+
+
+def _summary(analysis: Analysis, arm: str, metric: str) -> tuple[str, str]:
+    """Return mean and SD over seeds, and how many there are."""
+    summary = analysis.summary(arm, metric)
+    mean = numbers.mean_sd(summary.mean, summary.sd, analysis.metrics[metric].digits)
+    return mean, str(summary.n)
 
 
 def decision(analysis: Analysis, verdicts: list[Verdict]) -> Table:
-    """The registered rule: its rows in their order, and what they fired for."""
-    called, rule = names(analysis.study), rule_of(analysis)
-    several = len(analysis.study.judged) > 1
+    """Return the registered rule: its rows in their order, and what they fired for."""
+    return rule_table(rule_of(analysis), analysis.study, verdicts)
 
-    def fired(row: str) -> str:
-        mine = [verdict for verdict in verdicts if verdict.row == row]
-        told = (called[v.arm] + (f" ({v.label})" if several else "") for v in mine)
-        return ", ".join(told)
 
-    rows = tuple((row.id, row.when, row.outcome, fired(row.id)) for row in rule.all_rows.values())
+def rule_table(
+    rule: Rule, study: Study | None = None, verdicts: list[Verdict] | None = None
+) -> Table:
+    """Return the rows of a rule in the order in which they are tried; of a study, those fired."""
+    called = names(study) if study else {}
+    judged = [endpoint.metric for endpoint in study.judged] if study else []
+    rows = []
+    for row in rule.all_rows.values():
+        fired = [verdict for verdict in verdicts or [] if verdict.row == row.id]
+        whose = (called[v.arm] + (f" ({v.label})" if len(judged) > 1 else "") for v in fired)
+        says = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
+        rows.append((row.id, row.when, says, ", ".join(whose)))
+    head = ("row", "when (no row before it)", "verdict", "fired for")
     return Table(
         "decision",
         f"The registered decision rule, {rule.title}: the first row whose condition holds decides, "
         "for each contrast and each primary endpoint by itself.",
-        ("row", "when (no row before it)", "verdict", "fired for"),
-        rows,
-        frozenset({"row", "when (no row before it)", "verdict", "fired for"}),
+        head,
+        tuple(rows),
+        frozenset(head),
         wide=True,
+        title=f"{rule.title} (decision.rule = {rule.name})",
     )
 
 
 def endpoints(analysis: Analysis) -> Table:
-    """Every endpoint of every arm."""
+    """Return every endpoint of every arm."""
     study, called = analysis.study, names(analysis.study)
     rows = []
-    absent = analysis.unmeasured
     for endpoint in study.endpoints:
-        if endpoint.metric in absent:
+        if endpoint.metric in analysis.unmeasured:
             continue
         metric = analysis.metrics[endpoint.metric]
-        unit = f" ({metric.unit})" if metric.unit else ""
+        label = f"{metric.label} ({metric.unit})" if metric.unit else metric.label
         for i, arm in enumerate(study.arms):
-            summary, change = analysis.summary(arm, metric.name), ""
+            change = ""
             if study.reference(arm):
-                contrast = analysis.contrast(arm, metric.name)
-                change = contrast.why_not
-                if contrast.decided:
-                    change = change_of(contrast)
-            label = f"{metric.label}{unit}" if i == 0 else ""
-            mean = numbers.mean_sd(summary.mean, summary.sd, metric.digits)
-            rows.append((label, called[arm], mean, str(summary.n), change))
+                change = change_of(analysis.contrast(arm, metric.name))
+            whose = ("" if i else label, called[arm])
+            rows.append((*whose, *_summary(analysis, arm, metric.name), change))
     return Table(
         "endpoints",
         f"Every endpoint: mean and SD over seeds, and the change to the arm's reference at the "
         f"same seed with its {numbers.level(study.inference.alpha)} interval by the test that "
-        "decides." + _not_measured(analysis),
-        (
-            "endpoint",
-            "arm",
-            "mean (SD)",
-            "seeds",
-            f"change [{numbers.level(study.inference.alpha)}]",
-        ),
+        f"decides. {not_measured(analysis)}".strip(),
+        ("endpoint", "arm", "mean (SD)", "seeds", change_head(study)),
         tuple(rows),
         frozenset({"endpoint", "arm"}),
+        wide=True,
+        grouped=True,
+    )
+
+
+def not_measured(analysis: Analysis) -> str:
+    """Return a sentence on endpoints that nobody measured; empty without any."""
+    named = ", ".join(analysis.metrics[metric].label for metric in analysis.unmeasured)
+    return f"Not measured in this study: {named}." if named else ""
+
+
+def contrasts(analysis: Analysis) -> Table:
+    """Return all that is known of every contrast: estimates, tests and effect sizes."""
+    called, alpha = names(analysis.study), analysis.study.inference.alpha
+    head, rows = list(WHOSE), []
+    for contrast in analysis.contrasts:
+        cells = _in_full(contrast, alpha)
+        head += [label for label in cells if label not in head]
+        whose = (contrast.declared.label, called[contrast.arm], called[contrast.reference])
+        rows.append(dict(zip(WHOSE, whose, strict=True)) | cells)
+    return Table(
+        "contrasts",
+        "Every contrast in full.",
+        tuple(head),
+        tuple(tuple(row.get(label, "") for label in head) for row in rows),
+        frozenset({*WHOSE, "decided by", "other tests"}),
         wide=True,
     )
 
 
-def _not_measured(analysis: Analysis) -> str:
-    named = ", ".join(analysis.metrics[metric].label for metric in analysis.unmeasured)
-    return f" Not measured in this study: {named}." if named else ""
+def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
+    """Return the cells of a contrast by column; no p where it is not tested."""
+    paired, says, metric = contrast.paired, contrast.decided, contrast.declared
+    level, wider = numbers.level(alpha), numbers.level(2 * alpha)
+    head = ("n", "mean (SD)", level, "simultaneous", wider)
+    if paired is None or says is None:
+        cells = (str(len(contrast.seeds)), contrast.why_not, "", "", "")
+        return dict(zip(head, cells, strict=True))
+    digits = metric.change_digits
+
+    def p(value: float | None) -> str:
+        return numbers.p_or_blank(value if contrast.tested else None)
+
+    intervals = (says.interval, says.simultaneous_interval, says.equivalence_interval)
+    spans = [_span(interval, digits) for interval in intervals]
+    mean = numbers.mean_sd(says.mean, paired.sd, digits)
+    flip = f"{p(paired.sign_flip_p)} ({p(paired.sign_flip_floor)})" if contrast.tested else ""
+    others = (
+        f"{check.test} p {p(check.p_value)}, Holm {p(check.holm_p)}"
+        + (" (disagrees)" if check.disagrees else "")
+        for check in contrast.checks
+    )
+    cells = {
+        "decided by": TESTS[says.test],
+        "finding": state_of(contrast, alpha) if contrast.primary else "",
+        "items": contrast.items_about,
+        **dict(zip(head, (str(says.n), mean, *spans), strict=True)),
+        "p": p(says.p_value),
+        "Holm p": p(contrast.holm_p),
+        "bootstrap": p(paired.studentized_p),
+        "sign flip": flip,
+        "TOST p": p(contrast.equivalence_holm_p),
+        "g_z": f"{numbers.signed(paired.g_z, 2)} {_span(paired.g_z_interval, 2)}".strip(),
+        "r": numbers.signed(paired.correlation, 2),
+        "detectable": numbers.fixed(says.detectable, digits),
+        "other tests": "; ".join(others) if contrast.tested else "",
+        "percentile, BCa (descriptive)": " ".join(
+            _span(interval, digits)
+            for interval in (
+                paired.percentile_interval_descriptive,
+                paired.bca_interval_descriptive,
+            )
+        ),
+        "d_z": f"{numbers.signed(paired.d_z, 2)} {_span(paired.d_z_interval, 2)}".strip(),
+    }
+    if paired.margin is not None:
+        inside = "inside" if says.equivalent else "not inside"
+        cells["margin"] = f"{wider} interval {inside} ±{paired.margin:g}"
+    if metric.ratio:
+        between = numbers.ratio_interval(says.interval.low, says.interval.high, 4)
+        cells[metric.ratio.removeprefix("a ")] = f"{numbers.ratio(says.mean, 4)} {between}"
+    if contrast.capped is not None:
+        capped = contrast.capped
+        bounds = _span(capped.decided.interval, digits)
+        change = f"{numbers.signed(capped.mean, digits)} {bounds}"
+        cells["diverged trials capped"] = f"{change}, n = {capped.n}"
+    return cells
+
+
+def _span(interval: Interval | None, digits: int) -> str:
+    return "" if interval is None else numbers.interval(interval.low, interval.high, digits)
+
+
+def estimates(analysis: Analysis) -> Table:
+    """Return differences at the same seed, with the intervals of the test that decides."""
+    alpha = analysis.study.inference.alpha
+    level, wider = numbers.level(alpha), numbers.level(2 * alpha)
+    caption = (
+        "Every contrast: differences at the same seed, with the intervals of the test that "
+        f"decides. Simultaneous intervals hold together with {level}, by Bonferroni's method, in "
+        "the family of the primary endpoint or of the secondary ones."
+    )
+    head = (*WHOSE, "n", "mean (SD)", level, "simultaneous", wider)
+    return replace(contrasts(analysis).only(*head), caption=caption)
+
+
+def tests(analysis: Analysis) -> Table:
+    """Return p by every test, effect sizes and what could be detected; of what was compared."""
+    caption = (
+        "Every contrast: p of the test that decides, and by Holm's method in its family; beside it "
+        "p of the studentized bootstrap and of the exact sign flip with its least possible value; "
+        "two one-sided tests against the margin, by Holm's method; Hedges g_z with its interval, "
+        "the correlation between arms, and the difference that the deciding test detects at the "
+        "registered power."
+    )
+    tests = ("p", "Holm p", "bootstrap", "sign flip", "TOST p", "g_z", "r", "detectable")
+    table = contrasts(analysis).only(*WHOSE, *tests)
+    both = zip(table.rows, analysis.contrasts, strict=True)
+    rows = [row for row, contrast in both if contrast.paired and contrast.decided]
+    return replace(table, name="tests", caption=caption, rows=tuple(rows))
 
 
 def claims(analysis: Analysis) -> Table | None:
-    """What was claimed, beside what was measured."""
+    """Return what was claimed beside what was measured; None where nothing is claimed."""
     study, called = analysis.study, names(analysis.study)
     if study.claims is None:
         return None
     rows = []
     for claim in study.claims.values:
         metric = analysis.metrics[claim.metric]
+        claimed = numbers.mean_sd(claim.mean, claim.sd, metric.digits)
         for arm in claim.arms:
-            summary = analysis.summary(arm, claim.metric)
-            rows.append(
-                (
-                    metric.label,
-                    called[arm],
-                    numbers.mean_sd(claim.mean, claim.sd, metric.digits),
-                    numbers.mean_sd(summary.mean, summary.sd, metric.digits),
-                )
-            )
+            measured, _ = _summary(analysis, arm, claim.metric)
+            rows.append((metric.label, called[arm], claimed, measured))
     checks = "".join(f" {check}" for check in analysis.claim_checks)
     caption = f"Claimed by {study.claims.source}, and measured here: mean (SD).{checks}"
     head = ("metric", "arm", "claimed", "measured")
-    return Table("claims", caption, head, tuple(rows), frozenset({"metric", "arm"}))
+    text, title = frozenset({"metric", "arm"}), "claimed and measured"
+    return Table("claims", caption, head, tuple(rows), text, title=title)
 
 
 def claims_by_arm(analysis: Analysis) -> Table | None:
-    """The same with a row for every arm: what was claimed → what was measured."""
+    """Return the same with a row for every arm: what was claimed → what was measured."""
     study, called = analysis.study, names(analysis.study)
     if study.claims is None:
         return None
@@ -191,10 +296,9 @@ def claims_by_arm(analysis: Analysis) -> Table | None:
     for arm in study.arms:
         cells = []
         for metric in metrics:
-            about, summary = analysis.metrics[metric], analysis.summary(arm, metric)
             mine = [c for c in study.claims.values if c.metric == metric and arm in c.arms]
-            measured = numbers.mean_sd(summary.mean, summary.sd, about.digits)
-            claimed = [numbers.mean_sd(c.mean, c.sd, about.digits) for c in mine]
+            digits, (measured, _) = analysis.metrics[metric].digits, _summary(analysis, arm, metric)
+            claimed = [numbers.mean_sd(c.mean, c.sd, digits) for c in mine]
             cells.append(f"{claimed[0]} → {measured}" if claimed else "")
         if any(cells):
             rows.append((called[arm], *cells))
@@ -204,40 +308,34 @@ def claims_by_arm(analysis: Analysis) -> Table | None:
 
 
 def controls(analysis: Analysis) -> Table:
-    """All else equal: every control with its evidence."""
+    """Return all else equal: every control with its evidence."""
     called = names(analysis.study)
-    marks = {
-        "held": "✓ held",
-        "declared": "~ declared",
-        "not proven": "? not proven",
-        "broken": "✗ broken",
-    }
     rows = tuple(
-        (c.name, called[c.arm], called[c.reference], marks[c.state], c.detail)
+        (c.name, called[c.arm], called[c.reference], STATES[c.state], c.detail)
         for c in analysis.controls
     )
+    head = ("control", "arm", "against", "state", "evidence")
     return Table(
         "controls",
         "All else equal. Held: equal in every seed, by digest. Declared: differs because the arm "
         "says so. Not proven: not looked at yet. Broken: differs though nothing says so, and the "
         "contrast is not analysed.",
-        ("control", "arm", "against", "state", "evidence"),
+        head,
         rows,
-        frozenset({"control", "arm", "against", "state", "evidence"}),
+        frozenset(head),
         wide=True,
+        title="all else equal?",
     )
 
 
 def stability(analysis: Analysis) -> Table:
-    """Events of every contrast, as counts of trials."""
+    """Return the events of every contrast, as counts of trials."""
     called = names(analysis.study)
     rows = tuple(
         (
             called[s.arm],
             called[s.reference],
-            _rates(s.diverged),
-            _rates(s.spiked),
-            _rates(s.any_event),
+            *map(_rates, (s.diverged, s.spiked, s.any_event)),
             numbers.p_value(s.holm_p),
         )
         for s in analysis.stabilities
@@ -248,11 +346,17 @@ def stability(analysis: Analysis) -> Table:
         "exact p of either, adjusted by Holm's method.",
         ("arm", "against", "diverged", "spiked", "either", "Holm p"),
         rows,
+        title="stability (McNemar)",
     )
 
 
+def _rates(rates: PairedRates) -> str:
+    base, arm = rates.both + rates.only_baseline, rates.both + rates.only_treatment
+    return f"{base} → {arm} of {rates.n}"
+
+
 def costs(analysis: Analysis) -> Table:
-    """What arms cost besides quality."""
+    """Return what arms cost besides quality."""
     called, level = names(analysis.study), numbers.level(analysis.study.inference.alpha)
 
     def change(cost: Cost | None, digits: int, scale: float = 1.0) -> str:
@@ -290,28 +394,101 @@ def _budget(costs: Costs) -> str:
     return next((str(s) for s in ("over", "not shown") if s in states), "within")
 
 
+def sampling_table(analysis: Analysis) -> Table | None:
+    """Return, of every primary contrast, the interval that holds over all looks or stages and the
+    plain one of the same pairs; None where all pairs are one sample."""
+    study, called = analysis.study, names(analysis.study)
+    if study.plan is None and not study.stages:
+        return None
+    rows = []
+    for c in (one for one in analysis.contrasts if one.primary):
+        says, paired, digits = c.decided, c.paired, c.declared.digits
+        who = (c.declared.label, called[c.arm], called[c.reference])
+        cells = (str(len(c.seeds)), c.why_not, "", "", "")
+        if says is not None and paired is not None:
+            p = (numbers.p_or_blank(c.p), numbers.p_or_blank(c.tested_p))
+            plain = numbers.delta(paired.mean, *_ends(paired.t_interval), digits)
+            holds = numbers.delta(says.mean, *_ends(says.interval), digits)
+            cells = (str(says.n), holds, plain, *p)
+        rows.append((*who, c.sampling.in_words if c.sampling else "", *cells))
+    level = numbers.level(study.inference.alpha)
+    return Table(
+        "looks",
+        "How the pairs of every contrast were sampled: the interval that holds over all looks and "
+        "stages, which decides, and the plain one of the same pairs, which does not hold.",
+        (*WHOSE, "sampled", "pairs", f"{level}, holds", f"{level}, plain", "p", "Holm p"),
+        tuple(rows),
+        frozenset({*WHOSE, "sampled"}),
+        wide=True,
+    )
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    return interval.low, interval.high
+
+
+def looks_table(analysis: Analysis) -> Table | None:
+    """Return each look that was taken at each contrast, and what it decided; None without any."""
+    if not analysis.looks:
+        return None
+    called = names(analysis.study)
+    rows = [
+        (
+            str(entry["look"]),
+            str(entry["seeds"]),
+            called[arm],
+            analysis.metrics[metric].label,
+            str(one["pairs"]),
+            _look_change(one, analysis.metrics[metric].digits),
+            numbers.p_or_blank(one.get("holm_p")),
+            numbers.p_or_blank(one.get("equivalence_holm_p")),
+            numbers.fixed(one["predictive_power"], 2),
+            one.get("resolved") or said["decision"],
+        )
+        for entry in analysis.looks
+        for arm, said in entry["contrasts"].items()
+        if said["look"] == entry["look"]
+        for metric, one in said["endpoints"].items()
+    ]
+    return Table(
+        "looks-taken",
+        "Every look at the primary endpoints: the change with its interval over all looks, p and "
+        "the p of two one-sided tests against the margin by Holm's method, the predicted chance to "
+        "be resolved by the last look, and the decision.",
+        (
+            *("look", "seeds", "arm", "endpoint", "pairs", "change", "Holm p", "TOST p"),
+            *("prospect", "decision"),
+        ),
+        tuple(rows),
+        frozenset({"arm", "endpoint", "decision"}),
+        wide=True,
+    )
+
+
+def _look_change(said: dict[str, Any], digits: int) -> str:
+    if "mean" not in said:
+        return said["why_not"]
+    low, high = said["interval"]
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
+    return numbers.delta(said["mean"], low, high, digits)
+
+
 def arms(study: Study) -> Table:
-    """What every arm is, and exactly what sets it apart."""
+    """Return what every arm is, and exactly what sets it apart."""
     called = names(study)
     rows = []
     for name, arm in study.arms.items():
         reference = study.reference(name)
-        differences = "; ".join(f"{k}: {a} → {b}" for k, (a, b) in study.differences(name).items())
-        rows.append(
-            (
-                called[name],
-                arm.description or arm.title,
-                called[reference] if reference else "",
-                differences,
-            )
-        )
+        differs = "; ".join(f"{k}: {a} → {b}" for k, (a, b) in study.differences(name).items())
+        against = called[reference] if reference else ""
+        rows.append((called[name], arm.description or arm.title, against, differs))
     head = ("arm", "what it is", "against", "differs in exactly")
     caption = "The arms, and exactly what sets each apart from what it is compared with."
-    return Table("arms", caption, head, tuple(rows), frozenset(head), wide=True)
+    return Table("arms", caption, head, tuple(rows), frozenset(head), wide=True, title="arms")
 
 
 def trials(results: Results, analysis: Analysis) -> Table:
-    """Every trial with every endpoint."""
+    """Return every trial with every endpoint."""
     called, study = names(results.study), results.study
     metrics = [analysis.metrics[endpoint.metric] for endpoint in study.endpoints]
     rows = []
@@ -334,9 +511,58 @@ def trials(results: Results, analysis: Analysis) -> Table:
     )
 
 
+def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
+    """Return every trial; of a large study its arms, and what diverged, spiked or is missing."""
+    every = trials(results, analysis)
+    if not is_large(results):
+        return [every]
+    found = [_trials_by_arm(results, analysis)]
+    if notable := tuple(row for row in every.rows if row[-1] != "finished"):
+        shown = f"The first {MOST_NOTABLE} of {len(notable):,}" if notable[MOST_NOTABLE:] else "The"
+        caption = f"{shown} trials that diverged or spiked, or are not finished."
+        rows = notable[:MOST_NOTABLE]
+        found.append(replace(every, name="trials-notable", caption=caption, rows=rows))
+    return found
+
+
+def _trials_by_arm(results: Results, analysis: Analysis) -> Table:
+    """Return of each arm how many trials came to what end, and the range of every endpoint."""
+    study, called = results.study, names(results.study)
+    metrics = [analysis.metrics[endpoint.metric] for endpoint in study.endpoints]
+    rows = []
+    for arm in study.arms:
+        events = [one for (name, _), one in analysis.events.items() if name == arm]
+        counts = len(events), sum(e.diverged for e in events), sum(e.spiked for e in events)
+        cells = [called[arm], *map(str, counts)]
+        for metric in metrics:
+            values = list(analysis.summary(arm, metric.name).values.values())
+            least, middle, most = np.quantile(values, (0, 0.5, 1)) if values else (None,) * 3
+            cells.append(" / ".join(numbers.fixed(v, metric.digits) for v in (least, middle, most)))
+        rows.append(tuple(cells))
+    return Table(
+        "trials-by-arm",
+        "The trials of every arm: how many finished, diverged and spiked, and of every endpoint "
+        "the least, the median and the greatest value. Each trial is in trials.csv.",
+        ("arm", "finished", "diverged", "spiked", *(metric.label for metric in metrics)),
+        tuple(rows),
+        wide=True,
+    )
+
+
+def summed_up_in_words(results: Results) -> str:
+    """Return that figures and tables sum the trials up, and where each is; empty if they do not."""
+    if not is_large(results):
+        return ""
+    return (
+        f"{len(results.finished):,} trials are too many for a mark each: figures and tables here "
+        "sum up the seeds of an arm. Every trial is in tables/scores.csv and "
+        "paper/tables/trials.csv."
+    )
+
+
 def left_out(analysis: Analysis) -> list[str]:
-    """One line per seed and reason, or for all seeds that share one where these are many; the same
-    reason is not said again for every metric."""
+    """Return a line for each seed and reason, or for all seeds that share one where these are many;
+    the same reason is not said again for every metric."""
     called = names(analysis.study)
     told: dict[tuple[str, str, str], list[int]] = {}
     for out in analysis.left_out:
@@ -354,18 +580,5 @@ def left_out(analysis: Analysis) -> list[str]:
 
 
 def plain_name(metric: str) -> str:
-    """The name of a metric as that of a file."""
+    """Return the name of a metric as that of a file."""
     return metric.replace("/", "-").replace(" ", "-")
-
-
-def change_of(contrast: Contrast) -> str:
-    """The change with its interval, by the test that decides."""
-    says = contrast.decided
-    assert says is not None
-    digits = contrast.declared.change_digits
-    return numbers.delta(says.mean, says.interval.low, says.interval.high, digits)
-
-
-def _rates(rates: PairedRates) -> str:
-    base, arm = rates.both + rates.only_baseline, rates.both + rates.only_treatment
-    return f"{base} → {arm} of {rates.n}"

@@ -1,12 +1,13 @@
-"""The verdict in words, the same on the page and in the paper: one wording for every row.
+"""Names and sentences that tables, figures, page and paper share.
 
-A sentence claims what the row stands for and no more: "raises" and "lowers" are for contrasts that
-the registered test has shown, all others "changed by" in what was measured.
+The verdict has one wording for every row, which claims what the row stands for and no more:
+"raises" and "lowers" are for contrasts that the registered test has shown, all others "changed by"
+in what was measured.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Stabilities
@@ -20,28 +21,57 @@ from paribus.decision import (
     untested,
     worse_elsewhere,
 )
-from paribus.report.figures import names
+from paribus.results import Results
 from paribus.study import Study, at_rates
 
 MOST_SENTENCES = 3  # contrasts that are told one by one
+MOST_LINES = 150  # trials that have a mark each
+STATES = ("significant", "within the margin", "unresolved", "described only")
 
 
-@dataclass(frozen=True)
-class Clause:
-    """What is decided of one arm: `Keep the baseline`, and why."""
+def names(study: Study) -> dict[str, str]:
+    """Return the title of every arm, or its name where titles are not unique."""
+    titles = {arm: study.arms[arm].title or arm for arm in study.arms}
+    return titles if len(set(titles.values())) == len(titles) else {arm: arm for arm in titles}
+
+
+def listed(words: list[str]) -> str:
+    """Return `a, b and c`."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def is_large(results: Results) -> bool:
+    """Tell if there are too many trials for a mark each, so that figures and tables sum them up."""
+    return len(results.finished) > MOST_LINES
+
+
+def state_of(contrast: Contrast, alpha: float) -> str:
+    """Return what the test of a primary contrast found: one of STATES."""
+    says = contrast.decided
+    if says is None or says.descriptive_only or contrast.holm_p is None:
+        return "described only"
+    if contrast.equivalent(alpha):
+        return "within the margin"
+    return "significant" if contrast.significant(alpha) else "unresolved"
+
+
+class Clause(NamedTuple):
+    """The decision on one arm: `Keep the baseline`, and why."""
 
     lead: str
     why: str
 
 
 def headline(analysis: Analysis, verdicts: list[Verdict]) -> str:
-    """The verdict on the whole study, and of which text it is, where a part is sealed."""
+    """Return the verdict on the whole study, and of which text it is, where a part is sealed."""
     of_text = [analysis.text] if verdicts and analysis.text else []
     return " ".join([*headlines(analysis, verdicts), *of_text])
 
 
 def headlines(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
-    """A sentence for each contrast on each endpoint that is judged; of many, how many are what."""
+    """Return a sentence for each contrast on each primary endpoint; of many, their counts."""
     if not verdicts:
         return ["One arm alone: nothing is compared."]
     told = []
@@ -54,7 +84,7 @@ def headlines(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
 
 
 def _sentences(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
-    """The verdicts on one endpoint."""
+    """Return the verdicts on one endpoint."""
     if len(verdicts) > MOST_SENTENCES:
         return [_counts(analysis.study, verdicts)]
     clauses = [clause(analysis, verdict) for verdict in verdicts]
@@ -62,7 +92,7 @@ def _sentences(analysis: Analysis, verdicts: list[Verdict]) -> list[str]:
 
 
 def clause(analysis: Analysis, verdict: Verdict) -> Clause:
-    """The wording of the row that fired."""
+    """Return the wording of the row that fired."""
     study, row = analysis.study, rule_of(analysis).all_rows[verdict.row]
     contrast = analysis.contrast(verdict.arm, verdict.metric)
     benefit = benefit_of(analysis, verdict.arm)
@@ -95,14 +125,14 @@ def clause(analysis: Analysis, verdict: Verdict) -> Clause:
 
 
 def margin_in_words(study: Study, contrast: Contrast) -> str:
-    """`±0.02`, or `±5%` of what is compared as a ratio: as the study states it."""
+    """Return `±0.02`, or `±5%` of what is compared as a ratio: as the study states it."""
     endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
     margin = endpoint.margin or 0
     return f"±{margin:.3g}" if contrast.declared.scale == "linear" else f"±{100 * margin:.3g}%"
 
 
 def changed(contrast: Contrast) -> str:
-    """`validation loss changed by +0.0123 nats/token (95% interval +0.01 to +0.02)`."""
+    """Return `validation loss changed by +0.0123 nats/token (95% interval +0.01 to +0.02)`."""
     metric = contrast.declared
     if contrast.decided is None:
         return f"{metric.label} cannot be compared ({contrast.why_not})"
@@ -112,7 +142,7 @@ def changed(contrast: Contrast) -> str:
 
 
 def raised(contrast: Contrast) -> str:
-    """`raises validation loss by 0.0952 nats/token (...)`, of a change that was shown."""
+    """Return `raises validation loss by 0.0952 nats/token (...)`, of a change that was shown."""
     metric = contrast.declared
     if contrast.decided is None:
         return f"has no comparable {metric.label}"
@@ -123,7 +153,7 @@ def raised(contrast: Contrast) -> str:
 
 
 def evidence_on(contrast: Contrast) -> str:
-    """`95% interval +0.0899 to +0.1005, n = 5, Holm p <0.001`."""
+    """Return `95% interval +0.0899 to +0.1005, n = 5, Holm p <0.001`."""
     says, metric = contrast.decided, contrast.declared
     assert says is not None
     span = numbers.span(says.interval.low, says.interval.high, metric.change_digits)
@@ -142,12 +172,12 @@ def evidence_on(contrast: Contrast) -> str:
 
 
 def p_in_words(p: float | None) -> str:
-    """`= 0.013` or `< 0.001`."""
+    """Return `= 0.013` or `< 0.001`."""
     return numbers.p_equals(p).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def ratio_in_words(contrast: Contrast) -> str:
-    """A change of loss as a perplexity ratio, or of speed as one; empty for other metrics."""
+    """Return a change of loss as a perplexity ratio, or of speed as one; empty for others."""
     says = contrast.decided
     if says is None or not contrast.declared.ratio:
         return ""
@@ -156,7 +186,7 @@ def ratio_in_words(contrast: Contrast) -> str:
 
 
 def events_in_words(analysis: Analysis, verdict: Verdict) -> str:
-    """How many trials diverged or spiked, with the arm and without."""
+    """Return how many trials diverged or spiked, with the arm and without."""
     stability = analysis.stability(verdict.arm)
     if stability is None:
         return "no pair of trials is finished"
@@ -169,13 +199,13 @@ def events_in_words(analysis: Analysis, verdict: Verdict) -> str:
 
 
 def holm_in_words(stability: Stabilities) -> str:
-    """`Holm p = 0.013`, or that nothing was tested."""
+    """Return `Holm p = 0.013`, or that nothing was tested."""
     p = stability.holm_p
     return "too few pairs to test" if p is None else f"Holm p {p_in_words(p)}"
 
 
 def _threshold(analysis: Analysis, verdict: Verdict) -> str:
-    """Where a baseline with events counts as stable, that it does so by a threshold."""
+    """Return that a baseline with events counts as stable by a threshold; empty if it has none."""
     stability = analysis.stability(verdict.arm)
     rates = stability.any_event if stability else None
     events = rates.both + rates.only_baseline if rates else 0
@@ -185,13 +215,13 @@ def _threshold(analysis: Analysis, verdict: Verdict) -> str:
 
 
 def reference_name(study: Study, reference: str) -> str:
-    """`the baseline` where it is called so, else its name."""
+    """Return `the baseline` where it is called so, else its name."""
     name = names(study)[reference]
     return "the baseline" if name == "baseline" else name
 
 
 def missing_in_words(analysis: Analysis) -> str:
-    """What a study in progress still lacks; empty for a finished one."""
+    """Return what a study in progress still lacks; empty for a finished one."""
     total, missing = analysis.n_trials, len(analysis.missing)
     if not missing:
         return ""
@@ -213,7 +243,7 @@ def _items(contrast: Contrast) -> str:
 
 
 def _disagreement(contrast: Contrast) -> str:
-    """Tests that find something else than the one that decides."""
+    """Return tests that find something else than the one that decides."""
     others = [check for check in contrast.checks if check.disagrees]
     if not others or contrast.decided is None or contrast.decided.descriptive_only:
         return ""

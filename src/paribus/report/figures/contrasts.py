@@ -1,4 +1,4 @@
-"""What arms do to the endpoints: every seed as a line, every contrast with its interval."""
+"""Effects of arms on the endpoints: every seed as a line, every contrast with its interval."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from paribus.report.figures.style import (
     LABEL_PIXELS,
     MOST_PANELS,
     PANEL,
-    PANEL_HEIGHT,
     TEXT,
     WIDTH,
     Figure,
     arm_colour,
     figure_name,
     hover,
-    names,
+    panels,
     rounded,
 )
+from paribus.report.words import STATES, names, state_of
+from paribus.statistics import Interval
 from paribus.study import Endpoint, Study
 
 ROW_PIXELS = 26
 MOST_PAIRS = 60  # lines of one contrast
 LEAST_ROOM = 24  # of an axis, besides its labels
-STATES = ("significant", "within the margin", "unresolved", "described only")
 SHAPES = ("circle", "square", "diamond", "cross")
 
 
 def pairs_name(metric: str) -> str:
-    """What the figure of a metric's seed pairs is called."""
+    """Return the name of the figure of a metric's seed pairs."""
     return f"pairs-{figure_name(metric)}"
 
 
 def forest_name(study: Study, endpoint: Endpoint) -> str:
-    """What the figure of every contrast on a primary endpoint is called."""
+    """Return the name of the figure of every contrast on a primary endpoint."""
     return "forest" if endpoint is study.primary else f"forest-{endpoint.metric}"
 
 
 def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
-    """Every seed a line from its baseline to its arm, one panel per contrast."""
+    """Return every seed as a line from its baseline to its arm, one panel per contrast."""
     study, called, declared = analysis.study, names(analysis.study), analysis.metrics[metric]
     pairs, rows = _pair_rows(analysis, metric)
     if not rows:
@@ -73,12 +73,8 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     points = base.mark_circle(size=42, opacity=1).encode(
         color=arm_colour(study, legend=False), tooltip=hover("arm:N", "seed:N", value)
     )
-    panels = alt.layer(lines, points).properties(width=PANEL, height=PANEL_HEIGHT)
-    panels = panels.facet(
-        facet=alt.Facet("contrast:N", title=None, sort=[called[arm] for arm, _ in pairs]),
-        columns=3,
-        data=alt.NamedData(name),
-    ).resolve_scale(x="independent")
+    facet = alt.Facet("contrast:N", title=None, sort=[called[arm] for arm, _ in pairs])
+    chart = panels(alt.layer(lines, points), facet, name, own="x")
     label, left = declared.label, len(study.contrasts) - len(pairs)
     caption = f"{label[0].upper()}{label[1:]}: every seed is a line from its baseline to its arm."
     most = max(analysis.summary(arm, metric).n for arm, _ in pairs)
@@ -89,13 +85,13 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         caption += f" {several} without a pair, or beyond {MOST_PANELS} panels, "
         caption += f"{'is' if left == 1 else 'are'} not here, but in the tables."
     title, wide = f"Every seed: {label}", len(pairs) > 2
-    return Figure(name, "endpoints", title, caption, panels, rows, panel=PANEL, wide=wide)
+    return Figure(name, "endpoints", title, caption, chart, rows, panel=PANEL, wide=wide)
 
 
 def _pair_rows(
     analysis: Analysis, metric: str
 ) -> tuple[list[tuple[str, str]], list[dict[str, Any]]]:
-    """(contrasts that have a pair, at most MOST_PANELS; a row for either side of each pair)."""
+    """Return contrasts that have a pair, at most MOST_PANELS, and a row for each side of it."""
     study, called = analysis.study, names(analysis.study)
     values = {arm: analysis.summary(arm, metric).values for arm in study.arms}
     pairs = [
@@ -124,7 +120,7 @@ def _pair_rows(
 
 
 def _shown(ours: dict[int, float], theirs: dict[int, float], relative: bool) -> Iterable[int]:
-    """The seeds that have a line: all pairs, or MOST_PAIRS at even ranks by their change."""
+    """Return the seeds that have a line: all, or MOST_PAIRS at even ranks by their change."""
     there = [seed for seed in ours if seed in theirs]
     if len(there) <= MOST_PAIRS:
         return there
@@ -133,7 +129,7 @@ def _shown(ours: dict[int, float], theirs: dict[int, float], relative: bool) -> 
 
 
 def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
-    """A primary endpoint: every contrast with its interval, the margin, and what Holm says."""
+    """Return a primary endpoint: every contrast with its interval, the margin and the finding."""
     study, metric = analysis.study, analysis.metrics[endpoint.metric]
     contrasts = [c for c in analysis.contrasts if c.metric == endpoint.metric]
     rows = _rows(analysis, contrasts)
@@ -149,7 +145,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     )
     chart = alt.layer(
         band,
-        *_intervals(study, alt.Chart(alt.NamedData(name)), rows, title, state_shapes(rows)),
+        *_by_arm(study, alt.Chart(alt.NamedData(name)), rows, title),
     ).properties(width=WIDTH, height=ROW_PIXELS * len(rows) + 10)
     level = numbers.level(study.inference.alpha)
     caption = (
@@ -164,7 +160,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
 
 
 def forest_of_all(analysis: Analysis) -> Figure | None:
-    """The other endpoints, each on its own axis."""
+    """Return the other endpoints, each on its own axis."""
     study = analysis.study
     rows = _rows(analysis, [c for c in analysis.contrasts if not c.primary])
     metrics = [e.metric for e in study.endpoints if not e.primary]
@@ -172,17 +168,13 @@ def forest_of_all(analysis: Analysis) -> Figure | None:
     if not rows:
         return None
     name = "forest-others"
-    layers = _intervals(study, alt.Chart(), rows, "change", None)
-    height = max(2, len(study.contrasts)) * ROW_PIXELS
-    chart = (
-        alt.layer(*layers)
-        .properties(width=PANEL, height=height)
-        .facet(
-            facet=alt.Facet("metric:N", title=None, sort=order),
-            columns=2,
-            data=alt.NamedData(name),
-        )
-        .resolve_scale(x="independent")
+    chart = panels(
+        alt.layer(*_by_arm(study, alt.Chart(), rows, "change")),
+        alt.Facet("metric:N", title=None, sort=order),
+        name,
+        own="x",
+        columns=2,
+        height=max(2, len(study.contrasts)) * ROW_PIXELS,
     )
     caption = (
         "Change of every other endpoint, each on its own axis, with "
@@ -210,14 +202,8 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
         says = c.decided
         if says is None:
             continue
-        interval = says.interval
-        # A line of no length for an interval that has no ends: the dot stands alone.
-        ends, text = (says.mean, says.mean), "unbounded"
-        if math.isfinite(interval.low) and math.isfinite(interval.high):
-            ends, text = (
-                (interval.low, interval.high),
-                f"{interval.low:+.4g} to {interval.high:+.4g}",
-            )
+        ends = ends_of(says.interval, says.mean)
+        bounded = math.isfinite(says.interval.low) and math.isfinite(says.interval.high)
         row = {
             "arm": called[c.arm],
             "against": called[c.reference],
@@ -225,7 +211,7 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
             "mean": rounded(says.mean),
             "low": rounded(ends[0]),
             "high": rounded(ends[1]),
-            "interval": text,
+            "interval": f"{ends[0]:+.4g} to {ends[1]:+.4g}" if bounded else "unbounded",
             "n": says.n,
         }
         if c.primary:
@@ -234,18 +220,8 @@ def _rows(analysis: Analysis, contrasts: list[Contrast]) -> list[dict[str, Any]]
     return rows
 
 
-def state_of(contrast: Contrast, alpha: float) -> str:
-    """What the test of a primary contrast found: one of STATES."""
-    says = contrast.decided
-    if says is None or says.descriptive_only or contrast.holm_p is None:
-        return "described only"
-    if contrast.equivalent(alpha):
-        return "within the margin"
-    return "significant" if contrast.significant(alpha) else "unresolved"
-
-
 def state_shapes(rows: list[dict[str, Any]]) -> alt.Shape:
-    """The shape of a mean by what its test found (`state` of `rows`): the same in all figures."""
+    """Return the shape of a mean by what its test found (`state` of `rows`)."""
     there = {row["state"] for row in rows}
     return alt.Shape(
         "state:N",
@@ -255,23 +231,33 @@ def state_shapes(rows: list[dict[str, Any]]) -> alt.Shape:
     )
 
 
-def _intervals(
-    study: Study, chart: alt.Chart, rows: list[dict[str, Any]], title: str, shape: alt.Shape | None
+def _by_arm(
+    study: Study, chart: alt.Chart, rows: list[dict[str, Any]], title: str
 ) -> list[alt.Chart]:
-    called = names(study)
-    there = {row["arm"] for row in rows}
+    """Return an interval for each arm of `rows`; shapes say what tests found, where `rows` do."""
+    called, there = names(study), {row["arm"] for row in rows}
     order = [called[arm] for arm, _ in study.contrasts if called[arm] in there]
-    base = chart.encode(
-        y=alt.Y("arm:N", title=None, sort=order),
-        color=arm_colour(study, legend=False),
-        tooltip=hover(
-            "arm:N",
-            "against:N",
-            alt.Tooltip("mean:Q", format="+.4g"),
-            "interval:N",
-            alt.Tooltip("n:Q", title="seed pairs"),
-        ),
+    told = hover(
+        "arm:N",
+        "against:N",
+        alt.Tooltip("mean:Q", format="+.4g"),
+        "interval:N",
+        alt.Tooltip("n:Q", title="seed pairs"),
     )
+    shape = state_shapes(rows) if "state" in rows[0] else None
+    return intervals(study, chart, alt.Y("arm:N", title=None, sort=order), told, title, shape)
+
+
+def intervals(
+    study: Study,
+    chart: alt.Chart,
+    y: alt.Y,
+    told: list[alt.Tooltip],
+    title: str,
+    shape: alt.Shape | None,
+) -> list[alt.Chart]:
+    """Return zero, a line from `low` to `high` and a mark at `mean` for each row."""
+    base = chart.encode(y=y, color=arm_colour(study, legend=False), tooltip=told)
     zero = chart.mark_rule(color=TEXT, opacity=0.5, tooltip=None)
     axis = alt.Axis(tickCount=5, labelOverlap="greedy")
     rules = base.mark_rule(strokeWidth=2).encode(
@@ -283,3 +269,9 @@ def _intervals(
     if shape is not None:
         points = points.encode(shape=shape)
     return [zero.encode(x=alt.datum(0)), rules, points]
+
+
+def ends_of(interval: Interval, mean: float) -> tuple[float, float]:
+    """Return the ends of a line; of no length for an interval that has none: a dot stands alone."""
+    bounded = math.isfinite(interval.low) and math.isfinite(interval.high)
+    return (interval.low, interval.high) if bounded else (mean, mean)

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-import altair as alt
 import numpy as np
-import pyarrow as pa
 
-from paribus.report.figures.style import names, rounded
+from paribus.report import words
+from paribus.report.figures.style import rounded
+from paribus.report.words import names
 from paribus.results import Results
 
 MOST_STEPS = 200  # points of one line
 MOST_ROWS = 12_000  # of one figure
 FEWEST_STEPS = 12
-MOST_LINES = 150  # trials that are drawn as lines of their own
 QUANTILES = (0.05, 0.95)  # of the seeds of an arm, where it has too many to draw each
-SUMMED_UP = "Bars are means over seeds, and lines reach from their 5th to their 95th percentile."
 
 Series = tuple[str, int, str, np.ndarray, np.ndarray]
 
@@ -29,7 +27,7 @@ class Curves:
         self.results = results
 
     def series(self, columns: Collection[str]) -> Iterator[Series]:
-        """(arm, seed, column, steps [n], values [n]) of trials that have it; finite values only."""
+        """Yield (arm, seed, column, steps [n], values [n]) of trials that have it; finite alone."""
         probes = self.results.trial_probes
         for (arm, seed), table in self.results.trial_steps.items():
             probed = probes[arm, seed]
@@ -46,7 +44,7 @@ class Curves:
                     yield arm, seed, column, steps[kept], values[kept]
 
     def last(self, columns: Collection[str]) -> dict[tuple[str, int, str], float]:
-        """The last finite value of each column, by (arm, seed, column)."""
+        """Return the last finite value of each column, by (arm, seed, column)."""
         found = self.series(columns)
         return {(arm, seed, column): float(values[-1]) for arm, seed, column, _, values in found}
 
@@ -54,15 +52,14 @@ class Curves:
 def over_steps(
     curves: Curves, columns: dict[str, str], *, most_rows: int = MOST_ROWS
 ) -> list[dict[str, Any]]:
-    """{arm, seed, step, value, part} of some columns over training; `columns` gives their parts.
+    """Return {arm, seed, step, value, part} of columns over training; `columns` gives their parts.
 
     Of more than MOST_LINES trials, each arm's seeds become {arm, step, mean, low, high, part}.
     """
     called, found = names(curves.results.study), list(curves.series(columns))
     if not found:
         return []
-    n_lines = len({(arm, seed) for arm, seed, *_ in found})
-    if n_lines > MOST_LINES:
+    if len({(arm, seed) for arm, seed, *_ in found}) > words.MOST_LINES:
         return _summed_up(found, called, columns, most_rows)
     most = most_rows // len(found)
     rows = []
@@ -79,7 +76,7 @@ def over_steps(
 
 
 def _picked(n: int, most: int) -> np.ndarray:
-    """Indices of an even choice, first and last among them."""
+    """Return indices of an even choice, first and last among them."""
     count = min(n, max(FEWEST_STEPS, min(MOST_STEPS, most)))
     return np.unique(np.linspace(0, n - 1, count).round().astype(int))
 
@@ -106,13 +103,8 @@ def _summed_up(
     return rows
 
 
-def is_large(results: Results) -> bool:
-    """Whether there are too many trials for a mark each: figures and tables sum them up."""
-    return len(results.finished) > MOST_LINES
-
-
 def over_seeds(rows: list[dict[str, Any]], *values: str) -> list[dict[str, Any]]:
-    """One row for all seeds of what is else alike: the means of these `values`, and of the first
+    """Return one row for all seeds of what is else alike: means of these `values`, and of the first
     the 5th and the 95th percentile over seeds as `low` and `high`."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -125,22 +117,3 @@ def over_seeds(rows: list[dict[str, Any]], *values: str) -> list[dict[str, Any]]
         means = {name: rounded(of.mean()) for name, of in numbers.items()}
         found.append(dict(key) | means | {"low": rounded(low), "high": rounded(high)})
     return found
-
-
-def seed_marks(
-    results: Results, base: alt.Chart, y: dict[str, Any], *, size: int
-) -> tuple[alt.Chart, str]:
-    """(a dot for each seed, or the span of `over_seeds`; what the marks are, in words).
-
-    `base` has all else, and `y` says how values are drawn; their mean is a bar.
-    """
-    if is_large(results):
-        span = base.mark_rule(strokeWidth=1.2)
-        return span.encode(y=alt.Y("low:Q", **y), y2=alt.Y2("high:Q")), SUMMED_UP
-    dots = base.mark_circle(size=size, opacity=0.55).encode(y=alt.Y("value:Q", **y))
-    return dots, "A dot for each seed, and a bar for their mean."
-
-
-def task_accuracy(results: Results) -> pa.Table | None:
-    """arm, seed, task, shots, accuracy, chance; None where no trial answered any."""
-    return results.tasks if len(results.tasks) else None

@@ -1,4 +1,4 @@
-"""What all figures share: the colour of an arm, axes, sizes, and how a figure is written down.
+"""The look of all figures: the colour of an arm, axes, sizes, and how a figure is written down.
 
 Each arm has one colour everywhere (Okabe & Ito 2008: safe for colour-blind readers), and a dash, so
 that a print without colour can be read as well. Text is `currentColor`: it follows the page into
@@ -16,6 +16,7 @@ from typing import Any
 
 import altair as alt
 
+from paribus.report.words import names
 from paribus.study import Study
 
 BASELINE_COLOUR = "#7a7a7a"
@@ -119,11 +120,11 @@ class Figure:
 
     @cached_property
     def definition(self) -> dict[str, Any]:
-        """Vega-Lite without the data, which the page keeps in another form."""
+        """Return Vega-Lite without the data, which the page keeps in another form."""
         return self.chart.to_dict(validate=False) | {"config": CONFIG}
 
     def printed(self, width: int) -> dict[str, Any]:
-        """Vega-Lite with its data, `width` pixels wide in all, in black on white."""
+        """Return Vega-Lite with its data, `width` pixels wide in all, in black on white."""
         text = json.dumps(self.definition).replace(TEXT, PRINTED_TEXT)
         definition = json.loads(text)
         definition["datasets"] = definition.get("datasets", {}) | {self.name: self.rows}
@@ -146,20 +147,14 @@ class Figure:
         return definition
 
     def _legend_columns(self, width: int) -> int:
-        """As many as fit beside each other with the longest name of an arm."""
+        """Return how many fit beside each other with the longest name of an arm."""
         longest = max((len(str(row.get("arm", ""))) for row in self.rows), default=0)
         label = longest * CHARACTER_PIXELS
         return max(1, min(LEGEND_COLUMNS, (width - PANEL_ROOM) // (label + SYMBOL_PIXELS)))
 
 
-def names(study: Study) -> dict[str, str]:
-    """What every arm is called in a report: its title, or its name where titles are not unique."""
-    titles = {arm: study.arms[arm].title or arm for arm in study.arms}
-    return titles if len(set(titles.values())) == len(titles) else {arm: arm for arm in titles}
-
-
 def colours(study: Study) -> dict[str, str]:
-    """The colour of every arm; what others are compared with is grey."""
+    """Return the colour of every arm; what others are compared with is grey."""
     found, others = {}, 0
     for arm in study.arms:
         if arm == study.baseline:
@@ -171,10 +166,8 @@ def colours(study: Study) -> dict[str, str]:
     return found
 
 
-def arm_colour(
-    study: Study, *, legend: bool = True, line: bool = True, shown: list[str] | None = None
-) -> alt.Color:
-    """Colour by arm, with lines or dots in the legend, which names all arms or those `shown`."""
+def arm_colour(study: Study, *, legend: bool = True, line: bool = True) -> alt.Color:
+    """Return colour by arm, with lines or dots in the legend, which names all arms."""
     called, palette = names(study), colours(study)
     scale = alt.Scale(
         domain=[called[arm] for arm in study.arms], range=[palette[arm] for arm in study.arms]
@@ -182,13 +175,11 @@ def arm_colour(
     if not legend:
         return alt.Color("arm:N", title=None, scale=scale, legend=None)
     look = _LINE if line else _DOT
-    if shown is not None:
-        look = alt.Legend(**look.to_dict(), values=shown)
     return alt.Color("arm:N", title=None, scale=scale, legend=look)
 
 
 def arm_dash(study: Study) -> alt.StrokeDash:
-    """Dash by arm, so that lines that coincide, or are printed without colour, are told apart."""
+    """Return dash by arm: lines that coincide, or are printed without colour, are told apart."""
     called = names(study)
     ranks = range(len(called))
     dashes = [DASHES[0] if i == 0 else DASHES[(i - 1) % len(DASHES)] for i in ranks]
@@ -198,7 +189,7 @@ def arm_dash(study: Study) -> alt.StrokeDash:
 
 
 def hover(*fields: str | alt.Tooltip) -> list[alt.Tooltip]:
-    """What is told of the mark under the pointer.
+    """Return what is told of the mark under the pointer.
 
     Channels are made by name, here and in all figures: to find the class of a bare string, Altair
     reads the schemas of all its classes anew, which would take half the time of drawing.
@@ -206,17 +197,55 @@ def hover(*fields: str | alt.Tooltip) -> list[alt.Tooltip]:
     return [alt.Tooltip(field) if isinstance(field, str) else field for field in fields]
 
 
+def over(values: str, title: str, *, zero: bool = False, **more: Any) -> alt.Y:
+    """Return a vertical axis that need not begin at zero."""
+    return alt.Y(values, title=title, scale=alt.Scale(zero=zero), **more)
+
+
+def mean_line(
+    base: alt.Chart, y: alt.Y, study: Study, told: list[alt.Tooltip], **more: Any
+) -> alt.Chart:
+    """Return the thick line of each arm, dashed by arm."""
+    line = base.mark_line(strokeWidth=2.2, **more)
+    return line.encode(y=y, strokeDash=arm_dash(study), tooltip=told)
+
+
+def seed_lines(base: alt.Chart, y: alt.Y, **more: Any) -> alt.Chart:
+    """Return a thin line for each seed."""
+    line = base.mark_line(strokeWidth=0.7, opacity=0.45, **more)
+    return line.encode(y=y, detail=alt.Detail("seed:N"))
+
+
+def panels(
+    chart: Any,
+    facet: alt.Facet,
+    name: str,
+    *,
+    own: str,
+    columns: int = 3,
+    width: int = PANEL,
+    height: int = PANEL_HEIGHT,
+) -> Any:
+    """Return a panel for each value of a field, each with its `own` axis, "x" or "y".
+
+    The facet has the data: a layer with data of its own would draw all of it in every panel.
+    """
+    one = chart.properties(width=width, height=height)
+    faceted = one.facet(facet=facet, columns=columns, data=alt.NamedData(name))
+    return faceted.resolve_scale(**{own: "independent"})
+
+
 _LINE = alt.Legend(symbolType="stroke", symbolStrokeWidth=2.5, symbolSize=250)
 _DOT = alt.Legend(symbolType="circle")
 
 
 def figure_name(column: str) -> str:
-    """A name of files and of data for what is drawn of `column`, whatever its letters."""
+    """Return a name of files and of data for what is drawn of `column`, whatever its letters."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", column)
 
 
 def rounded(value: float) -> float:
-    """Five digits: what a picture can show, and a page need not carry more."""
+    """Return five digits: what a picture can show, and a page need not carry more."""
     return float(f"{value:.5g}")
 
 

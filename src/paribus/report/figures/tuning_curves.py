@@ -1,4 +1,4 @@
-"""What arms were tuned to, and what a contrast depends on: every tuning trial is a dot."""
+"""Tuning: what was chosen, and what a contrast depends on; every tuning trial is a dot."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from paribus.report.figures.style import (
     arm_dash,
     figure_name,
     hover,
-    names,
+    mean_line,
+    over,
+    panels,
     rounded,
 )
-from paribus.statistics import Decided
+from paribus.report.section_tables import at_best, judged_label
+from paribus.report.words import names
 from paribus.study import Candidate, in_words
 from paribus.study.tuning import Value
 
@@ -43,12 +46,12 @@ SHARED, BEST_OF = "tuning-contrast", "tuning-best-of"
 
 
 def curve_name(key: str) -> str:
-    """What the figure of a tuned key is called."""
+    """Return the name of the figure of a tuned key."""
     return f"tuning-{figure_name(key.rpartition('.')[2])}"
 
 
 def tuning_figures(analysis: Analysis) -> list[Figure]:
-    """A tuning curve for each tuned key, the contrast at every shared value, the best of n."""
+    """Return a curve for each tuned key, the contrast at every shared value, the best of n."""
     tuned, plan = analysis.tuned, analysis.study.tuning
     if tuned is None or plan is None:
         return []
@@ -57,23 +60,8 @@ def tuning_figures(analysis: Analysis) -> list[Figure]:
     return [figure for figure in found if figure is not None]
 
 
-def at_best(analysis: Analysis, arm: str) -> Decided | None:
-    """The verdict's contrast of `arm` on the metric that chose, each arm at its best; None where
-    that is no endpoint, or could not be compared."""
-    if analysis.tuned is None:
-        return None
-    mine = [c for c in analysis.contrasts if (c.arm, c.metric) == (arm, analysis.tuned.metric.name)]
-    return mine[0].decided if mine else None
-
-
-def judged_label(analysis: Analysis) -> str:
-    """What the verdict calls the metric that chose: `test loss`, where it is of the test part."""
-    assert analysis.tuned is not None
-    return analysis.metrics[analysis.tuned.metric.name].label
-
-
 def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
-    """The metric that chooses against one key: seeds, the best mean at each value, the choice."""
+    """Return the metric that chooses against one key: seeds, best means, the choice."""
     study = analysis.study
     rows = [row for arm in study.arms for row in _curve_rows(analysis, tuned, arm, key)]
     drawn = [row["value"] for row in rows if "value" in row]
@@ -82,7 +70,7 @@ def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
     lost = _numbered(rows)
     name, short = curve_name(key), key.rpartition(".")[2].replace("_", " ")
     values = [candidate[key] for candidate in tuned.candidates]
-    y = alt.Y("value:Q", title=tuned.metric.title, scale=alt.Scale(zero=False))
+    y = over("value:Q", tuned.metric.title)
     base = alt.Chart(alt.NamedData(name)).encode(x=_axis(values, short))
     # One legend for all layers: one that a layer drops is lost for the others.
     colour, candidate = arm_colour(study), alt.Tooltip("values:N", title="candidate")
@@ -121,7 +109,7 @@ def _curve(analysis: Analysis, tuned: Tuned, key: str) -> Figure | None:
 
 
 def _only(chart: alt.Chart, kind: str) -> alt.Chart:
-    """The chart of the rows of one kind."""
+    """Return the chart of the rows of one kind."""
     return chart.transform_filter(f"datum.kind == '{kind}'")
 
 
@@ -165,7 +153,7 @@ def _numbered(rows: list[dict[str, Any]]) -> int:
 
 
 def _axis(values: Sequence[Value], title: str) -> alt.X:
-    """Logarithmic where positive numbers span much; the words themselves where there are some."""
+    """Return a logarithmic axis where positive numbers span much; words as they are."""
     tried = list(dict.fromkeys(values))
     numeric = [value for value in tried if not isinstance(value, (bool, str))]
     if len(numeric) < len(tried):
@@ -184,7 +172,7 @@ def _axis(values: Sequence[Value], title: str) -> alt.X:
 
 
 def _states(rows: list[dict[str, Any]]) -> alt.Shape:
-    """The shape of what was chosen: whether it stands at an edge."""
+    """Return the shape of a choice, by the edge at which it stands."""
     there = {row.get("state") for row in rows}
     return alt.Shape(
         "state:N",
@@ -199,17 +187,20 @@ def _has_edge(rows: list[dict[str, Any]]) -> bool:
 
 
 def _shared(analysis: Analysis, tuned: Tuned) -> Figure | None:
-    """Each contrast at every candidate, and the band of its verdict: each arm at its best."""
+    """Return each contrast at every candidate, and the band of its verdict at the best."""
     arms = [arm for arm, _ in analysis.study.contrasts]
     rows = [row for arm in arms for row in _shared_rows(analysis, tuned, arm)]
     if not rows:
         return None
     metric, short = tuned.metric, _common(tuned)
     order = list(dict.fromkeys(row["contrast"] for row in rows))
-    panels = _shared_panels(analysis, tuned).facet(
-        facet=alt.Facet("contrast:N", title=None, sort=order),
+    facet = alt.Facet("contrast:N", title=None, sort=order)
+    chart = panels(
+        *(_shared_panel(analysis, tuned), facet, SHARED),
+        own="y",
         columns=2,
-        data=alt.NamedData(SHARED),
+        width=PANEL,
+        height=PANEL_HEIGHT,
     )
     level = numbers.level(analysis.study.inference.alpha)
     caption = (
@@ -226,7 +217,7 @@ def _shared(analysis: Analysis, tuned: Tuned) -> Figure | None:
         "tuning",
         "The contrast at every shared value",
         caption,
-        panels.resolve_scale(y="independent"),
+        chart,
         rows,
         panel=PANEL,
         wide=len(order) > 1,
@@ -234,18 +225,18 @@ def _shared(analysis: Analysis, tuned: Tuned) -> Figure | None:
 
 
 def _values(candidate: Candidate) -> str:
-    """`3e-4, 0.1`: its values in their order."""
+    """Return `3e-4, 0.1`: its values in their order."""
     return ", ".join(in_words({"": value}).strip() for value in candidate.values())
 
 
 def _common(tuned: Tuned) -> str:
-    """What arms share: `learning rate`, or `candidate` where several keys are tuned."""
+    """Return what arms share: `learning rate`, or `candidate` of several keys."""
     keys = list(tuned.candidates[0])
     return keys[0].rpartition(".")[2].replace("_", " ") if len(keys) == 1 else "candidate"
 
 
-def _shared_panels(analysis: Analysis, tuned: Tuned) -> Any:
-    """One panel: the seeds and their mean against what is shared, and the band of the verdict."""
+def _shared_panel(analysis: Analysis, tuned: Tuned) -> Any:
+    """Return a panel: seeds and their mean against what is shared, the band of the verdict."""
     metric, keys = tuned.metric, list(tuned.candidates[0])
     if len(keys) == 1:
         x = _axis([candidate[keys[0]] for candidate in tuned.candidates], _common(tuned))
@@ -284,7 +275,7 @@ def _shared_panels(analysis: Analysis, tuned: Tuned) -> Any:
         _only(seeds, "seed"),
         _only(means, "mean"),
         _only(line, "verdict"),
-    ).properties(width=PANEL, height=PANEL_HEIGHT)
+    )
 
 
 def _shared_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, Any]]:
@@ -323,7 +314,7 @@ def _shared_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[dict[str, A
 
 
 def _best_of(analysis: Analysis, tuned: Tuned) -> Figure | None:
-    """The expected best of n candidates: whether the search was long enough."""
+    """Return the expected best of n candidates, which tells if the search was long enough."""
     called = names(analysis.study)
     rows = [
         {"arm": called[arm], "n": n, "value": rounded(value)}
@@ -335,20 +326,14 @@ def _best_of(analysis: Analysis, tuned: Tuned) -> Figure | None:
     most = max(row["n"] for row in rows)
     # Named, as a count of ticks is taken for a wish, and halves are written as whole numbers.
     axis = alt.Axis(values=[*range(1, most + 1, -(-most // MOST_TICKS))], format="d")
-    chart = (
-        alt.Chart(alt.NamedData(BEST_OF))
-        .mark_line(strokeWidth=2.2, point=alt.OverlayMarkDef(size=30))
-        .encode(
-            x=alt.X("n:Q", title="candidates tried", axis=axis, scale=alt.Scale(zero=False)),
-            y=alt.Y("value:Q", title=tuned.metric.title, scale=alt.Scale(zero=False)),
-            color=arm_colour(analysis.study),
-            strokeDash=arm_dash(analysis.study),
-            tooltip=hover(
-                "arm:N", "n:Q", alt.Tooltip("value:Q", format=f".{tuned.metric.digits}f")
-            ),
-        )
-        .properties(width=WIDTH, height=HEIGHT)
+    base = alt.Chart(alt.NamedData(BEST_OF)).encode(
+        x=alt.X("n:Q", title="candidates tried", axis=axis, scale=alt.Scale(zero=False)),
+        color=arm_colour(analysis.study),
     )
+    told = hover("arm:N", "n:Q", alt.Tooltip("value:Q", format=f".{tuned.metric.digits}f"))
+    y, dots = over("value:Q", tuned.metric.title), alt.OverlayMarkDef(size=30)
+    chart = mean_line(base, y, analysis.study, told, point=dots)
+    chart = chart.properties(width=WIDTH, height=HEIGHT)
     caption = (
         f"The expected best {tuned.metric.label} of n candidates drawn from those tried (Dodge et "
         "al. 2019), by their means over the tuning seeds. A line that still falls or rises at its "

@@ -30,7 +30,7 @@ from paribus.report.paper.judged import (
 from paribus.report.paper.material import Material
 from paribus.report.paper.mechanism import mechanism_in_short
 from paribus.report.paper.untold_rates import untold
-from paribus.report.vocabulary import listed
+from paribus.report.words import listed
 
 MOST_TRENDS = 2
 MOST_NAMED = 2  # arms beside a count

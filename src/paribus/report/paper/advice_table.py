@@ -11,8 +11,9 @@ from paribus.report.paper.advice_rules import KINDS, Advice, Record, advice_on
 from paribus.report.paper.designs import millions
 from paribus.report.paper.judged import IN_WORDS, Judged, judged, judged_on
 from paribus.report.paper.material import Material
-from paribus.report.tables import Table, change_of
-from paribus.report.vocabulary import listed
+from paribus.report.table_model import Table
+from paribus.report.tables import change_of
+from paribus.report.words import listed
 from paribus.study import LEARNING_RATE
 
 MOST_CHANGES = 2  # of one cell that stand one by one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from paribus.report.vocabulary import listed
+from paribus.report.words import listed
 
 NUMBER = re.compile(r"(?<![\w.])[+-]?\d[\d,]*(?:\.\d+)*(?:e-?\d+)?(?!\w)")
 MOST_NUMBERS = 3  # that are named one by one; of more the least and the largest

@@ -8,20 +8,24 @@ from dataclasses import replace
 from paribus.analysis import Analysis
 from paribus.decision import rule_of
 from paribus.digests import flatten
-from paribus.report import contrast_tables, tables
-from paribus.report.along_told import along_table
-from paribus.report.data_tables import data_tables
+from paribus.report import tables
 from paribus.report.figures.contrasts import pairs_name
-from paribus.report.looks_and_stages import looks_table, sampling_table
 from paribus.report.paper.document import Block, Grid, Listing, Paragraph, Part, Picture, say
 from paribus.report.paper.findings import in_the_text
 from paribus.report.paper.material import Material
 from paribus.report.paper.mechanism import prefix_of
 from paribus.report.paper.tuning_part import in_the_tuning
-from paribus.report.tables import Table
-from paribus.report.task_accuracy import task_contrast_table, task_table
-from paribus.report.trial_tables import trial_tables
-from paribus.report.tuning_told import sensitivity_table, shared_table, tuning_table
+from paribus.report.section_tables import (
+    along_table,
+    data_tables,
+    sensitivity_table,
+    shared_table,
+    task_contrast_table,
+    task_table,
+    tuning_table,
+)
+from paribus.report.table_model import Table
+from paribus.report.tables import looks_table, sampling_table, trial_tables
 from paribus.study import Study
 
 MOST_PAIRS = 6  # contrasts whose seeds are drawn; those of more would fill pages
@@ -38,7 +42,7 @@ def of_one(material: Material) -> list[Part]:
         for figure in material.figures
         if figure.name not in shown
     ]
-    estimates, tests = contrast_tables.estimates(analysis), contrast_tables.tests(analysis)
+    estimates, tests = tables.estimates(analysis), tables.tests(analysis)
     return _whole(
         Part("The decision rule", [Grid(tables.decision(analysis, material.verdicts))]),
         Part("Tuning", _grids(shared_table(analysis))),
@@ -138,7 +142,7 @@ def verdict_table(material: Material) -> Table:
 def _on_primary(analysis: Analysis) -> list[Block]:
     """Every contrast on the primary endpoints in full; the page of the study has the others."""
     primary = replace(analysis, contrasts=tuple(c for c in analysis.contrasts if c.primary))
-    found = (contrast_tables.estimates(primary), contrast_tables.tests(primary))
+    found = (tables.estimates(primary), tables.tests(primary))
     return [
         Grid(replace(one, caption=one.caption.replace("Every contrast", "Primary endpoints", 1)))
         for one in found

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from paribus.report.paper.alike import NUMBER, merged, skeleton
 from paribus.report.paper.material import Material
 from paribus.report.paper.untold_rates import untold
-from paribus.report.vocabulary import listed
+from paribus.report.words import listed
 
 OFTEN = 3  # studies with the same caveat
 MOST_PAIRS = 6  # whose values are told one by one

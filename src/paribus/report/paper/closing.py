@@ -11,8 +11,8 @@ from paribus.report.paper.caveats import rates_untold, shared_caveats
 from paribus.report.paper.designs import spanned, texts
 from paribus.report.paper.document import Block, Grid, Part, Ref, say
 from paribus.report.paper.material import Material
-from paribus.report.tables import Table
-from paribus.report.vocabulary import listed
+from paribus.report.table_model import Table
+from paribus.report.words import listed
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from paribus import numbers
 from paribus.numbers import plural
 from paribus.report.paper.material import Material
-from paribus.report.tables import Table
-from paribus.report.vocabulary import listed
+from paribus.report.table_model import Table
+from paribus.report.words import listed
 from paribus.study import LEARNING_RATE, Study
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paribus.report.tables import Table
+from paribus.report.table_model import Table
 
 LONG_WORD = 22  # characters; longer ones may be broken after what joins their parts
 LONG_PART = 15  # characters; longer parts of such a word may be broken anywhere

@@ -16,8 +16,8 @@ from paribus import numbers
 from paribus.digests import flatten
 from paribus.report.paper.judged import IN_WORDS, TOLD, Judged, judged, judged_on
 from paribus.report.paper.material import Material
-from paribus.report.tables import Table
-from paribus.report.vocabulary import listed
+from paribus.report.table_model import Table
+from paribus.report.words import listed
 from paribus.study import LEARNING_RATE
 
 BUDGET = ("training.iterations", "training.tokens", "training.batch_size")

@@ -7,16 +7,17 @@ from paribus.analysis import Contrast
 from paribus.analysis.schema import Summary
 from paribus.decision import disagreements, fixed_items, missed
 from paribus.report import tables
-from paribus.report.along_told import along_table, note, told_along
-from paribus.report.figures.contrasts import forest_name, pairs_name, state_of
+from paribus.report.figures.contrasts import forest_name, pairs_name
 from paribus.report.paper.document import Block, Grid, Paragraph, Part, Picture, Ref, say
 from paribus.report.paper.material import Material
+from paribus.report.section_tables import along_table, note, told_along
 from paribus.report.words import (
     changed,
     holm_in_words,
     margin_in_words,
     missing_in_words,
     ratio_in_words,
+    state_of,
 )
 from paribus.study import Endpoint, Study
 

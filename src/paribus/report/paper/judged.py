@@ -11,8 +11,7 @@ from paribus.analysis import Contrast
 from paribus.decision import Verdict
 from paribus.report.paper.material import Material
 from paribus.report.tables import change_of
-from paribus.report.vocabulary import listed
-from paribus.report.words import margin_in_words, raised
+from paribus.report.words import listed, margin_in_words, raised
 
 State = Literal["harm", "gain", "none", "open", "described", "invalid"]
 Stability = Literal["stable", "cured", "rarer", "destabilised", "not cured"]

@@ -12,7 +12,7 @@ from paribus.report.paper.document import Part, say
 from paribus.report.paper.judged import Judged, judged, judged_on
 from paribus.report.paper.material import Material
 from paribus.report.paper.recommendations import by_treatment, called
-from paribus.report.vocabulary import listed
+from paribus.report.words import listed
 
 
 def larger_scale(studies: Sequence[Material]) -> Part | None:

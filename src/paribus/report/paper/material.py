@@ -8,8 +8,9 @@ from functools import cached_property
 from paribus.analysis import Analysis
 from paribus.decision import Verdict
 from paribus.report.facts import Facts
-from paribus.report.figures import Figure, names
+from paribus.report.figures import Figure
 from paribus.report.paper.measured_errors import MeasuredErrors
+from paribus.report.words import names
 from paribus.results import Results
 from paribus.study import Study
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError
-from paribus.report.tables import Table
+from paribus.report.table_model import Table
 from paribus.results import Results
 from paribus.untrusted_io import read_json
 

@@ -9,8 +9,9 @@ from paribus.numbers import plural
 from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
 from paribus.report.paper.judged import IN_WORDS, SHORT, TOLD, Judged, by_state, judged
 from paribus.report.paper.material import Material
-from paribus.report.tables import Table, change_of
-from paribus.report.vocabulary import listed
+from paribus.report.table_model import Table
+from paribus.report.tables import change_of
+from paribus.report.words import listed
 
 NORM, PLACE, TOKENS = (
     "model.embedding.norm",

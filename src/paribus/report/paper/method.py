@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from paribus.decision import rule_of
 from paribus.numbers import plural
 from paribus.report import tables
-from paribus.report.figures import names
-from paribus.report.looks_and_stages import sampling_method
 from paribus.report.paper.designs import designs
 from paribus.report.paper.document import Cite, Grid, Paragraph, Part, Ref, Run, say
 from paribus.report.paper.material import Material
 from paribus.report.paper.said_once import said_once
-from paribus.report.task_accuracy import tasks_in_words
-from paribus.report.vocabulary import listed
-from paribus.report.words import margin_in_words
+from paribus.report.section_tables import sampling_method, tasks_in_words
+from paribus.report.words import listed, margin_in_words, names
 from paribus.study import SMALLEST_SCALE, Study
 
 # How p-values come about, by the registered `inference.test`.

@@ -13,7 +13,7 @@ from paribus.report.figures import Figure
 from paribus.report.figures.style import TEXT, rounded
 from paribus.report.paper.judged import SHORT, judged, judged_on
 from paribus.report.paper.material import Material
-from paribus.report.vocabulary import listed
+from paribus.report.words import listed
 
 OVERVIEW = "overview"
 ROW_PIXELS, LABELS = 13, 190

@@ -44,7 +44,7 @@ from paribus.report.paper.study_section import (
     study_section,
 )
 from paribus.report.paper.tuning_part import tuning_part
-from paribus.report.tables import Table
+from paribus.report.table_model import Table
 
 # Sections that the authors may add paragraphs to, besides the studies.
 SECTIONS = (

@@ -14,8 +14,8 @@ from paribus.report.paper.document import Block, Cite, Grid, Part, Ref, say
 from paribus.report.paper.judged import judged, judged_on
 from paribus.report.paper.material import Material
 from paribus.report.paper.recommendations import by_treatment, called
-from paribus.report.tables import Table
-from paribus.report.vocabulary import listed
+from paribus.report.table_model import Table
+from paribus.report.words import listed
 from paribus.statistics import PairedContrast, trend
 from paribus.study import LEARNING_RATE
 

@@ -14,8 +14,7 @@ from paribus.report.paper.finding_by_setting import BY_TUNING, trends
 from paribus.report.paper.findings import MOST_TOLD
 from paribus.report.paper.judged import Judged, Treatment, judged
 from paribus.report.paper.material import Material
-from paribus.report.vocabulary import listed
-from paribus.report.words import clause, reference_name
+from paribus.report.words import clause, listed, reference_name
 from paribus.study import in_words
 
 NORM = "model.embedding.norm"

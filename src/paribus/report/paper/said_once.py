@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paribus.report.paper.document import Paragraph, Ref, Run
-from paribus.report.vocabulary import listed
+from paribus.report.words import listed
 
 Sentence = tuple[Run, ...]
 _END = re.compile(r"(?<=[.!?]) (?=[A-Z“])")

@@ -17,10 +17,10 @@ from paribus.report.paper.designs import design_in_words
 from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
 from paribus.report.paper.judged import SHORT, STATES, Judged, answer, arms_in_words, judged
 from paribus.report.paper.material import Material
-from paribus.report.tables import Table, change_of
-from paribus.report.tuning_told import tuning_in_words
-from paribus.report.vocabulary import listed
-from paribus.report.words import holm_in_words
+from paribus.report.section_tables import tuning_in_words
+from paribus.report.table_model import Table
+from paribus.report.tables import change_of
+from paribus.report.words import holm_in_words, listed
 
 MOST_CAVEATS = 1  # that are told; the appendix has all
 CURVES = "loss-curves"  # held-out loss along training

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paribus.report.figures.tuning_curves import SHARED, curve_name
 from paribus.report.paper.document import Block, Grid, Part, Picture, Ref, say
 from paribus.report.paper.material import Material
-from paribus.report.tuning_told import sensitivity_table, tuning_in_words, tuning_table
+from paribus.report.section_tables import sensitivity_table, tuning_in_words, tuning_table
 
 
 def tuning_part(material: Material) -> list[Part]:

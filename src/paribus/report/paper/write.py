@@ -20,11 +20,8 @@ from paribus.decision import Verdict
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.report import contrast_tables, tables
-from paribus.report.along_told import along_table
-from paribus.report.data_tables import data_tables
+from paribus.report import tables
 from paribus.report.figures import Figure, draw
-from paribus.report.looks_and_stages import looks_table, sampling_table
 from paribus.report.paper.by_output_matrix import TURNED, by_output_matrix
 from paribus.report.paper.document import Document, Picture
 from paribus.report.paper.glyphs import lacking, spelled
@@ -36,8 +33,14 @@ from paribus.report.paper.prose import SECTIONS, compose
 from paribus.report.paper.several import material_of
 from paribus.report.paper.study_section import Detail, details, n_comparing
 from paribus.report.paper.typesetting import Typeset, text_pages, typeset_paper
-from paribus.report.task_accuracy import task_contrast_table, task_table
-from paribus.report.tuning_told import tuning_tables
+from paribus.report.section_tables import (
+    along_table,
+    data_tables,
+    task_contrast_table,
+    task_table,
+    tuning_tables,
+)
+from paribus.report.tables import looks_table, sampling_table
 from paribus.results import Results
 from paribus.results.formats import csv_cell
 from paribus.results.store import secure
@@ -208,8 +211,8 @@ def _write_tables(folder: Path, results: Results, analysis: Analysis) -> None:
         tables.arms(results.study),
         tables.controls(analysis),
         tables.trials(results, analysis),
-        contrast_tables.estimates(analysis),
-        contrast_tables.tests(analysis),
+        tables.estimates(analysis),
+        tables.tests(analysis),
         *data_tables(results),
         *(table for table in optional if table is not None),
     ]

@@ -1,0 +1,636 @@
+"""All that verbs print: tables of `report`, tables of the terminal alone, lines between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from paribus import numbers
+from paribus.analysis import (
+    Analysis,
+    Detectable,
+    PlannedLooks,
+    least_effect,
+    look_in_words,
+    sights,
+)
+from paribus.decision import (
+    OUTCOMES,
+    TESTS,
+    Calibration,
+    Rule,
+    Verdict,
+    judge,
+    out_of_reach,
+    rule_of,
+    shared_caveats,
+)
+from paribus.digests import flatten
+from paribus.metric import Metric
+from paribus.report import tables
+from paribus.report.section_tables import (
+    accuracy_table,
+    macro_table,
+    sensitivity_table,
+    task_contrast_table,
+    tuning_in_words,
+    tuning_table,
+)
+from paribus.report.table_model import MARKS, Table
+from paribus.results import Results, ResultsFolder
+from paribus.statistics import DESCRIPTIVE_BELOW, power_error
+from paribus.study import Study, in_words, is_open, is_untuned
+
+if TYPE_CHECKING:
+    from paribus.engine.execution.bench import Bench
+    from paribus.engine.execution.estimate import Estimate
+    from paribus.engine.execution.evaluate import Answers
+    from paribus.engine.training.parameters import ParameterRow
+
+STYLES = {"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
+MIB = 2**20
+BUSY = 0.9  # of a processor: below it, other programs are part of what was measured
+
+Parts = Iterator[RenderableType]
+
+
+def by_name(study: Study) -> Study:
+    """Return the study without titles of arms: the command line calls an arm as its user does."""
+    arms = {name: arm.model_copy(update={"title": ""}) for name, arm in study.arms.items()}
+    return study.model_copy(update={"arms": arms})
+
+
+def marked(state: str) -> str:
+    """Return the sign of a control's state, in its colour."""
+    sign = tables.STATES[state][0]
+    return f"[{MARKS[sign]}]{sign}[/]"
+
+
+def warning(text: str) -> str:
+    """Return a line that warns."""
+    return f"[yellow]warning:[/] {escape(text)}"
+
+
+def dim(text: str) -> str:
+    """Return a line of less weight."""
+    return f"[dim]{escape(text)}[/]"
+
+
+def _table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]], *text: str) -> Table:
+    """Return a table of the terminal alone, with its columns of words."""
+    made = tuple(tuple(row) for row in rows)
+    return Table(title, "", tuple(head), made, frozenset(text), title=title)
+
+
+def _values(title: str, told: dict[str, str]) -> Table:
+    """Return a table of names and values."""
+    return _table(title, ("", " "), told.items(), "")
+
+
+# Verdicts and results
+
+
+def verdicts(study: Study, verdicts: list[Verdict]) -> Parts:
+    """Yield each verdict, under it what it depends on, and at the end what all depend on and what
+    they say of the study's hypotheses; of several endpoints, under the name of each."""
+    shared = shared_caveats(verdicts)
+    metrics = list(dict.fromkeys(verdict.metric for verdict in verdicts))
+    for metric in metrics:
+        mine = [verdict for verdict in verdicts if verdict.metric == metric]
+        if len(metrics) > 1:
+            yield f"\n[bold]on {escape(mine[0].label)}[/]"
+        for one in mine:
+            style = STYLES[OUTCOMES[one.outcome].style]
+            row = f"[dim](row {one.row})[/]"
+            yield f"[bold {style}]{one.outcome}[/] {row} {escape(one.answer)}"
+            yield from _list(line for line in one.caveats if line not in shared)
+    if len(verdicts) > 1 and shared:
+        yield dim("all of this:")
+    yield from _list(shared)
+    for one in judge(study, verdicts):
+        yield f"[bold]{escape(one.name)}[/]{escape(one.sentence.removeprefix(one.name))}"
+
+
+def _list(lines: Iterable[str]) -> Parts:
+    """Yield a line for each, the text of long ones aligned."""
+    for line in lines:
+        row = Grid.grid(padding=(0, 1))
+        row.add_row(" -", escape(line))
+        yield row
+
+
+def rows_of(analysis: Analysis, verdicts: list[Verdict]) -> Table:
+    """Return the rows of the registered rule, and the arms that each fired for."""
+    return tables.rule_table(rule_of(analysis), by_name(analysis.study), verdicts)
+
+
+def rows_alone(rule: Rule) -> Table:
+    """Return the rows of a rule without a study."""
+    return tables.rule_table(rule)
+
+
+def summary(analysis: Analysis, verdicts: list[Verdict]) -> Parts:
+    """Yield a table for each primary endpoint: its test and what is decided; then counts."""
+    named = _named(analysis)
+    head = ("arm", "against", tables.change_head(analysis.study), "p", "Holm p", "verdict")
+    for table in tables.primary(named, verdicts):
+        shown = table.only(*head)
+        yield replace(shown, rows=[row for row in shown.rows if row[1]])
+    states = Counter(control.state for control in analysis.controls)
+    counts = ", ".join(f"{n} {state}" for state, n in states.items()) or "none to compare yet"
+    yield f"{len(analysis.events)} of {analysis.n_trials} trials; controls: {counts}"
+
+
+def _named(analysis: Analysis) -> Analysis:
+    return replace(analysis, study=by_name(analysis.study))
+
+
+def comparison(analysis: Analysis) -> Parts:
+    """Yield every endpoint of every arm, the claims, the controls, and what was left out."""
+    named = _named(analysis)
+    yield tables.endpoints(named)
+    if absent := tables.not_measured(analysis):
+        yield dim(absent)
+    if claims := tables.claims(named):
+        yield claims
+        yield from map(escape, analysis.claim_checks)
+        yield dim(f"claimed by {analysis.study.claims.source}" if analysis.study.claims else "")
+    yield tables.controls(named).only("control", "arm", "state", "evidence")
+    yield from _left_out(named)
+
+
+def _left_out(analysis: Analysis) -> Parts:
+    for line in tables.left_out(analysis):
+        yield f"[yellow]left out:[/] {escape(line)}"
+
+
+def contrasts(analysis: Analysis) -> Parts:
+    """Yield every contrast: primary endpoints in full, the others in a line."""
+    named = _named(analysis)
+    full, level = tables.contrasts(named), numbers.level(analysis.study.inference.alpha)
+    labels = [label for label in full.head if label not in tables.WHOSE]
+    rows = list(zip(full.rows, named.contrasts, strict=True))
+    for arm, reference in named.study.contrasts:
+        mine = [(row, c) for row, c in rows if c.arm == arm]
+        for row, contrast in mine:
+            title = f"{arm} against {reference}: {contrast.declared.label}"
+            if contrast.primary and contrast.decided is None:
+                yield f"[bold]{escape(title)}[/]: {escape(contrast.why_not)}"
+            elif contrast.primary:
+                yield replace(full, rows=[row]).only(*labels, title=title)
+        others = [row for row, c in mine if not c.primary and c.decided is not None]
+        title = f"{arm} against {reference}: the other endpoints"
+        shown = ("endpoint", level, "simultaneous", "Holm p")
+        yield replace(full, rows=others).only(*shown, title=title)
+    if analysis.family is not None:
+        adjusted = ", ".join(numbers.p_value(p) for p in analysis.family.p_values)
+        yield f"sensitivity: maximum-statistic sign-flip p over the family: {adjusted}"
+    yield tables.stability(named)
+    yield from _left_out(named)
+    yield dim("everything else, every pair included, is in analysis.json")
+
+
+def tasks(analysis: Analysis) -> Parts:
+    """Yield the tasks of each contrast."""
+    table = task_contrast_table(_named(analysis))
+    if table is None:
+        return
+    labels = [label for label in table.head if label != "arm"]
+    for arm, reference in analysis.study.contrasts:
+        rows = [row for row in table.rows if row[table.head.index("arm")] == arm]
+        title = f"{arm} against {reference}: {table.title}"
+        yield replace(table, rows=rows).only(*labels, title=title)
+
+
+def answers(study: Study, found: Answers) -> Parts:
+    """Yield accuracy by task and shots, and the macro averages; means over seeds, with their SD."""
+    named, rows = by_name(study), found.tasks.to_pylist()
+    if table := accuracy_table(named, rows):
+        yield table
+    yield macro_table(named, rows)
+    if found.not_offered:
+        pairs = ", ".join(f"{task} at {n}" for task, n in found.not_offered)
+        yield dim(f"does not fit the window, and was not asked: {pairs}")
+    for arm in found.unlike:
+        yield f"[red]{escape(arm)} was shown other prompts; it cannot be compared[/]"
+
+
+# Tuning and looks
+
+
+def rounds(folder: ResultsFolder) -> Parts:
+    """Yield a line for each round of tuning that was begun, and what comes of it."""
+    study = folder.read_study()
+    if study.tuning is None:
+        return
+    for number, there in enumerate(folder.tuning_rounds, start=1):
+        trials = [there.trial(arm, seed) for arm, seed in there.read_study().trials]
+        done = sum(trial.is_finished for trial in trials)
+        yield f"tuning, round {number}: {done} of {len(trials)} trials are finished"
+    if is_untuned(study):
+        yield "the arms are not tuned yet; the trials of the verdict come after that"
+    else:
+        told = [f"{arm} {in_words(values)}" for arm, values in study.tuning.chosen.items()]
+        yield escape(f"tuned: {'; '.join(told)}")
+
+
+def chosen(analysis: Analysis) -> Parts:
+    """Yield the choice of each arm, and between what its contrast lies at shared values."""
+    named = _named(analysis)
+    table, sensitivities = tuning_table(named), sensitivity_table(named)
+    if table is None:
+        return
+    yield table.only("arm", "chosen", "mean", "seeds from, to", "diverged")
+    if sensitivities:
+        change = tables.change_head(analysis.study)
+        yield sensitivities.only("arm", "mean", change, "p")
+    yield from map(escape, tuning_in_words(named)[1:])
+
+
+def planned(study: Study, plan: PlannedLooks | None) -> Parts:
+    """Yield the boundaries of each look, and how many seeds a study takes on average."""
+    if plan is None or study.plan is None:
+        return
+    alpha, family = study.inference.alpha, study.family
+    bounds = ("|t|", "p") if family == 1 else ("|t|, first", "p, first", "|t|, last", "p, last")
+    rows = []
+    for number, (first, last) in enumerate(zip(plan.first, plan.last, strict=True), start=1):
+        cells = [str(number), str(first.pairs), f"{last.spent:.2g}"]
+        for one in [first] if family == 1 else [first, last]:
+            cells += [f"{one.t:.2f}", f"{one.nominal_p:.2g}"]
+        rows.append(cells)
+    yield _table("looks", ("look", "seeds", "spent", *bounds), rows)
+    if family > 1:
+        yield dim(
+            f"first: the first of {family} family by Holm's method, at level {alpha / family:.3g}; "
+            f"last: where all others are rejected, at {alpha:g}"
+        )
+    most = plan.first[-1].pairs
+    head = ["true difference", "seeds, mean", "of the baseline", "found"]
+    head += [f"found with {most} fixed", "inside the margin"]
+    rows = []
+    for row in plan.expected:
+        found, at_margin = row.found, plan.margin and abs(row.effect - plan.margin) < 0.005
+        rows.append(
+            (
+                f"{row.effect:g} SD" + (" (the margin)" if at_margin else ""),
+                f"{found.pairs[0]:.1f} of {most}",
+                f"{found.baseline:.1f}",
+                f"{found.effects[0]:.0%}",
+                f"{row.fixed_power:.0%}",
+                f"{found.equivalent[0]:.0%}" if plan.margin else "",
+            )
+        )
+    yield _table("expected seeds", head, rows, "true difference")
+    if not plan.margin:
+        yield dim(
+            "stops inside the margin are left out: --pilot DIR or --sd X says how wide the margin "
+            "is in SDs"
+        )
+
+
+def standing(results: Results) -> Parts:
+    """Yield the looks that were taken, and the one that comes."""
+    study = results.study
+    if study.plan is None:
+        return
+    for entry in results.looks:
+        yield escape(look_in_words(study, entry))
+    number = len(results.looks)
+    if results.unfinished and number < len(study.plan.looks):
+        upto = study.plan.looks[number]
+        yield f"next is look {number + 1} of {len(study.plan.looks)}, at {upto} seeds"
+
+
+def sampled(analysis: Analysis) -> Parts:
+    """Yield how the pairs of a study with looks or stages were sampled, and the plain interval."""
+    if table := tables.sampling_table(_named(analysis)):
+        plain = f"{numbers.level(analysis.study.inference.alpha)}, plain"
+        title = "how pairs were sampled, and their plain interval, which does not hold"
+        yield table.only("endpoint", "arm", "sampled", plain, title=title)
+
+
+# Designs
+
+
+def detectable(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric]) -> Parts:
+    """Yield what the design detects in SDs, what it cannot see, and with a pilot in the units."""
+    n, inference = len(study.seeds), study.inference
+    if n < 2:
+        yield "One seed: nothing can be tested."
+        return
+    alpha = inference.alpha / study.family  # the first step of Holm
+    error = power_error(inference.test, inference.power)
+    simulated = f", simulated to {100 * error:.1f} points" if error else ""
+    family = numbers.plural(max(len(study.contrasts), 1), "contrast")
+    if len(study.judged) > 1:
+        family += f" x {len(study.judged)} primary endpoints"
+    yield (
+        f"{n} seed pairs{', looked at on the way,' if study.plan else ''} detect "
+        f"{least_effect(study, alpha):.2f} SDs of a difference at {inference.power:.0%} power "
+        f"by the {TESTS[inference.test]} (alpha {inference.alpha:g} over {family}{simulated})."
+    )
+    yield from design(study, metrics)
+    if not rows:
+        yield dim("--pilot DIR or --sd X says what that is in the endpoint's unit")
+    for name in dict.fromkeys(row.metric for row in rows):
+        yield from _in_units([row for row in rows if row.metric == name], metrics[name])
+
+
+def _in_units(rows: list[Detectable], metric: Metric) -> Parts:
+    digits = metric.change_digits
+    unit = f" ({metric.change_unit})" if metric.change_unit else ""
+    cells = [
+        (
+            row.contrast,
+            f"{numbers.fixed(row.sd, digits)} ({row.source})",
+            numbers.fixed(row.effect, digits),
+            numbers.fixed(row.margin, digits),
+            str(row.pairs_for_margin),
+        )
+        for row in rows
+    ]
+    head = ("contrast", "SD", "detects", "margin", "pairs for it")
+    yield _table(f"{metric.label}{unit}", head, cells, "contrast")
+    for row in rows:
+        if row.exceeds_margin:
+            yield warning(
+                f"{row.contrast}: the smallest detectable effect exceeds the margin; "
+                f"{row.pairs_for_margin} seeds would resolve it"
+            )
+        if row.could_miss:
+            yield warning(
+                f"{row.contrast}: the smallest detectable effect, "
+                f"{numbers.fixed(row.effect, digits)}, exceeds the smallest effect worth "
+                f"detecting, {row.smallest_effect:g}"
+            )
+
+
+def design(study: Study, metrics: Mapping[str, Metric], *, warnings: bool = False) -> Parts:
+    """Yield rows of the decision table and effects that the design cannot reach, and why.
+
+    Args: warnings: these alone, and not what is seen at which spread.
+    """
+    for out in out_of_reach(study):
+        noun = "row" if len(out.rows) == 1 else "rows"
+        yield warning(
+            f"{out.why}. Out of reach: {noun} {', '.join(out.rows)}; "
+            "`paribus decide --rows` prints the table."
+        )
+    unseen: dict[str, list[str]] = {}
+    for sight in sights(study, metrics):
+        metric = metrics.get(sight.metric)
+        label, unit = (metric.label, metric.change_unit) if metric else (sight.metric, "")
+        effect = f"{label}: an effect of {sight.smallest_effect:g}{f' {unit}' if unit else ''}"
+        if sight.why_not:
+            unseen.setdefault(sight.why_not, []).append(effect)
+        elif sight.sd is not None and not warnings:
+            yield escape(
+                f"{effect} is seen where paired differences have an SD of at most {sight.sd:.2g}."
+            )
+    for why, effects in unseen.items():
+        yield warning(f"{'; '.join(effects)} cannot be seen: {why}.")
+
+
+def calibration(c: Calibration) -> Parts:
+    """Yield the measured error rates of the whole pipeline, and on how many replicates they are."""
+    title = (
+        f"A/A: {numbers.plural(c.replicates, 'replicate')} of "
+        f"{numbers.plural(c.contrasts, 'contrast')} x {numbers.plural(c.pairs, 'seed pair')}"
+    )
+    rows = [
+        (
+            *(rate.name, f"{rate.nominal:.1%}", f"{rate.rate:.1%}"),
+            f"{rate.interval.low:.1%} to {rate.interval.high:.1%}",
+        )
+        for rate in c.rates
+    ]
+    yield _table(title, ("how often", "nominal", "measured", "95% interval"), rows, "how often")
+    yield (
+        f"Measured: the whole pipeline (analysis, Holm, verdict) on {escape(c.label)} by "
+        f"the {TESTS[c.test]}; rates are means over {c.analyses} analyses of the same trials, "
+        f"regrouped by seed; intervals are those of the {c.replicates} replicates that share no "
+        "trial."
+    )
+    if c.looks:
+        looks = ", ".join(map(str, c.looks))
+        yield (
+            f"Every replicate went through the looks at {looks} seeds, of trials that were all "
+            f"there; a contrast took {c.mean_seeds:.1f} seeds on average."
+        )
+    if c.pairs < DESCRIPTIVE_BELOW:
+        yield "With so few pairs no verdict claims an effect; the tests are counted all the same."
+    if c.skipped:
+        were = "was" if c.skipped == 1 else "were"
+        yield f"{numbers.plural(c.skipped, 'replicate')} {were} left out: a trial is not finished."
+
+
+# Studies, before and while they run
+
+
+def shipped(studies: dict[str, Study]) -> Table:
+    """Return every study that ships: what it asks, and arms x seeds."""
+    rows = [
+        (name, study.question or study.title, f"{len(study.arms)} x {len(study.seeds)}")
+        for name, study in studies.items()
+    ]
+    return _table("", ("study", "what it asks", "trials"), rows, "study", "what it asks")
+
+
+def cost(study: Study, estimated: Estimate) -> Table:
+    """Return tokens, operations, time and memory."""
+    tokens = sum(estimated.tokens[arm] for arm, _ in study.trials)
+    flops = sum(estimated.flops[arm] for arm, _ in study.trials)
+    how = "measured just now" if estimated.measured else "at least: too large to try out here"
+    told = {"tokens per trial": f"{estimated.tokens[study.baseline]:,}"}
+    if len(set(estimated.bytes_per_token.values())) > 1:
+        told = {f"trial of {arm}": _budget(estimated, arm) for arm in study.arms}
+    side = f" of {estimated.stack} side by side" if estimated.stack > 1 else ""
+    precision = "precision (auto: kept once registered)" if is_open(study) else "precision"
+    where = f"{numbers.plural(estimated.workers, 'worker')} on {estimated.device}"
+    told |= {
+        "tokens in all": f"{tokens:,}",
+        "FLOPs per trial": f"{estimated.flops[study.baseline]:.3g}",
+        "FLOPs in all": f"{flops:.3g}",
+        f"one step{side} ({how})": f"{estimated.step_seconds * 1e3:,.0f} ms",
+        precision: estimated.precision + (" (emulated: slow)" if estimated.emulated else ""),
+        f"expected time, {where}": numbers.duration(estimated.seconds),
+    }
+    if study.tuning is not None:
+        growing = f", more where the grid grows ({study.tuning.extensions} times at most)"
+        edge = growing if study.tuning.edge == "extend" else ""
+        told |= {
+            "tuning trials, before these": f"{estimated.tuning_trials}{edge}",
+            "tokens of these": f"{estimated.tuning_tokens:,}",
+            "expected time of tuning": numbers.duration(estimated.tuning_seconds),
+        }
+    told["memory of a worker"] = f"{estimated.memory_bytes / MIB:,.0f} MiB"
+    return _values(f"{len(study.trials)} trials", told)
+
+
+def _budget(estimated: Estimate, arm: str) -> str:
+    """Return what a trial of `arm` is trained on, where arms have other text or other tokens."""
+    tokens, each = estimated.tokens[arm], estimated.bytes_per_token[arm]
+    return (
+        f"{estimated.iterations[arm]:,} iterations, {tokens:,} tokens, {tokens * each:,.0f} bytes "
+        f"({each:.3g} a token)"
+    )
+
+
+def study(study: Study, estimated: Estimate) -> Parts:
+    """Yield the question, the arms, the cost, and every key as resolved."""
+    yield f"[bold]{escape(study.title or study.name)}[/]"
+    if study.question:
+        yield escape(study.question)
+    rows = []
+    for arm in study.arms:
+        differs = [f"{key}\n  {a} → {b}" for key, (a, b) in study.differences(arm).items()]
+        size = (f"{estimated.parameters[arm]:,}", f"{estimated.flops[arm] / 1e12:,.2f}")
+        rows.append((arm, study.reference(arm) or "", "\n".join(differs) or "(nothing)", *size))
+    head = ("arm", "against", "differs in", "parameters", "TFLOP")
+    yield _table("arms", head, rows, "arm", "against", "differs in")
+    yield cost(study, estimated)
+    keys = flatten(study.model_dump(exclude={"arms", "claims"})).items()
+    rows = [(key, _shown(value)) for key, value in keys]
+    yield _table("as resolved", ("key", "value"), rows, "key", "value")
+
+
+def _shown(value: object) -> str:
+    """Return a value of a study; of a list of tables a line for each, with what is stated in it."""
+    if not isinstance(value, list | tuple) or not value or not isinstance(value[0], dict):
+        return str(value)
+    stated = [
+        {key: of for key, of in table.items() if of is not None and of is not False}
+        for table in value
+    ]
+    return "\n".join(", ".join(f"{key} = {of}" for key, of in table.items()) for table in stated)
+
+
+def parameters(study: Study, rows: dict[str, list[ParameterRow]], warnings: list[str]) -> Parts:
+    """Yield all parameters of arms that others are compared with; of the others, what differs.
+
+    x: how many blocks have it; res.: if it writes to the residual stream.
+    """
+    for arm in study.arms:
+        reference = study.reference(arm)
+        known = rows[reference] if reference else []
+        title = f"parameters of {arm}" + (f", where not those of {reference}" if reference else "")
+        cells = [
+            (
+                row.name,
+                str(row.blocks),
+                "x".join(map(str, row.shape)) or "1",
+                row.rule.replace("normal(std=", "normal(", 1),
+                "yes" if row.residual else "",
+                f"{row.weight_decay:g}" if row.weight_decay else "",
+                row.optimizer,
+            )
+            for row in rows[arm]
+            if row not in known
+        ]
+        head = ("parameter", "x", "shape", "starts as", "res.", "decay", "by")
+        table = _table(title, head, cells, "parameter", "shape", "starts as", "res.", "by")
+        yield table if cells else escape(f"{title}: none")
+        names = {row.name for row in rows[arm]}
+        if gone := [row.name for row in known if row.name not in names]:
+            yield escape(f"without {', '.join(gone)}")
+    yield from map(warning, warnings)
+
+
+def status(results: Results) -> Parts:
+    """Yield every trial with its state and steps, and how many are finished."""
+    from paribus.engine.execution.checkpoints import begun_stacks
+    from paribus.results.test_part import awaits_test
+
+    begun = {trial: n for stack, n in begun_stacks(results.path).items() for trial in stack}
+    rows = []
+    for folder in results.finished:
+        trial = results.trials[folder.arm, folder.seed]
+        seconds = results.timing[folder.arm, folder.seed]["training_seconds"]
+        state = "✓ finished" if trial["diverged_at"] is None else "✗ diverged"
+        rows.append((folder.label, state, str(trial["iterations"]), numbers.duration(seconds)))
+    for folder in results.unfinished:
+        steps = begun.get((folder.arm, folder.seed))
+        state = "waiting" if steps is None else "started"
+        rows.append((folder.label, state, str(steps or 0), ""))
+    yield _table("", ("trial", "state", "steps", "training"), rows, "trial", "state")
+    yield f"{len(results.finished)} of {results.n_trials} trials are finished"
+    if awaits_test(results):
+        yield (
+            "the sealed test part is not evaluated yet: the run opens it once, when every trial is "
+            "finished"
+        )
+
+
+# The speed of training
+
+
+def bench(found: Bench) -> Parts:
+    """Yield the machine, then speed and phases with a row per size of a stack."""
+    machine = found.machine
+    yield (
+        f"[bold]{escape(found.study)}, {escape(found.arm)}[/]: {found.parameters:,} parameters, "
+        f"{found.tokens_per_step:,} tokens a step, {found.precision}"
+    )
+    on = "" if machine["device"] == "cpu" else f"{machine['device']}; "
+    yield escape(
+        f"{on}{machine['processor']}, {machine['cores']} cores; PyTorch "
+        f"{machine['packages']['torch']}; {found.date}"
+    )
+    workers = numbers.plural(found.workers, "worker")
+    yield f"{workers} at once, {found.steps} steps each, every probe on"
+    yield _speeds(found)
+    yield _phases(found)
+    yield f"held-out evaluation of a trial: {numbers.duration(found.evaluation_seconds)}"
+    shares = [s.processor_share for s in found.speeds if s.processor_share is not None]
+    if shares and min(shares) < BUSY:
+        yield warning(
+            f"the workers had a processor for {min(shares):.0%} of the time; other programs ran "
+            "beside them, and alone they are faster"
+        )
+
+
+def _speeds(found: Bench) -> Table:
+    rows = [
+        (
+            str(speed.stack),
+            f"{speed.tokens_per_second:,.0f}",
+            _three_digits(speed.flops_per_second / 1e9),
+            _three_digits(speed.ceiling_flops_per_second / 1e9),
+            f"{speed.share:.0%}",
+            f"{speed.memory_bytes / MIB:,.0f}",
+            f"{speed.device_memory_bytes / MIB:,.0f}" if speed.device_memory_bytes else "",
+        )
+        for speed in found.speeds
+    ]
+    head = ("stack", "tokens/s", "GFLOP/s", "ceiling", "share", "MiB", "GPU MiB")
+    return _table("speed, against matrix products of its shapes alone", head, rows)
+
+
+def _phases(found: Bench) -> Table:
+    """Return shares of the step whose phases were timed, on a GPU not the one that trains."""
+    phases = tuple(found.speeds[0].phase_seconds)
+    on_gpu = any(speed.device_memory_bytes is not None for speed in found.speeds)
+    title = "ms of a step, and its share"
+    if on_gpu:
+        title = "ms of a step with each kernel launched alone, and its share; then in one launch"
+    rows = []
+    for speed in found.speeds:
+        whole = speed.phased_seconds
+        seconds = (*(speed.phase_seconds[phase] for phase in phases), whole)
+        one = _three_digits(speed.step_seconds * 1e3) if on_gpu else ""
+        rows.append((str(speed.stack), *(_three_digits(s * 1e3) for s in seconds), one))
+        rows.append(("", *(f"{value / whole:.0%}" for value in seconds), ""))
+    return _table(title, ("stack", *phases, "step", "one"), rows)
+
+
+def _three_digits(value: float) -> str:
+    """Return `0.12`, `1.23`, `12.3` or `1,234`."""
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f}"

@@ -1,0 +1,99 @@
+"""Tables: every cell reaches the terminal, whatever its width; tasks against their reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from paribus.analysis import TaskContrast, analyse
+from paribus.report.section_tables import task_contrast_table
+from paribus.report.table_model import Table
+from paribus.results import Results
+from paribus.statistics import paired_contrast
+from paribus.study import Study
+
+BASELINE = [0.50, 0.52, 0.48, 0.51, 0.49]
+TREATMENT = [0.45, 0.46, 0.44, 0.47, 0.43]
+
+
+def contrast(n: int) -> TaskContrast:
+    ours, theirs = TREATMENT[:n], BASELINE[:n]
+    paired = paired_contrast(theirs, ours, seed=0) if n > 1 else None
+    seeds = tuple(range(1, n + 1))
+    means = sum(theirs) / n, sum(ours) / n
+    return TaskContrast("layernorm", "baseline", "typo", 0.5, seeds, *means, paired, holm_p=0.0123)
+
+
+def test_five_pairs_are_tested_and_fewer_described(
+    small_study: Callable[..., Study], fabricate: Callable[..., Results]
+) -> None:
+    analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + 0.01 * seed))
+    assert task_contrast_table(analysis) is None  # no tasks, no table
+    rows = []
+    for n in (5, 4, 1):
+        table = task_contrast_table(replace(analysis, tasks=(contrast(n),)))
+        assert table is not None
+        rows += table.rows
+    assert rows[0][0] == "typo"
+    assert rows[0][2:4] == ("0.500", "0.450")
+    assert rows[0][4].startswith("-0.050 [-0.0")
+    assert rows[0][6] == "0.012"
+    assert rows[1][5:] == rows[2][5:] == ("–", "–")  # noqa: RUF001
+    assert rows[2][4] == "-0.050"
+
+
+INTERVAL = "+0.0120 [-0.0034, +0.0275]"
+TABLE = Table(
+    "endpoints",
+    "A caption is of the page and the paper.",
+    ("endpoint", "arm", "change [95%]", "p", "finding"),
+    [
+        ("loss", "[red]norm[/red]", INTERVAL, "0.123", "not resolved, as many pairs are missing"),
+        ("", "other", INTERVAL, "", "✗ broken"),
+        ("accuracy", "other", "", "<0.001", ""),
+    ],
+    frozenset({"endpoint", "arm", "finding"}),
+    title="what arms do",
+    grouped=True,
+)
+
+
+def printed(table: Table, width: int) -> list[str]:
+    console = Console(width=width, file=StringIO())
+    console.print(table)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("width", [48, 60, 80, 200])
+def test_every_cell_is_printed_whole_within_the_width(width: int, grouped: bool) -> None:
+    lines = printed(replace(TABLE, grouped=grouped), width)
+    assert max(map(len, lines)) <= width
+    words = " ".join(lines).split()
+    for row in TABLE.rows:
+        for cell in row:
+            assert set(cell.split()) <= {*words}, f"{cell} at {width}"
+    assert "caption" not in words and "arms" in words
+
+
+def test_numbers_never_fold_and_words_do() -> None:
+    lines = printed(TABLE, 80)
+    assert sum(INTERVAL in line for line in lines) == 2
+    assert not any("not resolved, as many pairs are missing" in line for line in lines)
+    names = [line.strip() for line in lines if line.strip() in ("loss", "accuracy")]
+    assert names == ["loss", "accuracy"]  # of groups, above their rows
+
+
+def test_blank_columns_are_left_out_and_no_rows_are_nothing() -> None:
+    blank = replace(TABLE, rows=[("loss", "norm", INTERVAL, "", "")])
+    assert "finding" not in " ".join(printed(blank, 80))
+    assert printed(replace(TABLE, rows=[]), 80) == []
+
+
+def test_columns_are_chosen_by_their_label() -> None:
+    chosen = TABLE.only("p", "arm", "not there", title="")
+    assert (chosen.head, chosen.rows[0]) == (("p", "arm"), ("0.123", "[red]norm[/red]"))
