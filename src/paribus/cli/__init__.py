@@ -42,7 +42,7 @@ VERBS = {
     "evaluate": "Let finished trials answer more zero- and few-shot tasks.",
     "null": "Measure the error rates of a study's tests on A/A replicates of its baseline.",
     "compare": "Put several studies of the same arms on one page.",
-    "paper": "Set one paper on several finished studies, in the order given.",
+    "paper": "Set a paper of your own words, its numbers bound to studies; or begin one.",
     "bench": "Time training here: against the machine's ceiling, and where the time goes.",
     "report": "Draw page and paper of a results folder again, from its records alone.",
     "verify": "Check a results folder: seals, registration, and all that can be computed again.",
@@ -75,7 +75,8 @@ app.command(tokenizer)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
-    0: done; 2: bad input, said in one line; 3: done, and an arm cannot be judged; 130: interrupted.
+    0: done; 1: `paper --check` found something; 2: bad input, said in one line; 3: done, and an arm
+    cannot be judged; 130: interrupted.
     """
     _warm_up(sys.argv[1:] if arguments is None else arguments)
     try:

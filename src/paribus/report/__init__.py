@@ -3,7 +3,7 @@
 from paribus.report.compare import write_comparison
 from paribus.report.figures import draw
 from paribus.report.page import render, write_report
-from paribus.report.paper import write_paper, write_papers
+from paribus.report.paper import write_paper
 from paribus.report.scripts import prepare
 
 __all__ = [
@@ -12,6 +12,5 @@ __all__ = [
     "render",
     "write_comparison",
     "write_paper",
-    "write_papers",
     "write_report",
 ]
