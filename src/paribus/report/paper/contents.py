@@ -40,6 +40,7 @@ MOST_SEEDS = 12  # are named one by one
 MOST_ROWS = 40  # of a table in a report; CSV files have all
 MOST_CAVEATS = 8
 CURVES = "loss-curves"
+LABELS = 230  # pixels for names of arms beside the panels of changes
 FINDING_COLOURS = ("#D55E00", "#009E73", "#7a7a7a", "#7a7a7a")  # in the order of STATES
 
 
@@ -481,19 +482,20 @@ def changes_figure(studies: dict[str, Material], metric_of: dict[str, str]) -> F
         "Bands are the registered margins; shapes and colours say what was found."
     )
     chart = _changes_chart(rows, list(studies), f"change of {declared.label}{unit}")
-    return Figure("changes", "endpoints", "Every study", caption, chart, rows, panel=420, room=210)
+    room = LABELS + 20
+    return Figure("changes", "endpoints", "Every study", caption, chart, rows, panel=420, room=room)
 
 
 def _changes_chart(rows: list[dict[str, Any]], panels: list[str], title: str) -> Any:
     there = [state for state in STATES if any(row["finding"] == state for row in rows)]
-    legend = alt.Legend(values=there, symbolOpacity=1, orient="top", title=None)
+    legend = alt.Legend(values=there, orient="top", title=None, columns=len(there))
     scales = (alt.Scale(domain=STATES, range=list(way)) for way in (FINDING_COLOURS, SHAPES))
     colour, shape = (
         of("finding:N", scale=scale, legend=legend)
         for of, scale in zip((alt.Color, alt.Shape), scales, strict=True)
     )
     ticks = alt.Axis(tickCount=6, labelOverlap="greedy")
-    labels = alt.Axis(labelLimit=190, ticks=False, domain=False)
+    labels = alt.Axis(labelLimit=LABELS, ticks=False, domain=False)
     base = alt.Chart().encode(
         y=alt.Y("arm:N", title=None, sort=alt.EncodingSortField("place"), axis=labels)
     )
@@ -516,7 +518,7 @@ def _changes_chart(rows: list[dict[str, Any]], panels: list[str], title: str) ->
             columns=1,
             data=alt.NamedData("changes"),
             bounds="flush",
-            spacing={"row": 26, "column": 210},
+            spacing={"row": 26, "column": LABELS + 20},
         )
         .resolve_scale(y="independent")
     )
