@@ -20,7 +20,6 @@ from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.report.paper import check, set_paper, write_draft
 from paribus.report.paper.authored import changed, literals, read_source, render
-from paribus.report.paper.bound import Bound
 from paribus.results import Results, load_results
 
 from ..conftest import studies_in
@@ -64,7 +63,7 @@ class Wrote:
 
     def gives(self) -> str:
         source = read_source(self.path)
-        with Bound(source.studies, source.digits) as bound:
+        with source.bound() as bound:
             return render(source, bound).markdown.strip()
 
 
@@ -152,6 +151,7 @@ def test_an_arm_and_a_metric_go_by_either_name(paper: Callable[..., Wrote]) -> N
         ("{{ change() }}", "missing"),
         ('{{ table("one", "primry") }}', "did you mean 'primary'?"),
         ('{{ table("one", "primary", columns=["x"]) }}', "no column 'x'"),
+        ('{{ table(["one", "two"], "arms") }}', "of one study, not of 2"),
         ('{{ figure("one", "forst") }}', "did you mean 'forest'?"),
         ('{{ ref("tbl-none") }}', "ref('tbl-none')"),
         ('{{ setting("one", "model.width") }}', "no setting 'model.width'"),
@@ -175,9 +175,9 @@ def test_a_name_that_does_not_exist_is_one_line(
     [
         ("", "no front matter"),
         ("---\ntitle: [\n---\n", "no YAML"),
-        ("---\n- a\n---\n", "no table"),
+        ("---\n- a\n---\n", "table"),
         ("---\nstudis: {}\n---\n", "did you mean 'studies'?"),
-        ("---\nstudies: [one]\n---\n", "names and paths"),
+        ("---\nstudies: [one]\n---\n", "studies"),
         ("---\nstudies: {gone: gone}\n---\n{{ seeds('gone') }}", "gone"),
     ],
 )
@@ -221,7 +221,7 @@ def test_the_abstract_is_checked_and_filled_too(paper: Callable[..., Wrote]) -> 
     head = HEAD.replace("literal", "abstract: \"By 0.7: {{ seeds('one') }} seeds.\"\nliteral")
     source = read_source(paper("Text.", head).path)
     assert "abstract: 0.7" in next(literals(source))
-    with Bound(source.studies) as bound:
+    with source.bound() as bound:
         assert render(source, bound).abstract == "By 0.7: 5 seeds."
 
 
@@ -321,7 +321,7 @@ def test_words_of_a_study_are_no_markup(tmp_path: Path) -> None:
     write_draft([tmp_path / "r"], tmp_path / "p.md")
     set_paper(tmp_path / "p.md", tmp_path / "p.pdf")
     source = read_source(tmp_path / "p.md")
-    with Bound(source.studies) as bound:
+    with source.bound() as bound:
         text = render(source, bound).markdown
     assert "\\#panic() \\$x\\$ \\*b\\* \\@LeScao2022 \\<label\\>" in text
 

@@ -22,24 +22,25 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
 from paribus.report.paper.bound import Bound, Format, Markdown, Words, printed
 from paribus.report.paper.typesetting import Fonts, to_pdf, write_figures
+from paribus.study.explain import explain
 from paribus.untrusted_io import read_json, read_text
 
 INSTALL = "install it: pip install 'paribus[paper]'"
 MOST_BYTES = 4 * 1024 * 1024
-KEYS = ("title", "author", "bibliography", "studies", "digits", "literal", "abstract")
 LOCK_SCHEMA = 1
 CONTEXT = 30  # characters around a number that is bound to nothing
 HEAD = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
@@ -71,24 +72,45 @@ IN_LATEX = {
 }
 
 
-@dataclass(frozen=True)
-class Source:
-    """A paper's file: its front matter, checked, and its Markdown, whose lines are the file's."""
+class Source(BaseModel):
+    """A paper's file: its front matter, and its Markdown, whose lines are the file's."""
 
-    path: Path
-    title: str
-    authors: tuple[str, ...]
-    studies: dict[str, Path]
-    bibliography: Path | None
-    digits: int
-    literal: tuple[str, ...]
-    abstract: str
-    body: str
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    title: str = ""
+    author: list[str] = []
+    abstract: str = ""
+    bibliography: str = ""
+    studies: dict[str, str] = {}
+    digits: int = Field(default=12, ge=0)
+    literal: list[int | float | str] = []
+    _path: Path = PrivateAttr()
+    _body: str = PrivateAttr()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
+    def body(self) -> str:
+        """Its Markdown."""
+        return self._body
+
+    @property
+    def works(self) -> Path:
+        """The bibliography."""
+        return self.path.parent / self.bibliography
 
     @property
     def lock(self) -> Path:
         """The file of what every value was."""
         return self.path.with_name(f"{self.path.stem}.lock.json")
+
+    def bound(self) -> Bound:
+        """Return what its braces can say."""
+        home = self.path.parent
+        return Bound({name: home / path for name, path in self.studies.items()}, self.digits)
 
 
 @dataclass(frozen=True)
@@ -96,14 +118,12 @@ class Rendered:
     """A paper with its braces filled.
 
     Attributes:
-        values: what braces gave, by the call.
         unbound: what braces gave that is of no study, such as a number written in them.
     """
 
     markdown: str
     abstract: str
-    values: dict[str, str]
-    unbound: list[str] = field(default_factory=list)
+    unbound: list[str]
 
 
 def read_source(path: Path) -> Source:
@@ -119,52 +139,24 @@ def read_source(path: Path) -> Source:
         raise ParibusError(
             f"{path} begins with no front matter: lines of YAML between two lines of ---"
         )
-    head = _yaml(found[1], path)
-    unknown = next((key for key in head if key not in KEYS), None)
-    if unknown is not None:
-        raise ParibusError(f"{path}: unknown key '{unknown}': {nearest(str(unknown), KEYS)}")
-    studies = head.get("studies") or {}
-    if not isinstance(studies, dict) or not all(isinstance(one, str) for one in studies.values()):
-        raise ParibusError(f"{path}: studies is a table of names and paths")
-    bibliography, digits = head.get("bibliography"), head.get("digits", 12)
-    if not isinstance(bibliography, str | None) or not isinstance(digits, int) or digits < 0:
-        raise ParibusError(f"{path}: bibliography is a path, digits a whole number")
-    lines = "\n" * found[0].count("\n")
-    return Source(
-        path,
-        str(head.get("title") or path.stem),
-        tuple(map(str, _listed(head.get("author")))),
-        {str(name): path.parent / folder for name, folder in studies.items()},
-        path.parent / bibliography if bibliography else None,
-        digits,
-        tuple(map(str, _listed(head.get("literal")))),
-        str(head.get("abstract") or ""),
-        lines + text[found.end() :],
-    )
-
-
-def _yaml(text: str, path: Path) -> dict[str, Any]:
     try:
         import yaml
     except ImportError:
         raise ParibusError(f"a paper's front matter needs PyYAML; {INSTALL}") from None
     try:
-        found = yaml.safe_load(text)
+        source = Source.model_validate(yaml.safe_load(found[1]))
     except (yaml.YAMLError, RecursionError) as error:
-        where = str(error).replace("\n", " ")
-        raise ParibusError(f"{path}: the front matter is no YAML: {where}") from None
-    if not isinstance(found, dict):
-        raise ParibusError(f"{path}: the front matter is no table of keys")
-    return found
+        raise ParibusError(f"{path}: the front matter is no YAML: {error}") from None
+    except ValidationError as error:
+        raise ParibusError(f"{path}: {explain(error, Source)}") from None
+    source._path, source._body = path, "\n" * found[0].count("\n") + text[found.end() :]
+    return source
 
 
-def _listed(value: Any) -> list[Any]:
-    return [] if value is None else value if isinstance(value, list) else [value]
-
-
-def render(source: Source, bound: Bound) -> Rendered:
+def render(source: Source, bound: Bound, form: Format = "typst") -> Rendered:
     """Fill the braces. Raises ParibusError with the line of a name that does not exist."""
     unbound: list[str] = []
+    bound.begin(form)
 
     def finalize(said: Any) -> str:
         if not isinstance(said, Words | Markdown):
@@ -197,7 +189,7 @@ def render(source: Source, bound: Bound) -> Rendered:
     if left:
         raise ParibusError(f"{source.path}: ref('{left[0]}'): {nearest(left[0], bound.labels)}")
     _require_works(source, f"{abstract}\n{body}")
-    return Rendered(body, abstract, dict(bound.values), [one for one in unbound if one.strip()])
+    return Rendered(body, abstract, [one for one in unbound if re.search(r"\d", one)])
 
 
 def _where(source: Source, error: BaseException) -> str:
@@ -213,9 +205,9 @@ def _require_works(source: Source, text: str) -> None:
     cited = [key.rstrip(".:,;-") for key in CITATION.findall(text)]
     if not cited:
         return
-    if source.bibliography is None:
+    if not source.bibliography:
         raise ParibusError(f"{source.path} cites @{cited[0]} and names no bibliography")
-    works = set(re.findall(r"@\w+\s*\{\s*([^,\s]+)", read_text(source.bibliography, MOST_BYTES)))
+    works = set(re.findall(r"@\w+\s*\{\s*([^,\s]+)", read_text(source.works, MOST_BYTES)))
     for key in cited:
         if key not in works:
             raise ParibusError(f"{source.path}: unknown work @{key}: {nearest(key, works)}")
@@ -225,7 +217,7 @@ def literals(source: Source) -> Iterator[str]:
     """Yield every number of the text that is bound to nothing, with its line and its neighbours."""
     for part, offset in ((source.body, 0), (source.abstract, None)):
         text = UNSTATED.sub(lambda found: re.sub(r"[^\n]", "\x00", found[0]), part)
-        for literal in sorted(source.literal, key=len, reverse=True):
+        for literal in sorted(map(str, source.literal), key=len, reverse=True):
             marked = rf"(?<![\w.]){re.escape(literal)}(?![\w]|[.,]\d)"
             text = re.sub(marked, "\x00" * len(literal), text)
         for number in NUMBER.finditer(text):
@@ -252,74 +244,68 @@ def changed(source: Source, values: dict[str, str]) -> Iterator[str]:
 def check(path: Path) -> list[str]:
     """Return every finding: literal numbers, and values that changed since the paper was set."""
     source = read_source(path)
-    with Bound(source.studies, source.digits) as bound:
+    with source.bound() as bound:
         rendered = render(source, bound)
-    given = [one for one in rendered.unbound if re.search(r"\d", one)]
-    said = [f"{path}: braces give {one}, which is of no study" for one in given]
-    return [*literals(source), *said, *changed(source, rendered.values)]
+    said = [f"{path}: braces give {one}, which is of no study" for one in rendered.unbound]
+    return [*literals(source), *said, *changed(source, bound.values)]
 
 
 def set_paper(path: Path, pdf: Path | None = None, latex: Path | None = None) -> list[str]:
     """Set a paper as PDF, as LaTeX in a folder, or as both; returns what changed since the last
     time, and writes what is so now to the lock file."""
     source = read_source(path)
-    _require_pandoc()
-    lines: list[str] = []
-    wanted: list[tuple[Format, Path]] = [("typst", pdf)] if pdf else []
-    wanted += [("latex", latex)] if latex else []
-    with Bound(source.studies, source.digits) as bound:
-        for form, target in wanted:
-            bound.form = form
-            bound.labels.clear()
-            bound.drawn.clear()
-            rendered = render(source, bound)
-            if form == "typst":
-                with tempfile.TemporaryDirectory() as scratch:
-                    write_bytes(target, _typst(source, rendered, bound, Path(scratch)))
-            else:
-                _latex(source, rendered, bound, target)
-            lines = list(changed(source, rendered.values))
-            lock = {"schema": LOCK_SCHEMA, "values": rendered.values}
+    try:
+        import pypandoc
+
+        pypandoc.get_pandoc_version()
+    except (ImportError, OSError):
+        raise ParibusError(f"a paper in Markdown is read by pandoc; {INSTALL}") from None
+    with source.bound() as bound:
+        if pdf:
+            with tempfile.TemporaryDirectory() as scratch:
+                write_bytes(pdf, _typst(source, bound, Path(scratch)))
+        if latex:
+            _latex(source, bound, latex)
+    lines = list(changed(source, bound.values))
+    lock = {"schema": LOCK_SCHEMA, "values": bound.values}
     write_bytes(source.lock, canonical_json(lock).encode())
     return lines
 
 
-def _typst(source: Source, rendered: Rendered, bound: Bound, folder: Path) -> bytes:
-    (folder / "template.typ").write_bytes(_beside("authored.typ"))
-    text = _pandoc(source, rendered, "typst", [f"--template={folder / 'template.typ'}"])
+def _typst(source: Source, bound: Bound, folder: Path) -> bytes:
+    template = folder / "template.typ"
+    template.write_bytes(files("paribus.report.paper").joinpath("authored.typ").read_bytes())
+    text = _pandoc(source, bound, "typst", [f"--template={template}"])
     fonts = Fonts.of(text)
     write_bytes(folder / "paper.typ", fonts.spelled(text).encode())
     _put_beside(source, bound, folder, fonts)
     return to_pdf(folder / "paper.typ", fonts, str(source.path))
 
 
-def _latex(source: Source, rendered: Rendered, bound: Bound, folder: Path) -> None:
+def _latex(source: Source, bound: Bound, folder: Path) -> None:
     """Write `paper.tex` with natbib, its figures as PDF, and the bibliography."""
     variables = ["-Vdocumentclass=article", "-Vgeometry:margin=2.5cm", "-Vbiblio-style=plainnat"]
-    text = _pandoc(source, rendered, "latex", ["--natbib", *variables])
+    text = _pandoc(source, bound, "latex", ["--natbib", *variables])
     for letter, macro in IN_LATEX.items():
         text = text.replace(letter, macro)
     write_bytes(folder / "paper.tex", text.encode())
-    _put_beside(source, bound, folder, Fonts.of(""))
+    _put_beside(source, bound, folder, Fonts())
 
 
-def _pandoc(source: Source, rendered: Rendered, form: Format, arguments: list[str]) -> str:
+def _pandoc(source: Source, bound: Bound, form: Format, arguments: list[str]) -> str:
     import pypandoc
 
-    head: dict[str, Any] = {"title": source.title, "author": list(source.authors)}
+    rendered = render(source, bound, form)
+    head: dict[str, Any] = {"title": source.title or source.path.stem, "author": source.author}
     if rendered.abstract:
         head["abstract"] = rendered.abstract
     if source.bibliography:
         head["bibliography"] = "references.bib"
     # JSON is YAML, and pandoc reads the strings of a front matter as Markdown.
     text = f"---\n{json.dumps(head, ensure_ascii=False)}\n---\n\n{rendered.markdown}"
+    standing = ["--standalone", "--sandbox", "--wrap=preserve", *arguments]
     try:
-        return pypandoc.convert_text(
-            text,
-            form,
-            format="markdown-auto_identifiers",
-            extra_args=["--standalone", "--sandbox", "--wrap=preserve", *arguments],
-        )
+        return pypandoc.convert_text(text, form, "markdown-auto_identifiers", standing)
     except RuntimeError as error:
         raise ParibusError(f"{source.path}: pandoc could not read it: {error}") from None
 
@@ -329,8 +315,8 @@ def _put_beside(source: Source, bound: Bound, folder: Path, fonts: Fonts) -> Non
     wanted = [(name, figure, width) for name, (figure, width) in bound.drawn.items()]
     write_figures(folder / "figures", wanted, fonts)
     if source.bibliography:
-        text = read_text(source.bibliography, MOST_BYTES)
-        write_bytes(folder / "references.bib", text.encode())
+        works = read_text(source.works, MOST_BYTES)
+        write_bytes(folder / "references.bib", works.encode())
     home = source.path.parent.resolve()
     for name in IMAGE.findall(source.body):
         picture = (home / name).resolve()
@@ -338,16 +324,3 @@ def _put_beside(source: Source, bound: Bound, folder: Path, fonts: Fonts) -> Non
             target = folder / picture.relative_to(home)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, target)
-
-
-def _require_pandoc() -> None:
-    try:
-        import pypandoc
-
-        pypandoc.get_pandoc_version()
-    except (ImportError, OSError):
-        raise ParibusError(f"a paper in Markdown is read by pandoc; {INSTALL}") from None
-
-
-def _beside(name: str) -> bytes:
-    return files("paribus.report.paper").joinpath(name).read_bytes()

@@ -38,7 +38,6 @@ from paribus.untrusted_io import read_json
 Format = Literal["typst", "latex"]
 NARROW = 0.62  # of the text's width, for a figure that does not want all of it
 CHANGES, DESIGNS, ERRORS = "changes", "designs", "errors"
-ACROSS = (CHANGES, DESIGNS)  # tables of several studies
 MOST_MISSING = 3  # trials that an error names
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|$@^~\"'!])")
 
@@ -106,6 +105,13 @@ class Bound:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
+
+    def begin(self, form: Format) -> None:
+        """Forget which figures and labels an earlier text had."""
+        self.form = form
+        self.drawn.clear()
+        self.labels.clear()
+        self.asked.clear()
 
     def functions(self) -> dict[str, Callable[..., str]]:
         """Return all that stands in braces, by name."""
@@ -280,33 +286,30 @@ class Bound:
         label: str | None = None,
     ) -> str:
         """Return a table by name, of a study; `changes` and `designs` are of one or several."""
-        several = study if isinstance(study, list) else [study]
-        if name == ERRORS:
-            found = self._error_table(several[0])
-        elif name in ACROSS:
-            studies = {one: self.material(one) for one in several}
-            found = designs(studies)
-            if name == CHANGES:
-                found = changes_table(studies, self._metrics(several, metric), self._digits)
+        first, *others = several = study if isinstance(study, list) else [study]
+        if name == CHANGES:
+            found = changes_table(self._compared(several, metric), self._digits)
+        elif name == DESIGNS:
+            found = designs({one: self.material(one) for one in several})
+        elif others:
+            raise ParibusError(f"the table {name} is of one study, not of {len(several)}")
+        elif name == ERRORS:
+            found = self._error_table(first)
         else:
-            there = self.material(several[0]).tables
-            known = [*there, *ACROSS, ERRORS]
-            found = there[_known(name, known, f"{several[0]}: no table")]
+            there = self.material(first).tables
+            found = there[_known(name, [*there, CHANGES, DESIGNS, ERRORS], f"{first}: no table")]
         if arms is not None:
             called = {
-                self.material(one).called[self._arm(one, arm)] for one in several for arm in arms
+                self.material(of).called[self._arm(of, arm)] for of in several for arm in arms
             }
-            place = found.head.index(_known("arm", found.head, f"{name}: no column"))
+            place = _place("arm", found)
             rows = tuple(row for row in found.rows if row[place] in called)
             found = replace(found, rows=rows)
         if columns is not None:
-            places = [
-                found.head.index(_known(column, found.head, f"{name}: no column"))
-                for column in columns
-            ]
+            places = [_place(column, found) for column in columns]
             head, *rows = (tuple(row[i] for i in places) for row in (found.head, *found.rows))
             found = replace(found, head=head, rows=tuple(rows))
-        return self._table(found, found.caption if caption is None else caption, label)
+        return self._table(found, caption, label)
 
     @_bound
     def figure(
@@ -323,24 +326,22 @@ class Bound:
 
         `width` is a share of the text's.
         """
-        several = study if isinstance(study, list) else [study]
+        first, *others = several = study if isinstance(study, list) else [study]
         if name == CHANGES:
-            studies = {one: self.material(one) for one in several}
-            found, wide = changes_figure(studies, self._metrics(several, metric)), True
+            found = changes_figure(self._compared(several, metric))
+        elif others:
+            raise ParibusError(f"the figure {name} is of one study, not of {len(several)}")
         else:
-            there = self.material(several[0]).figures
-            found = there[_known(name, [*there, CHANGES], f"{several[0]}: no figure")]
-            wide = found.wide
-        share = width or (1.0 if wide else NARROW)
-        file = f"{re.sub('[^A-Za-z0-9-]+', '-', '-'.join(several[:3]))}-{name}"
-        file += f"-{round(100 * share)}"
+            there = self.material(first).figures
+            found = there[_known(name, [*there, CHANGES], f"{first}: no figure")]
+        share = width or (1.0 if found.wide else NARROW)
+        file = re.sub("[^A-Za-z0-9_-]+", "-", f"{first}-{name}-{digest([found.rows, share])[:8]}")
         self.drawn[file] = (found, round(share * PAGE_PIXELS))
-        said = found.caption if caption is None else caption
+        said = escaped(found.caption) if caption is None else caption
         form = "svg" if self.form == "typst" else "pdf"
-        label = self._label(label or f"fig-{name}")
-        text = f"![{escaped(said) if caption is None else said}](figures/{file}.{form})"
+        about = f"{{#{self._label(label or f'fig-{name}')} width={round(100 * share)}%}}"
         # A blank line on either side makes it a figure.
-        return Markdown.of(f"\n\n{text}{{#{label} width={round(100 * share)}%}}\n\n", found.rows)
+        return Markdown.of(f"\n\n![{said}](figures/{file}.{form}){about}\n\n", found.rows)
 
     def ref(self, label: str) -> str:
         """Return a reference to a table or figure of the paper, such as `Table 2`."""
@@ -379,17 +380,14 @@ class Bound:
                 self.figure(study, one.name, label=f"fig-{study}-{one.name}") for one in block
             )
         if isinstance(block[0], Fact):
+            head = ("fact", "as recorded")
             rows = tuple((fact.name, fact.text) for fact in block)
-            return self._table(
-                Table(
-                    "facts", "", ("fact", "as recorded"), rows, frozenset({"fact", "as recorded"})
-                )
-            )
+            return self._table(Table("facts", "", head, rows, frozenset(head)))
         return "\n".join(f"- {escaped(line)}" for line in block)
 
     def _table(self, table: Table, caption: str | None = None, label: str | None = None) -> str:
         """Return a pipe table: as wide as the text, columns in proportion to the dashes."""
-        said = escaped(table.caption) if caption in (None, table.caption) else caption
+        said = escaped(table.caption) if caption is None else caption
         dashes = [
             f":{'-' * width}" if name in table.text else f"{'-' * width}:"
             for name, width in zip(table.head, column_widths(table), strict=True)
@@ -429,8 +427,13 @@ class Bound:
         known = metrics | {one.label.replace(" ", "_"): one for one in metrics.values()}
         return known[_known(metric.replace(" ", "_"), known, f"{study}: no metric")]
 
-    def _metrics(self, studies: Sequence[str], metric: str | None) -> dict[str, str]:
-        return {study: self._metric(study, metric).name for study in studies}
+    def _compared(self, studies: Sequence[str], metric: str | None) -> list[Any]:
+        """Return every contrast of these studies on a metric, as tables across studies take it."""
+        return [
+            (study, self.material(study), self._contrast(study, arm, metric))
+            for study in studies
+            for arm, _ in self.material(study).study.contrasts
+        ]
 
     def _contrast(self, study: str, arm: str, metric: str | None) -> Contrast:
         one, arm, name = (
@@ -495,6 +498,11 @@ def _known(name: str, known: Any, what: str) -> str:
     if name not in known:
         raise ParibusError(f"{what} '{name}': {nearest(str(name), known)}")
     return name
+
+
+def _place(column: str, table: Table) -> int:
+    """Return where a column is."""
+    return table.head.index(_known(column, table.head, f"{table.name}: no column"))
 
 
 def _share(value: Any) -> str:

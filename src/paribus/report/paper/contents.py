@@ -15,7 +15,7 @@ from typing import Any
 import altair as alt
 
 from paribus import numbers
-from paribus.analysis import Analysis, analyse
+from paribus.analysis import Analysis, Contrast, analyse
 from paribus.decision import Verdict, decide, rule_of
 from paribus.metric import Metric
 from paribus.numbers import plural
@@ -119,13 +119,28 @@ class Material:
         return _facts(self)
 
 
+# Words of a fact, and the work in references.bib that describes what they name.
+WORKS = {
+    "Pre-LayerNorm form": "Xiong2020",
+    " LayerNorm": "LayerNorm",
+    " RMSNorm": "RMSNorm",
+    "AdamW": "Loshchilov2019",
+    "loss scale": "Micikevicius2018",
+    "at the same seed, by": "Agarwal2021",
+}
+
+
 @dataclass(frozen=True)
 class Fact:
-    """One row of the table of facts, with keys of references.bib for the methods it names."""
+    """One row of the table of facts."""
 
     name: str
     text: str
-    cites: tuple[str, ...] = ()
+
+    @property
+    def cites(self) -> list[str]:
+        """Keys of the works on the methods that it names."""
+        return [key for words, key in WORKS.items() if words in self.text]
 
 
 Block = str | Table | list[str] | list[Figure] | list[Fact]
@@ -238,67 +253,57 @@ TARGETS = {
 
 
 def _facts(material: Material) -> list[Fact]:
-    study, analysis = material.study, material.analysis
-    facts = Facts.of(material.results)
+    study, analysis, results = material.study, material.analysis, material.results
+    facts, rule = Facts.of(results), study.stability
     seeds = plural(len(study.seeds), "seed")
     if len(study.seeds) <= MOST_SEEDS:
         seeds += f" ({', '.join(map(str, study.seeds))})"
-    optimizer = f"{facts.optimizer}, under {facts.schedule}; {facts.clipping}; {facts.dropout}."
-    told = [
-        _model(facts),
-        Fact("Data", f"{facts.text}{facts.split}."),
-        Fact("Held-out text", f"{facts.held_out} of {facts.data['seq_len']} tokens."),
-        Fact(
-            "Training",
-            f"{facts.iterations:,} iterations of {facts.training['batch_size']} windows of "
-            f"{facts.data['seq_len']} tokens, {facts.tokens:,} tokens a trial{facts.budget}; no "
-            "early stopping.",
-        ),
-        Fact(
-            "Optimizer",
-            f"{optimizer} {facts.loss}".strip(),
-            ("Loshchilov2019",)
-            if study.setting(study.baseline).training.optimizer.name == "adamw"
-            else (),
-        ),
-        _precision(study, facts),
-        Fact("Tasks", tasks_in_words(material.results)),
-        Fact(
-            "Seeds",
-            f"{seeds}{' at most' if study.plan else ''}, the same for every arm; "
-            f"{plural(analysis.n_trials, 'trial')} in all.",
-        ),
-        Fact("Tuning", " ".join(tuning_in_words(analysis)[:1])),
-        Fact("Looks and stages", sampling_method(analysis)),
-        Fact("Registration", _registration(analysis)),
-        Fact("Endpoints", _endpoints(material)),
-        _inference(study),
-        Fact("Instability", _instability(study)),
-        Fact("Decision rule", _decision(analysis)),
-        Fact("Machine", facts.machine),
-        Fact("Study digest", study.digest),
-        Fact("Root digest", f"{material.results.root} (paribus verify computes it again)"),
-    ]
-    return [fact for fact in told if fact.text]
+    told = {
+        "Model": _model(facts),
+        "Data": f"{facts.text}{facts.split}.",
+        "Held-out text": f"{facts.held_out} of {facts.data['seq_len']} tokens.",
+        "Training": f"{facts.iterations:,} iterations of {facts.training['batch_size']} windows of "
+        f"{facts.data['seq_len']} tokens, {facts.tokens:,} tokens a trial{facts.budget}; no early "
+        "stopping.",
+        "Optimizer": f"{facts.optimizer}, under {facts.schedule}; {facts.clipping}; "
+        f"{facts.dropout}. {facts.loss}".strip(),
+        "Precision": _precision(study, facts),
+        "Tasks": tasks_in_words(results),
+        "Seeds": f"{seeds}{' at most' if study.plan else ''}, the same for every arm; "
+        f"{plural(analysis.n_trials, 'trial')} in all.",
+        "Tuning": " ".join(tuning_in_words(analysis)[:1]),
+        "Looks and stages": sampling_method(analysis),
+        "Registration": _registration(analysis),
+        "Endpoints": _endpoints(material),
+        "Inference": _inference(study),
+        "Instability": f"Diverged: a loss is not finite, or the mean of the last "
+        f"{rule.smoothing_steps} losses is above the first. Spike: {rule.spike_steps} steps in a "
+        f"row lie more than {rule.mad_multiplier:g} median absolute deviations above the median of "
+        f"the {rule.median_steps} steps before. The baseline is unstable where more than "
+        f"{rule.unstable_above:g} of its trials had an event.",
+        "Decision rule": _decision(analysis),
+        "Machine": facts.machine,
+        "Study digest": study.digest,
+        "Root digest": f"{results.root} (paribus verify computes it again)",
+    }
+    return [Fact(name, text) for name, text in told.items() if text]
 
 
-def _model(facts: Facts) -> Fact:
+def _model(facts: Facts) -> str:
     model = facts.model
-    text, cites = "A decoder-only Transformer", []
-    if model.is_pre_layernorm:
-        text, cites = f"{text} in the Pre-LayerNorm form", ["Xiong2020"]
-    if model.norms:
-        text += f", with {model.norms}"
-    text += f", {'with' if model.setting['bias'] else 'without'} biases."
-    size = f"It has {facts.parameters:,} parameters." if facts.parameters else ""
-    told = [text, size, model.shape, model.embedding, model.replaced, model.initial, facts.further]
-    told.append(f"The model reads windows of {facts.data['seq_len']} tokens.")
-    whole = " ".join(filter(None, told))
-    cites += [norm for norm in ("LayerNorm", "RMSNorm") if f" {norm}" in whole]
-    return Fact("Model", whole, tuple(cites))
+    form = " in the Pre-LayerNorm form" if model.is_pre_layernorm else ""
+    norms = f", with {model.norms}" if model.norms else ""
+    biases = "with biases" if model.setting["bias"] else "without biases"
+    told = [
+        f"A decoder-only Transformer{form}{norms}, {biases}.",
+        f"It has {facts.parameters:,} parameters." if facts.parameters else "",
+        *(model.shape, model.embedding, model.replaced, model.initial, facts.further),
+        f"The model reads windows of {facts.data['seq_len']} tokens.",
+    ]
+    return " ".join(filter(None, told))
 
 
-def _precision(study: Study, facts: Facts) -> Fact:
+def _precision(study: Study, facts: Facts) -> str:
     """Return the precision of training and reading, and how a loss in float16 is scaled."""
     text = f"{facts.precision}."
     if study.evaluation.precision != "float32":
@@ -307,27 +312,23 @@ def _precision(study: Study, facts: Facts) -> Fact:
             "arm, and losses are made of its logits in float32."
         )
     trained = [study.setting(arm).training for arm in study.arms]
-    scale = next((one.loss_scale for one in trained if one.precision == "float16"), None)
-    if scale is None:
-        return Fact("Precision", text)
-    text += (
-        f" In float16 the loss scale of a trial begins at {scale.initial:,.0f}, is halved by a "
-        "step whose gradient overflows, which is skipped, and is doubled after "
-        f"{plural(scale.growth_interval, 'step')} in a row without one; a trial that would need "
-        f"less than {SMALLEST_SCALE:g} has diverged."
-    )
-    return Fact("Precision", text, ("Micikevicius2018",))
+    for scale in [one.loss_scale for one in trained if one.precision == "float16"][:1]:
+        text += (
+            f" In float16 the loss scale of a trial begins at {scale.initial:,.0f}, is halved by a "
+            "step whose gradient overflows, which is skipped, and is doubled after "
+            f"{plural(scale.growth_interval, 'step')} in a row without one; a trial that would "
+            f"need less than {SMALLEST_SCALE:g} has diverged."
+        )
+    return text
 
 
 def _registration(analysis: Analysis) -> str:
     """Say if it holds, and which seeds came later."""
     if analysis.unregistered:
         return f"The registration does not hold: {analysis.unregistered}."
-    text = (
-        "Digest, endpoints, margins, families and thresholds were registered before the first run."
-    )
+    text = "Study, endpoints, margins, families and thresholds: before the first run."
     if analysis.late_seeds:
-        late = listed([str(seed) for seed in analysis.late_seeds])
+        late = ", ".join(map(str, analysis.late_seeds))
         text += f" Seeds were added after results had been seen ({late}); no error rate holds."
     return text
 
@@ -343,33 +344,20 @@ def _endpoints(material: Material) -> str:
             + (f" and a smallest effect worth detecting of {worth:g}" if worth else "")
         )
     others = [analysis.metrics[e.metric].label for e in study.endpoints if not e.primary]
-    text = f"Primary: {listed(told)}. "
-    return text + (f"Secondary: {listed(others)}." if others else "")
+    secondary = f" Secondary: {listed(others)}." if others else ""
+    return f"Primary: {listed(told)}.{secondary}"
 
 
-def _inference(study: Study) -> Fact:
+def _inference(study: Study) -> str:
     inference = study.inference
-    return Fact(
-        "Inference",
+    return (
         f"Treatment minus reference at the same seed, by {DECIDES[inference.test]}; the interval "
         f"inverts the test. {TARGETS[inference.target]} Holm's method holds the family of the "
         f"primary endpoint at {inference.alpha:g} ({plural(len(study.contrasts), 'contrast')}), "
         "that of the secondary ones by itself. A change is within the margin by two one-sided "
         f"tests: an interval of level {1 - 2 * inference.alpha:g}, adjusted alike. Fewer than five "
         "pairs are described and not tested; rates of events are compared by McNemar's exact test. "
-        "A diverged trial leaves the comparison of quality and counts as an event.",
-        ("Agarwal2021",),
-    )
-
-
-def _instability(study: Study) -> str:
-    rule = study.stability
-    return (
-        f"Diverged: a loss is not finite, or the mean of the last {rule.smoothing_steps} losses is "
-        f"above the first. Spike: {rule.spike_steps} steps in a row lie more than "
-        f"{rule.mad_multiplier:g} median absolute deviations above the median of the "
-        f"{rule.median_steps} steps before. The baseline is unstable where more than "
-        f"{rule.unstable_above:g} of its trials had an event."
+        "A diverged trial leaves the comparison of quality and counts as an event."
     )
 
 
@@ -422,35 +410,30 @@ def _spanned(values: Iterable[int]) -> str:
     return " to ".join(f"{value:,}" for value in dict.fromkeys([*known[:1], *known[-1:]]))
 
 
-def changes_table(
-    studies: dict[str, Material], metric_of: dict[str, str], digits: Callable[[Metric], int]
-) -> Table:
-    """Return a row for every contrast of each study, on the metric that `metric_of` has for it.
+Compared = Iterable[tuple[str, Material, Contrast]]
+
+
+def changes_table(compared: Compared, digits: Callable[[Metric], int]) -> Table:
+    """Return a row for each of these contrasts, with the name of its study.
 
     `digits(metric)` is how many decimal places a change has.
     """
-    rows = []
-    for name, one in studies.items():
-        alpha = one.study.inference.alpha
-        for arm, _ in one.study.contrasts:
-            contrast = one.analysis.contrast(arm, metric_of[name])
-            says = contrast.decided
-            cells = (contrast.why_not, "", "", "")
-            if says is not None:
-                places = digits(contrast.declared)
-                cells = (
-                    numbers.delta(says.mean, says.interval.low, says.interval.high, places),
-                    str(says.n),
-                    numbers.p_or_blank(contrast.tested_p),
-                    state_of(contrast, alpha),
-                )
-            rows.append((name, one.called[arm], *cells))
-    first = next(iter(studies))
-    declared = studies[first].analysis.metrics[metric_of[first]]
-    unit = f", in {declared.change_unit}" if declared.change_unit else ""
-    level = numbers.level(studies[first].study.inference.alpha)
+    rows, declared, level = [], None, ""
+    for name, one, contrast in compared:
+        says, places = contrast.decided, digits(contrast.declared)
+        declared = declared or contrast.declared
+        level = level or numbers.level(one.study.inference.alpha)
+        cells = (contrast.why_not, "", "", "")
+        if says is not None:
+            cells = (
+                numbers.delta(says.mean, says.interval.low, says.interval.high, places),
+                str(says.n),
+                numbers.p_or_blank(contrast.tested_p),
+                state_of(contrast, one.study.inference.alpha),
+            )
+        rows.append((name, one.called[contrast.arm], *cells))
     caption = (
-        f"Change of {declared.label}{unit}: the arm minus its reference at the same seed, with the "
+        f"Change of {_with_unit(declared)}: the arm minus its reference at the same seed, with the "
         "interval of the test that decides. Each study is by its own registration and error rate; "
         "nothing is pooled."
     )
@@ -459,59 +442,62 @@ def changes_table(
     return Table("changes", caption, head, tuple(rows), text, wide=True)
 
 
-def changes_figure(studies: dict[str, Material], metric_of: dict[str, str]) -> Figure:
-    """Return every contrast of each study with its interval and margin, study by study."""
-    rows = []
-    for name, one in studies.items():
-        for place, (arm, _) in enumerate(one.study.contrasts):
-            contrast = one.analysis.contrast(arm, metric_of[name])
-            says = contrast.decided
-            if says is None:
-                continue
-            ends = (says.interval.low, says.interval.high)
-            low, high = ends if all(map(math.isfinite, ends)) else (says.mean, says.mean)
-            row = {"study": name, "arm": one.called[arm], "place": place}
-            row |= {"finding": state_of(contrast, one.study.inference.alpha)}
-            row |= {"mean": rounded(says.mean), "low": rounded(low), "high": rounded(high)}
-            rows.append(row | {"from": -(contrast.margin or 0), "to": contrast.margin or 0})
-    first = next(iter(studies))
-    declared = studies[first].analysis.metrics[metric_of[first]]
-    unit = f" ({declared.change_unit})" if declared.change_unit else ""
+def changes_figure(compared: Compared) -> Figure:
+    """Return each of these contrasts with its interval and margin, study by study."""
+    rows, declared = [], None
+    for place, (name, one, contrast) in enumerate(compared):
+        says, declared = contrast.decided, declared or contrast.declared
+        if says is None:
+            continue
+        ends = (says.interval.low, says.interval.high)
+        low, high = ends if all(map(math.isfinite, ends)) else (says.mean, says.mean)
+        row = {"study": name, "arm": one.called[contrast.arm], "place": place}
+        row |= {"finding": state_of(contrast, one.study.inference.alpha)}
+        row |= {"mean": rounded(says.mean), "low": rounded(low), "high": rounded(high)}
+        rows.append(row | {"from": -(contrast.margin or 0), "to": contrast.margin or 0})
     caption = (
-        f"Change of {declared.label} in every study, with the intervals of the tests that decide. "
-        "Bands are the registered margins; shapes and colours say what was found."
+        f"Change of {_with_unit(declared)} in every study, with the intervals of the tests that "
+        "decide. Bands are the registered margins; shapes and colours say what was found."
     )
-    chart = _changes_chart(rows, list(studies), f"change of {declared.label}{unit}")
-    room = LABELS + 20
-    return Figure("changes", "endpoints", "Every study", caption, chart, rows, panel=420, room=room)
+    chart = _changes_chart(rows, f"change of {_with_unit(declared)}")
+    shape = {"panel": 420, "room": LABELS + 20, "wide": True}
+    return Figure("changes", "endpoints", "Every study", caption, chart, rows, **shape)
 
 
-def _changes_chart(rows: list[dict[str, Any]], panels: list[str], title: str) -> Any:
+def _with_unit(metric: Metric | None) -> str:
+    if metric is None:
+        return "nothing"
+    return f"{metric.label} ({metric.change_unit})" if metric.change_unit else metric.label
+
+
+def _changes_chart(rows: list[dict[str, Any]], title: str) -> Any:
     there = [state for state in STATES if any(row["finding"] == state for row in rows)]
     legend = alt.Legend(values=there, orient="top", title=None, columns=len(there))
-    scales = (alt.Scale(domain=STATES, range=list(way)) for way in (FINDING_COLOURS, SHAPES))
-    colour, shape = (
-        of("finding:N", scale=scale, legend=legend)
-        for of, scale in zip((alt.Color, alt.Shape), scales, strict=True)
-    )
-    ticks = alt.Axis(tickCount=6, labelOverlap="greedy")
+    colours = alt.Scale(domain=list(STATES), range=list(FINDING_COLOURS))
+    colour = alt.Color("finding:N", scale=colours, legend=legend)
+    shapes = alt.Scale(domain=list(STATES), range=list(SHAPES))
+    shape = alt.Shape("finding:N", scale=shapes, legend=legend)
     labels = alt.Axis(labelLimit=LABELS, ticks=False, domain=False)
-    base = alt.Chart().encode(
-        y=alt.Y("arm:N", title=None, sort=alt.EncodingSortField("place"), axis=labels)
-    )
-    band = base.mark_bar(color=TEXT, opacity=0.1, height={"band": 1}).encode(
-        x=alt.X("from:Q", title=title, axis=ticks), x2=alt.X2("to:Q")
-    )
+    arms = alt.Y("arm:N", title=None, sort=alt.EncodingSortField("place"), axis=labels)
+
+    def across(column: str) -> alt.X:
+        return alt.X(column, title=title, axis=alt.Axis(tickCount=6, labelOverlap="greedy"))
+
+    base = alt.Chart().encode(y=arms)
+    band = base.mark_bar(color=TEXT, opacity=0.1, height={"band": 1})
     zero = alt.Chart().mark_rule(color=TEXT, opacity=0.5).encode(x=alt.datum(0))
-    lines = base.mark_rule(strokeWidth=1.6).encode(
-        x=alt.X("low:Q", title=title, axis=ticks), x2=alt.X2("high:Q"), color=colour
-    )
-    means = base.mark_point(filled=True, size=42, opacity=1).encode(
-        x=alt.X("mean:Q", title=title, axis=ticks), color=colour, shape=shape
+    lines = base.mark_rule(strokeWidth=1.6)
+    means = base.mark_point(filled=True, size=42, opacity=1)
+    layers = (
+        band.encode(x=across("from:Q"), x2=alt.X2("to:Q")),
+        zero,
+        lines.encode(x=across("low:Q"), x2=alt.X2("high:Q"), color=colour),
+        means.encode(x=across("mean:Q"), color=colour, shape=shape),
     )
     header = alt.Header(labelOrient="top", labelAnchor="start", labelLimit=420, labelPadding=3)
+    panels = list(dict.fromkeys(row["study"] for row in rows))
     return (
-        alt.layer(band, zero, lines, means)
+        alt.layer(*layers)
         .properties(height={"step": 15})
         .facet(
             facet=alt.Facet("study:N", title=None, sort=panels, header=header),

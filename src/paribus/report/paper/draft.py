@@ -94,7 +94,7 @@ def _draft(studies: dict[str, Material], paths: dict[str, str], bibliography: st
             f'{{{{ figure({quoted}, "{CHANGES}") }}}}',
         ]
     for name, one in studies.items():
-        whole += [f"## {name}", *_facts(name, one)]
+        whole += [f"## {escaped(name)}", *_facts(name, one)]
         whole += [f'{{{{ figure("{name}", "{figure}") }}}}' for figure in _figures(one)]
     whole += [
         "# Limits",
@@ -118,7 +118,7 @@ def _facts(name: str, one: Material) -> list[str]:
     lines = []
     for verdict in one.verdicts:
         contrast = one.analysis.contrast(verdict.arm, verdict.metric)
-        of = f'"{name}", "{verdict.arm}", "{verdict.metric}"'
+        of = json.dumps([name, verdict.arm, verdict.metric], ensure_ascii=False)[1:-1]
         line = f"- {escaped(one.called[verdict.arm])}, {escaped(verdict.label)}: "
         if contrast.decided is not None:
             line += f"{{{{ change({of}) }}}} ({{{{ p({of}) }}}}, {{{{ seeds({of}) }}}} seeds): "
