@@ -39,7 +39,7 @@ Format = Literal["typst", "latex"]
 NARROW = 0.62  # of the text's width, for a figure that does not want all of it
 CHANGES, DESIGNS, ERRORS = "changes", "designs", "errors"
 MOST_MISSING = 3  # trials that an error names
-SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|$@^~\"'!])")
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|$@^~!])")
 
 
 class Words(str):

@@ -167,16 +167,16 @@ def sections(material: Material, *, brief: bool = False) -> list[Section]:
             tuning_in_words(analysis)[1:],
             _shown(drawn, [*map(curve_name, study.tuning.keys), SHARED]),
         ]
-    declared = [] if brief else [figure for figure in drawn.values() if figure.in_text]
+    declared = [one for one in drawn.values() if one.in_text and one.name not in wanted]
     parts = [
         ("Question", [study.question]),
-        ("Answer", _answer(material)),
+        ("Answer", _answer(material, MOST_CAVEATS // 2 if brief else MOST_CAVEATS)),
         ("Arms", [tables.arms(study)]),
         ("Results", results),
         ("Tuning", tuning),
         ("All endpoints", [] if brief else [tables.endpoints(analysis)]),
         ("Stability and cost", [tables.stability(analysis), tables.costs(analysis)]),
-        ("Diagnostics", [declared]),
+        ("Diagnostics", [] if brief else [declared]),
         ("Controls", _controls(analysis)),
         ("Facts", [material.facts]),
     ]
@@ -203,16 +203,16 @@ def _shown(drawn: dict[str, Figure], wanted: Sequence[str]) -> list[Figure]:
     return [drawn[name] for name in wanted if name in drawn]
 
 
-def _answer(material: Material) -> list[Block]:
+def _answer(material: Material, most: int) -> list[Block]:
     analysis, verdicts = material.analysis, material.verdicts
     lines = [*headlines(analysis, verdicts), analysis.text, missing_in_words(analysis)]
     if analysis.unregistered:
         lines.append(f"The registration does not hold: {analysis.unregistered}.")
     caveats = list(dict.fromkeys(line for one in verdicts for line in one.caveats))
-    if len(caveats) > MOST_CAVEATS:
-        more = f"{len(caveats) - MOST_CAVEATS} further caveats are in verdict.json."
-        caveats = [*caveats[:MOST_CAVEATS], more]
-    return [*filter(None, lines), caveats, tables.left_out(analysis)[:MOST_CAVEATS]]
+    if len(caveats) > most:
+        more = f"{len(caveats) - most} further caveats are in verdict.json."
+        caveats = [*caveats[:most], more]
+    return [*filter(None, lines), caveats, tables.left_out(analysis)[:most]]
 
 
 def _controls(analysis: Analysis) -> list[Block]:

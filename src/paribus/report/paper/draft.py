@@ -84,7 +84,7 @@ def _draft(studies: dict[str, Material], paths: dict[str, str], bibliography: st
         for name, one in studies.items():
             text = next((row.text for row in one.facts if row.name == fact), "")
             alike.setdefault(text, []).append(name)
-        whole += [f'**{fact}** ({", ".join(of)}). {{{{ fact("{of[0]}", "{fact}") }}}}'
+        whole += [f'**{fact}** ({", ".join(of)}): {{{{ fact("{of[0]}", "{fact}") }}}}'
                   for text, of in alike.items() if text]  # fmt: skip
     whole += [f'{{{{ table("{name}", "arms", label="tbl-arms-{name}") }}}}' for name in studies]
     whole += ["# Results"]
