@@ -46,7 +46,7 @@ class Drawing:
         against: the column of the other measure, with its name.
         log: whether the axis across is logarithmic.
         note: a sentence for readers of the figure.
-        in_text: whether it stands in the paper's text; all others are in its appendix.
+        in_text: whether it stands in the report `paper.pdf`; the page has all.
     """
 
     column: str

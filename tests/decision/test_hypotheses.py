@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from paribus.analysis import Analysis, analyse
-from paribus.cli.decision_tables import verdicts as printed
+from paribus.cli.printed import verdicts as printed
 from paribus.decision import Verdict, decide, find_rule, judge, verdict_record
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError

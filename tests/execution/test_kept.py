@@ -123,7 +123,7 @@ def test_several_studies_are_compared_as_they_are_kept(
     page = tmp_path / "compare.html"
     assert main(["compare", str(finished), str(kept), "--output", str(page)]) in (None, 0)
     assert page.stat().st_size > 10_000
-    assert main(["paper", str(kept), str(finished), "-o", str(tmp_path / "p.pdf")]) == 2
+    assert main(["paper", "--new", str(kept), str(finished), "-o", str(tmp_path / "p.md")]) == 2
     assert "name each study once" in capsys.readouterr().err  # it was read, and is the same
 
 

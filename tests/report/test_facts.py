@@ -1,7 +1,7 @@
-"""Every sentence of the paper follows from the records: change a record, and its sentence changes.
+"""Every fact of a report follows from the records: change a record, and its sentence changes.
 
-A study is recorded once. Then one fact of its record at a time is changed, and the paper's prose is
-written again: some sentence of before must be gone, and with it the words of what is no longer so.
+A study is recorded once. Then one fact of its record at a time is changed, and the table of facts
+is written again: some sentence must be gone, and with it the words of what is no longer so.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import pytest
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.digests import flatten
-from paribus.report import draw
 from paribus.report.facts import WORDS, Facts
-from paribus.report.paper import Material, compose
+from paribus.report.paper.contents import Material, sections
 from paribus.results import Control
 from paribus.study import Study
 
@@ -48,11 +47,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Material:
         folder / "r", study, lambda arm, seed: 2 + 0.01 * seed + (arm != "baseline") * 0.1
     )
     analysis = analyse(results)
-    return Material(results, analysis, decide(analysis), draw(results, analysis))
+    return Material(results, analysis, decide(analysis), [])
 
 
 def sentences(material: Material) -> list[str]:
-    text = " ".join(paragraph.text for paragraph in compose(material).paragraphs)
+    text = " ".join(fact.text for fact in material.facts)
     return re.split(r"(?<=[.!?]) ", text)
 
 
@@ -93,10 +92,10 @@ def keys_of_a_setting() -> Iterator[str]:
 @pytest.mark.parametrize("key", sorted(set(keys_of_a_setting()) - WITHOUT_EFFECT))
 def test_every_key_of_the_setting_is_in_some_sentence(recorded: Material, key: str) -> None:
     """A key that is new has a sentence too: it is printed as it is."""
-    old = flatten(recorded.facts.trial["setting"])[key]
+    old = flatten(Facts.of(recorded.results).trial["setting"])[key]
     mutated = changed_record(recorded, lambda trial: at(trial["setting"], key, other(old)))
     before, after = sentences(recorded), sentences(mutated)
-    assert set(before) ^ set(after), f"no sentence of the paper depends on {key}"
+    assert set(before) ^ set(after), f"no fact depends on {key}"
 
 
 @pytest.mark.parametrize("key", sorted(OF_OTHER_PARTS))
@@ -110,7 +109,7 @@ def test_what_only_some_parts_have_is_told_of_those(recorded: Material, key: str
         at(trial["setting"], key, other(flatten(trial["setting"])[key]))
 
     before, after = (sentences(changed_record(recorded, change)) for change in (gated, changed))
-    assert set(before) ^ set(after), f"no sentence of the paper depends on {key}"
+    assert set(before) ^ set(after), f"no fact depends on {key}"
 
 
 NOTHING = "no such words"
@@ -241,8 +240,8 @@ CLAIMS: dict[str, tuple[dict[str, Any], str, str]] = {
         "match “blocks.*” and learning_rate 0.5",
         NOTHING,
     ),
-    "optimizer": ({"setting.training.optimizer.name": "muon"}, "optimizer is Muon", "AdamW"),
-    "unknown optimizer": ({"setting.training.optimizer.name": "soap"}, "is “soap”", "AdamW"),
+    "optimizer": ({"setting.training.optimizer.name": "muon"}, "Muon with", "AdamW"),
+    "unknown optimizer": ({"setting.training.optimizer.name": "soap"}, "“soap” with", "AdamW"),
     "schedule": (
         {"setting.training.schedule.kind": "constant"},
         "under a constant schedule",
@@ -254,9 +253,9 @@ CLAIMS: dict[str, tuple[dict[str, Any], str, str]] = {
         "a cosine schedule",
     ),
     "clip": ({"setting.training.grad_clip": None}, "gradients are not clipped", "are clipped to"),
-    "dropout": ({"setting.training.dropout": 0.0}, "there is no dropout", "and dropout."),
-    "precision": ({"setting.training.precision": "bfloat16"}, "mixed: float32", "is float32;"),
-    "float16": ({"setting.training.precision": "float16"}, "float16 matrix", "is float32;"),
+    "dropout": ({"setting.training.dropout": 0.0}, "there is no dropout", "dropout is 0.1"),
+    "precision": ({"setting.training.precision": "bfloat16"}, "mixed: float32", "float32."),
+    "float16": ({"setting.training.precision": "float16"}, "float16 matrix", "float32."),
     "a key without words": (
         {"setting.training.z_loss": 0.25},
         "training.z_loss is 0.25",
@@ -314,17 +313,20 @@ def test_the_protocol_is_that_of_the_study(recorded: Material, name: str) -> Non
 
 
 def test_a_control_that_did_not_hold_is_not_claimed(recorded: Material) -> None:
-    assert "from the same initial values and on the same batches" in " ".join(sentences(recorded))
+    def held(material: Material) -> str:
+        (part,) = (one for one in sections(material) if one.title == "Controls")
+        lines = [line for block in part.blocks if isinstance(block, list) for line in block]
+        return next(str(line) for line in lines if str(line).startswith("held"))
+
+    assert "initial values" in held(recorded) and "batches" in held(recorded)
     controls = tuple(
         Control(c.name, c.arm, c.reference, "declared", c.detail)
         if c.name == "initial values"
         else c
         for c in recorded.analysis.controls
     )
-    material = replace(recorded, analysis=replace(recorded.analysis, controls=controls))
-    text = " ".join(sentences(material))
-    assert "from the same initial values" not in text
-    assert "on the same batches" in text
+    changed = held(replace(recorded, analysis=replace(recorded.analysis, controls=controls)))
+    assert "initial values" not in changed and "batches" in changed
 
 
 def test_what_was_not_registered_before_is_not_said_to_be(recorded: Material) -> None:
@@ -344,9 +346,9 @@ def test_a_study_without_a_finished_trial_claims_no_records(recorded: Material) 
 
 def test_default_parts_have_words(recorded: Material) -> None:
     """Of what ships, nothing is called by a mere name."""
-    setting = recorded.facts.trial["setting"]
+    setting = Facts.of(recorded.results).trial["setting"]
     assert setting["training"]["optimizer"]["name"] in WORDS["optimizer"]
-    assert not recorded.facts.further, "give the new key words in paribus.report.facts"
+    assert not Facts.of(recorded.results).further, "give the new key words in paribus.report.facts"
 
 
 def test_held_out_text_of_its_own_is_named_and_not_called_a_part(recorded: Material) -> None:

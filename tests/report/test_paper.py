@@ -13,34 +13,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import altair as alt
 import numpy as np
 import pytest
+import typst
 import vl_convert
-from paribus.cli.printed_tables import comparison
 from rich.console import Console
 
+import paribus
 from paribus.analysis import analyse
-from paribus.decision import decide, verdict_record
-from paribus.report import draw, write_paper
+from paribus.cli.printed import comparison
+from paribus.decision import decide
+from paribus.report import write_paper
 from paribus.report.figures import Figure
-from paribus.report.paper import Material, compose, typesetting
-from paribus.report.paper.document import (
-    Cite,
-    Document,
-    Grid,
-    Listing,
-    Paragraph,
-    Picture,
-    say,
-    typeset,
-)
-from paribus.report.paper.glyphs import lacking, spelled
-from paribus.report.paper.typesetting import FULL_ENOUGH, typeset_paper
-from paribus.report.paper.write import _write_figure
-from paribus.report.tables import Table
+from paribus.report.paper.contents import Fact, Material, sections
+from paribus.report.paper.typesetting import Fonts, lacking, write_figure
 from paribus.report.tables import claims as claims_table
 from paribus.results import Results, load_results
 from paribus.results.store import root_digest
@@ -52,41 +40,36 @@ from ..fabricated import write_results
 Maker, Fabricate = Callable[..., Study], Callable[..., Results]
 SEEDS = [1, 2, 3, 4, 5]
 SIDES = ("width", "height")
-BIBLIOGRAPHY = Path("src/paribus/report/paper/references.bib")
-
-ENDPOINTS = [
-    {"metric": "validation_loss", "primary": True, "margin": 0.02, "smallest_effect": 0.02},
-    *({"metric": name} for name in ("validation_perplexity", "validation_accuracy")),
-    *({"metric": name} for name in ("calibration_error", "brier_score", "macro_accuracy")),
-    *({"metric": name} for name in ("grad_norm", "embedding_norm")),
-]
+BIBLIOGRAPHY = Path(paribus.__file__).parent / "report/paper/references.bib"
 
 
 def loss(arm: str, seed: int) -> float:
     return 2.5 + 0.01 * seed + (arm != "baseline") * (0.05 + 0.003 * (seed * len(arm) % 5))
 
 
-def material_of(results: Results) -> Material:
-    analysis = analyse(results)
-    return Material(results, analysis, decide(analysis), draw(results, analysis))
-
-
 @pytest.fixture(scope="module")
 def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     """Of five seeds of the small study, finished; tests here only read its records."""
     folder = tmp_path_factory.mktemp("five")
-    study = studies_in(folder)(seeds=SEEDS, question="Does it help?", endpoints=ENDPOINTS)
-    return material_of(write_results(folder / "made", study, loss))
+    study = studies_in(folder)(seeds=SEEDS, question="Does it help?")
+    return Material.of(write_results(folder / "made", study, loss))
 
 
 def written(results: Results) -> bytes:
-    """The paper in the first layout that is tried: twenty of a short one cost a second."""
     analysis = analyse(results)
-    with (
-        patch.object(typesetting, "LEADINGS", typesetting.LEADINGS[:1]),
-        patch.object(typesetting, "REFERENCES", typesetting.REFERENCES[:1]),
-    ):
-        return write_paper(results, analysis, decide(analysis)).read_bytes()
+    return write_paper(results, analysis, decide(analysis)).read_bytes()
+
+
+def said(material: Material) -> list[str]:
+    """All sentences: paragraphs, lines and facts; tables are others' to test."""
+    found = []
+    for block in (block for part in sections(material) for block in part.blocks):
+        if isinstance(block, str):
+            found.append(block)
+        elif isinstance(block, list):
+            found += [one for one in block if isinstance(one, str)]
+            found += [one.text for one in block if isinstance(one, Fact)]
+    return found
 
 
 def leaves(value: Any) -> Iterator[float]:
@@ -112,7 +95,7 @@ def known_numbers(material: Material) -> set[float]:
     records = [
         analysis.to_dict(),
         study.model_dump(mode="json"),
-        verdict_record(material.study, material.verdicts),
+        [verdict.to_dict() for verdict in material.verdicts],
         *(trial for trial in material.results.trials.values()),
         *(folder.read_json("environment.json") for folder in material.results.finished[:1]),
         [study.trials, study.contrasts],
@@ -137,11 +120,11 @@ def known_numbers(material: Material) -> set[float]:
     return found | {float(total - len(analysis.missing)), float(total)}
 
 
-def unknown_numbers(document: Document, known: set[float]) -> list[str]:
+def unknown_numbers(lines: list[str], known: set[float]) -> list[str]:
     """Numbers of the prose that no record rounds to. Names such as H1a and L2 are no numbers."""
     missing = []
-    for paragraph in document.paragraphs:
-        text = re.sub(r"\b[0-9a-f]{12,64}\b", "", paragraph.text.replace(",", ""))
+    for line in lines:
+        text = re.sub(r"\b[0-9a-f]{12,64}\b", "", line.replace(",", ""))
         for token in re.findall(r"(?<![\w.])\d+(?:\.\d+)*(?:e-?\d+)?(?![\w.]*[A-Za-z])", text):
             parts = token.split(".")
             if len(parts) > 2:  # a version
@@ -152,7 +135,7 @@ def unknown_numbers(document: Document, known: set[float]) -> list[str]:
             if not any(
                 abs(value - number) <= margin or math.isclose(value, number) for number in known
             ):
-                missing.append(f"{token} in: {paragraph.text[:80]}")
+                missing.append(f"{token} in: {line[:80]}")
     return missing
 
 
@@ -163,89 +146,44 @@ def test_every_number_stands_in_the_records(
     material: Material, small_study: Maker, fabricate: Fabricate, options: dict[str, Any]
 ) -> None:
     if options:
-        material = material_of(fabricate(small_study(seeds=SEEDS), loss, **options))
-    document = compose(material)
+        material = Material.of(fabricate(small_study(seeds=SEEDS), loss, **options))
     known = known_numbers(material)
-    assert unknown_numbers(document, known) == []
-    invented = Document("", "", [Paragraph(("A gain of 0.98765 points.",))], [], [])
-    assert unknown_numbers(invented, known) != [], "the check finds a number that is made up"
+    assert unknown_numbers(said(material), known) == []
+    assert unknown_numbers(["A gain of 0.98765 points."], known), "it finds one that is made up"
 
 
-def test_abstract_and_recommendation_have_the_verdict(material: Material) -> None:
-    document = compose(material)
-    assert "Does it help?" in document.abstract[0].text
-    assert "Keep the baseline" in document.abstract[0].text
-    parts = {part.title: part for part in document.parts}
-    advice = parts["Recommendation"].blocks[0]
-    assert isinstance(advice, Paragraph) and advice.text.startswith(
-        "Keep the baseline at this learning rate (3e-4, not tuned): "
-    )
-    assert [part.title for part in document.parts] == [
-        *("Introduction", "Related work", "Method", "Results", "Analysis"),
-        *("Limits", "Recommendation", "What larger scale would have to show", "Reproducibility"),
-    ]
-
-
-def test_related_work_is_about_the_study_and_has_no_numbers(
-    material: Material, small_study: Maker, fabricate: Fabricate
-) -> None:
-    def related(material: Material) -> tuple[str, set[str]]:
-        part = next(part for part in compose(material).parts if part.title == "Related work")
-        blocks = [block for block in part.blocks if isinstance(block, Paragraph)]
-        runs = [run for block in blocks for run in block.runs]
-        text = " ".join(block.text for block in blocks)
-        return text, {run.key for run in runs if isinstance(run, Cite)}
-
-    text, cited = related(material)
-    assert "LeScao2022" in cited
-    assert not re.search(r"\d", text.replace("bfloat16", ""))
-    arms = {"baseline": {}, "hot": {"set": {"training.optimizer.learning_rate": 0.002}}}
-    text, cited = related(material_of(fabricate(small_study(seeds=SEEDS, arms=arms), loss)))
-    assert "LeScao2022" not in cited and "Narang2021" in cited
-
-
-def test_every_citation_has_its_entry_and_none_is_idle(
-    small_study: Maker, fabricate: Fabricate
-) -> None:
-    entries = BIBLIOGRAPHY.read_text(encoding="utf-8")
-    keys = set(re.findall(r"@\w+\{(\w+),", entries))
-    sources = "".join(p.read_text("utf-8") for p in BIBLIOGRAPHY.parent.glob("*.py"))
-    assert keys == set(re.findall(r'Cite\("(\w+)"\)', sources))
-    for field in ("title", "author", "year", "eprint"):
-        assert len(re.findall(rf"^  {field} = ", entries, re.MULTILINE)) == len(keys)
-
-
-def test_what_was_recorded_while_training_is_told_by_its_declaration(material: Material) -> None:
-    """Of any endpoint, the user's own too: no list of names says which."""
-    analysis = next(part for part in compose(material).parts if part.title == "Analysis")
-    secondary = [e.metric for e in material.study.endpoints if not e.primary]
-    metrics = {name: material.analysis.metrics[name] for name in secondary}
-    recorded = {m for m in metrics.values() if m.record in ("steps", "probes")}
-    assert recorded
-    for metric in recorded:
-        assert f"At the last step that has it, {metric.label}" in str(analysis)
+def test_the_report_has_question_answer_arms_results_and_facts(material: Material) -> None:
+    parts = {part.title: part.blocks for part in sections(material)}
+    assert parts["Question"] == ["Does it help?"]
+    assert "Keep the baseline" in str(parts["Answer"][0])
+    assert {"Arms", "Results", "Stability and cost", "Controls", "Facts"} <= parts.keys()
+    facts = {fact.name: fact.text for fact in material.facts}
+    assert material.results.root in facts["Root digest"]
+    assert material.study.digest in facts["Study digest"]
+    brief = {part.title for part in sections(material, brief=True)}
+    assert "All endpoints" not in brief and {"Answer", "Facts"} <= brief
 
 
 def test_figures_stand_where_their_numbers_declare(material: Material) -> None:
-    def standing(of: Material) -> dict[str, set[str]]:
-        document = compose(of)
-        return {
-            part.title: {block.name for block in part.blocks if isinstance(block, Picture)}
-            for part in (*document.parts, *document.appendix)
-        }
+    def standing(of: Material) -> set[str]:
+        parts = {part.title: part.blocks for part in sections(of)}
+        return {figure.name for figure in parts["Diagnostics"][0]}
 
     declared = {
         *("train_loss", "grad_norm", "embedding_norm-all-mean", "embedding_norm-spread"),
         *("residual-norm-depth", "reliability_accuracy-bin", "context_loss-context"),
     }
-    assert {figure.name for figure in material.figures if figure.in_text} == declared
-    found = standing(material)
-    assert found["Analysis"] == declared and not declared & found["Further figures"]
+    assert standing(material) == declared
     other = "temperature_loss-T"
-    assert other in found["Further figures"]
-    moved = [replace(one, in_text=one.name == other) for one in material.figures]
-    found = standing(replace(material, figures=moved))
-    assert found["Analysis"] == {other} and declared <= found["Further figures"]
+    moved = [replace(one, in_text=one.name == other) for one in material.figures.values()]
+    assert standing(replace(material, drawn=moved)) == {other}
+
+
+def test_every_method_that_is_cited_is_in_the_references(material: Material) -> None:
+    keys = set(re.findall(r"@\w+\{(\w+),", BIBLIOGRAPHY.read_text(encoding="utf-8")))
+    source = (BIBLIOGRAPHY.parent / "contents.py").read_text(encoding="utf-8")
+    assert {key for fact in material.facts for key in fact.cites} <= keys
+    assert not [key for key in keys if f'"{key}"' not in source]
 
 
 def test_equal_records_give_an_equal_pdf_with_all_its_parts(material: Material) -> None:
@@ -260,49 +198,7 @@ def test_equal_records_give_an_equal_pdf_with_all_its_parts(material: Material) 
         rows = list(csv.reader(file))
     assert len(rows) == 1 + len(results.study.trials)
     assert json.loads((folder / "document.json").read_text("utf-8"))["title"]
-
-
-def test_references_leave_no_page_nearly_empty(material: Material, tmp_path: Path) -> None:
-    """The appendix begins on a new page: what fills the one before is found by trying."""
-    written(material.results)
-    folder = material.results.path / "paper"
-    found = typeset_paper(folder, system=False)
-    assert found.filled >= FULL_ENOUGH
-    assert 2 < found.text_pages < 9
-
-
-def test_nothing_that_floats_runs_over_a_margin(material: Material, tmp_path: Path) -> None:
-    """Typst gave a long table the room that a wide one had left, and dropped its other rows."""
-    written(material.results)
-    folder = tmp_path / "paper"
-    shutil.copytree(material.results.path / "paper", folder)
-    data = json.loads((folder / "document.json").read_text("utf-8")) | {"appendix": []}
-
-    def table(name: str, n: int, wide: bool) -> dict[str, Any]:
-        rows = tuple((str(row), "of-it") for row in range(n))
-        return Grid(Table(name, name, ("row", "what"), rows, wide=wide)).to_dict()
-
-    for wide, long, fits in ((4, 10, True), (40, 30, True), (4, 120, False)):
-        words = say("Words. " * 150).to_dict()
-        blocks = [words, table("wide", wide, True), words, table("long", long, False), words]
-        data["parts"] = [{"title": "All", "level": 1, "blocks": blocks}]
-        (folder / "document.json").write_text(json.dumps(data))
-        paper = typeset_paper(folder, system=False)
-        assert paper.is_whole == fits
-        if shutil.which("pdftotext") and fits:
-            command = ["pdftotext", "-", "-"]
-            text = subprocess.run(command, input=paper.pdf, capture_output=True, check=True).stdout
-            assert text.count(b"of-it") == wide + long
-
-
-def test_the_appendix_has_the_keys_that_somebody_set(material: Material) -> None:
-    part = next(part for part in compose(material).appendix if part.title == "The study as run")
-    listing = next(block for block in part.blocks if isinstance(block, Listing))
-    stated = dict(listing.items)
-    assert stated["model.d_model"] == "16" and stated["arms.rmsnorm.set.model.embedding.norm"]
-    assert "training.optimizer.eps" not in stated, "it is at its default"
-    set_in = [item for column in listing.to_dict()["columns"] for item in column]
-    assert set_in == [[typeset(key), typeset(value)] for key, value in listing.items]
+    assert 2 <= len(typst.compile(folder / "report.typ", root=folder, format="svg")) <= 6
 
 
 def test_a_digest_can_be_copied(material: Material) -> None:
@@ -373,7 +269,7 @@ def test_all_diverged(small_study: Maker, fabricate: Fabricate) -> None:
         curve=lambda arm, seed: np.full(8, np.nan),
         diverged=study.trials,
     )
-    text = " ".join(p.text for p in compose(material_of(results)).paragraphs)
+    text = " ".join(said(Material.of(results)))
     assert "nan" not in text.lower().split()
     assert "diverged" in text
     assert written(results).startswith(b"%PDF")
@@ -383,7 +279,7 @@ def test_what_no_font_has_is_spelled() -> None:
     assert lacking("aж✓", system=False) == set()
     missing = lacking("基a", system=False)
     assert missing == {"基"}
-    assert spelled("a基", missing) == "a[U+57FA]"
+    assert Fonts(True, frozenset(missing)).spelled("a基") == "a[U+57FA]"
 
 
 def test_no_figure_can_end_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,11 +298,11 @@ def test_no_figure_can_end_the_process(tmp_path: Path, monkeypatch: pytest.Monke
         seen.append(definition)
         return real(definition)
 
-    monkeypatch.setattr("paribus.report.paper.write.vl_convert.vegalite_to_svg", careful)
+    monkeypatch.setattr("paribus.report.paper.typesetting.vl_convert.vegalite_to_svg", careful)
     figure = Figure("evil", "endpoints", evil, evil, chart, rows, stretch=False)
-    drawn = _write_figure(tmp_path, figure, set(), Picture("evil", ""), system=False)
+    drawn = write_figure(tmp_path / "evil", figure, 380, Fonts())
     assert 0 < drawn.share <= 1
-    assert len(seen) == 1 and (tmp_path / "figures" / "evil.svg").stat().st_size > 500
+    assert len(seen) == 1 and (tmp_path / "evil.svg").stat().st_size > 500
 
 
 def test_a_tall_figure_is_no_taller_than_a_page(tmp_path: Path) -> None:
@@ -415,11 +311,10 @@ def test_a_tall_figure_is_no_taller_than_a_page(tmp_path: Path) -> None:
     chart = chart.encode(alt.X("arm:N"), alt.Y("value:Q"))
     rows = [{"arm": "a", "value": 1.0}]
     figure = Figure("tall", "endpoints", "tall", "tall", chart, rows, stretch=False, wide=True)
-    picture = Picture("tall", "", wide=True)
-    drawn = _write_figure(tmp_path, figure, set(), picture, system=False)
-    svg = (tmp_path / "figures" / "tall.svg").read_text()
+    drawn = write_figure(tmp_path / "tall", figure, 720, Fonts())
+    svg = (tmp_path / "tall.svg").read_text()
     across, down = (float(re.findall(rf' {side}="([0-9.]+)"', svg)[0]) for side in SIDES)
-    wide, high = 210 - 2 * 16, 297 - 19 - 20  # millimetres of A4 within the template's margins
+    wide, high = 210 - 2 * 16, 297 - 17 - 19  # millimetres of A4 within the template's margins
     assert drawn.height == pytest.approx(down / across)
     assert 0.9 * high > drawn.share * wide * drawn.height > 0.8 * high
 

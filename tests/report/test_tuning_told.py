@@ -19,8 +19,7 @@ from paribus.decision import decide, shared_caveats
 from paribus.report import render
 from paribus.report.figures import Figure
 from paribus.report.figures.tuning_curves import tuning_figures
-from paribus.report.paper import Material, compose
-from paribus.report.paper.document import Picture
+from paribus.report.paper.contents import Material, sections
 from paribus.report.section_tables import AT_BEST, shared_table, tuning_in_words, tuning_table
 from paribus.report.words import headline
 from paribus.results import Results
@@ -142,19 +141,15 @@ def test_the_page_shows_the_tuning_first(
     assert places[1] < figures[0] < figures[1] < page.index("What every arm was tuned to")
 
 
-def test_the_paper_has_a_section_before_its_results(
+def test_the_report_has_a_section_on_it(
     made: Results, analysis: Analysis, drawn: dict[str, Figure]
 ) -> None:
     material = Material(made, analysis, decide(analysis), list(drawn.values()))
-    paper = compose(material)
-    titles = [part.title for part in paper.parts]
-    assert titles.index("Tuning") == titles.index("Results") - 1
-    part = paper.parts[titles.index("Tuning")]
-    pictures = [block.name for block in part.blocks if isinstance(block, Picture)]
-    assert pictures == ["tuning-learning_rate", "tuning-contrast"]
-    limits = paper.parts[titles.index("Limits")].blocks[0].to_dict()["runs"][0]["text"]
-    assert "Arms were tuned in learning rate alone, over 4 candidates" in limits
-    assert "No learning rate was tuned" not in limits
+    (part,) = (one for one in sections(material) if one.title == "Tuning")
+    table, _, figures = part.blocks
+    assert table == tuning_table(analysis)
+    assert [one.name for one in figures] == ["tuning-learning_rate", "tuning-contrast"]
+    assert "4 candidates" in next(one.text for one in material.facts if one.name == "Tuning")
 
 
 def test_two_keys_are_two_curves_and_every_figure_prints(

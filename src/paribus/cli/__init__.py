@@ -77,7 +77,8 @@ app.command(tokenizer)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
-    0: done; 2: bad input, said in one line; 3: done, and an arm cannot be judged; 130: interrupted.
+    0: done; 1: `paper --check` found something; 2: bad input, said in one line; 3: done, and an arm
+    cannot be judged; 130: interrupted.
     """
     _warm_up(sys.argv[1:] if arguments is None else arguments)
     try:

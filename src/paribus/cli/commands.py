@@ -25,7 +25,6 @@ from paribus.cli.options import (
     show_path,
 )
 from paribus.errors import ParibusError
-from paribus.study.trainer import STACKED
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -121,6 +120,7 @@ def register(
     """Fix what would count before the first run: write registration.json."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import printed
+    from paribus.study.trainer import STACKED
     from paribus.trainers import register as register_study
 
     options = {**where.chosen(), "eager": eager} if loaded.trainer == STACKED else {}
@@ -291,6 +291,7 @@ def _train(
 ) -> Results:
     """Run a study; `before` is printed once nothing refuses it any more."""
     from paribus.cli.progress import watching
+    from paribus.study.trainer import STACKED
     from paribus.trainers import run as run_study
 
     if study.trainer != STACKED:  # a trainer of the user's own says itself how far it is
@@ -316,6 +317,7 @@ def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | No
     What is imported up here would be waited for before they begin: the rest is, in each verb.
     """
     from paribus.study import load_study, parse_override, require_trust
+    from paribus.study.trainer import STACKED
 
     changes = dict(parse_override(text) for text in overrides or ())
     loaded = load_study(name, changes, trust=trust)

@@ -175,26 +175,57 @@ def compare(
 
 
 def paper(
-    *folders: Folder,
+    *sources: Annotated[
+        Path, Parameter(help="The paper, a Markdown file; with --new the folders of its studies.")
+    ],
     output: Annotated[
-        Path, Parameter(name=["--output", "-o"], help="The file to write; it ends in .pdf.")
-    ] = Path("paper.pdf"),
-    text: Annotated[
         Path | None,
-        Parameter(help="Authors and own paragraphs; by default paper.md beside the studies."),
+        Parameter(
+            name=["--output", "-o"],
+            help="The PDF, by default of the paper's name; with --new the Markdown file, paper.md.",
+        ),
     ] = None,
-    parts: Annotated[
-        Path | None, Parameter(help="A folder for the text as data and for the figures.")
+    new: Annotated[
+        bool, Parameter(negative=(), help="Write a first draft on these studies, to be edited.")
+    ] = False,
+    check: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            help="List numbers that are bound to nothing, and values that changed; set nothing.",
+        ),
+    ] = False,
+    latex: Annotated[
+        Path | None, Parameter(help="A folder for the paper as LaTeX, in place of the PDF.")
     ] = None,
 ) -> int:
-    """Set one paper on several finished studies, in the order given."""
-    from paribus.report import write_papers
-    from paribus.report.paper.own_words import beside
+    """Set a paper whose numbers, tables and figures are of studies; 1 where --check finds any."""
+    from paribus.report import paper as papers
 
-    with _readable(folders) as read:
-        made, verdicts = write_papers(read, output, text or beside(folders), parts)
-    show_path(f"paper: {output}, {made.text_pages} pages before its references")
-    return 3 if any(verdict.outcome == "INVALID" for verdict in verdicts) else 0
+    if new:
+        path = output or Path("paper.md")
+        papers.write_draft(sources, path)
+        show_path(f"draft: {path}; `paribus paper {path}` sets it")
+        return 0
+    if len(sources) != 1:
+        raise ParibusError(
+            f"{len(sources)} files; a paper is one Markdown file, which `paribus paper --new DIR "
+            "...` begins"
+        )
+    source = sources[0]
+    if check:
+        findings = papers.check(source)
+        for line in findings:
+            console.print(line, soft_wrap=True, markup=False)
+        return 1 if findings else 0
+    pdf = output or (None if latex else source.with_suffix(".pdf"))
+    if pdf and pdf.suffix != ".pdf":
+        raise ParibusError(f"{pdf} must be the name of a file that ends in .pdf; choose another")
+    for line in papers.set_paper(source, pdf, latex):
+        console.print(line, soft_wrap=True, markup=False)
+    for made in filter(None, (pdf, latex)):
+        show_path(f"paper: {made}")
+    return 0
 
 
 def export(

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from paribus.report.compare import write_comparison
     from paribus.report.figures import draw
     from paribus.report.page import prepare, render, write_report
-    from paribus.report.paper import write_paper, write_papers
+    from paribus.report.paper import write_paper
 
 # Loaded when asked for: what draws takes a second to import, and tables need none of it.
 _HOMES = {
@@ -18,7 +18,6 @@ _HOMES = {
     "render": "page",
     "write_comparison": "compare",
     "write_paper": "paper",
-    "write_papers": "paper",
     "write_report": "page",
 }
 
@@ -28,7 +27,6 @@ __all__ = [
     "render",
     "write_comparison",
     "write_paper",
-    "write_papers",
     "write_report",
 ]
 

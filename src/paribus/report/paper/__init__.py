@@ -1,7 +1,7 @@
-"""`paper.pdf`: prose from the analysis, set by typst in our own two-column template."""
+"""Papers: the report of one study, and papers that people write with numbers bound to studies."""
 
-from paribus.report.paper.material import Material
-from paribus.report.paper.prose import compose
-from paribus.report.paper.write import write_paper, write_papers
+from paribus.report.paper.authored import check, set_paper
+from paribus.report.paper.draft import write_draft
+from paribus.report.paper.one_study import write_paper
 
-__all__ = ["Material", "compose", "write_paper", "write_papers"]
+__all__ = ["check", "set_paper", "write_draft", "write_paper"]

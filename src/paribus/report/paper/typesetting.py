@@ -1,110 +1,183 @@
-"""From the data of a document to a PDF: what the template cannot know is found by trying."""
+"""Typst and its figures: fonts that are everywhere, minus signs, long words, errors in one line."""
 
 from __future__ import annotations
 
-import itertools
 import json
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import typst
+import vl_convert
 
+from paribus.errors import ParibusError, one_line
 from paribus.files import write_bytes
+from paribus.report.figures import Figure
+from paribus.report.tables import Table
+from paribus.study.allowed_text import drawable
 
-BESIDE = ("template.typ", "references.bib")
-LAYOUT = "layout.json"
-FLOATING = ("figure", "table")  # kinds of blocks
-# What is tried, in this order: space between lines of the text, in ems; for each of them the size
-# of the references, in points.
-LEADINGS = (0.52, 0.5, 0.54, 0.48, 0.56)
-REFERENCES = (8.5, 8.0, 7.5, 9.0)
-FULL_ENOUGH = 0.7  # of the last page that has references
-# How far another layout moves the end of the references, as a share of a page: so much for each
-# page of text, and so much by their own size.
-MOVES_A_PAGE, MOVES = 0.03, 0.1
-LOWEST = 0.934  # where the bottom margin begins, as a share of the page
-
-
-class Layout(NamedTuple):
-    """What the template reads of `layout.json`."""
-
-    leading: float
-    references: float
+COLUMN_PIXELS, PAGE_PIXELS = 380, 720
+MOST_HEIGHT = 930  # pixels: a page without the caption; what is taller would be cut off
+# Typst sets an empty box for a character that no font has, and says nothing.
+PLAIN = set(map(chr, range(0x250))) | set("–—‘’“”…−×±→≤≥βεΔ²·✓✗\u200b")  # noqa: RUF001
+NO_CHARACTER = "\U0010fffd"  # private use: no font has it
+CHARACTER_PAGES = b"""
+#set page(width: auto, height: auto)
+#set text(font: ("Libertinus Serif", "DejaVu Sans Mono"))
+#for character in sys.inputs.characters.codepoints() { page(text(character)) }
+"""
+FIGURE_PAGE = b"""
+#set page(width: auto, height: auto, margin: 0pt)
+#set document(date: none)
+#image(sys.inputs.file)
+"""
+BREAK = "\u200b"  # a place to break a line that shows nothing
+LONG_WORD = 22  # characters; longer ones may be broken after what joins their parts
+LONG_PART = 15  # characters; longer parts of such a word may be broken anywhere
+DIGEST = re.compile(r"\b[0-9a-f]{64}\b")  # set on one line, to be copied
+SHORT_HEAD = 10  # a heading that is not broken
+LEAST_CELL, MOST_CELL = 3, 30  # characters that a column of a table is made for
+WIDE_ROW = 180  # characters of a row across the page: few columns may be wider than that
 
 
 @dataclass(frozen=True)
-class Typeset:
-    """A paper.
+class Fonts:
+    """Which fonts a text needs.
 
     Attributes:
-        pdf: the file.
-        text_pages: on how many pages stands what comes before the references.
-        filled: how much of the last page that has references is filled, as a share.
-        is_whole: whether all that floats ends above the bottom margin.
+        system: whether those of this machine are needed beside Typst's own, which have Latin,
+            Greek, Cyrillic, Hebrew and Arabic; without them a paper is the same everywhere.
+        nowhere: characters that no font has, and that are written as [U+57FA].
     """
 
-    pdf: bytes
-    text_pages: int
-    filled: float
-    is_whole: bool
+    system: bool = False
+    nowhere: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, text: str) -> Fonts:
+        """Return the fonts for `text`."""
+        missing = lacking(set(text) - PLAIN, system=False)
+        return cls(bool(missing), frozenset(lacking(missing, system=True)))
+
+    def spelled(self, text: str) -> str:
+        """Return `text` with what no font has by its code point."""
+        return "".join(f"[U+{ord(c):04X}]" if c in self.nowhere else c for c in text)
 
 
-def typeset_paper(folder: Path, *, system: bool) -> Typeset:
-    """Set `document.json` of `folder`, whose figures are there, and leave there what sets it.
+def lacking(characters: Iterable[str], *, system: bool) -> set[str]:
+    """Return those that neither Typst's own fonts nor, if `system`, this machine's can show."""
+    asked = [c for c in sorted(set(characters)) if unicodedata.category(c)[0] not in "ZCM"]
+    if not asked:
+        return set()
+    drawn: Any = typst.compile(
+        CHARACTER_PAGES,
+        format="svg",
+        sys_inputs={"characters": NO_CHARACTER + "".join(asked)},
+        ignore_system_fonts=not system,
+    )
+    empty, *pages = drawn  # bytes, one of each page
+    return {c for c, page in zip(asked, pages, strict=True) if page == empty or b"<use" not in page}
 
-    Pages of the appendix have one column and begin anew after the references. So that these do not
-    leave an empty page behind, the first layout is taken with which they fill their last one, of
-    those that take no more pages than what the text was shortened for, and in which nothing runs
-    over the margin, where there is such a one. Where none could, none is tried.
+
+def to_pdf(source: Path, fonts: Fonts, called: str) -> bytes:
+    """Compile a Typst file, whose folder has all that it names; equal files give equal bytes.
+
+    Raises ParibusError with Typst's message, about what is `called` so.
     """
-    tried: list[tuple[bool, bool, float, int, Layout]] = []
-    for leading, references in itertools.product(LEADINGS, REFERENCES):
-        layout = Layout(leading, references)
-        pages, filled, is_whole = _ends(folder, layout, system=system)
-        is_short = not tried or pages <= tried[0][3]
-        tried.append((is_whole, is_short, filled, pages, layout))
-        moves = MOVES + MOVES_A_PAGE * pages
-        is_out_of_reach = len(tried) == 1 and moves < filled < FULL_ENOUGH - moves
-        if is_whole and is_short and (filled >= FULL_ENOUGH or is_out_of_reach):
-            break
-    is_whole, _, filled, pages, layout = max(tried, key=lambda one: one[:3])
-    _write_layout(folder, layout)
-    pdf = _compiler(folder, system=system).compile(format="pdf", timestamp=0)
+    compiler = typst.Compiler(source, root=source.parent, ignore_system_fonts=not fonts.system)
+    try:
+        pdf = compiler.compile(format="pdf", timestamp=0)
+    except typst.TypstError as error:
+        message = one_line(str(error))
+        raise ParibusError(f"{called} could not be set: {message}") from None
     assert isinstance(pdf, bytes)  # other formats, which are not asked for, are a list of pages
-    return Typeset(pdf, pages, filled, is_whole)
+    return pdf
 
 
-def text_pages(folder: Path, *, system: bool) -> int:
-    """On how many pages `document.json` stands before its references, as it is tried first."""
-    return _ends(folder, Layout(LEADINGS[0], REFERENCES[0]), system=system)[0]
+@dataclass(frozen=True)
+class Drawn:
+    """The size of a figure: the share of the width it was given that it takes, and its height as a
+    share of its own width."""
+
+    share: float
+    height: float
 
 
-def _ends(folder: Path, layout: Layout, *, system: bool) -> tuple[int, float, bool]:
-    """(the page that the text ends on, how full the page is that the references end on, whether
-    all that floats is there, and ends above the bottom margin)."""
-    _write_layout(folder, layout)
-    compiler = _compiler(folder, system=system)
-    end = _asked(compiler, "references-end")
-    column = (1 if end["right"] else 0) + end["y"]
-    parts = json.loads((folder / "document.json").read_text(encoding="utf-8"))["parts"]
-    floating = [one for part in parts for one in part["blocks"] if one["kind"] in FLOATING]
-    floats = json.loads(compiler.query("<float-end>", field="value"))
-    is_whole = len(floats) == len(floating) and all(end < LOWEST for end in floats)
-    return _asked(compiler, "text-ends"), column / 2, is_whole
+def write_figures(
+    folder: Path, figures: Sequence[tuple[str, Figure, int]], fonts: Fonts
+) -> dict[str, Drawn]:
+    """Write figures, each with its file's name and width in pixels, in `folder`."""
+    with ThreadPoolExecutor() as pool:
+        made = pool.map(lambda one: write_figure(folder / one[0], one[1], one[2], fonts), figures)
+        return dict(zip((one[0] for one in figures), made, strict=True))
 
 
-def _compiler(folder: Path, *, system: bool) -> typst.Compiler:
-    return typst.Compiler(folder / "template.typ", root=folder, ignore_system_fonts=not system)
+def write_figure(path: Path, figure: Figure, width: int, fonts: Fonts) -> Drawn:
+    """Write one, at `path` with .svg and .pdf; one taller than a page is made less wide."""
+    # The renderer ends the process at a character that XML forbids. Studies with one are refused,
+    # but what a probe or a task calls its parts is drawn too.
+    definition = json.dumps(drawable(figure.printed(width)), ensure_ascii=False)
+    svg = vl_convert.vegalite_to_svg(fonts.spelled(definition))
+    image = path.with_name(f"{path.name}.svg")
+    write_bytes(image, svg.encode())
+    page = typst.Compiler(
+        FIGURE_PAGE,
+        root=image.parent,
+        sys_inputs={"file": image.name},
+        ignore_system_fonts=not fonts.system,
+    )
+    pdf = page.compile(format="pdf", timestamp=0)
+    assert isinstance(pdf, bytes)
+    write_bytes(path.with_name(f"{path.name}.pdf"), pdf)
+    size = re.search(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', svg)
+    if size is None:
+        raise ParibusError(f"the renderer gave {image} no size; draw the paper again")
+    across, down = float(size[1]), float(size[2])
+    share = min(1.0, across / width, MOST_HEIGHT * across / (down * width))
+    return Drawn(share, down / across)
 
 
-def _asked(compiler: typst.Compiler, label: str) -> Any:
-    return json.loads(compiler.query(f"<{label}>", field="value", one=True))
+def minus(text: str) -> str:
+    """Return `text` with true minus signs before numbers."""
+    return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
 
 
-def _write_layout(folder: Path, layout: Layout) -> None:
-    for name in BESIDE:
-        source = files("paribus.report.paper").joinpath(name).read_bytes()
-        write_bytes(folder / name, source)
-    write_bytes(folder / LAYOUT, json.dumps(layout._asdict()).encode())
+def typeset(text: str) -> str:
+    """Return `text` with true minus signs, and places where very long words may break.
+
+    In a digest a break would be copied with it, so there is none.
+    """
+    around = [
+        re.sub(rf"\S{{{LONG_WORD},}}", lambda word: _breakable(word[0]), minus(part))
+        for part in DIGEST.split(text)
+    ]
+    digests = [*DIGEST.findall(text), ""]
+    return "".join(map("".join, zip(around, digests, strict=True)))
+
+
+def _breakable(word: str) -> str:
+    """Between its parts; Typst itself breaks after a hyphen."""
+    parts = re.split(r"(?<=[-_./:=])(?=[^-_./:=])", word)
+    pieces = [
+        part[i : i + 8] if len(part) > LONG_PART else part
+        for part in parts
+        for i in range(0, len(part) if len(part) > LONG_PART else 1, 8)
+    ]
+    return BREAK.join(pieces)
+
+
+def column_widths(table: Table) -> list[int]:
+    """Return relative widths: of words what they can do with, of numbers all that they need."""
+    widths, most = [], max(MOST_CELL, WIDE_ROW // len(table.head))
+    for i, name in enumerate(table.head):
+        word = len(name) if len(name) <= SHORT_HEAD else max(map(len, name.split()))
+        longest = max((len(row[i]) for row in table.rows), default=0)
+        if name in table.text:
+            longest = min(longest, most)
+        # Headings are bold, and there is a gap between columns.
+        widths.append(max(LEAST_CELL, min(word + 3, MOST_CELL), longest) + 1)
+    return widths
