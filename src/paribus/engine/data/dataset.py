@@ -11,14 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from paribus.digests import digest
-from paribus.engine.data.mixture import Mixture
-from paribus.engine.data.order import Windows, document_places
-from paribus.engine.data.sealed import SealedPart
-from paribus.engine.data.shards import sharded
-from paribus.engine.data.sorting import by_curriculum
-from paribus.engine.data.split import HeldOutText, Rates, Texts, part_digest
-from paribus.engine.data.token_classes import token_classes
-from paribus.engine.data.tokenizer import Tokenizer
+from paribus.engine.data.cache import sharded
+from paribus.engine.data.curricula import by_curriculum
+from paribus.engine.data.order import Mixture, Windows, document_places
+from paribus.engine.data.split import HeldOutText, Rates, SealedPart, Texts, part_digest
+from paribus.engine.data.tokenizer import Tokenizer, token_classes
 from paribus.engine.data.tokens import ShardedTokens, Tokens, join, part
 from paribus.errors import ParibusError
 from paribus.study import CORPUS, Data

@@ -1,19 +1,26 @@
-"""Where training windows begin, and which of them a step takes: a pure function of (seed, t).
+"""Training batches: where windows begin, and which of them a step takes.
 
-Axes: B windows of a batch, T tokens of a window, n windows that there are.
-"""
+Batch t of a seed is a pure function of (seed, t). Nothing else enters: not the arm, the device, the
+number of workers, nor how often one evaluates. The running digest proves it afterwards.
+
+Axes: B windows of a batch, T tokens of a window, n windows that there are, S sources of a mixture,
+M windows of a period."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
 
-from paribus.engine.data.tokens import Tokens, chunks
+from paribus.engine.data.tokens import Tokens, chunks, windows
 from paribus.errors import ParibusError
 from paribus.rng import stream
+from paribus.study.bounds import MIXTURE_PARTS
 
 ROUNDS = 8
 
@@ -170,3 +177,101 @@ def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
         begin += len(ids)
     if end != len(tokens):
         yield len(tokens)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The windows of several texts that lie one after the other in the training tokens.
+
+    Attributes:
+        windows: those of each text, by the name of its source.
+        shares: the share of windows of each, adding up to 1.
+        offsets: where each text begins in the training tokens.
+    """
+
+    windows: Mapping[str, Windows]
+    shares: Mapping[str, float]
+    offsets: Mapping[str, int]
+
+    def __len__(self) -> int:
+        """How many windows there are to choose from."""
+        return sum(map(len, self.windows.values()))
+
+    def starts(self, seed: int, t: int, batch_size: int, run: int | None = None) -> np.ndarray:
+        """[B] where the windows of batch `t` of `seed` begin, int64; see `Windows.starts`."""
+        sources = self.sources(t, batch_size)
+        found = np.empty(batch_size, np.int64)
+        before, whole = (self.counts(n * batch_size) for n in (t, run or 0))
+        for s, (name, own) in enumerate(self.windows.items()):
+            here = np.flatnonzero(sources == s)
+            items = before[s] + np.arange(len(here))
+            total = int(whole[s]) if run is not None else None
+            found[here] = own.chosen(seed, items, t, total, name) + self.offsets[name]
+        return found
+
+    def sources(self, t: int, batch_size: int) -> np.ndarray:
+        """[B] the source of each window of batch `t`, as an index into `windows`."""
+        schedule = _schedule(self._parts)
+        return schedule[(t * batch_size + np.arange(batch_size)) % len(schedule)]
+
+    def counts(self, n: int) -> np.ndarray:
+        """[S] how many of the first `n` windows are of each source."""
+        schedule = _schedule(self._parts)
+        periods, rest = divmod(n, len(schedule))
+        size = len(self.windows)
+        each = np.bincount(schedule, minlength=size)
+        return periods * each + np.bincount(schedule[:rest], minlength=size)
+
+    @property
+    def _parts(self) -> tuple[int, ...]:
+        return tuple(round(self.shares[name] * MIXTURE_PARTS) for name in self.windows)
+
+
+@cache
+def _schedule(parts: tuple[int, ...]) -> np.ndarray:
+    """[M] sources in turn, so that of every first j each has its share of j to within one.
+
+    Tijdeman 1980, The chairman assignment problem: among the sources that may be chosen without
+    getting ahead by more than 1 - 1/(2 S - 2), the one that would be behind by as much the soonest.
+    """
+    total = sum(parts)
+    if len(parts) == 1:
+        return np.zeros(1, np.int64)
+    # With what is behind counted in windows x `total`, all of it is whole numbers.
+    scale = 2 * len(parts) - 2
+    given = [0] * len(parts)
+    schedule = np.empty(total // math.gcd(*parts), np.int64)
+    for j in range(1, len(schedule) + 1):
+        behind = [part * j - n * total for part, n in zip(parts, given, strict=True)]
+        able = [s for s, one in enumerate(behind) if scale * one >= total]
+        chosen = min(able, key=lambda s: (((scale - 1) * total - scale * behind[s]) / parts[s], s))
+        given[chosen] += 1
+        schedule[j - 1] = chosen
+    return schedule
+
+
+FIRST_DIGEST = hashlib.sha256(b"paribus batches").hexdigest()
+
+
+def batch(
+    tokens: Tokens,
+    seed: int,
+    t: int,
+    batch_size: int,
+    seq_len: int,
+    order: Windows | Mixture | None = None,
+    run: int | None = None,
+) -> np.ndarray:
+    """Batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
+
+    Windows start as `order` has it: by default uniformly and with replacement anywhere in `tokens`
+    (as in nanoGPT). `run` is how many batches the whole run has, for an order that goes by it.
+    Inputs are `[:, :-1]` and targets `[:, 1:]`.
+    """
+    starts = (order or Windows(len(tokens), seq_len)).starts(seed, t, batch_size, run)
+    return windows(tokens, starts, seq_len + 1).astype(np.int64)
+
+
+def extend_digest(running: str, windows: np.ndarray) -> str:
+    """The digest of all batches so far, from that of the earlier ones and the newest batch."""
+    return hashlib.sha256(bytes.fromhex(running) + windows.astype("<u4").tobytes()).hexdigest()

@@ -14,12 +14,12 @@ import numpy as np
 
 from paribus.digests import digest
 from paribus.engine.data import cache
+from paribus.engine.data.cache import sharded
 from paribus.engine.data.corpora import SOURCE_KEYS, find_corpus, read_pieces
 from paribus.engine.data.pieces import Piece
 from paribus.engine.data.reading_progress import note
-from paribus.engine.data.shards import in_order, sharded
 from paribus.engine.data.tokenizer import Tokenizer
-from paribus.engine.data.tokens import Tokens
+from paribus.engine.data.tokens import Tokens, in_order
 from paribus.errors import ParibusError
 from paribus.study import Data
 

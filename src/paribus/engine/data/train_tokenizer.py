@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from paribus.engine.data.bpe import ENDS_OF_DOCUMENT
 from paribus.engine.data.corpora import read_pieces
 from paribus.engine.data.reading_progress import note
+from paribus.engine.data.tokenizer import ENDS_OF_DOCUMENT
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.study import Data
