@@ -55,5 +55,5 @@ def test_an_unknown_name_is_told_the_nearest_and_where_such_things_are(
     with pytest.raises(ParibusError) as told:
         of(small_study(), name)[wrong]()
     assert f"there is no {wrong}: did you mean '{right}'? They are declared in" in str(told.value)
-    assert f"paribus/{folder}/, one file each; your own " in str(told.value)
+    assert f"paribus/{folder}/; your own " in str(told.value)
     assert (PACKAGE / "paribus" / folder).is_dir()

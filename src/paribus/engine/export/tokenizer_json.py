@@ -8,8 +8,7 @@ from tokenizers import AddedToken, decoders, models
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from paribus.engine.data import STAND_INS, CharacterTokenizer, Tokenizer
-from paribus.engine.data.tokenizer import BpeTokenizer
-from paribus.engine.data.tokenizer import END_OF_DOCUMENT
+from paribus.engine.data.tokenizer import END_OF_DOCUMENT, BpeTokenizer
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> bytes:

@@ -10,8 +10,7 @@ import numpy as np
 
 from paribus.engine.data import Dataset
 from paribus.engine.tasks.generators import find_tasks
-from paribus.engine.tasks.task import Item, Question, Task
-from paribus.engine.tasks.validation_text import HeldOut
+from paribus.engine.tasks.task import HeldOut, Item, Question, Task
 from paribus.errors import ParibusError
 from paribus.rng import stream
 

@@ -9,6 +9,10 @@
 The harness resolves `data_files` of its configurations against the working folder and caches by
 modification time and size. `items.py` finds its neighbours wherever the folder lies, caches nothing
 and refuses a file that is not the one the configuration names, so the folder may be moved or sent.
+
+Beside it, `standard.json` says which of the harness's own tasks a study asks: versions, and digests
+of their data. It is written before the registration, which holds the same; every trial must meet
+what it says.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ from paribus.engine.tasks.draw import DELIMITERS, Suite, TaskItems
 from paribus.engine.tasks.task import Item
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
-from paribus.results.formats import write_plain_json
+from paribus.results.formats import read_json, write_json, write_plain_json
+from paribus.study import Tasks
 from paribus.untrusted_io import RECORD_BYTES, is_regular, parse_json, read_bytes
 
 TASK_PREFIX = "paribus_"  # the harness has one name space, with thousands of tasks in it
@@ -300,3 +305,35 @@ def _lines(items: Sequence[Item]) -> bytes:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+STANDARD_FILE = "standard.json"
+# What is known of a task before it is asked.
+PINNED = ("version", "dataset", "documents", "data_sha256", "wording_sha256")
+
+Described = dict[str, dict[str, Any]]
+
+
+def write_standard(folder: Path, described: Described) -> None:
+    """Write what `describe_standard` says of the tasks."""
+    write_json(folder / STANDARD_FILE, described)
+
+
+def read_standard(folder: Path) -> Described:
+    """What was written. Raises ParibusError where it is something else."""
+    path = folder / STANDARD_FILE
+    described = read_json(path)
+    whole = all(isinstance(one, dict) and one.keys() == set(PINNED) for one in described.values())
+    if not described or not whole:
+        raise ParibusError(f"{path} does not describe the harness's tasks; restore it")
+    return described
+
+
+def registered_tasks(folder: Path, asked: Tasks) -> dict[str, Any]:
+    """What the registration of a study says of its tasks, which are in `folder`; empty for none."""
+    found: dict[str, Any] = {}
+    if asked.names != ():
+        found |= read_suite(folder).registered(asked.names)
+    if asked.standard:
+        found["standard"] = read_standard(folder)
+    return found

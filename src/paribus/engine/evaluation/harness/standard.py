@@ -2,31 +2,119 @@
 
 LAMBADA, HellaSwag, PIQA, ARC, WinoGrande and BoolQ, as the harness words them and in T0's words.
 They are made for models that learned from web text with a BPE tokenizer; a model of characters with
-a short window runs too, and the results say how much it could not read.
-"""
+a short window runs too, and the results say how much it could not read."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
 import statistics
+import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import BaseLoader, Environment
+
 from paribus.digests import digest
-from paribus.engine.evaluation.harness.asking import Ran, SharedRequests, run_tasks, undisturbed
-from paribus.engine.evaluation.harness.outcome import TaskResults
-from paribus.engine.evaluation.harness.pins import package_pins
-from paribus.engine.evaluation.harness.t0 import Template, read_templates
+from paribus.engine.evaluation.harness.results import TaskResults, package_pins
+from paribus.engine.evaluation.harness.run import Ran, SharedRequests, run_tasks, undisturbed
 from paribus.errors import ParibusError, nearest
 
 if TYPE_CHECKING:
     from torch import nn
 
     from paribus.engine.evaluation.harness.adapter import Tokenizer, Unknown
+
+
+SEPARATOR = "|||"
+# As promptsource protects the separator where a text has it.
+STAND_IN = "3ed2dface8203c4c9dfb1a5dc58e41e0"
+
+_jinja = Environment(loader=BaseLoader())  # texts are no HTML: nothing is escaped
+_jinja.globals.update(zip=zip)
+
+
+@dataclass(frozen=True)
+class Template:
+    """One wording of a task.
+
+    Attributes:
+        task: the harness's task, whose data it words.
+        name: promptsource's name for it, and `id` its identifier there.
+        choices: Jinja text of the choices, apart by SEPARATOR.
+        jinja: Jinja text of the prompt and, after SEPARATOR, of the right answer.
+    """
+
+    task: str
+    name: str
+    id: str
+    choices: str
+    jinja: str
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what decides the prompts."""
+        return digest([self.choices, self.jinja])
+
+    def text(self, document: dict[str, Any]) -> str:
+        """What the model reads."""
+        return self._parts(document)[0]
+
+    def options(self, document: dict[str, Any]) -> list[str]:
+        """The choices, in their order."""
+        return _render(self.choices, document)
+
+    def right(self, document: dict[str, Any]) -> int:
+        """The place of the right choice."""
+        return self.options(document).index(self._parts(document)[1])
+
+    def word(self, document: dict[str, Any]) -> str:
+        """The right answer as a continuation of the prompt, for a task without choices."""
+        return " " + self._parts(document)[1]
+
+    def config(self, has_choices: bool) -> dict[str, Any]:
+        """What it changes in the configuration of its task."""
+        if not has_choices:
+            return {"doc_to_text": self.text, "doc_to_target": self.word}
+        return {
+            "doc_to_text": self.text,
+            "doc_to_choice": self.options,
+            "doc_to_target": self.right,
+            "metric_list": [
+                {"metric": metric, "aggregation": "mean", "higher_is_better": True}
+                for metric in ("acc", "acc_norm")
+            ],
+        }
+
+    def _parts(self, document: dict[str, Any]) -> list[str]:
+        return _render(self.jinja, document | {"answer_choices": self.options(document)})
+
+
+def _render(jinja: str, document: dict[str, Any]) -> list[str]:
+    """The parts of a rendered template, stripped (promptsource's `Template.apply`)."""
+    protected = {
+        key: value.replace(SEPARATOR, STAND_IN) if isinstance(value, str) else value
+        for key, value in document.items()
+    }
+    rendered = _jinja.from_string(jinja).render(**protected)
+    return [part.strip().replace(STAND_IN, SEPARATOR) for part in rendered.split(SEPARATOR)]
+
+
+def read_templates() -> dict[str, Template]:
+    """Every template by its name here, `task:wording`."""
+    text = (resources.files("paribus.engine.evaluation.harness") / "t0.toml").read_text("utf-8")
+    tasks = tomllib.loads(text)
+    del tasks["source"]
+    return {
+        f"{task}:{wording}": Template(task, **table)
+        for task, wordings in tasks.items()
+        for wording, table in wordings.items()
+    }
+
 
 # The harness's name of each task, and the folder of its tasks that has it.
 STANDARD = {
