@@ -60,8 +60,8 @@ class Evaluation:
         whole = {row.measure: row for row in self.rows if row.part == "all"}
         sums = {
             "loss_sum_nats": whole["validation_loss"].total,
-            "correct": int(self.blocks.correct.sum()),
-            "predicted": int(self.blocks.predicted.sum()),
+            "correct": int(self.blocks.columns["correct"].sum()),
+            "predicted": int(self.blocks.columns["predicted"].sum()),
         }
         return sums | {name: row.value for name, row in whole.items()}
 
@@ -95,24 +95,24 @@ def evaluate_heldout(
             sums = [measure.added(of, chunk) for measure, of in zip(measures, sums, strict=True)]
             for one in of_own:
                 one.add(chunk, block)
-    is_finite = math.isfinite(blocks.blocks({}).loss_sum_nats.sum())
+    found = blocks.blocks()
+    is_finite = math.isfinite(found.columns["loss_sum_nats"].sum())
     rows: list[tuple[Measure, list[Row]]] = [
         (measure, measure.rows(of, seq_len))
         for measure, of in zip(measures, sums, strict=True)
         if of is not None
     ]
-    others: dict[str, np.ndarray] = {}
     for one in of_own:
         of_one, columns = one.finish(seq_len, is_finite)
         rows.append((one.of.measure, of_one))
-        others |= columns
+        found = found.with_others(columns)
     return Evaluation(
         tuple(
             Measurement(measure.name, row.part, row.value, row.total, row.count, measure.unit)
             for measure, of_measure in rows
             for row in of_measure
         ),
-        blocks.blocks(others),
+        found,
     )
 
 

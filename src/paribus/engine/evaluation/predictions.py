@@ -9,6 +9,7 @@ Axes: W windows of a batch, T time, N tokens of a chunk, V vocabulary, K tempera
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -117,7 +118,6 @@ def predict(
             f"{len(tokens)} held-out tokens leave nothing to predict; give a text of at least 2"
         )
     device = next(model.parameters()).device
-    modes = {module: module.training for module in model.modules()}
     generators = [device] if device.type == "cuda" else []
     windows = windows_per_batch(seq_len, len(token_classes), device)
     about = token_classes.astype(np.int8), characters.astype(np.uint16)
@@ -135,21 +135,34 @@ def predict(
         with products_in(precision, device):
             return next(read(batch))[1][0]
 
+    with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=generators):
+        before, start = first_losses(), 0
+        batches = _in_runs(tokens, seq_len, windows, len(token_classes))
+        while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
+            made = _Waiting()
+            with products_in(precision, device):
+                for targets_WT, columns in chain.from_iterable(map(read, group)):
+                    made.add(targets_WT.ravel(), columns)
+            chunk = made.chunk(seq_len, start, *about)
+            start += len(chunk)
+            if start == len(tokens) - 1 and not np.array_equal(
+                before, first_losses(), equal_nan=True
+            ):
+                raise ParibusError(
+                    "the first held-out window, read again after the others, has other losses: the "
+                    "model draws random numbers or keeps something between calls; neither may be "
+                    "in what is evaluated"
+                )
+            yield chunk
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put `model` into evaluation mode; each of its modules has its own mode again afterwards."""
+    modes = {module: module.training for module in model.modules()}
     try:
         model.eval()
-        with torch.no_grad(), torch.random.fork_rng(devices=generators):
-            before, start = first_losses(), 0
-            batches = _in_runs(tokens, seq_len, windows, len(token_classes))
-            while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
-                made = _Waiting()
-                with products_in(precision, device):
-                    for targets_WT, columns in chain.from_iterable(map(read, group)):
-                        made.add(targets_WT.ravel(), columns)
-                chunk = made.chunk(seq_len, start, *about)
-                start += len(chunk)
-                if start == len(tokens) - 1:
-                    _require_same(before, first_losses())
-                yield chunk
+        yield
     finally:
         for module, mode in modes.items():
             module.training = mode
@@ -184,15 +197,6 @@ def _runs(first: int, n: int, run: int, stride: int) -> list[tuple[slice, bool]]
     kept = [(at, new) for k, (at, new) in enumerate(places) if not k or new != places[k - 1][1]]
     ends = [*(at for at, _ in kept[1:]), n]
     return [(slice(at, end), is_swept) for (at, is_swept), end in zip(kept, ends, strict=True)]
-
-
-def _require_same(before: np.ndarray, after: np.ndarray) -> None:
-    if not np.array_equal(before, after, equal_nan=True):
-        raise ParibusError(
-            "the first held-out window, read again after the others, has other losses: the model "
-            "draws random numbers or keeps something between calls; neither may be in what is "
-            "evaluated"
-        )
 
 
 def products_in(precision: Precision, device: torch.device) -> torch.autocast:

@@ -23,54 +23,65 @@ from paribus.engine.tasks import WrittenSuite
 from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, Metric
 
-UNITS = {
-    "task": "1",
-    "shots": "examples",
-    "item": "1",
-    "prompt_sha256": "1",
-    "answer": "choice",
-    "predicted": "choice",
-    "correct": "1",
-    "correct_per_character": "1",
-    "loglikelihood": "nats",
-    "probability": "1",
-}
-ITEMS = pa.schema(
-    [
-        pa.field(name, kind, metadata={"unit": UNITS[name]})
-        for name, kind in {
-            "task": pa.string(),
-            "shots": pa.int32(),
-            "item": pa.int32(),
-            "prompt_sha256": pa.string(),
-            "answer": pa.int32(),
-            "predicted": pa.int32(),
-            "correct": pa.bool_(),
-            "correct_per_character": pa.bool_(),
-            "loglikelihood": pa.list_(pa.float64()),
-            "probability": pa.list_(pa.float64()),
-        }.items()
-    ]
-)
 
-CELLS = pa.schema(
-    [
-        pa.field(name, kind, metadata={"unit": unit})
-        for name, kind, unit in (
-            ("task", pa.string(), "1"),
-            ("shots", pa.int32(), "examples"),
-            ("chance", pa.float64(), "share"),
-            ("uninformed", pa.float64(), "share"),
-            ("items", pa.int32(), "questions"),
-            ("correct", pa.int32(), "questions"),
-            ("accuracy", pa.float64(), "share"),
-            ("accuracy_per_character", pa.float64(), "share"),
-            ("normalised_accuracy", pa.float64(), "share"),
-            ("brier_score", pa.float64(), "1"),
-            ("calibration_error", pa.float64(), "share"),
-        )
-    ]
+def _schema(columns: dict[str, tuple[pa.DataType, str]]) -> pa.Schema:
+    fields = columns.items()
+    return pa.schema([pa.field(n, kind, metadata={"unit": unit}) for n, (kind, unit) in fields])
+
+
+ITEMS = _schema(
+    {
+        "task": (pa.string(), "1"),
+        "shots": (pa.int32(), "examples"),
+        "item": (pa.int32(), "1"),
+        "prompt_sha256": (pa.string(), "1"),
+        "answer": (pa.int32(), "choice"),
+        "predicted": (pa.int32(), "choice"),
+        "correct": (pa.bool_(), "1"),
+        "correct_per_character": (pa.bool_(), "1"),
+        "loglikelihood": (pa.list_(pa.float64()), "nats"),
+        "probability": (pa.list_(pa.float64()), "1"),
+    }
 )
+CELLS = _schema(
+    {
+        "task": (pa.string(), "1"),
+        "shots": (pa.int32(), "examples"),
+        "chance": (pa.float64(), "share"),
+        "uninformed": (pa.float64(), "share"),
+        "items": (pa.int32(), "questions"),
+        "correct": (pa.int32(), "questions"),
+        "accuracy": (pa.float64(), "share"),
+        "accuracy_per_character": (pa.float64(), "share"),
+        "normalised_accuracy": (pa.float64(), "share"),
+        "brier_score": (pa.float64(), "1"),
+        "calibration_error": (pa.float64(), "share"),
+    }
+)
+# What endpoints are read from, by the macro average that it is.
+HEADLINE = {
+    "accuracy": Metric(
+        *("macro_accuracy", "macro accuracy over tasks", "share", "higher", "evaluation"),
+        items=QUESTIONS,
+    ),
+    "normalised_accuracy": Metric(
+        *("macro_accuracy_normalised", "macro accuracy above chance", "share", "higher"),
+        "evaluation",
+    ),
+    "calibration_error": Metric(
+        *("choice_calibration_error", "calibration error of choices", "share", "lower"),
+        "evaluation",
+    ),
+    "brier_score": Metric(
+        "choice_brier_score", "Brier score of choices", "", "lower", "evaluation"
+    ),
+}
+# The same on each task, the mean over its numbers of shots.
+TASK_ACCURACY = Metric(
+    "task_accuracy", "task accuracy", "share", "higher", "tasks", items=QUESTIONS
+)
+OF_CHOICES = ("brier_score", "calibration_error")  # what only tasks with choices have
+MACRO = ("accuracy", "accuracy_per_character", "normalised_accuracy", *OF_CHOICES)
 
 
 @dataclass(frozen=True)
@@ -191,47 +202,6 @@ def together(parts: Sequence[TaskResults]) -> TaskResults:
         truncated=merged("truncated"),
         uninformed=merged("uninformed"),
     )
-
-
-# What endpoints are read from, by the macro average that it is.
-HEADLINE = {
-    "accuracy": Metric(
-        "macro_accuracy",
-        "macro accuracy over tasks",
-        "share",
-        "higher",
-        "evaluation",
-        items=QUESTIONS,
-    ),
-    "normalised_accuracy": Metric(
-        "macro_accuracy_normalised",
-        "macro accuracy above chance",
-        "share",
-        "higher",
-        "evaluation",
-    ),
-    "calibration_error": Metric(
-        "choice_calibration_error", "calibration error of choices", "share", "lower", "evaluation"
-    ),
-    "brier_score": Metric(
-        "choice_brier_score", "Brier score of choices", "", "lower", "evaluation"
-    ),
-}
-# The same on each task, the mean over its numbers of shots.
-TASK_ACCURACY = Metric(
-    "task_accuracy", "task accuracy", "share", "higher", "tasks", items=QUESTIONS
-)
-MACRO = (
-    "accuracy",
-    "accuracy_per_character",
-    "normalised_accuracy",
-    "brier_score",
-    "calibration_error",
-)
-
-
-# What only tasks with choices have.
-OF_CHOICES = ("brier_score", "calibration_error")
 
 
 def _macro(cells: list[dict[str, Any]]) -> dict[str, float | int | None]:

@@ -31,7 +31,8 @@ from paribus.errors import ParibusError
 if TYPE_CHECKING:
     from torch import nn
 
-    from paribus.engine.evaluation.harness.adapter import Tokenizer, Unknown
+    from paribus.engine.data import Tokenizer
+    from paribus.engine.evaluation.harness.adapter import Unknown
 
 
 # The harness's own seed of solved examples, so that anybody's lm_eval draws the same ones.

@@ -27,7 +27,8 @@ from paribus.errors import ParibusError, nearest
 if TYPE_CHECKING:
     from torch import nn
 
-    from paribus.engine.evaluation.harness.adapter import Tokenizer, Unknown
+    from paribus.engine.data import Tokenizer
+    from paribus.engine.evaluation.harness.adapter import Unknown
 
 
 SEPARATOR = "|||"
