@@ -1,4 +1,4 @@
-"""What is read: corpora, tokenizer, split, batches as a function of (seed, t), and their tables."""
+"""Corpora, tokenizers, splits, batches as a function of (seed, t), and tables of them."""
 
 from paribus.engine.data.corpora import corpus, read_corpus
 from paribus.engine.data.dataset import Dataset, load_dataset

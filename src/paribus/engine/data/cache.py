@@ -34,7 +34,7 @@ MANIFEST, STAMP = "manifest.json", "stamp.json"
 
 
 def recall(key: str) -> dict[str, Any] | None:
-    """What was kept under `key`; None where nothing is, or it is not what was kept."""
+    """Return what was kept under `key`; None where nothing is, or it is not what was kept."""
     try:
         found = json.loads((cache_folder() / "index" / f"{key}.json").read_bytes())
         value = found["value"]
@@ -51,7 +51,7 @@ def keep(key: str, value: dict[str, Any]) -> None:
 
 
 def signature(files: list[Path]) -> list[list[Any]] | None:
-    """What tells whether `files` are as they were; None where one was changed just now.
+    """Return what tells whether `files` are as they were; None where one was changed just now.
 
     The time of the last change of a file's entry is among it: tools that copy give a file the time
     of another one, and nobody can set that one.
@@ -69,7 +69,7 @@ def signature(files: list[Path]) -> list[list[Any]] | None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Only one process at a time is in here for `path`; others wait, and it is said."""
+    """Let one process at a time in for `path`; others wait, and it is said."""
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ class Shard(BaseModel, strict=True):
 
 
 class Manifest(BaseModel, strict=True):
-    """What a folder of tokens holds: `about` names the text by whatever decides it."""
+    """The record of a folder of tokens: `about` names the text by whatever decides it."""
 
     about: dict[str, Any]
     dtype: str
@@ -108,10 +108,11 @@ class Manifest(BaseModel, strict=True):
 def sharded(
     about: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], dtype: np.dtype[Any]
 ) -> ShardedTokens:
-    """The tokens that `about` names by whatever decides them; made where they are not there yet.
+    """Return the tokens that `about` names; they are made where they are not there yet.
 
-    `make` gives them in arrays of any lengths. Two runs that need them at once make them once.
-    Raises ParibusError where the cache cannot be written, or was changed.
+    `about` is whatever decides them. `make` gives them in arrays of any lengths. Two runs that need
+    them at once make them once. Raises ParibusError where the cache cannot be written, or was
+    changed.
     """
     about = about | {"format": FORMAT, "shard_tokens": SHARD_TOKENS}
     folder = cache_folder() / "tokens" / digest(about)
@@ -146,8 +147,10 @@ def write_shards(
 
 
 def open_shards(folder: Path, about: dict[str, Any]) -> ShardedTokens:
-    """The tokens in `folder`. Raises ParibusError where they are others than `about` names, and
-    where a shard is not what was written.
+    """Return the tokens in `folder`.
+
+    Raises ParibusError where they are others than `about` names, and where a shard is not what was
+    written.
 
     A shard whose size and times are as they were is taken to be so; another is read and compared
     by its hash.
@@ -182,7 +185,7 @@ def _name(number: int) -> str:
 
 
 def _filled(arrays: Iterable[np.ndarray], size: int, dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
-    """The ids of all `arrays` in new arrays of `size`; the last may have fewer."""
+    """Yield the ids of all `arrays` in new arrays of `size`; the last may have fewer."""
     shard, n = np.empty(size, dtype), 0
     for ids in arrays:
         at = 0
@@ -198,7 +201,7 @@ def _filled(arrays: Iterable[np.ndarray], size: int, dtype: np.dtype[Any]) -> It
 
 
 def _stat(file: Path) -> list[int]:
-    """What tells whether a file is as it was; see `signature`."""
+    """Return what tells whether a file is as it was; see `signature`."""
     found = os.stat(file)
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 

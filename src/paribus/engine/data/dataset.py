@@ -63,7 +63,7 @@ class Dataset:
 
     @property
     def holds_out_the_same(self) -> bool:
-        """Whether the validation tokens are those of `digests`; own code could change them."""
+        """True where the validation tokens are those of `digests`; own code could change them."""
         return part_digest(self.validation) == self.digests["validation"]
 
     @property
@@ -78,7 +78,7 @@ class Dataset:
 
     @property
     def record(self) -> dict[str, object]:
-        """What the records say of the data."""
+        """The record of the data."""
         found: dict[str, object] = {
             "n_documents": self.n_documents,
             "train_tokens": len(self.train),
@@ -160,7 +160,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
 
 
 def _summed(rates: Iterable[Rates]) -> Rates:
-    """What was taken out of all sources together."""
+    """Return what was taken out of all sources together."""
     total: Rates = {}
     for of in rates:
         for key, count in of.items():
@@ -197,7 +197,7 @@ def _require_text(test: HeldOutText, data: Data) -> None:
 def _training(
     texts: Mapping[str, Tokens], tokenizer: Tokenizer, data: Data, folder: Path
 ) -> tuple[Tokens, Windows | Mixture, dict[str, str]]:
-    """(what is trained on, its windows, the digest of each source)."""
+    """Return (what is trained on, its windows, the digest of each source)."""
     found, hashes, each = [], {}, {}
     for name in data.shares:
         tokens = texts[name]
@@ -216,7 +216,7 @@ def _training(
 
 
 def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) -> Windows:
-    """The windows of the training text `train`, whose digest is `train_digest`."""
+    """Return the windows of the training text `train`, whose digest is `train_digest`."""
     places: Tokens | None = None
     if data.pack == "documents":
 
@@ -232,6 +232,6 @@ def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) ->
 
 
 def corpus_digest(documents: Sequence[str]) -> str:
-    """Of one document, the digest of its bytes; of several, of the list of their digests."""
+    """Return of one document, the digest of its bytes; of several, of the list of their digests."""
     each = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in documents]
     return each[0] if len(each) == 1 else digest(each)

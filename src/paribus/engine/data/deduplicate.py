@@ -96,7 +96,7 @@ class Spool:
         self.length = length
 
     def view(self) -> bytes | mmap.mmap:
-        """All of it; nothing is written any more."""
+        """Return all of it; nothing is written any more."""
         if self._view is None:
             if self._file is None or self.length == 0:  # an empty file cannot be mapped
                 self._view = bytes(self._buffer)
@@ -120,7 +120,7 @@ class Part:
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> Part:
-        """All of `documents`."""
+        """Return all of `documents`."""
         spool = Spool()
         for document in documents:
             before = spool.length
@@ -135,7 +135,7 @@ class Part:
 
     @property
     def is_open(self) -> bool:
-        """Whether its last document goes on elsewhere."""
+        """True where its last document goes on elsewhere."""
         return self.stop > self.start and self.spool.view()[self.stop - 1] != END[0]
 
     @property
@@ -204,7 +204,7 @@ class Parts:
 def deduplicated(
     documents: Iterable[Document], mode: str, validation: Part | float, test: Part | float
 ) -> Parts:
-    """`documents` split, with nothing of the held-out parts in training.
+    """Return `documents` split, with nothing of the held-out parts in training.
 
     `mode` is `held-out`, `exact` or `near`; `validation` and `test` are texts of their own, which
     stay as they are, or the share of the text that is kept for them. `documents` are gone through
@@ -229,7 +229,7 @@ def deduplicated(
 
 
 def documents_of(found: Iterable[Piece]) -> Iterator[Iterator[str]]:
-    """The documents that `found` are the pieces of; each is gone through before the next one."""
+    """Yield the documents that `found` are the pieces of; each is gone through before the next."""
     for _, of_one in groupby(found, key=lambda piece: piece.document):
         yield (piece.text for piece in of_one)
 
@@ -333,18 +333,18 @@ def _is_new(key: bytes, seen: set[bytes]) -> bool:
 
 
 def _characters(part: Part) -> int:
-    """All of them; the ends of documents are none."""
+    """Count characters; the ends of documents are none."""
     n = sum(_begin_characters(chunk).sum() for chunk in part.chunks())
     return int(n) - (len(part) - part.n_bytes)
 
 
 def _begin_characters(content: bytes) -> np.ndarray:
-    """[n] whether a character begins at each byte."""
+    """Return [n] whether a character begins at each byte."""
     return (np.frombuffer(content, np.uint8) & 0xC0) != 0x80
 
 
 def _place(document: Part, k: int) -> int:
-    """Where its character `k` begins in its spool."""
+    """Return where character `k` of a document begins in its spool."""
     at = document.start
     for chunk in document.chunks():
         begins = np.flatnonzero(_begin_characters(chunk))
@@ -355,7 +355,7 @@ def _place(document: Part, k: int) -> int:
 
 
 def _split(text: Part, wanted: int) -> tuple[Part, Part]:
-    """The first documents, and the last ones with `wanted` characters.
+    """Return the first documents, and the last ones with `wanted` characters.
 
     One is cut in two, at the end of a line where it has one there, so `wanted` may be missed by a
     line.
@@ -376,7 +376,7 @@ def _split(text: Part, wanted: int) -> tuple[Part, Part]:
 
 
 def _without_runs(text: Part, held_out: Sequence[Part]) -> tuple[Part, int]:
-    """`text` without the lines that share a run with `held_out`, and the bytes of these."""
+    """Return `text` without the lines that share a run with `held_out`, and the bytes of these."""
     held = Spool()
     for part in held_out:
         for chunk in part.chunks():
@@ -399,7 +399,7 @@ def _without_runs(text: Part, held_out: Sequence[Part]) -> tuple[Part, int]:
 
 
 def _cut_out(text: Part, marked: Iterable[tuple[int, int]]) -> Spool:
-    """`text` without the lines that hold `marked` bytes; documents of which nothing is left go."""
+    """Return `text` without the lines that hold `marked` bytes; empty documents go."""
     left, view, at = _Left(), text.spool.view(), 0
     for start, stop in marked:
         start, stop = _widened(view, text.stop, start, stop)
@@ -411,7 +411,7 @@ def _cut_out(text: Part, marked: Iterable[tuple[int, int]]) -> Spool:
 
 
 class _Left:
-    """What is left of a text, as it is written: no document without a byte."""
+    """The rest of a text, as it is written: no document without a byte."""
 
     def __init__(self) -> None:
         self.spool = Spool()
@@ -430,7 +430,10 @@ class _Left:
 
 
 def _widened(text: bytes | mmap.mmap, n: int, start: int, stop: int) -> tuple[int, int]:
-    """The lines, or where these are long the words, that text[start:stop] is of, of n bytes."""
+    """Return the lines, or where these are long the words, that text[start:stop] is of.
+
+    The text has n bytes.
+    """
     for marks in ((b"\n", END), (b" ", b"\n", END)):
         left = max(text.rfind(mark, max(start - LONGEST_LINE, 0), start) for mark in marks) + 1
         last = min(stop + LONGEST_LINE, n)

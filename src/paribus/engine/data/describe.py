@@ -1,4 +1,4 @@
-"""What the records say of a corpus beyond its digests, and of what each trial consumed of it."""
+"""Tables of a corpus beyond its digests, and of what each trial consumed of it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ Units = dict[str, tuple[list[str], list[bool]]]
 
 
 def _all_units(dataset: Dataset) -> Units:
-    """Every document and passage."""
+    """Return every document and passage."""
     train, validation = dataset.train[:], dataset.validation[:]
     if dataset.is_one_text:
         documents = _documents(dataset, np.concatenate([train, validation]))
@@ -99,7 +99,7 @@ def _all_units(dataset: Dataset) -> Units:
 
 
 def _some_units(dataset: Dataset) -> Units:
-    """The documents and passages that lie whole in a block."""
+    """Return the documents and passages that lie whole in a block."""
     units: Units = {"document": ([], []), "passage": ([], [])}
     for tokens, is_held_out in ((dataset.train, False), (dataset.validation, True)):
         for ids in _blocks(tokens):
@@ -120,7 +120,7 @@ def _blocks(tokens: Tokens) -> list[np.ndarray]:
 
 
 def _documents(dataset: Dataset, ids: np.ndarray) -> list[str]:
-    """The documents that `ids` are of, without their ends; the last may lack one."""
+    """Return the documents that `ids` are of, without their ends; the last may lack one."""
     end = dataset.tokenizer.end_of_document
     ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
     edges = [0, *(ends + 1).tolist(), len(ids)]
@@ -147,7 +147,10 @@ def _duplicates(units: list[str], in_validation: list[bool]) -> dict[str, int]:
 
 
 def _first_of_validation(dataset: Dataset) -> Place:
-    """Where the split falls, read off the training tokens, so that it holds for any tokenizer."""
+    """Return where the split falls.
+
+    It is read off the training tokens, so that it holds for any tokenizer.
+    """
     ids = dataset.train[:]
     ends = np.flatnonzero(ids == dataset.tokenizer.end_of_document)
     opened = int(ends[-1]) + 1 if len(ends) else 0
@@ -156,7 +159,7 @@ def _first_of_validation(dataset: Dataset) -> Place:
 
 @dataclass(frozen=True)
 class Consumption:
-    """What the windows of a trial held. A token is seen when it is a target.
+    """Targets and text that the windows of a trial held. A token is seen when it is a target.
 
     Attributes:
         targets: [5] targets by token class, in the order of TOKEN_CLASSES, int64.
@@ -186,7 +189,7 @@ class Consumption:
 
 
 def class_counts(tokens: Tokens, classes: np.ndarray) -> np.ndarray:
-    """[5] how many of `tokens` are of each class; `classes` [V] is `token_classes`' answer."""
+    """Count `tokens` by class, [5]; `classes` [V] is `token_classes`' answer."""
     by_token = np.zeros(len(classes), np.int64)
     for ids in chunks(tokens):
         by_token += np.bincount(ids, minlength=len(classes))
@@ -202,7 +205,7 @@ def consumption(
     seq_len: int,
     windows: Windows | Mixture | None = None,
 ) -> Consumption:
-    """What `iterations` batches of `seed` take from the training `tokens` [n_train].
+    """Return what `iterations` batches of `seed` take from the training `tokens` [n_train].
 
     `classes` [V] is the class of every token id, from `token_classes`; `windows` are those of the
     dataset, by default drawn from anywhere. A pure function of its
@@ -235,7 +238,7 @@ def consumption(
 
 
 def _ranges(order: Windows | Mixture, n: int) -> list[tuple[str, int, int]]:
-    """(name, where it begins, where it ends) of every source in `n` training tokens."""
+    """Return (name, where it begins, where it ends) of every source in `n` training tokens."""
     if isinstance(order, Windows):
         return [(CORPUS, 0, n)]
     edges = [*order.offsets.values(), n]
@@ -243,9 +246,9 @@ def _ranges(order: Windows | Mixture, n: int) -> list[tuple[str, int, int]]:
 
 
 def _coverage(starts: np.ndarray, begin: int, size: int, seq_len: int) -> np.ndarray:
-    """[size] how many windows have each token from `begin` on as a target; `starts` are sorted.
+    """Return [size] how many windows have each token from `begin` on as a target.
 
-    A window that starts at s has the targets s + 1 ... s + seq_len.
+    `starts` are sorted. A window that starts at s has the targets s + 1 ... s + seq_len.
     """
     first, last = np.searchsorted(starts, [begin - seq_len, begin + size - 1])
     opened = starts[first:last] + 1 - begin

@@ -128,7 +128,7 @@ class Runs:
 
 
 def run_hashes(ids: np.ndarray, length: int) -> np.ndarray:
-    """[n - length + 1] a polynomial in _BASE, modulo 2^64, of every run of `length` ids.
+    """Return [n - length + 1] a polynomial in _BASE, modulo 2^64, of every run of `length` ids.
 
     The hash of 2 k ids is made of two of k, so that 50 take seven passes over the text.
     """
@@ -139,7 +139,7 @@ def run_hashes(ids: np.ndarray, length: int) -> np.ndarray:
 
 
 def _in_blocks(ids: np.ndarray, length: int) -> Iterator[tuple[int, np.ndarray]]:
-    """(the place of the first, the hashes) of BLOCK runs after the other."""
+    """Yield (the place of the first, the hashes) of BLOCK runs after the other."""
     for at in range(0, len(ids) - length + 1, BLOCK):
         part = ids[at : at + BLOCK + length - 1].astype(np.uint64)
         hashes, k, power = part, 1, _BASE  # of k ids, and _BASE^k
@@ -184,7 +184,7 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 @dataclass(frozen=True)
 class Duplicates:
-    """How many units of text repeat others: counts, to be divided by `units` for rates.
+    """Counts of units of text that repeat others, to be divided by `units` for rates.
 
     A unit is an exact duplicate of another with the same characters, and a near duplicate where
     their shingles have a Jaccard similarity of at least NEAR_DUPLICATE_JACCARD; exact ones are
@@ -210,7 +210,7 @@ class Duplicates:
 
 
 def passages(document: str) -> Iterator[tuple[int, str]]:
-    """The passages of `document`, parted by blank lines: (where it starts, its text).
+    """Yield the passages of `document`, parted by blank lines: (where it starts, its text).
 
     Passages shorter than MIN_PASSAGE_CHARACTERS are left out, and so is whitespace around one.
     """
@@ -222,9 +222,10 @@ def passages(document: str) -> Iterator[tuple[int, str]]:
 
 
 def segments(document: Document) -> Iterator[tuple[str, bool]]:
-    """All of `document` between blank lines, each with the one after it; whether it is a passage.
+    """Yield (text, whether it is a passage): all of `document` between blank lines.
 
-    Joined again they are the document. Memory grows with the longest one.
+    Each has the blank line after it: joined again they are the document. Memory grows with the
+    longest one.
     """
     waiting = ""
     for text in (document,) if isinstance(document, str) else document:
@@ -276,7 +277,7 @@ def count_duplicates(units: Sequence[str], in_validation: Sequence[bool]) -> Dup
 
 
 def near_duplicate_pairs(texts: Sequence[str]) -> np.ndarray:
-    """[P, 2] pairs i < j of near duplicates among `texts`, which are taken as they are, int64.
+    """Return [P, 2] pairs i < j of near duplicates among `texts`, as they are, int64.
 
     Their Jaccard similarity is computed, not estimated; what locality-sensitive hashing misses is
     1 pair in 13,000 at the threshold and fewer above. The same texts have the same answer on every
@@ -319,13 +320,13 @@ def near_duplicate_pairs(texts: Sequence[str]) -> np.ndarray:
 
 
 def _shingles(text: str) -> list[str]:
-    """Every run of SHINGLE_CHARACTERS characters; of a shorter text, the whole of it."""
+    """Return every run of SHINGLE_CHARACTERS characters; of a shorter text, the whole of it."""
     last = max(len(text) - SHINGLE_CHARACTERS, 0)
     return [text[i : i + SHINGLE_CHARACTERS] for i in range(last + 1)]
 
 
 def normalized(text: str) -> str:
-    """`text` as near duplicates are compared: without case, white space as single spaces."""
+    """Return `text` as near duplicates are compared: without case, white space as single spaces."""
     # Lone surrogates, which a text read leniently may hold, have no UTF-8 for rensa to hash.
     return " ".join(text.split()).casefold().encode("utf-8", "replace").decode("utf-8")
 

@@ -50,7 +50,7 @@ class Windows:
     places: Tokens | None = None
 
     def __len__(self) -> int:
-        """How many windows there are to choose from."""
+        """Count the windows there are to choose from."""
         if self.places is not None:
             return len(self.places)
         if self.order == "sampled":
@@ -58,7 +58,7 @@ class Windows:
         return (self.n_tokens - 1) // self.seq_len
 
     def starts(self, seed: int, t: int, batch_size: int, run: int | None = None) -> np.ndarray:
-        """[B] where the windows of batch `t` of `seed` begin, int64.
+        """Return [B] where the windows of batch `t` of `seed` begin, int64.
 
         `run` is how many batches the whole run has: a curriculum is as long as that.
         """
@@ -68,7 +68,7 @@ class Windows:
     def chosen(
         self, seed: int, items: np.ndarray, t: int, total: int | None, *source: str
     ) -> np.ndarray:
-        """[B] where the windows `items` of a run begin that takes `total` of this text.
+        """Return [B] where the windows `items` of a run begin that takes `total` of this text.
 
         They are those of batch `t`; `source` is the text's name in a mixture.
         """
@@ -87,7 +87,7 @@ class Windows:
 def _along(
     items: np.ndarray, n: int, seed: int, t: int, total: int | None, *source: str
 ) -> np.ndarray:
-    """Which of n windows each of `items` is, on the way from the first to the last.
+    """Return which of n windows each of `items` is, on the way from the first to the last.
 
     Item i of `total` is drawn from the i-th of so many equal stretches of the windows, so that a
     run of any length is as evenly of the whole text as another.
@@ -99,7 +99,7 @@ def _along(
 
 
 def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
-    """Which of n windows each of `items` is, where item i is the (i mod n)-th of epoch i div n."""
+    """Return which of n windows each of `items` is: item i is the (i mod n)-th of epoch i div n."""
     epochs, places = np.divmod(items, n)
     found = np.empty(len(items), np.int64)
     for epoch in np.unique(epochs):
@@ -109,7 +109,7 @@ def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
 
 
 def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.ndarray:
-    """Where a permutation of 0 ... n - 1 that (seed, *epoch) names takes `places`, int64.
+    """Return where a permutation of 0 ... n - 1 that (seed, *epoch) names takes `places`, int64.
 
     A Feistel network (Luby & Rackoff 1988) over the next power of four, walked until it is below n
     (Black & Rogaway 2002): any part of an epoch is had without the rest, and no table is kept.
@@ -123,7 +123,7 @@ def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.nda
 
 
 def _feistel(x: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
-    """A permutation of the numbers of 2 x `half` bits."""
+    """Return a permutation of the numbers of 2 x `half` bits."""
     bits, mask = np.uint64(half), np.uint64(2**half - 1)
     left, right = x >> bits, x & mask
     for key in keys:
@@ -132,7 +132,7 @@ def _feistel(x: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    """The finalizer of SplitMix64 (Steele, Lea & Flood 2014)."""
+    """Return the finalizer of SplitMix64 (Steele, Lea & Flood 2014)."""
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return x ^ x >> np.uint64(31)
@@ -141,7 +141,7 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 def document_places(
     tokens: Tokens, end_of_document: int | None, seq_len: int
 ) -> Iterator[np.ndarray]:
-    """Where windows begin that are packed by documents, in arrays, in the order of the text.
+    """Yield where windows begin that are packed by documents, in arrays, in the order of the text.
 
     A window begins with a document and is filled by those that follow. The next one begins with the
     first document that was not whole in it, so that every document of up to seq_len + 1 tokens is
@@ -169,7 +169,7 @@ def document_places(
 
 
 def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
-    """The place after the end of each document; of the last one too, whether it has an end."""
+    """Yield the place after the end of each document, also of a last one without an end."""
     begin, end = 0, -1
     for ids in chunks(tokens):
         for end in (np.flatnonzero(ids == end_of_document) + begin + 1).tolist():
@@ -194,11 +194,14 @@ class Mixture:
     offsets: Mapping[str, int]
 
     def __len__(self) -> int:
-        """How many windows there are to choose from."""
+        """Count the windows there are to choose from."""
         return sum(map(len, self.windows.values()))
 
     def starts(self, seed: int, t: int, batch_size: int, run: int | None = None) -> np.ndarray:
-        """[B] where the windows of batch `t` of `seed` begin, int64; see `Windows.starts`."""
+        """Return [B] where the windows of batch `t` of `seed` begin, int64.
+
+        See `Windows.starts`.
+        """
         sources = self.sources(t, batch_size)
         found = np.empty(batch_size, np.int64)
         before, whole = (self.counts(n * batch_size) for n in (t, run or 0))
@@ -210,12 +213,12 @@ class Mixture:
         return found
 
     def sources(self, t: int, batch_size: int) -> np.ndarray:
-        """[B] the source of each window of batch `t`, as an index into `windows`."""
+        """Return [B] the source of each window of batch `t`, as an index into `windows`."""
         schedule = _schedule(self._parts)
         return schedule[(t * batch_size + np.arange(batch_size)) % len(schedule)]
 
     def counts(self, n: int) -> np.ndarray:
-        """[S] how many of the first `n` windows are of each source."""
+        """Return [S] how many of the first `n` windows are of each source."""
         schedule = _schedule(self._parts)
         periods, rest = divmod(n, len(schedule))
         size = len(self.windows)
@@ -229,7 +232,7 @@ class Mixture:
 
 @cache
 def _schedule(parts: tuple[int, ...]) -> np.ndarray:
-    """[M] sources in turn, so that of every first j each has its share of j to within one.
+    """Return [M] sources in turn, so that of every first j each has its share of j to within one.
 
     Tijdeman 1980, The chairman assignment problem: among the sources that may be chosen without
     getting ahead by more than 1 - 1/(2 S - 2), the one that would be behind by as much the soonest.
@@ -262,7 +265,7 @@ def batch(
     order: Windows | Mixture | None = None,
     run: int | None = None,
 ) -> np.ndarray:
-    """Batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
+    """Return batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
 
     Windows start as `order` has it: by default uniformly and with replacement anywhere in `tokens`
     (as in nanoGPT). `run` is how many batches the whole run has, for an order that goes by it.
@@ -273,5 +276,5 @@ def batch(
 
 
 def extend_digest(running: str, windows: np.ndarray) -> str:
-    """The digest of all batches so far, from that of the earlier ones and the newest batch."""
+    """Return the digest of all batches so far, from that of the earlier ones and the newest."""
     return hashlib.sha256(bytes.fromhex(running) + windows.astype("<u4").tobytes()).hexdigest()

@@ -50,15 +50,18 @@ class SealedPart:
 
 
 class OpeningRecord(Protocol):
-    """Where it stands whether the test part was read: a `paribus.results.ResultsFolder`."""
+    """Keeper of whether the test part was read: a `paribus.results.ResultsFolder`."""
 
     @property
     def path(self) -> Path:
-        """How the record is named in messages."""
+        """The name of the record in messages."""
         ...
 
     def read_opened(self) -> Mapping[str, str] | None:
-        """What was written; None where nothing was. Raises ParibusError where that is unknown."""
+        """Return what was written; None where nothing was.
+
+        Raises ParibusError where that is unknown.
+        """
         ...
 
     def write_opened(self, opened: Mapping[str, str]) -> None:
@@ -67,7 +70,9 @@ class OpeningRecord(Protocol):
 
 
 def open_test(test: SealedPart | None, record: OpeningRecord, purpose: str) -> Tokens:
-    """The tokens of the test part, after `record` says when and for what `purpose` it was opened.
+    """Open the test part, after `record` says when and for what `purpose`; return its tokens.
+
+    After `record` says when and for what `purpose` it was opened.
 
     A results folder is such a record, and seals it. The same purpose may be gone on with after an
     interruption; another one is refused, since what is decided twice on one text is not decided on
@@ -139,7 +144,7 @@ def require_other_text(data: Data, held: Mapping[str, str], texts: Mapping[str, 
 
 
 def _held_out(data: Data, held: Mapping[str, object]) -> dict[str, str]:
-    """Which texts are held out, all or in part, with the words for them."""
+    """Return which texts are held out, all or in part, with the words for them."""
     own = {VALIDATION: data.validation_path, TEST: data.test_path}
     told = {name: f"data.{name}_path" for name in held if own[name] is not None}
     if data.validation_path is None or data.test_fraction:
@@ -155,7 +160,7 @@ def _elsewhere(name: str) -> str:
 
 
 def _files(source: Source) -> dict[tuple[int, int], Path]:
-    """The files of a source, by what is the same for every name of a file."""
+    """Return the files of a source, by what is the same for every name of a file."""
     corpus = find_corpus(source.data, source.folder)
     files = corpus.files(source.data, source.folder) if corpus.files else []
     stats = {file: file.stat() for file in files}
@@ -171,7 +176,7 @@ Rates = dict[str, int]
 
 @dataclass(frozen=True)
 class HeldOutText:
-    """What is known of a held-out text, whatever its tokens.
+    """Facts of a held-out text, whatever its tokens.
 
     Attributes:
         sha256: of its bytes; of several documents, of the list of their digests.
@@ -184,7 +189,7 @@ class HeldOutText:
 
     @classmethod
     def of(cls, found: Scan) -> HeldOutText:
-        """What a pass over the held-out text found."""
+        """Take it from a pass over the held-out text."""
         return cls(found.digest, found.n_bytes, found.n_documents)
 
 
@@ -229,7 +234,7 @@ class Texts:
 
     @classmethod
     def read(cls, data: Data, folder: Path) -> Texts:
-        """Raises ParibusError where a text cannot be read, or the sealed one not be tokenized."""
+        """Read all texts. Raises ParibusError where one is missing, or cannot be tokenized."""
         training = {CORPUS: Source(data, folder)}
         training |= {name: Source(data.of_source(name), folder) for name in data.other_sources}
         held = {}
@@ -262,11 +267,14 @@ class Texts:
 
     @property
     def has_ends(self) -> bool:
-        """Whether documents are closed by a token: where any text has several."""
+        """True where documents are closed by a token: where any text has several."""
         return any(scan.n_documents > 1 for scan in self.found.values())
 
     def split(self) -> Split:
-        """Every part as tokens. Raises ParibusError where one that is held out is trained on."""
+        """Return every part as tokens.
+
+        Raises ParibusError where one that is held out is trained on.
+        """
         parts = self._in_a_row() if self.data.deduplicate == "none" else self._deduplicated()
         held = {name: part.sha256 for name, part in parts.held_out.items()}
         require_other_text(self.data, held, {n: self.found[n].digest for n in self.training})
@@ -277,7 +285,7 @@ class Texts:
         return tokenized(source, self.found[name], self.tokenizer, self._ends(name))
 
     def _ends(self, name: str) -> bool:
-        """Whether documents of this text are closed by a token.
+        """Return whether documents of this text are closed by a token.
 
         Held-out text decides it alone: arms that train on other texts are scored on its tokens.
         """
@@ -319,7 +327,7 @@ class Texts:
         return self.training[CORPUS].part(self.found[CORPUS], start, stop)
 
     def _cut_out(self, part: Source, name: str) -> Tokens:
-        """The tokens of a part of the corpus."""
+        """Return the tokens of a part of the corpus."""
         return tokenized(part, self.found[CORPUS], self.tokenizer, self._ends(name))
 
     def _deduplicated(self) -> Split:
@@ -355,7 +363,7 @@ class Texts:
 
     @property
     def _about(self) -> dict[str, Any]:
-        """What decides the deduplicated text and its tokens."""
+        """All that decides the deduplicated text and its tokens."""
         return {
             "deduplicate": self.data.deduplicate,
             "rules": 3,
@@ -366,7 +374,7 @@ class Texts:
         }
 
     def _known(self) -> dict[str, Any]:
-        """What is found out of the deduplicated text besides its tokens."""
+        """Return what is found out of the deduplicated text besides its tokens."""
         has_test = self.data.test_fraction > 0 or TEST in self.held
         names = (VALIDATION, TEST) if has_test else (VALIDATION,)
         scans = {name: scan(self._deduplicated_pieces(name), keep=False) for name in names}
@@ -375,7 +383,7 @@ class Texts:
         return {"held_out": held_out, "rates": rates}
 
     def _deduplicated_pieces(self, name: str) -> Iterable[Piece]:
-        """`validation`, `test`, or `train of` a source."""
+        """Return `validation`, `test`, or `train of` a source."""
         source = name.removeprefix("train of ")
         if source != name:
             return self._parts[source].train
@@ -410,7 +418,7 @@ def _sealed(known: HeldOutText, tokens: Callable[[], Tokens]) -> SealedPart:
 
 
 def part_digest(tokens: Tokens) -> str:
-    """`tokens_digest`, found once for each part of what is in the cache."""
+    """Return `tokens_digest`, found once for each part of what is in the cache."""
     if not isinstance(tokens, ShardedTokens):
         return tokens_digest(tokens)
     hashes, size = shard_hashes(tokens), tokens.shards.shard_tokens

@@ -160,7 +160,7 @@ class JoinedTokens(_View):
 
 
 def join(parts: Sequence[Tokens]) -> Tokens:
-    """`parts` as one text: an array of arrays, and else a view."""
+    """Return `parts` as one text: an array of arrays, and else a view."""
     if len(parts) == 1:
         return parts[0]
     if all(isinstance(one, np.ndarray) for one in parts):
@@ -169,13 +169,13 @@ def join(parts: Sequence[Tokens]) -> Tokens:
 
 
 def chunks(tokens: Tokens, size: int = CHUNK_TOKENS, overlap: int = 0) -> Iterator[np.ndarray]:
-    """`tokens` in arrays of at most `size`, each followed by up to `overlap` tokens of the next."""
+    """Yield `tokens` in arrays of at most `size`, and up to `overlap` tokens of the next."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size + overlap]
 
 
 def windows(tokens: Tokens, starts: np.ndarray, length: int) -> np.ndarray:
-    """[W, length] the `length` tokens from each of `starts` [W] on."""
+    """Return [W, length] the `length` tokens from each of `starts` [W] on."""
     if not isinstance(tokens, np.ndarray):
         return np.stack([tokens[start : start + length] for start in starts.tolist()])
     return tokens[starts[:, None] + np.arange(length)]
@@ -196,12 +196,12 @@ def hash_ids(ids: np.ndarray) -> str:
 
 
 def combined(hashes: Sequence[str]) -> str:
-    """The digest of a text from the hashes of its stretches of SHARD_TOKENS tokens."""
+    """Return the digest of a text from the hashes of its stretches of SHARD_TOKENS tokens."""
     return hashes[0] if len(hashes) == 1 else digest(list(hashes))
 
 
 def tokens_digest(tokens: Tokens, known: Sequence[str] = ()) -> str:
-    """The digest of `tokens`: the same however they are stored, and by how many they were made.
+    """Return the digest of `tokens`, the same however they are stored and by how many made.
 
     `known` are the hashes of its first stretches of SHARD_TOKENS tokens, where they are known.
     """
@@ -214,7 +214,7 @@ def tokens_digest(tokens: Tokens, known: Sequence[str] = ()) -> str:
 def in_order(
     pool: ThreadPoolExecutor, do: Callable[..., B], tasks: Iterable[tuple[Any, ...]], ahead: int
 ) -> Iterator[B]:
-    """`do(*task)` of every task, by the pool and in their order; `ahead` of them wait at most."""
+    """Yield `do(*task)` of every task, by the pool and in order; `ahead` wait at most."""
     waiting: deque[Future[B]] = deque()
     for task in tasks:
         waiting.append(pool.submit(do, *task))

@@ -37,7 +37,7 @@ OF_OWN = "that of the measure's total or count"
 
 @dataclass(frozen=True)
 class Division:
-    """Which block of a text a token is in.
+    """The division of a text into blocks.
 
     Attributes:
         kind: what an item is.
@@ -65,7 +65,7 @@ class Division:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return min(self.items, MOST_BLOCKS)
 
     def of_items(self, item: np.ndarray) -> np.ndarray:
@@ -102,7 +102,7 @@ class Blocks:
 
     @property
     def record(self) -> dict[str, str | int]:
-        """What the records say of them."""
+        """The record of them."""
         return {"kind": self.kind, "items": self.items, "blocks": len(self.columns["predicted"])}
 
 
@@ -110,7 +110,7 @@ class BlockSums:
     """Adds up chunks by block."""
 
     def __init__(self, tokens: Tokens, seq_len: int, end_of_document: int | None) -> None:
-        """`tokens` [N + 1] are the text that will be predicted from its second token on."""
+        """Take the text `tokens` [N + 1], which will be predicted from its second token on."""
         self._end = end_of_document
         self._division = Division.of(tokens, seq_len, end_of_document)
         self._ended = 0  # documents

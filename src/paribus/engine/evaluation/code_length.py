@@ -1,4 +1,4 @@
-"""How many bits a model takes to tell a held-out text, per byte: the same for every tokenizer.
+"""Bits that a model takes to tell a held-out text, per byte: the same for every tokenizer.
 
 Losses per token cannot be compared between tokenizers: a token is another piece of text in each.
 The code length of the text can be: the sum of -log2 p over all tokens of whole documents, over the
@@ -83,7 +83,7 @@ class CodeLength:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What records hold of the whole."""
+        """The record of the whole."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "blocks"}
 
 

@@ -40,7 +40,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was measured on held-out text.
+    """Measurements on held-out text.
 
     Attributes:
         rows: every measure's rows. A part that no token belongs to has none; a model that gives
@@ -53,7 +53,7 @@ class Evaluation:
 
     @property
     def scores(self) -> dict[str, float | int]:
-        """What is said of the whole text: each measure's value for "all", by its name.
+        """Values of the whole text: each measure's row "all", by its name.
 
         And the sums behind loss and accuracy: `loss_sum_nats`, `correct`, `predicted`.
         """
@@ -124,7 +124,7 @@ def evaluate_on(
     own: Sequence[OwnMeasure] = (),
     precision: Precision = "float32",
 ) -> Evaluation:
-    """Every held-out measure of `model` on `tokens` [n], the user's `own` too."""
+    """Return every held-out measure of `model` on `tokens` [n], the user's `own` too."""
     return evaluate_heldout(
         model,
         tokens,
@@ -146,12 +146,12 @@ class LossSum(NamedTuple):
 
 @torch.no_grad()
 def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int) -> LossSum:
-    """The loss of `model` on tokens[1:], [N + 1] ids, with contexts of up to `seq_len`, in float32.
+    """Return the loss of `model` on tokens[1:], [N + 1] ids, in float32.
 
-    Windows do not overlap, as in `predict`, which gives the same up to rounding. The model is in
-    evaluation mode, and is asked for logits [W, T, V] of ids [W, T]. Losses are added up in float64
-    in the order of the text; one host synchronisation for each batch. PyTorch's global generators
-    are as they were.
+    Contexts are of up to `seq_len`. Windows do not overlap, as in `predict`, which gives the same
+    up to rounding. The model is in evaluation mode, and is asked for logits [W, T, V] of ids [W,
+    T]. Losses are added up in float64 in the order of the text; one host synchronisation for each
+    batch. PyTorch's global generators are as they were.
     """
     device = next(model.parameters()).device
     (found,) = _losses(lambda ids_WT: model(ids_WT)[None], 1, tokens, seq_len, vocab_size, device)
@@ -166,10 +166,10 @@ def heldout_losses_together(
     seq_len: int,
     vocab_size: int,
 ) -> list[LossSum]:
-    """The same of replicas side by side, as `read_together` takes them: a short text fills an
-    accelerator with all of them, and copies no weights.
+    """Return the same of replicas side by side, as `read_together` takes them.
 
-    As many read at once as one model reads windows; of each window's loss 1e-6 is rounding.
+    A short text fills an accelerator with all of them, and copies no weights. As many read at once
+    as one model reads windows; of each window's loss 1e-6 is rounding.
     """
     device = next(iter(weights.values())).device
     most, found = windows_per_batch(seq_len, vocab_size, device), list[LossSum]()
@@ -196,7 +196,7 @@ def _losses(
     vocab_size: int,
     device: torch.device,
 ) -> list[LossSum]:
-    """Of R replicas, of which `read` gives logits [R, W, T, V]."""
+    """Return those of R replicas, of which `read` gives logits [R, W, T, V]."""
     windows = windows_per_batch(R * seq_len, vocab_size, device)
     nats_R, n = np.zeros(R), 0
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -48,7 +48,7 @@ LOWEST_LOGIT = -80.0
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model predicted of a chunk of text, token by token, in the order of the text.
+    """A model's predictions of a chunk of text, token by token, in the order of the text.
 
     Attributes:
         seq_len: the length of a window.
@@ -123,7 +123,7 @@ def predict(
     about = token_classes.astype(np.int8), characters.astype(np.uint16)
 
     def read(batch: _Batch) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-        """(targets, columns) of each run of windows."""
+        """Yield (targets, columns) of each run of windows."""
         logits_WTV = model(torch.from_numpy(batch.inputs).to(device))
         for rows, is_swept in batch.runs:
             with torch.autocast(device.type, enabled=False):
@@ -169,8 +169,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class _Batch(NamedTuple):
-    """What is read at once, [W, T] each, and in which runs of its windows it is reduced, swept or
-    not."""
+    """Windows read at once, [W, T] each, and the runs of them that are swept or not."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -178,8 +177,10 @@ class _Batch(NamedTuple):
 
 
 def _in_runs(tokens: Tokens, seq_len: int, windows: int, vocab_size: int) -> Iterator[_Batch]:
-    """The text in batches of `windows`, swept at even distances whatever their size: of each
-    `stride` windows the first ones are, as many as a CPU reads at once."""
+    """Yield the text in batches of `windows`, swept at even distances whatever their size.
+
+    Of each `stride` windows the first ones are, as many as a CPU reads at once.
+    """
     run = windows_per_batch(seq_len, vocab_size, torch.device("cpu"))
     stride, begun = -(-(len(tokens) - 1) // SWEEP_TOKENS) * run, 0
     for inputs_WT, targets_WT in text_batches(tokens, seq_len, windows):
@@ -191,7 +192,7 @@ def _in_runs(tokens: Tokens, seq_len: int, windows: int, vocab_size: int) -> Ite
 
 
 def _runs(first: int, n: int, run: int, stride: int) -> list[tuple[slice, bool]]:
-    """The rows of `n` windows, of which the text's number `first` is the first one."""
+    """Return the rows of `n` windows, of which the text's number `first` is the first one."""
     starts = [0, *range(run - first % run, n, run)]
     places = [(at, (first + at) % stride < run) for at in starts]
     kept = [(at, new) for k, (at, new) in enumerate(places) if not k or new != places[k - 1][1]]
@@ -233,7 +234,7 @@ class _Waiting:
 
 
 def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> int:
-    """How many windows are read at once."""
+    """Return how many windows are read at once."""
     wanted = CPU_BATCH_TOKENS if device.type == "cpu" else ACCELERATOR_BATCH_TOKENS
     return max(min(BATCH_LOGITS // (seq_len * vocab_size), wanted // seq_len), 1)
 
@@ -241,7 +242,7 @@ def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> in
 def text_batches(
     tokens: Tokens, seq_len: int, windows: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(inputs [W, T], targets [W, T]), int64, that predict tokens[1:] once each."""
+    """Yield (inputs [W, T], targets [W, T]), int64, that predict tokens[1:] once each."""
     n = len(tokens) - 1
     whole = n // seq_len * seq_len
     step = seq_len * windows
@@ -254,8 +255,10 @@ def text_batches(
 
 
 def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> list[np.ndarray]:
-    """The columns of a batch on the host: [N] losses, hits, confidences, Brier scores, and if
-    `is_swept` [K, N] losses, slopes and confidences by temperature.
+    """Return the columns of a batch on the host.
+
+    [N] losses, hits, confidences, Brier scores, and if `is_swept` [K, N] losses, slopes and
+    confidences by temperature.
     """
     logits_NV = logits_WTV.flatten(0, 1)
     targets_N = torch.from_numpy(targets_WT).to(logits_NV.device).flatten()
@@ -279,7 +282,7 @@ def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> list[
 
 
 def _plain(logits_NV: Tensor, target_N: Tensor) -> tuple[Tensor, ...]:
-    """[N] losses, confidences and Brier scores; `target_N` is relative to the highest logit."""
+    """Return [N] losses, confidences, Brier scores; `target_N` is relative to the top logit."""
     p_NV = torch.softmax(logits_NV, dim=-1)
     confidence_N = p_NV.amax(dim=-1)
     squares_N = p_NV.square_().sum(dim=-1)
@@ -287,7 +290,7 @@ def _plain(logits_NV: Tensor, target_N: Tensor) -> tuple[Tensor, ...]:
 
 
 def _swept(logits_NV: Tensor, top_N: Tensor, target_N: Tensor, space: Tensor) -> tuple[Tensor, ...]:
-    """The same, then [K, N] losses, slopes and confidences by temperature.
+    """Return the same, then [K, N] losses, slopes and confidences by temperature.
 
     One exponential per logit, w = exp((logit - highest) / 4), and its powers 2 and 4. The sum of
     weights at the inverse temperature k / 4 is the inner product of two powers that multiply to
@@ -318,6 +321,6 @@ def _swept(logits_NV: Tensor, top_N: Tensor, target_N: Tensor, space: Tensor) ->
 
 
 def _brier(squares_N: Tensor, confidence_N: Tensor, target_N: Tensor) -> Tensor:
-    """[N] Brier scores from sums of squared probabilities."""
+    """Return [N] Brier scores from sums of squared probabilities."""
     # Rounding may take a certain and right prediction below zero.
     return (squares_N - 2 * target_N.exp() * confidence_N + 1).clamp(min=0)

@@ -170,7 +170,7 @@ def export_trial(
 
 
 def _home(results: Results) -> Path:
-    """Where the files that the study names are kept; the current folder where its text is not."""
+    """Return where files of the study are kept; the current folder where its text is not."""
     path, kept = results.study.data.path, results.study.folder
     return Path.cwd() if path is not None and not (kept / path).exists() else kept
 
@@ -192,7 +192,7 @@ def _find(results: Results, arm: str, seed: int) -> TrialFolder:
 
 
 def _dataset(results: Results, trial: TrialFolder, setting: Setting, folder: Path) -> Dataset:
-    """The text that the trial was trained on: the records hold its digests, not its vocabulary."""
+    """Return the text of the trial: the records hold its digests, not its vocabulary."""
     path = setting.data.path
     if path is not None and not (folder / path).exists():
         raise ParibusError(

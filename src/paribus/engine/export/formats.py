@@ -226,7 +226,7 @@ def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
 def remote_code(
     setting: Setting, folder: Path, label: str, trial: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """The Python files of the exported folder, by name.
+    """Return the Python files of the exported folder, by name.
 
     folder: where import paths of the user's own files start; trial: the record, whose digests the
     sources must have. Nothing of them is run. Raises ParibusError.
@@ -248,7 +248,7 @@ def remote_code(
 def _own_files(
     setting: Setting, folder: Path, label: str, trial: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """Copies of the files that the user's own parts are in."""
+    """Return copies of the files that the user's own parts are in."""
     found, files = own_digests(setting, folder), {}
     for site, path in setting.model.modules.named.items():
         if found[site] != trial["own_modules"].get(site):
@@ -271,6 +271,6 @@ def _own_files(
 
 
 def _copied(module: str) -> str:
-    """The name of the copied file, as Python imports it."""
+    """Return the name of the copied file, as Python imports it."""
     stem = "".join(c if c.isidentifier() or c.isdigit() else "_" for c in Path(module).stem)
     return f"own_{stem}"

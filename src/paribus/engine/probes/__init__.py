@@ -76,12 +76,12 @@ def probe(
 
 @cache
 def shipped_probes() -> dict[str, Probe]:
-    """The probes in this folder, by name and in its order."""
+    """Return the probes in this folder, by name and in its order."""
     return declared("paribus.engine.probes", Probe)
 
 
 def study_probes(study: Study) -> list[Probe]:
-    """The probes of `study` at its cadences: those that ship, then its own.
+    """Return the probes of `study` at its cadences: those that ship, then its own.
 
     Raises ParibusError for an unknown name, or an own probe that is none.
     """
@@ -89,7 +89,7 @@ def study_probes(study: Study) -> list[Probe]:
 
 
 def known_probes(study: Study) -> list[Probe]:
-    """The same, and those that it turned off, of a cadence of 0."""
+    """Return the same, and those that it turned off, of a cadence of 0."""
     found = dict(shipped_probes())
     for path in study.probes.own:
         own = load_own(path, f"probes.own = '{path}'", "probe", _is_probe, study.folder)

@@ -40,8 +40,11 @@ QUERY_KEY = f"{EVERY_BLOCK}.attention.query_key"
     label="largest attention logit",
 )
 def attention_logits(step: StepView) -> Tensor:
-    """[R, blocks] the largest q.k / sqrt(K) over batch, heads and pairs of positions that see each
-    other: as queries and keys meet, turned and normed, and before a cap."""
+    """Return [R, blocks] the largest q.k / sqrt(K): its growth goes before some divergences.
+
+    Over batch, heads and pairs of positions that see each other: as queries and keys meet, turned
+    and normed, and before a cap.
+    """
     model = step.setting.model
     paths = [QUERY_KEY.replace(EVERY_BLOCK, f"blocks.{i}") for i in range(model.n_layer)]
     sizes = model.n_head, model.attention.window
@@ -49,7 +52,7 @@ def attention_logits(step: StepView) -> Tensor:
 
 
 def _largest(query_key: Tensor, n_head: int, window: int | None) -> Tensor:
-    """[R, B, H + G, T, K] -> [R]; one sequence at a time, as the scores of all would not fit."""
+    """Reduce [R, B, H + G, T, K] to [R], a sequence at a time: the scores of all would not fit."""
     q, k = query_key.transpose(0, 1).split((n_head, query_key.shape[2] - n_head), dim=2)
     T, K = query_key.shape[-2:]
     hidden_TT = ~visible(0, T, T, window, query_key.device)
@@ -94,7 +97,7 @@ TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions
     ),
 )
 def position_similarity(step: StepView) -> Tensor:
-    """[R, depths, S] between the positions of a window, averaged over the batch."""
+    """Return [R, depths, S] between the positions of a window, a mean over the batch."""
     each = [_similarities(x.float()).mean(dim=1) for x in step.block_inputs]
     return torch.stack(each, dim=1)
 
@@ -113,25 +116,25 @@ def position_similarity(step: StepView) -> Tensor:
     ),
 )
 def embedding_similarity(step: StepView) -> Tensor:
-    """[R, 2, S] between the rows of the token and of the position embedding."""
+    """Return [R, 2, S] between the rows of the token and of the position embedding."""
     return torch.stack([_table(step.weights, name) for name in TABLES.values()], dim=1)
 
 
 def _table(weights: Rows, name: str) -> Tensor:
-    """[R, S]; an own embedding stage may have no such table."""
+    """Return [R, S]; an own embedding stage may have no such table."""
     if name in weights:
         return _similarities(weights[name])
     return absent(weights, len(SIMILARITIES))
 
 
 def _similarities(x: Tensor) -> Tensor:
-    """[..., n, D] -> [..., S]; NaN for a single vector, which has no pair."""
+    """Reduce [..., n, D] to [..., S]; NaN for a single vector, which has no pair."""
     variants = (x, x - x.mean(dim=-2, keepdim=True), x - x.mean(dim=-1, keepdim=True))
     return torch.stack([_mean_cosine(variant) for variant in variants], dim=-1)
 
 
 def _mean_cosine(x: Tensor) -> Tensor:
-    """Return [...] of [..., n, D], over all pairs of vectors that are not zero.
+    """Reduce [..., n, D] to [...], over all pairs of vectors that are not zero.
 
     It needs no pairs: with u_i = x_i / |x_i| it is (|sum u_i|^2 - n) / (n (n - 1)).
     """
@@ -152,7 +155,7 @@ GAIN_STATISTICS = ("mean", "sd", "min", *QUANTILES, "max")
     statistics=GAIN_STATISTICS,
 )
 def embedding_gain(step: StepView) -> Tensor:
-    """[R, 2, S] over channels; absent in an arm without the parameter."""
+    """Return [R, 2, S] over channels; absent in an arm without the parameter."""
     rows = []
     for name in PARAMETERS.values():
         if name not in step.weights:
@@ -186,7 +189,7 @@ def embedding_gain(step: StepView) -> Tensor:
     ),
 )
 def embedding_norm(step: StepView) -> Tensor:
-    """[R, 1 + C, S] of |x_BTD| over the step's tokens: of all, and of each class of input token."""
+    """Return [R, 1 + C, S] of |x_BTD| over the tokens: of all, and of each input class."""
     norms_RN = step.outputs["embedding"].float().norm(dim=-1).flatten(1)
     each = by_class(norms_RN, step.token_classes[step.tokens].flatten(1))
     return torch.cat([each.nanmean(dim=-1, keepdim=True), quantiles(each)], dim=-1)
@@ -202,7 +205,7 @@ def embedding_norm(step: StepView) -> Tensor:
     ),
 )
 def gradient_norm(step: StepView) -> Tensor:
-    """[R, G] |g| of each group before clipping; squares add up to that of the total norm."""
+    """Return [R, G] |g| of each group before clipping; squares add up to that of the total norm."""
     return group_norms(step.gradients)
 
 
@@ -218,7 +221,7 @@ def gradient_norm(step: StepView) -> Tensor:
     ),
 )
 def logits(step: StepView) -> Tensor:
-    """[R, S] mean and largest |z_BTV|, and the mean over tokens of log sum_v exp(z_v)."""
+    """Return [R, S] mean and largest |z_BTV|, and the mean over tokens of log sum_v exp(z_v)."""
     z_RNV = step.outputs[LOGITS].flatten(1, 2)
     magnitude = z_RNV.abs()
     return torch.stack(
@@ -254,7 +257,7 @@ SQUARE = "exp_avg_sq"
     ),
 )
 def optimizer_slots(step: StepView) -> Tensor:
-    """[R, slots x G, S] of magnitudes: the sign says nothing over many parameters."""
+    """Return [R, slots x G, S] of magnitudes: the sign says nothing over many parameters."""
     of_each = [_statistics(rows, step.corrections[slot]) for slot, rows in step.slots.items()]
     return torch.cat([absent(step.weights, 0, len(SPREAD)), *of_each], dim=1)
 
@@ -268,7 +271,7 @@ def optimizer_slots(step: StepView) -> Tensor:
     every=25,
 )
 def below_eps(step: StepView) -> Tensor:
-    """[R, G] share of parameters whose second moment is below eps^2: eps decides their step."""
+    """Return [R, G] the share of parameters whose step eps decides: second moments below eps^2."""
     if SQUARE not in step.slots:
         return absent(step.weights, len(GROUPS))
     limit = step.setting.training.optimizer.eps**2
@@ -280,7 +283,7 @@ def below_eps(step: StepView) -> Tensor:
 
 
 def _pieces(rows: Rows, corrections: Mapping[str, float]) -> Iterator[list[tuple[Tensor, float]]]:
-    """Of every group in GROUPS its numbers, [R, n] each, and what they are divided by."""
+    """Yield the numbers of every group in GROUPS, [R, n] each, and their divisors."""
     wanted: dict[str, dict[float, list[str]]] = {group: {} for group in GROUPS}
     for name in rows:
         wanted[group_of(name)].setdefault(corrections.get(name, 1.0), []).append(name)
@@ -289,7 +292,7 @@ def _pieces(rows: Rows, corrections: Mapping[str, float]) -> Iterator[list[tuple
 
 
 def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
-    """[R, G, 1 + Q] mean and quantiles of magnitudes."""
+    """Return [R, G, 1 + Q] mean and quantiles of magnitudes."""
     sampled = []
     for pieces in _pieces(rows, corrections):
         if not pieces:
@@ -306,7 +309,7 @@ def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
 def _mean(
     rows: Rows, corrections: Mapping[str, float], of: Callable[[Tensor, float], Tensor]
 ) -> Tensor:
-    """[R, G] the mean of `of(numbers, correction)` over each group's numbers."""
+    """Return [R, G] the mean of `of(numbers, correction)` over each group's numbers."""
     columns = []
     for pieces in _pieces(rows, corrections):
         if not pieces:
@@ -337,7 +340,7 @@ def _mean(
     ),
 )
 def residual_norm(step: StepView) -> Tensor:
-    """[R, depths, S] of |x_BTD| over the step's tokens, before every block and after the last."""
+    """Return [R, depths, S] of |x_BTD| over tokens, before every block and after the last."""
     norms = [x.float().norm(dim=-1).flatten(1) for x in step.block_inputs]
     norms_RLN = torch.stack(norms, dim=1)
     return torch.cat([norms_RLN.mean(dim=-1, keepdim=True), quantiles(norms_RLN)], dim=-1)
@@ -354,7 +357,7 @@ def residual_norm(step: StepView) -> Tensor:
     ),
 )
 def update_ratio(step: StepView) -> Tensor:
-    """[R, G] |new weights - weights| / |weights|, weight decay included.
+    """Return [R, G] |new weights - weights| / |weights|, weight decay included.
 
     Absent while all weights of a group are zero.
     """

@@ -1,6 +1,4 @@
-"""What a task is, and the text that tasks are made from: the validation split.
-
-A task is a function from held-out text to questions, with the decorator that names it."""
+"""A task: a function from held-out text to questions, and the text that tasks are made from."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, dataset: Dataset) -> HeldOut:
-        """The validation split as text, at most MOST_TOKENS of it, one text a document."""
+        """Return the validation split as text, at most MOST_TOKENS of it, one text a document."""
         tokenizer, end = dataset.tokenizer, dataset.tokenizer.end_of_document
         ids = dataset.validation[:MOST_TOKENS]
         ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
@@ -63,7 +61,7 @@ class HeldOut:
         return cls(documents, frozenset(words))
 
     def contains(self, text: str) -> bool:
-        """Whether `text` stands word for word in one of the documents."""
+        """Return whether `text` stands word for word in one of the documents."""
         return text in self._joined
 
     @cached_property
@@ -72,7 +70,7 @@ class HeldOut:
         return "\0".join(self.documents)
 
     def divide(self) -> tuple[HeldOut, HeldOut]:
-        """(what solved examples are made from, what scored items are made from)."""
+        """Return (what solved examples are made from, what scored items are made from)."""
         total = sum(map(len, self.documents))
         wanted = min(max(int(total * EXAMPLES_FRACTION), EXAMPLES_LEAST), total // 2)
         examples, items = [], []
@@ -91,11 +89,11 @@ class HeldOut:
 
     @cached_property
     def pairs(self) -> Counter[str]:
-        """How often each pair of neighbouring characters occurs."""
+        """Counts of each pair of neighbouring characters."""
         return Counter(text[at : at + 2] for text in self.documents for at in range(len(text) - 1))
 
     def most_plausible(self, texts: Iterable[str]) -> str:
-        """The one whose pairs of neighbouring characters are the most common ones.
+        """Return the one whose pairs of neighbouring characters are the most common ones.
 
         A corruption chosen so is not betrayed by a pair that the language does not have.
         """
@@ -106,7 +104,7 @@ class HeldOut:
         )
 
     def sites(self, rng: np.random.Generator, context: int, span: int) -> Iterator[Site]:
-        """Every place where a word begins inside running text, in random order.
+        """Yield every place where a word begins inside running text, in random order.
 
         Contexts start at a word and have at most `context` characters, spans exactly `span`.
         """
@@ -124,12 +122,12 @@ class HeldOut:
 
 
 def _starts(ends: np.ndarray) -> np.ndarray:
-    """Where documents begin once the tokens at `ends` are taken out."""
+    """Return where documents begin once the tokens at `ends` are taken out."""
     return ends - np.arange(len(ends))
 
 
 def grouped(found: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[list[T]]:
-    """Groups of `size` that differ in their keys, each of `found` in one at most.
+    """Yield groups of `size` that differ in their keys, each of `found` in one at most.
 
     Where every member of a group is right once and wrong for the others, no choice can be preferred
     for what it is: whoever ignores the context is right once in `size`.
@@ -146,7 +144,7 @@ def grouped(found: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[
 
 
 def before_from_word(document: str, at: int, length: int) -> str:
-    """At most `length` characters before `at`, from the first word that begins among them."""
+    """Return at most `length` characters before `at`, from the first word among them on."""
     start = max(at - length, 0)
     text = document[start:at]
     if start > 0 and not document[start - 1].isspace() and not text[:1].isspace():
@@ -161,7 +159,7 @@ def words_inside(span: str, least: int) -> list[re.Match[str]]:
 
 
 def replace(span: str, start: int, text: str) -> str:
-    """`span` with `text` in the place of as many characters from `start` on."""
+    """Return `span` with `text` in the place of as many characters from `start` on."""
     return span[:start] + text + span[start + len(text) :]
 
 
@@ -172,7 +170,7 @@ SHORT = 31
 
 @dataclass(frozen=True)
 class Question:
-    """What a generator yields: the text before, how it really goes on, and how it does not."""
+    """A generator's question: the text before, how it really goes on, and how it does not."""
 
     context: str
     right: str

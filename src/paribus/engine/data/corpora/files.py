@@ -49,7 +49,7 @@ COMPRESSIONS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
 
 
 def corpus_files(data: Data, folder: Path, key: str = "path") -> list[Path]:
-    """The file that `data.path` (or another `key`) names, or every visible file below the folder.
+    """Return the files of `data.path` (or another `key`): itself, or all that are visible below it.
 
     In the order of paths. Raises ParibusError where there is none, and where the cache of tokens
     would be read as text.
@@ -84,7 +84,7 @@ def _require_no_cache(folder: Path, told: str) -> None:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of `path`, decompressed where its name ends with .gz, .bz2, .xz or .zst.
+    """Yield the bytes of `path`, decompressed where its name ends with .gz, .bz2, .xz or .zst.
 
     Raises ParibusError where the file cannot be read or is damaged, also while it is read.
     """
@@ -106,7 +106,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def parts_of(path: Path) -> Iterator[str]:
-    """The text of a UTF-8 file, part by part, its line endings as they are.
+    """Yield the text of a UTF-8 file, part by part, its line endings as they are.
 
     Raises ParibusError that names the first byte that is not UTF-8, and for Parquet and JSON lines.
     """
@@ -147,12 +147,12 @@ def _require_plain(path: Path, start: bytes) -> None:
 
 
 def _is_utf16(start: bytes) -> bool:
-    """Whether a file starts with the mark of UTF-16, as Windows writes it."""
+    """Return whether a file starts with the mark of UTF-16, as Windows writes it."""
     return start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 def _is_json_lines(start: bytes) -> bool:
-    """Whether a file starts with two lines that are JSON objects each."""
+    """Return whether a file starts with two lines that are JSON objects each."""
     first = start.split(b"\n", 3)[:2]
     if len(first) < 2 or not all(line.lstrip().startswith(b"{") for line in first):
         return False
@@ -270,7 +270,7 @@ def _kind(value: Any) -> str:
 
 
 def rows_of(file: Path, column: str) -> Iterator[str]:
-    """The texts in `column` of a Parquet file, whatever its compression inside."""
+    """Yield the texts in `column` of a Parquet file, whatever its compression inside."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -91,7 +91,7 @@ class ParibusLM(TemplateLM):
         )
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any):
-        """Token ids; `add_special_tokens` has no meaning here."""
+        """Return token ids; `add_special_tokens` has no meaning here."""
         return [int(token) for token in self.tokenizer.encode(string)]
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
@@ -105,7 +105,7 @@ class ParibusLM(TemplateLM):
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = True
     ) -> list[tuple[float, bool]]:
-        """(summed log-probability in nats, whether greedy) of every continuation.
+        """Return (summed log-probability in nats, whether greedy) of every continuation.
 
         Without a context it follows `eot_token_id`, also where it begins with that token itself.
         """
@@ -119,7 +119,7 @@ class ParibusLM(TemplateLM):
         return results
 
     def _prepare(self, requests: list[Instance]) -> _Prepared:
-        """What does not depend on weights; kept for a model that is asked the same."""
+        """Return what does not depend on weights; kept for a model that is asked the same."""
         arguments = [request.arguments for request in requests]
         if self._prepared is not None and self._prepared.arguments == arguments:
             return self._prepared
@@ -137,7 +137,7 @@ class ParibusLM(TemplateLM):
         return self._prepared
 
     def _pairs(self, request: Instance, context: str, continuation: str) -> list[Pair]:
-        """One pair; of a continuation that is longer than the window, one for each window of it."""
+        """Return one pair, or one for each window of a continuation longer than the window."""
         if context:
             start, end = self._encode_pair(context, continuation)
             self._n_tokens[context, continuation] = len(end)
@@ -159,7 +159,7 @@ class ParibusLM(TemplateLM):
         return [Pair(np.array(start, np.int64), np.array(end, np.int64))]
 
     def _windows(self, tokens: list[int], prefix: int) -> list[Pair]:
-        """All of `tokens` after `prefix`, in the harness's own windows, each predicted once."""
+        """Return all of `tokens` after `prefix` in the harness's windows, each predicted once."""
         windows = get_rolling_token_windows(
             token_list=tokens, prefix_token=prefix, max_seq_len=self.max_length, context_len=1
         )
@@ -177,7 +177,7 @@ class ParibusLM(TemplateLM):
     loglikelihood_rolling = generate_until = _loglikelihood_tokens = _refuse
 
     def _readable(self, request: Instance, *texts: str) -> tuple[str, ...] | None:
-        """`texts` as the tokenizer can read them, or None where the policy is to skip them."""
+        """Return `texts` as the tokenizer can read them, or None where they are to be skipped."""
         unknown = self._unknown_in(texts)
         if not unknown:
             return texts
@@ -188,7 +188,7 @@ class ParibusLM(TemplateLM):
         return self._with_stand_ins(unknown, texts)
 
     def n_tokens(self, context: str, continuation: str) -> int:
-        """How many tokens of `continuation` are scored after `context`."""
+        """Count the tokens of `continuation` that are scored after `context`."""
         texts = (context, continuation)
         if texts not in self._n_tokens:
             unknown = self._unknown_in(texts)

@@ -1,9 +1,10 @@
-"""What an evaluation of tasks gives: a row per item, and what follows from the rows.
+"""The results of tasks: a row per item, and what follows from the rows.
 
 `acc`, the choice of the highest summed log-likelihood, is the accuracy that counts. Choices of this
 suite's items have one length in characters, so that sums and means rank them alike; where lengths
 differ (tasks of others), `acc_norm`, per character, stands beside it. A task that asks for one text
-and offers no choices (LAMBADA) is right where each token of it is the most probable one."""
+and offers no choices (LAMBADA) is right where each token of it is the most probable one.
+"""
 
 from __future__ import annotations
 
@@ -145,13 +146,13 @@ class TaskResults:
 
     @property
     def headline(self) -> dict[str, float | None]:
-        """What endpoints are read from, by the name of the metric."""
+        """The values that endpoints are read from, by the name of the metric."""
         overall = self.scores["overall"]
         return {metric.name: overall[average] for average, metric in HEADLINE.items()}
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the record of a trial says of how it was tested."""
+        """The record of how a trial was tested."""
         prompts = "".join(self.items["prompt_sha256"].to_pylist())
         return {
             "pins": self.pins,
@@ -240,7 +241,7 @@ def _measures(rows: dict[str, list[Any]], chance: float) -> dict[str, Any]:
 
 
 def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
-    """Mean over items of sum_k (p_k - [k is the answer])^2 (Brier 1950)."""
+    """Return the mean over items of sum_k (p_k - [k is the answer])^2 (Brier 1950)."""
     return math.fsum(
         (p - (choice == answer)) ** 2
         for row, answer in zip(probabilities, answers, strict=True)
@@ -249,7 +250,10 @@ def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]
 
 
 def calibration_error(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
-    """Mean of |accuracy - confidence| over bins, weighted by items (Guo et al. 2017, eq. 3)."""
+    """Return the mean of |accuracy - confidence| over bins, weighted by items (Guo et al. 2017, eq.
+
+    3).
+    """
     confidence = np.array([max(row) for row in probabilities])
     hits = np.array(
         [np.argmax(row) == answer for row, answer in zip(probabilities, answers, strict=True)]
@@ -261,7 +265,7 @@ PACKAGE = "lm_eval"
 
 
 def package_pins() -> dict[str, Any]:
-    """What the record says of the harness.
+    """Return version and digest of the harness.
 
     The harness's own `git_hash` is that of the working folder and says nothing of the harness.
     """
@@ -273,7 +277,7 @@ def package_pins() -> dict[str, Any]:
 
 
 def harness_pins(suite: WrittenSuite) -> dict[str, Any]:
-    """What the record says of the harness and of the tasks of `suite` that it ran."""
+    """Return version and digests of the harness and of the tasks of `suite` that it ran."""
     return package_pins() | {
         "suite_sha256": suite.digest,
         "tasks": {

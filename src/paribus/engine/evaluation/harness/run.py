@@ -43,7 +43,7 @@ LOGGERS = ("lm_eval", "datasets", "huggingface_hub")
 
 @dataclass
 class Ran:
-    """What was run so far.
+    """All that was run so far.
 
     Attributes:
         rows: a row per item, of ITEMS.
@@ -65,8 +65,7 @@ class Ran:
         not_offered: tuple[tuple[str, int], ...],
         pins: dict[str, Any],
     ) -> TaskResults:
-        """What was run as one result; `chance`, `not_offered` and `pins` are those of the whole
-        run."""
+        """Return it as one result; the arguments are those of the whole run."""
         return TaskResults(
             items=pa.Table.from_pylist(self.rows, schema=ITEMS),
             chance=chance,
@@ -80,8 +79,10 @@ class Ran:
 
 
 class SharedRequests:
-    """What the replicas of a stack share when they are asked the same, one after the other: texts
-    as tokens, and in which batches these are read."""
+    """Shares what replicas of a stack need that are asked the same, one after the other.
+
+    That is texts as tokens, and in which batches these are read.
+    """
 
     def __init__(self) -> None:
         self._lms: dict[Any, Any] = {}
@@ -89,8 +90,10 @@ class SharedRequests:
     def lm(
         self, model: nn.Module, tokenizer: Tokenizer, seq_len: int, asked: Any, **options: Any
     ) -> Any:
-        """`model` as the harness sees it, with what was prepared for another one of its structure
-        that was `asked` the same."""
+        """Return `model` as the harness sees it.
+
+        With what was prepared for another one of its structure that was `asked` the same.
+        """
         from paribus.engine.evaluation.harness.adapter import ParibusLM
 
         key = (id(tokenizer), seq_len, asked, *options.items())
@@ -113,7 +116,7 @@ def run_tasks(
     truncate: bool = False,
     shared: SharedRequests | None = None,
 ) -> Ran:
-    """`tasks` (the harness's objects by our names), each with the numbers of shots in `offered`."""
+    """Run `tasks` (the harness's objects by our names) with the numbers of shots in `offered`."""
     ran, shared = Ran(), shared or SharedRequests()
     for shots in dict.fromkeys(n for _, n in offered):
         chosen = {name: tasks[name] for name, n in offered if n == shots}
@@ -139,7 +142,7 @@ def run_tasks(
 def _samples(
     lm: Any, tasks: Mapping[str, Any], shots: int, n_items: int | None
 ) -> dict[str, list[dict[str, Any]]]:
-    """What the harness logged of every item, by our names."""
+    """Return what the harness logged of every item, by our names."""
     from lm_eval.evaluator import evaluate
 
     for task in tasks.values():
@@ -151,7 +154,7 @@ def _samples(
 
 
 def answer(task: Any, sample: dict[str, Any]) -> int:
-    """The place of the right choice, which the harness looks up where the task says it."""
+    """Return the place of the right choice, which the harness looks up where the task says it."""
     if task.OUTPUT_TYPE != "multiple_choice":
         return 0
     # Where choices are contexts (WinoGrande), the harness keeps the answer as the "text".
@@ -160,9 +163,9 @@ def answer(task: Any, sample: dict[str, Any]) -> int:
 
 
 def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
-    """What is kept of a sample that the harness logged: multiple choice, or one text to foretell.
+    """Return the row of a sample that the harness logged, of ITEMS without task and shots.
 
-    `answer` is the place of the right choice, 0 where there is one text.
+    `answer` is the place of the right choice, 0 where there is one text to foretell.
     """
     loglikelihoods = np.array([float(response[0]) for response in sample["filtered_resps"]])
     finite = bool(np.isfinite(loglikelihoods).all())
@@ -185,7 +188,7 @@ def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
 
 
 def _uninformed(lm: Any, sample: dict[str, Any], answer: int) -> float:
-    """How often equal logits are right: they take a choice of the fewest tokens."""
+    """Return how often equal logits are right: they take a choice of the fewest tokens."""
     tokens = [lm.n_tokens(*arguments) for arguments in sample["arguments"]]
     if len(tokens) == 1:
         return 0.0
@@ -198,14 +201,17 @@ def _by_task(items: set[tuple[str, int, int]]) -> dict[str, int]:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """The global generators are left as they were, and nothing is written to the terminal."""
+    """Yield the global generators are left as they were, and nothing is written to the terminal."""
     with untouched_generators(), quiet():
         yield
 
 
 @contextlib.contextmanager
 def untouched_generators() -> Iterator[None]:
-    """The global generators of Python, NumPy and PyTorch are afterwards what they were before."""
+    """Yield the global generators of Python.
+
+    NumPy and PyTorch are afterwards what they were before.
+    """
     import torch
 
     before = random.getstate(), np.random.get_state()
@@ -245,7 +251,7 @@ def evaluate_tasks(
     suite_sha256: str | None = None,
     shared: SharedRequests | None = None,
 ) -> TaskResults:
-    """`model` on the suite that `write_suite` wrote to `folder`.
+    """Evaluate `model` on the suite that `write_suite` wrote to `folder`.
 
     Args:
         model: tokens [B, T] -> logits [B, T, V]; left in the mode it was in.
@@ -300,7 +306,7 @@ def _require_items(tasks: Sequence[WrittenTask], n_items: int | None) -> None:
 
 
 def _read_suite(folder: Path, digest: str | None) -> WrittenSuite:
-    """The suite in `folder`. Raises ParibusError where `digest` is stated and another one."""
+    """Return the suite in `folder`. Raises ParibusError where it has not the stated `digest`."""
     suite = read_suite(folder)
     if digest not in (None, suite.digest):
         raise ParibusError(
@@ -314,7 +320,7 @@ _built: dict[tuple[str, str], Any] = {}
 
 
 def _harness_task(suite: WrittenSuite, name: str) -> Any:
-    """The harness's task object. Built once a process: the trials of a study share it."""
+    """Return the harness's task object. Built once a process: the trials of a study share it."""
     key = (suite.digest, name)
     if key not in _built:
         from lm_eval.tasks import TaskManager

@@ -62,23 +62,23 @@ class Template:
         return digest([self.choices, self.jinja])
 
     def text(self, document: dict[str, Any]) -> str:
-        """What the model reads."""
+        """Return what the model reads."""
         return self._parts(document)[0]
 
     def options(self, document: dict[str, Any]) -> list[str]:
-        """The choices, in their order."""
+        """Return the choices, in their order."""
         return _render(self.choices, document)
 
     def right(self, document: dict[str, Any]) -> int:
-        """The place of the right choice."""
+        """Return the place of the right choice."""
         return self.options(document).index(self._parts(document)[1])
 
     def word(self, document: dict[str, Any]) -> str:
-        """The right answer as a continuation of the prompt, for a task without choices."""
+        """Return the right answer as a continuation of the prompt, for a task without choices."""
         return " " + self._parts(document)[1]
 
     def config(self, has_choices: bool) -> dict[str, Any]:
-        """What it changes in the configuration of its task."""
+        """Return what it changes in the configuration of its task."""
         if not has_choices:
             return {"doc_to_text": self.text, "doc_to_target": self.word}
         return {
@@ -96,7 +96,7 @@ class Template:
 
 
 def _render(jinja: str, document: dict[str, Any]) -> list[str]:
-    """The parts of a rendered template, stripped (promptsource's `Template.apply`)."""
+    """Return the parts of a rendered template, stripped (promptsource's `Template.apply`)."""
     protected = {
         key: value.replace(SEPARATOR, STAND_IN) if isinstance(value, str) else value
         for key, value in document.items()
@@ -106,7 +106,7 @@ def _render(jinja: str, document: dict[str, Any]) -> list[str]:
 
 
 def read_templates() -> dict[str, Template]:
-    """Every template by its name here, `task:wording`."""
+    """Return every template by its name here, `task:wording`."""
     text = (resources.files("paribus.engine.evaluation.harness") / "t0.toml").read_text("utf-8")
     tasks = tomllib.loads(text)
     del tasks["source"]
@@ -141,12 +141,12 @@ WORDING = (
 
 @cache
 def templates() -> dict[str, Template]:
-    """Every wording by `task:name`; read once."""
+    """Return every wording by `task:name`; read once."""
     return read_templates()
 
 
 def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The tasks that `names` stand for; None is "standard".
+    """Return the tasks that `names` stand for; None is "standard".
 
     A name is that of a task ("piqa"), of a task in one of T0's wordings ("piqa:what_is_..."), or of
     all of a kind: "standard", "t0", and "piqa:t0" for all wordings of one task. Raises ParibusError
@@ -180,7 +180,7 @@ def evaluate_standard(
     data_folder: Path | None = None,
     shared: SharedRequests | None = None,
 ) -> TaskResults:
-    """`model` on the harness's own tasks, each as the harness of this version has it.
+    """Return `model` on the harness's own tasks, each as the harness of this version has it.
 
     Args:
         model: tokens [B, T] -> logits [B, T, V]; left in the mode it was in.
@@ -228,7 +228,7 @@ def describe_standard(
     n_items: int | None = None,
     data_folder: Path | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """What `evaluate_standard` would run, for a registration: nothing is asked.
+    """Return what `evaluate_standard` would run, for a registration: nothing is asked.
 
     For each task its version, data set, number of scored documents, and digests of these and of its
     wording. Raises ParibusError as `evaluate_standard` does.
@@ -246,7 +246,7 @@ Pairs = list[tuple[str, int]]
 
 
 def _offered(built: dict[str, Any], shots: Sequence[int]) -> tuple[Pairs, Pairs]:
-    """What is asked for, and of that what has examples. Raises ParibusError where nothing has."""
+    """Return (what is asked for, what of that has examples). Raises ParibusError for none."""
     pairs = [(name, n) for n in dict.fromkeys(shots) for name in built]
     offered = [(name, n) for name, n in pairs if n == 0 or built[name].has_training_docs()]
     if not offered:
@@ -258,13 +258,13 @@ def _offered(built: dict[str, Any], shots: Sequence[int]) -> tuple[Pairs, Pairs]
 
 
 def _chance(ran: Ran, name: str) -> float:
-    """The accuracy of a guess: the mean of 1 / choices, and 0 where no choices are offered."""
+    """Return the accuracy of a guess: the mean of 1 / choices, 0 where there are none."""
     choices = [len(row["loglikelihood"]) for row in ran.rows if row["task"] == name]
     return statistics.fmean(1 / n if n > 1 else 0.0 for n in choices) if choices else 0.0
 
 
 def _pins(built: dict[str, Any], ran: Ran) -> dict[str, Any]:
-    """What ran: the harness, and for each task its version, its wording and its data by digests.
+    """Return the pins of what ran: the harness, and the version and digests of each task.
 
     `data_sha256` is that of the records that were scored, as the harness read them.
     """
@@ -288,7 +288,7 @@ def _pinned(name: str, task: Any, documents: list[Any]) -> dict[str, Any]:
 
 
 def _wording_digest(name: str, task: Any) -> str:
-    """Of the template, or of what the harness's configuration says: texts, and source of code."""
+    """Return that of the template, or of texts and code that the task has."""
     if name in templates():
         return templates()[name].digest
     parts = {key: getattr(task.config, key) for key in WORDING}
@@ -297,7 +297,7 @@ def _wording_digest(name: str, task: Any) -> str:
 
 @lru_cache(maxsize=256)
 def _harness_task(name: str, data_folder: Path | None) -> Any:
-    """The harness's task object. Built once a process: the trials of a study share it."""
+    """Return the harness's task object. Built once a process: the trials of a study share it."""
     from lm_eval.tasks import TaskManager
 
     base = name.partition(":")[0]

@@ -84,7 +84,7 @@ class Measure:
         return tuple(drawing.of(self.name) for drawing in drawings)
 
     def _default_drawings(self, seq_len: int) -> tuple[Drawing, ...]:
-        """A figure for each family of parts: by their numbers where they have some."""
+        """Return a figure for each family of parts: by their numbers where they have some."""
         title, axis = self.label[0].upper() + self.label[1:], self.metric.title
         found = []
         for family in self.parts:
@@ -102,17 +102,17 @@ class Measure:
 
     @property
     def metric(self) -> Metric:
-        """What it declares, for the whole text; `Metric.part` for the others."""
+        """The metric of the whole text; `Metric.part` for the others."""
         about = (self.name, self.label, self.unit, self.better)
         shown = {"digits": self.digits, "items": self.items, "uniform": self.uniform}
         return Metric(*about, "evaluation", of_tokens=self.of_tokens, **shown)
 
     def part_names(self, seq_len: int) -> tuple[str, ...]:
-        """Every part that there can be, in the order of the rows."""
+        """Return every part that there can be, in the order of the rows."""
         return tuple(name for family in self.parts for name in family(seq_len))
 
     def added(self, sums: np.ndarray | None, chunk: Predictions) -> np.ndarray:
-        """`sums` of the chunks so far, None before the first, and those of `chunk`; float64."""
+        """Return `sums` of the chunks so far, None before the first, and of `chunk`; float64."""
         given = self.sum(chunk)
         try:
             found = np.asarray(given, np.float64)
@@ -130,8 +130,9 @@ class Measure:
     def by_block(
         self, sums: np.ndarray | None, chunk: Predictions, block: np.ndarray, n_blocks: int
     ) -> np.ndarray | None:
-        """[2, blocks] totals and counts of the chunks so far and of `chunk`, whose tokens are in
-        `block` [N]; None for a measure without columns of its own.
+        """Return [2, blocks] totals and counts of the chunks so far and of `chunk`.
+
+        Its tokens are in `block` [N]. None for a measure without columns of its own.
         """
         if self.by_token is None:
             return None
@@ -142,7 +143,7 @@ class Measure:
         return added if sums is None else sums + added
 
     def rows(self, sums: np.ndarray, seq_len: int) -> list[Row]:
-        """The rows of a text that came to `sums`."""
+        """Return the rows of a text that came to `sums`."""
         if self.finish is not None:
             return self.finish(sums, seq_len)
         names = self.part_names(seq_len)
@@ -152,7 +153,7 @@ class Measure:
         return [Row.ratio(name, total, int(count)) for name, (total, count) in pairs if count > 0]
 
     def measured(self, chunks: Iterable[Predictions], seq_len: int) -> list[Row]:
-        """The rows of a text in `chunks`."""
+        """Return the rows of a text in `chunks`."""
         sums = None
         for chunk in chunks:
             sums = self.added(sums, chunk)
@@ -195,7 +196,7 @@ def measure(
 
 @cache
 def all_measures() -> tuple[Measure, ...]:
-    """Every measure of this folder, by file and then by its place in the file."""
+    """Return every measure of this folder, by file and then by its place in the file."""
     return tuple(declared(__name__, Measure).values())
 
 
@@ -216,7 +217,7 @@ class OwnMeasure:
     strict: bool
 
     def drawn(self, seq_len: int) -> tuple[Drawing, ...]:
-        """As `Measure.drawn`; none where it fails and that is no error."""
+        """Return those of the measure; none where it fails and that is no error."""
         try:
             return self.measure.drawn(seq_len)
         except Exception as error:
@@ -233,7 +234,7 @@ class OwnMeasure:
 
 
 class OwnSums:
-    """What an own measure gives of a text; nothing more once it has failed."""
+    """Sums of an own measure over a text; nothing more once it has failed."""
 
     def __init__(self, of: OwnMeasure, n_blocks: int) -> None:
         self.of = of
@@ -288,7 +289,7 @@ def _require_sums(rows: list[Row], total: float, count: float) -> None:
 def own_measures(
     paths: Iterable[str], folder: Path, *, strict: bool = True
 ) -> tuple[OwnMeasure, ...]:
-    """The measures at these import paths; files start at `folder`.
+    """Return the measures at these import paths; files start at `folder`.
 
     `strict` says whether a measure that fails is an error, or has no rows. Raises ParibusError for
     a path that names no measure, and for a name that is taken.
@@ -323,7 +324,7 @@ def require_equal(own: Sequence[OwnMeasure], first: Evaluation, again: Evaluatio
 
 
 def _checked(measure: Measure, found: Any, seq_len: int, is_finite: bool) -> list[Row]:
-    """What a measure gave, if these are rows of the parts that it declares."""
+    """Return what a measure gave, if these are rows of the parts that it declares."""
     if not isinstance(found, list) or not all(isinstance(row, Row) for row in found):
         raise TypeError("its finish must give a list of paribus.engine.evaluation.Row")
     known, rows = measure.part_names(seq_len), {}

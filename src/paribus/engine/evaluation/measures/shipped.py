@@ -42,7 +42,7 @@ from paribus.metric import ItemSums
     drawings=(),
 )
 def validation_accuracy(predictions: Predictions) -> np.ndarray:
-    """Hits over tokens."""
+    """Return hits over tokens."""
     return breakdown(predictions, predictions.correct)
 
 
@@ -58,7 +58,7 @@ def validation_accuracy(predictions: Predictions) -> np.ndarray:
     drawings=(),
 )
 def bits_per_character(predictions: Predictions) -> np.ndarray:
-    """Summed loss in bits over the characters that the predicted tokens stand for.
+    """Return the summed loss in bits over the characters that the predicted tokens stand for.
 
     Of the whole, the bits of end-of-document tokens are counted although these have no characters:
     the text cannot be told without them. As a class of their own they have no row.
@@ -78,7 +78,7 @@ def bits_per_character(predictions: Predictions) -> np.ndarray:
     drawings=(),
 )
 def brier_score(predictions: Predictions) -> tuple[float, int]:
-    """The mean of sum_k (p_k - y_k)^2 over the vocabulary: 0 is perfect, 2 certain and wrong."""
+    """Return the mean of sum_k (p_k - y_k)^2: 0 is perfect, 2 certain and wrong."""
     return predictions.brier.sum(dtype="float64"), len(predictions)
 
 
@@ -95,7 +95,7 @@ def _error(tally: np.ndarray, seq_len: int) -> list[Row]:
     finish=_error,
 )
 def calibration_error(predictions: Predictions) -> np.ndarray:
-    """The mean over bins of |accuracy - confidence| of the most probable token."""
+    """Return the mean over bins of |accuracy - confidence| of the most probable token."""
     confidence = predictions.confidence
     return tally(equal_width(confidence), confidence, predictions.correct)
 
@@ -110,7 +110,7 @@ def calibration_error(predictions: Predictions) -> np.ndarray:
     finish=lambda tally, seq_len: _error(equal_mass(tally), seq_len),
 )
 def calibration_error_equal_mass(predictions: Predictions) -> np.ndarray:
-    """The same with bins of as many tokens each (see `equal_mass` for equal confidences)."""
+    """Return the same with bins of as many tokens each (see `equal_mass`)."""
     confidence = predictions.confidence
     return tally(by_cell(confidence), confidence, predictions.correct, CELLS)
 
@@ -135,7 +135,7 @@ def calibration_error_equal_mass(predictions: Predictions) -> np.ndarray:
     ),
 )
 def context_loss(predictions: Predictions) -> np.ndarray:
-    """The mean loss of the tokens predicted from c - 7 to c tokens, as "context c".
+    """Return the mean loss of the tokens predicted from c - 7 to c tokens, as "context c".
 
     A causal model's prediction at a position depends on the tokens of its window up to there and on
     nothing after them: a context cut to c tokens would give the same logits as the first c
@@ -164,7 +164,7 @@ def _difference(sums: np.ndarray, seq_len: int) -> list[Row]:
     finish=_difference,
 )
 def edge_loss(predictions: Predictions) -> np.ndarray:
-    """Mean loss of the last 8 positions minus that of the middle half. No ratio of sums.
+    """Return the mean loss of the last 8 positions minus that of the middle half. No ratio of sums.
 
     More context should make it negative; above zero, the edge is harder than the middle. The edge
     is at most a quarter of the window, so that the two do not meet. There is no row where a window
@@ -218,7 +218,7 @@ def _exp(x: float) -> float:
     ),
 )
 def validation_loss(predictions: Predictions) -> np.ndarray:
-    """The mean of -log p(token | context)."""
+    """Return the mean of -log p(token | context)."""
     return breakdown(predictions, predictions.loss_nats)
 
 
@@ -249,7 +249,7 @@ RELIABILITY = "reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 
     drawings=(),
 )
 def reliability_confidence(predictions: Predictions) -> np.ndarray:
-    """The mean of the highest probabilities in the bin."""
+    """Return the mean of the highest probabilities in the bin."""
     return _by_bin(predictions, predictions.confidence)
 
 
@@ -274,7 +274,7 @@ def reliability_confidence(predictions: Predictions) -> np.ndarray:
     ),
 )
 def reliability_accuracy(predictions: Predictions) -> np.ndarray:
-    """The share of hits in the bin."""
+    """Return the share of hits in the bin."""
     return _by_bin(predictions, predictions.correct)
 
 
@@ -307,7 +307,7 @@ SCALING = "temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2"
     ),
 )
 def temperature_loss(predictions: Predictions) -> np.ndarray:
-    """The validation loss at each temperature."""
+    """Return the validation loss at each temperature."""
     losses = predictions.losses_at
     return np.stack([(at.sum(dtype=np.float64), len(at)) for at in losses])
 
@@ -339,7 +339,7 @@ def _errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
     finish=_errors,
 )
 def temperature_calibration_error(predictions: Predictions) -> np.ndarray:
-    """The expected calibration error, with bins of equal width, at each temperature."""
+    """Return the expected calibration error, with bins of equal width, at each temperature."""
     hits = predictions.correct[predictions.swept]
     return np.stack([tally(equal_width(c), c, hits) for c in predictions.confidences_at])
 
@@ -359,7 +359,7 @@ def _lowest(sums: np.ndarray, seq_len: int) -> list[Row]:
     finish=_lowest,
 )
 def best_temperature(predictions: Predictions) -> np.ndarray:
-    """The temperature of the lowest loss, fitted on the very text that the loss is of.
+    """Return the temperature of the lowest loss, fitted on the very text that the loss is of.
 
     The loss is convex in 1 / T, so its slope crosses zero once, between the two temperatures of the
     sweep where it changes sign. There it is that of the polynomial in log T which has the losses
@@ -373,7 +373,7 @@ def best_temperature(predictions: Predictions) -> np.ndarray:
 
 
 def _zero(inverse: np.ndarray, loss: np.ndarray, slope: np.ndarray) -> float:
-    """The T at which `slope`, the derivative of `loss` by `inverse` temperature, is zero."""
+    """Return the T at which `slope`, the derivative of `loss` by `inverse` temperature, is zero."""
     if not (np.isfinite(slope).all() and np.isfinite(loss).all()):
         return math.nan
     if not slope.any():

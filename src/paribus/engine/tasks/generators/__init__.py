@@ -19,12 +19,12 @@ from paribus.study.importing import load_own
 
 @cache
 def all_tasks() -> dict[str, Task]:
-    """Every task by name, sorted."""
+    """Return every task by name, sorted."""
     return dict(sorted(declared(__name__, Task).items()))
 
 
 def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> list[Task]:
-    """The tasks of these names (None: all), `own` ones too, sorted.
+    """Return the tasks of these names (None: all), `own` ones too, sorted.
 
     Raises ParibusError for an unknown one.
     """
@@ -40,7 +40,7 @@ NAME = re.compile("[A-Za-z0-9_-]{1,64}")  # of files, and of the task in the har
 
 
 def own_tasks(paths: Iterable[str], folder: Path) -> tuple[Task, ...]:
-    """The tasks at these import paths; files start at `folder`.
+    """Return the tasks at these import paths; files start at `folder`.
 
     Raises ParibusError for a path that names no task and for a name that is taken or cannot be that
     of a file; and, while questions are drawn, where the task fails or gives what is no question.
