@@ -13,7 +13,7 @@ import safetensors.numpy
 import torch
 import transformers
 
-from paribus.engine.export.formats import in_their_words, is_gpt2, is_llama, remote_code
+from paribus.engine.export.hugging_face import in_their_words, is_gpt2, is_llama, remote_code
 from paribus.engine.model import GPT, build_model, initial_parameters, load_parameters
 from paribus.errors import ParibusError
 from paribus.study import Study, own_digests

@@ -20,7 +20,7 @@ from torch import nn
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import SharedRequests, TaskResults, evaluate_tasks
 from paribus.engine.evaluation.harness.adapter import ParibusLM
-from paribus.engine.evaluation.harness.results import ITEMS, brier_score, calibration_error
+from paribus.engine.evaluation.harness.outcome import ITEMS, brier_score, calibration_error
 from paribus.engine.model import GPT
 from paribus.engine.tasks import WrittenSuite
 from paribus.errors import ParibusError
@@ -64,7 +64,7 @@ def test_anybodys_lm_eval_gives_the_same_items(
     from lm_eval.tasks import TaskManager
 
     from paribus.engine.evaluation.harness.adapter import ParibusLM
-    from paribus.engine.evaluation.harness.run import item_row
+    from paribus.engine.evaluation.harness.task_runs import item_row
 
     model = make_model(dataset.vocab_size)
     names = [name for name, task in suite.tasks.items() if shots in task.shots]

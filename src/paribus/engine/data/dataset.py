@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -229,9 +228,3 @@ def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) ->
         else:
             places = np.concatenate(list(make()))
     return Windows(len(train), data.seq_len, data.order, places)
-
-
-def corpus_digest(documents: Sequence[str]) -> str:
-    """Return of one document, the digest of its bytes; of several, of the list of their digests."""
-    each = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in documents]
-    return each[0] if len(each) == 1 else digest(each)

@@ -72,8 +72,6 @@ class OpeningRecord(Protocol):
 def open_test(test: SealedPart | None, record: OpeningRecord, purpose: str) -> Tokens:
     """Open the test part, after `record` says when and for what `purpose`; return its tokens.
 
-    After `record` says when and for what `purpose` it was opened.
-
     A results folder is such a record, and seals it. The same purpose may be gone on with after an
     interruption; another one is refused, since what is decided twice on one text is not decided on
     fresh text. Raises ParibusError, also for a study without a test part and for another text than

@@ -46,32 +46,42 @@ TOKEN_CLASSES = ("alphabetic", "numeric", "punctuation", "whitespace", "end-of-d
 
 
 class Tokenizer(Protocol):
-    """Text to token ids 0 to vocab_size - 1, and back; nothing is lost on the way.
-
-    Attributes:
-        vocab_size: token ids, special ones included.
-        end_of_document: the token between documents, where there is one.
-        vocabulary: [V] the text of every token id.
-        characters_per_token: [V] characters of text; none for the end of document.
-        bytes_per_token: [V] UTF-8 bytes of text; none for the end of document.
-        digest: SHA-256 of what decides the ids of a text.
-        dtype: the narrowest type that holds every id.
-    """
+    """Text to token ids 0 to vocab_size - 1, and back; nothing is lost on the way."""
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """Token ids, special ones included."""
+        ...
+
     @property
-    def end_of_document(self) -> int | None: ...
+    def end_of_document(self) -> int | None:
+        """The token between documents, where there is one."""
+        ...
+
     @property
-    def vocabulary(self) -> list[str]: ...
+    def vocabulary(self) -> list[str]:
+        """[V] the text of every token id."""
+        ...
+
     @property
-    def characters_per_token(self) -> np.ndarray: ...
+    def characters_per_token(self) -> np.ndarray:
+        """[V] characters of text; none for the end of document."""
+        ...
+
     @property
-    def bytes_per_token(self) -> np.ndarray: ...
+    def bytes_per_token(self) -> np.ndarray:
+        """[V] UTF-8 bytes of text; none for the end of document."""
+        ...
+
     @property
-    def digest(self) -> str: ...
+    def digest(self) -> str:
+        """SHA-256 of what decides the ids of a text."""
+        ...
+
     @property
-    def dtype(self) -> type[np.uint16] | type[np.uint32]: ...
+    def dtype(self) -> type[np.uint16] | type[np.uint32]:
+        """The narrowest type that holds every id."""
+        ...
 
     def encode(self, text: str) -> np.ndarray:
         """Return token ids, int64. Raises ParibusError for an unknown character."""

@@ -94,7 +94,7 @@ class Blocks:
 
     kind: Kind
     items: int
-    columns: Mapping[str, np.ndarray]
+    columns: dict[str, np.ndarray]
 
     def with_others(self, others: Mapping[str, np.ndarray]) -> Blocks:
         """Return the same with more columns."""

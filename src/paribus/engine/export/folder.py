@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.export.formats import in_their_words, is_gpt2, is_llama, remote_code
+from paribus.engine.export.hugging_face import in_their_words, is_gpt2, is_llama, remote_code
 from paribus.engine.export.tokenizer_json import tokenizer_config, tokenizer_json, vocabulary_notes
 from paribus.errors import ParibusError, nearest
 from paribus.files import whole_folder, write_bytes

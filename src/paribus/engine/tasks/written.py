@@ -210,8 +210,6 @@ def copy_task(suite: WrittenSuite, name: str, folder: Path) -> None:
 def _described(name: str, about: dict[str, Any]) -> WrittenTask:
     """Return the task of suite.json. Raises ValueError or TypeError where it is none.
 
-    Raises ValueError or TypeError where it says something else.
-
     Its names become those of files, so they are what a Python identifier may be.
     """
     fields: dict[str, Any] = about | {"shots": tuple(about["shots"])}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from paribus.engine.data.corpora import corpus
-from paribus.engine.data.corpora.files import CHUNK_BYTES, corpus_files
+from paribus.engine.data.corpora.text_files import CHUNK_BYTES, corpus_files
 from paribus.engine.data.pieces import Document
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes

@@ -3,7 +3,7 @@
 Importing this room does not load the harness; `evaluate_tasks` and `evaluate_standard` do.
 """
 
-from paribus.engine.evaluation.harness.results import (
+from paribus.engine.evaluation.harness.outcome import (
     CELLS,
     HEADLINE,
     ITEMS,
@@ -12,12 +12,12 @@ from paribus.engine.evaluation.harness.results import (
     harness_pins,
     together,
 )
-from paribus.engine.evaluation.harness.run import SharedRequests, evaluate_tasks
 from paribus.engine.evaluation.harness.standard import (
     describe_standard,
     evaluate_standard,
     standard_tasks,
 )
+from paribus.engine.evaluation.harness.task_runs import SharedRequests, evaluate_tasks
 
 __all__ = [
     "CELLS",

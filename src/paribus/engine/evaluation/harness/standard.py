@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import BaseLoader, Environment
 
 from paribus.digests import digest
-from paribus.engine.evaluation.harness.results import TaskResults, package_pins
-from paribus.engine.evaluation.harness.run import Ran, SharedRequests, run_tasks, undisturbed
+from paribus.engine.evaluation.harness.outcome import TaskResults, package_pins
+from paribus.engine.evaluation.harness.task_runs import Ran, SharedRequests, run_tasks, undisturbed
 from paribus.errors import ParibusError, nearest
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from paribus.engine.evaluation.harness.results import ITEMS, TaskResults, harness_pins
+from paribus.engine.evaluation.harness.outcome import ITEMS, TaskResults, harness_pins
 from paribus.engine.tasks import TASK_PREFIX, WrittenSuite, copy_task, read_suite
 from paribus.engine.tasks.written import WrittenTask
 from paribus.errors import ParibusError
@@ -201,41 +201,25 @@ def _by_task(items: set[tuple[str, int, int]]) -> dict[str, int]:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Yield the global generators are left as they were, and nothing is written to the terminal."""
-    with untouched_generators(), quiet():
-        yield
+    """Leave the global generators as they were, and write nothing to the terminal.
 
-
-@contextlib.contextmanager
-def untouched_generators() -> Iterator[None]:
-    """Yield the global generators of Python.
-
-    NumPy and PyTorch are afterwards what they were before.
+    The generators are those of Python, NumPy and PyTorch; the harness writes progress and advice.
     """
     import torch
 
-    before = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            yield
-        finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No progress bars and no advice: the harness writes both to the terminal."""
+    states = random.getstate(), np.random.get_state()
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
-    try:
-        # tqdm looks up sys.stderr when a bar begins.
-        with contextlib.redirect_stderr(io.StringIO()):
+    # tqdm looks up sys.stderr when a bar begins.
+    with torch.random.fork_rng(devices=[]), contextlib.redirect_stderr(io.StringIO()):
+        try:
             yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            for name, level in levels.items():
+                logging.getLogger(name).setLevel(level)
 
 
 def evaluate_tasks(
