@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paribus.engine.data import load_dataset, read_corpus
-from paribus.engine.data.bpe import BpeTokenizer
+from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.errors import LONGEST_MESSAGE, ParibusError, one_line
 from paribus.results import Results, load_results
 from paribus.study import Data, Study, load_study, parse_override
@@ -218,7 +218,7 @@ def test_no_corpus_with_a_reader_of_its_own_hangs_or_streams(
 ) -> None:
     """What the file is, is asked of the file that is read, not of what stood there before."""
     strange = make(tmp_path / "strange")
-    monkeypatch.setattr("paribus.engine.data.corpora.enwik8.corpus_files", lambda *_: [strange])
+    monkeypatch.setattr("paribus.engine.data.corpora.published.corpus_files", lambda *_: [strange])
     with at_once(), pytest.raises(ParibusError, match="and not a file"):
         list(read_corpus(Data(corpus="enwik8", path="strange"), tmp_path))
     pytest.importorskip("datasets")

@@ -23,8 +23,9 @@ from paribus.engine.data import (
     read_corpus,
     token_classes,
 )
-from paribus.engine.data.bpe import BpeTokenizer
-from paribus.engine.data.pieces import cut
+from paribus.engine.data.pieces import cut, pieces
+from paribus.engine.data.source import encoded
+from paribus.engine.data.tokenizer import BpeTokenizer, tokenizer_of
 from paribus.engine.evaluation import evaluate_heldout
 from paribus.engine.model import build_model
 from paribus.engine.tasks import build_suite
@@ -85,12 +86,17 @@ def test_ids_and_text_are_those_of_the_library(
     assert ours.vocabulary == ["<|endoftext|>", *whole]
 
 
+def ids_of(tokenizer: BpeTokenizer, documents: list[str]) -> np.ndarray:
+    """All documents in one row; of several, each is closed by its end."""
+    return np.concatenate(list(encoded(pieces(documents), tokenizer, len(documents) > 1)))
+
+
 def test_documents_by_hand(ours: BpeTokenizer, theirs: HuggingFaceTokenizer) -> None:
     fox, dog = (theirs.encode(text).ids for text in ("fox", "lazy dog"))
-    ids = ours.encode_documents(["fox", "lazy dog"])
+    ids = ids_of(ours, ["fox", "lazy dog"])
     assert (ids.dtype, ids.tolist()) == (np.uint16, [*fox, 0, *dog, 0])
     assert ours.decode(ids) == "fox<|endoftext|>lazy dog<|endoftext|>"
-    assert ours.encode_documents(["fox"]).tolist() == fox
+    assert ids_of(ours, ["fox"]).tolist() == fox
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -104,7 +110,7 @@ def test_any_text_comes_back_with_its_number_of_characters(ours: BpeTokenizer, t
 @pytest.mark.parametrize("text", ["a <|endoftext|> b", "<|endoftext|>"])
 def test_a_text_that_spells_the_end_is_text(ours: BpeTokenizer, text: str) -> None:
     assert 0 not in ours.encode(text)
-    assert ours.decode(ours.encode_documents([text])) == text
+    assert ours.decode(ids_of(ours, [text])) == text
 
 
 @pytest.mark.parametrize(
@@ -172,7 +178,7 @@ def test_token_classes_of_its_vocabulary(ours: BpeTokenizer) -> None:
 def test_ids_beyond_sixteen_bits_are_kept(theirs: HuggingFaceTokenizer, tmp_path: Path) -> None:
     many = HuggingFaceTokenizer.from_str(theirs.to_str())
     many.add_tokens([f"<{i}>" for i in range(2**16)])
-    ids = BpeTokenizer.read(save(many, tmp_path)).encode_documents(["<65535>"])
+    ids = ids_of(BpeTokenizer.read(save(many, tmp_path)), ["<65535>"])
     assert (ids.dtype, ids.tolist()) == (np.uint32, [300 + 65535])
 
 
@@ -227,7 +233,7 @@ def test_a_tokenizer_that_would_lose_text_is_refused(
 ) -> None:
     file = save(lossy(kind), tmp_path)
     with pytest.raises(ParibusError, match=message) as error:
-        BpeTokenizer.read(file).encode_documents(["The", "fox ~ </s>"])
+        ids_of(tokenizer_of(Data(tokenizer=str(file)), "", True, tmp_path), ["The", "fox ~ </s>"])
     assert "\n" not in str(error.value)
 
 

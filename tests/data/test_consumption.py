@@ -73,7 +73,8 @@ def test_the_sums_are_the_budget(
 
 def test_class_counts_by_hand() -> None:
     tokenizer = CharacterTokenizer.of(["ab 12!", "c"])
-    tokens = tokenizer.encode_documents(["ab 12!", "c"])
+    end = tokenizer.end_of_document
+    tokens = np.array([*tokenizer.encode("ab 12!"), end, *tokenizer.encode("c"), end])
     classes = token_classes(tokenizer.vocabulary, tokenizer.end_of_document)
     counts = class_counts(tokens, classes)
     assert counts.tolist() == [3, 2, 1, 1, 2]

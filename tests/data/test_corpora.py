@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from paribus.engine.data import load_dataset, read_corpus
 from paribus.engine.data import pieces as pieces_module
-from paribus.engine.data.corpora import all_corpora, enwik8, read_pieces, wikitext_103
+from paribus.engine.data.corpora import all_corpora, hub, published, read_pieces
 from paribus.engine.data.pieces import cut, pieces
 from paribus.errors import ParibusError
 from paribus.study import Data
@@ -242,11 +242,17 @@ def test_named_data_sets_are_asked_for_by_their_names(monkeypatch: pytest.Monkey
     ]
 
 
-@pytest.mark.parametrize("name", ["fineweb-edu", "tinystories", "wikitext-103"])
-def test_a_named_data_set_in_a_folder_has_its_files(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("fineweb-edu", "HuggingFaceFW/fineweb-edu"),
+        ("tinystories", "roneneldan/TinyStories"),
+        ("wikitext-103", "Salesforce/wikitext"),
+    ],
+)
+def test_a_named_data_set_in_a_folder_has_its_files(name: str, folder: str, tmp_path: Path) -> None:
     """They decide whether the text is read again: another text of the same name is another one."""
-    module = sys.modules[f"paribus.engine.data.corpora.{name.replace('-', '_')}"]
-    file = tmp_path / module.NAME / "data" / "train.parquet"
+    file = tmp_path / folder / "data" / "train.parquet"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"rows")
     found, data = all_corpora()[name], Data(corpus=name)
@@ -258,7 +264,7 @@ def test_a_named_data_set_in_a_folder_has_its_files(name: str, tmp_path: Path) -
 def test_lines_of_wikitext_are_joined_to_articles() -> None:
     first = ["", " = Robert Boulter = \n", "", " Robert is . \n", "", " = = Career = = \n", ""]
     second = ["", " = Valkyria = \n", "", " A game = good . \n", ""]
-    assert list(wikitext_103.articles([*first, *second])) == ["".join(first), "".join(second)]
+    assert list(hub.articles([*first, *second])) == ["".join(first), "".join(second)]
 
 
 @pytest.mark.parametrize("as_zip", [True, False])
@@ -272,10 +278,10 @@ def test_enwik8_is_checked(as_zip: bool, tmp_path: Path, monkeypatch: pytest.Mon
         file.write_bytes(content)
     with pytest.raises(ParibusError, match=r"not the 100,000,000 bytes .* that were published"):
         read(tmp_path, corpus="enwik8", path=file.name)
-    monkeypatch.setattr(enwik8, "SHA1", hashlib.sha1(content).hexdigest())
+    monkeypatch.setattr(published, "ENWIK8_SHA1", hashlib.sha1(content).hexdigest())
     assert read(tmp_path, corpus="enwik8", path=file.name) == [content.decode()]
-    monkeypatch.setattr(enwik8, "BYTES", 100)
-    monkeypatch.setattr(enwik8, "CHUNK_BYTES", 60)
+    monkeypatch.setattr(published, "ENWIK8_BYTES", 100)
+    monkeypatch.setattr(published, "CHUNK_BYTES", 60)
     with pytest.raises(ParibusError, match="more than 100 bytes"):
         read(tmp_path, corpus="enwik8", path=file.name)
 

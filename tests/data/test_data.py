@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paribus.engine.data import FIRST_DIGEST, CharacterTokenizer, batch, extend_digest, load_dataset
-from paribus.engine.data.corpora import shakespeare
+from paribus.engine.data.corpora import published
 from paribus.errors import ParibusError
 from paribus.study import Data, Study
 
@@ -23,9 +23,9 @@ HERE = Path()
 def test_tokens_by_hand() -> None:
     tokenizer = CharacterTokenizer.of(["ba", "c"])
     assert tokenizer.vocabulary == ["a", "b", "c", "<|endofdocument|>"]
-    assert tokenizer.encode_documents(["ba", "c"]).tolist() == [1, 0, 3, 2, 3]
+    assert tokenizer.encode("bac").tolist() == [1, 0, 2]
     assert tokenizer.decode([1, 0, 3]) == "ba<|endofdocument|>"
-    assert CharacterTokenizer.of(["ba"]).encode_documents(["ba"]).tolist() == [1, 0]
+    assert CharacterTokenizer.of(["ba"]).end_of_document is None
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -60,7 +60,7 @@ def test_shakespeare_is_nanogpt_s(monkeypatch: pytest.MonkeyPatch) -> None:
     data = load_dataset(Data(corpus="shakespeare"), HERE)
     assert data.vocab_size == 65
     assert (len(data.train), len(data.validation)) == (1_003_854, 111_540)
-    assert data.digests["corpus"] == shakespeare.SHA256
+    assert data.digests["corpus"] == published.SHAKESPEARE_SHA256
     # "First Citizen" in the ids of nanoGPT's meta.pkl
     assert data.train[:13].tolist() == [18, 47, 56, 57, 58, 1, 15, 47, 58, 47, 64, 43, 52]
 
@@ -80,7 +80,9 @@ def test_no_network_is_one_line_and_leaves_nothing(
 ) -> None:
     monkeypatch.delenv("PARIBUS_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(shakespeare, "URL", "http://127.0.0.1:9/none")  # nothing listens there
+    monkeypatch.setattr(
+        published, "SHAKESPEARE_URL", "http://127.0.0.1:9/none"
+    )  # nothing listens there
     with pytest.raises(ParibusError, match="PARIBUS_DATA=<folder>"):
         load_dataset(Data(corpus="shakespeare"), HERE)
     assert not list(tmp_path.rglob("*.txt*"))
@@ -91,15 +93,15 @@ def test_a_download_is_cached_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_p
     source.write_text("To be, or not to be")
     monkeypatch.delenv("PARIBUS_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(shakespeare, "URL", source.as_uri())
+    monkeypatch.setattr(published, "SHAKESPEARE_URL", source.as_uri())
     with pytest.raises(ParibusError, match="SHA-256"):
-        shakespeare.shakespeare.read(Data(), HERE)
+        published.shakespeare.read(Data(), HERE)
     assert not (tmp_path / "cache").exists()
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    monkeypatch.setattr(shakespeare, "SHA256", digest)
-    assert shakespeare.shakespeare.read(Data(), HERE) == ["To be, or not to be"]
+    monkeypatch.setattr(published, "SHAKESPEARE_SHA256", digest)
+    assert published.shakespeare.read(Data(), HERE) == ["To be, or not to be"]
     source.unlink()
-    assert shakespeare.shakespeare.read(Data(), HERE) == ["To be, or not to be"]
+    assert published.shakespeare.read(Data(), HERE) == ["To be, or not to be"]
 
 
 def test_pydoc_is_documents_of_english() -> None:

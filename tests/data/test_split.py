@@ -19,8 +19,7 @@ from pydantic import ValidationError
 
 from paribus.engine.data import in_training, load_dataset, open_test, source
 from paribus.engine.data.deduplicate import deduplicated
-from paribus.engine.data.duplicates import segments
-from paribus.engine.data.leakage import RUN_TOKENS
+from paribus.engine.data.duplicates import RUN_TOKENS, segments
 from paribus.engine.data.tokens import tokens_digest
 from paribus.engine.data.train_tokenizer import train_tokenizer
 from paribus.errors import ParibusError
@@ -347,8 +346,8 @@ def test_near_repetitions_are_found_without_the_text(
     """Of each passage a sketch is kept, and where it stands; candidates are read again."""
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path))
     monkeypatch.setattr("paribus.engine.data.duplicates.MOST_SHINGLES", 2**12)
-    monkeypatch.setattr("paribus.engine.data.spool.COPY_BYTES", 2**14)
-    monkeypatch.setattr("paribus.engine.data.spool.MEMORY_BYTES", 2**14)
+    monkeypatch.setattr("paribus.engine.data.deduplicate.COPY_BYTES", 2**14)
+    monkeypatch.setattr("paribus.engine.data.deduplicate.MEMORY_BYTES", 2**14)
 
     def documents(n: int) -> Iterator[str]:
         for i in range(n):
@@ -368,7 +367,7 @@ def test_the_same_text_is_left_on_disk_and_in_memory(monkeypatch: pytest.MonkeyP
     """And the same as when all of it was in memory: digests of what was left then."""
     for mode, expected in LEFT.items():
         for memory in (2**21, 100):
-            monkeypatch.setattr("paribus.engine.data.spool.MEMORY_BYTES", memory)
+            monkeypatch.setattr("paribus.engine.data.deduplicate.MEMORY_BYTES", memory)
             left = hashlib.sha256()
             for seed in range(25):
                 found = deduplicated(overlapping(seed), mode, 0.1, 0.1)
@@ -380,7 +379,7 @@ def test_the_same_text_is_left_on_disk_and_in_memory(monkeypatch: pytest.MonkeyP
 
 def test_a_text_of_which_nothing_is_left_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty file cannot be mapped: it was a traceback."""
-    monkeypatch.setattr("paribus.engine.data.spool.MEMORY_BYTES", 100)
+    monkeypatch.setattr("paribus.engine.data.deduplicate.MEMORY_BYTES", 100)
     for mode in ("exact", "near"):
         found = deduplicated([" " * 1000], mode, 0.0, 0.0)
         assert found.train.n_bytes == 0 and found.rates["bytes_dropped"] == 1000
@@ -390,7 +389,7 @@ def test_a_disk_that_is_nearly_full_is_one_line(tmp_path: Path) -> None:
     """The last bytes were still in a buffer: a traceback, and another one when it was closed."""
     code = (
         "import resource, signal\n"
-        "from paribus.engine.data.spool import Spool, MEMORY_BYTES\n"
+        "from paribus.engine.data.deduplicate import Spool, MEMORY_BYTES\n"
         "from paribus.errors import ParibusError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "n = MEMORY_BYTES + 4000\n"

@@ -9,7 +9,7 @@ import pytest
 
 from paribus.cli import main
 from paribus.engine.data import load_dataset
-from paribus.engine.data.bpe import BpeTokenizer
+from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.data.train_tokenizer import data_of, train_tokenizer
 from paribus.errors import ParibusError
 from paribus.study import Data, load_study

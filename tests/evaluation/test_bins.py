@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.engine.evaluation.bins import (
+from paribus.engine.evaluation.text_parts import (
     BINS,
     CELLS,
     by_cell,

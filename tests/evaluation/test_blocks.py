@@ -41,12 +41,12 @@ def test_a_document_is_an_item_whatever_the_windows(by_document: Maker, seq_len:
     tokens = text(LENGTHS)
     found = by_document(tokens, seq_len).blocks
     assert found.record == {"kind": "document", "items": 7, "blocks": 7}
-    assert found.predicted.tolist() == LENGTHS
+    assert found.columns["predicted"].tolist() == LENGTHS
     edges = np.cumsum([0, *LENGTHS])
     log_p = TABLE - np.log(np.exp(TABLE).sum(axis=1, keepdims=True))
     losses = -log_p[tokens[:-1], tokens[1:]]
     expected = [losses[a:b].sum() for a, b in pairwise(edges)]
-    np.testing.assert_allclose(found.loss_sum_nats, expected, rtol=1e-6)
+    np.testing.assert_allclose(found.columns["loss_sum_nats"], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("cut", [0, 3, 4, 30])
@@ -57,14 +57,14 @@ def test_the_split_may_cut_documents(by_document: Maker, cut: int, chop: int) ->
     part = tokens[cut : len(tokens) - chop]
     found = by_document(part, 8).blocks
     sizes = [len(p) for p in np.split(part[1:], np.flatnonzero(part[1:] == END) + 1) if len(p)]
-    assert found.predicted.tolist() == sizes
+    assert found.columns["predicted"].tolist() == sizes
     assert found.items == len(sizes)
 
 
 def test_few_documents_are_read_by_windows(by_document: Maker) -> None:
     found = by_document(text([10, 10, 10, 10]), 16).blocks
     assert found.record == {"kind": "window", "items": 3, "blocks": 3}
-    assert found.predicted.tolist() == [16, 16, 8]
+    assert found.columns["predicted"].tolist() == [16, 16, 8]
 
 
 def test_of_many_documents_neighbours_are_joined(

@@ -43,11 +43,11 @@ def test_scores_are_what_is_said_of_the_whole(evaluated: Maker) -> None:
 
 def test_blocks_add_up_to_the_whole(evaluated: Maker) -> None:
     heldout = evaluated(SUCCESSOR, TOKENS, 4)
-    assert heldout.blocks.predicted.tolist() == [4, 4, 2]
-    assert heldout.blocks.correct.tolist() == [3, 3, 1]
+    assert heldout.blocks.columns["predicted"].tolist() == [4, 4, 2]
+    assert heldout.blocks.columns["correct"].tolist() == [3, 3, 1]
     log_sum = math.log(math.exp(3) + 10)
     expected = [4 * log_sum - 9, 4 * log_sum - 9, 2 * log_sum - 3]
-    assert heldout.blocks.loss_sum_nats.tolist() == pytest.approx(expected)
+    assert heldout.blocks.columns["loss_sum_nats"].tolist() == pytest.approx(expected)
 
 
 def test_the_same_again_is_the_same_to_the_bit(evaluated: Maker) -> None:
@@ -55,7 +55,10 @@ def test_the_same_again_is_the_same_to_the_bit(evaluated: Maker) -> None:
     table, tokens = rng.normal(size=(20, 20)), rng.integers(20, size=5000)
     first, again = evaluated(table, tokens, 8), evaluated(table, tokens, 8)
     assert first.rows == again.rows
-    assert first.blocks.loss_sum_nats.tobytes() == again.blocks.loss_sum_nats.tobytes()
+    assert (
+        first.blocks.columns["loss_sum_nats"].tobytes()
+        == again.blocks.columns["loss_sum_nats"].tobytes()
+    )
 
 
 def test_a_text_without_characters_has_no_bits_per_character(evaluated: Maker) -> None:
@@ -71,4 +74,4 @@ def test_a_broken_model_is_evaluated(evaluated: Maker, broken: float) -> None:
     assert math.isnan(heldout.scores["validation_loss"])
     assert math.isnan(heldout.scores["loss_sum_nats"])
     assert heldout.scores["correct"] == 0
-    assert heldout.blocks.predicted.sum() == 10
+    assert heldout.blocks.columns["predicted"].sum() == 10

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from paribus.engine.evaluation import Predictions
-from paribus.engine.evaluation.measures.temperature import best_temperature
+from paribus.engine.evaluation.measures.built_in_measures import best_temperature
 
 Maker = Callable[..., Predictions]
 

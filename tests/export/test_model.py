@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 
-from paribus.engine.export.remote import KNOWN
+from paribus.engine.export.hugging_face import KNOWN
 from paribus.engine.model import parts
 
 from .conftest import ARMS, Trained

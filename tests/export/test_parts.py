@@ -13,10 +13,7 @@ import safetensors.numpy
 import torch
 import transformers
 
-from paribus.engine.export.folder import _in_their_words
-from paribus.engine.export.gpt2 import is_gpt2
-from paribus.engine.export.llama import is_llama
-from paribus.engine.export.remote import remote_code
+from paribus.engine.export.hugging_face import in_their_words, is_gpt2, is_llama, remote_code
 from paribus.engine.model import GPT, build_model, initial_parameters, load_parameters
 from paribus.errors import ParibusError
 from paribus.study import Study, own_digests
@@ -100,7 +97,7 @@ def exported(
         load_parameters(model, drawn)
         out = tmp_path / "out"
         out.mkdir()
-        config, weights = _in_their_words(setting, V, drawn)
+        config, weights = in_their_words(setting, V, drawn)
         special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 0)
         (out / "config.json").write_text(json.dumps(config | special))
         safetensors.numpy.save_file(weights, out / "model.safetensors", metadata={"format": "pt"})

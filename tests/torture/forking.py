@@ -94,7 +94,7 @@ def _import_all() -> None:
     """
     for name in MODULES:
         import_module(name)
-    import_module("paribus.engine.evaluation.harness.pins").installed_digest()
+    import_module("paribus.engine.evaluation.harness.outcome").installed_digest()
     gc.collect()
     gc.freeze()
 

@@ -190,7 +190,7 @@ def require_one_line(error: ParibusError) -> None:
 
 def fuzzed_tokenizer(number: int, original: bytes, file: Path) -> str:
     """Read and use tokenizer `number`, a mutation of `original`: "read" or "refused"."""
-    from paribus.engine.data.bpe import BpeTokenizer
+    from paribus.engine.data.tokenizer import BpeTokenizer
 
     rng = random.Random(number)
     if rng.random() < 0.4:
@@ -203,7 +203,7 @@ def fuzzed_tokenizer(number: int, original: bytes, file: Path) -> str:
     file.write_bytes(content)
     try:
         tokenizer = BpeTokenizer.read(file)
-        ids = tokenizer.encode_documents(["the quick brown fox.\n" * 3])
+        ids = tokenizer.encode_checked("the quick brown fox.\n" * 3, "it")
         assert len(ids) == 0 or int(ids.max()) < tokenizer.vocab_size
         assert len(tokenizer.vocabulary) == len(tokenizer.characters_per_token)
     except ParibusError as error:

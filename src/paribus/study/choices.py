@@ -79,7 +79,7 @@ def no_such(
     meant = nearest(name, known)
     return ParibusError(
         f"{where}: there is no {word} '{name}': {meant}{'' if meant.endswith('?') else '.'} They "
-        f"are declared in {package.replace('.', '/')}/, one file each; {own}"
+        f"are declared in {package.replace('.', '/')}/; {own}"
     )
 
 

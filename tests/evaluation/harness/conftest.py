@@ -15,7 +15,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import nn
 
 from paribus.engine.data import Dataset
-from paribus.engine.data.bpe import BpeTokenizer
+from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.model import GPT, build_model
 from paribus.engine.tasks import WrittenSuite, build_suite, write_suite
 from paribus.rng import stream

@@ -72,25 +72,6 @@ def test_a_vocabulary_without_any_start_is_refused_in_one_line(model: GPT) -> No
         lm.loglikelihood([request("", "ab")])
 
 
-@pytest.mark.parametrize("n", [0, 1, 5, 15, 16, 17, 18, 33, 50])
-def test_rolling_windows_predict_every_token_once_with_all_the_context_there_is(
-    model: GPT, n: int
-) -> None:
-    """As the harness's docstring has it: windows of 16 new tokens, the last one a full window."""
-    ids = stream(n, "rolling").integers(0, len(TEXT), size=n).tolist()
-    lm = ParibusLM(model, WITH_END, SEQ_LEN)
-    assert WITH_END.end_of_document is not None
-    before = [WITH_END.end_of_document, *ids]
-    expected = 0.0
-    for at, token in enumerate(ids):
-        window = at // SEQ_LEN
-        last = (window + 1) * SEQ_LEN > n and window > 0
-        start = n - SEQ_LEN if last else window * SEQ_LEN
-        expected += log_probs(model, before[start : at + 1])[-1, token]
-    given = lm.loglikelihood_rolling([request(WITH_END.decode(ids), kind="loglikelihood_rolling")])
-    assert given == [pytest.approx(expected, abs=2e-4)]
-
-
 def test_a_window_is_filled_to_the_last_token_and_not_beyond(model: GPT) -> None:
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
     lm.loglikelihood([request("a" * 15, "bc")])  # 17 tokens: the last one is not read
@@ -135,9 +116,7 @@ def test_unknown_characters_are_skipped_and_counted(model: GPT) -> None:
     known, unknown = lm.loglikelihood([request("a", "b"), request("ä", "b")])
     assert math.isfinite(known[0])
     assert math.isnan(unknown[0])
-    assert math.isnan(lm.loglikelihood_rolling([request("é")])[0])
-    assert lm.generate_until([request("ñ", {})]) == [""]
-    assert lm.skipped == [("some_task", 7)] * 3
+    assert lm.skipped == [("some_task", 7)]
 
 
 def test_unknown_characters_are_replaced_and_counted(model: GPT) -> None:
@@ -152,69 +131,9 @@ def test_unknown_characters_are_replaced_and_counted(model: GPT) -> None:
         ParibusLM(model, TOKENIZER, SEQ_LEN, unknown="drop")  # type: ignore[arg-type]
 
 
-def greedy(model: GPT, start: str, n: int) -> str:
-    """Token by token, each from the last SEQ_LEN tokens, one row at a time."""
-    ids = TOKENIZER.encode(start).tolist()
-    for _ in range(n):
-        # The id beyond TOKENIZER's vocabulary is an end of document that it does not have.
-        ids.append(int(log_probs(model, ids[-SEQ_LEN:])[-1].argmax()))
-    return TOKENIZER.decode(ids[len(start) :])
-
-
-def test_generation_is_greedy_and_slides_when_the_window_is_full(
-    make_model: Callable[..., GPT],
-) -> None:
-    model = make_model(TOKENIZER.vocab_size, seed=3, **{"data.seq_len": SEQ_LEN}).eval()
-    starts = ["a", "abc de", "h" * 40]
-    options = {"until": [], "max_gen_toks": 30, "do_sample": False, "temperature": 0.0}
-    given = ParibusLM(model, TOKENIZER, SEQ_LEN).generate_until(
-        [request(start, options, kind="generate_until") for start in starts]
-    )
-    assert given == [greedy(model, start, 30) for start in starts]
-
-
-def test_generation_ends_before_a_stop_string(make_model: Callable[..., GPT]) -> None:
-    model = make_model(TOKENIZER.vocab_size, seed=3, **{"data.seq_len": SEQ_LEN}).eval()
-    text = greedy(model, "abc", 30)
-    stop = text[10:12]
+@pytest.mark.parametrize("kind", ["generate_until", "loglikelihood_rolling"])
+def test_what_is_no_choice_is_refused_in_one_line(model: GPT, kind: str) -> None:
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
-    for until in (stop, [stop, "never"]):
-        (given,) = lm.generate_until([request("abc", {"until": until, "max_gen_toks": 30})])
-        assert given == text[: text.find(stop)]
-    assert lm.generate_until([request("abc", {"max_gen_toks": 0})]) == [""]
-
-
-def test_sampling_is_refused(model: GPT) -> None:
-    with pytest.raises(ParibusError, match="nothing is sampled here"):
-        ParibusLM(model, TOKENIZER, SEQ_LEN).generate_until([request("a", {"do_sample": True})])
-
-
-def test_a_byte_pair_tokenizer_is_split_at_the_choice_or_where_the_harness_does(
-    make_model: Callable[..., GPT],
-) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
-    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
-    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=300, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    )
-    bpe.train_from_iterator(["the value of the list is the value of the item"] * 9, trainer)
-
-    class Bpe:
-        end_of_document = 0
-
-        def encode(self, text: str) -> np.ndarray:
-            return np.array(bpe.encode(text).ids)
-
-        def decode(self, ids: Any) -> str:
-            return bpe.decode(list(ids))
-
-    lm = ParibusLM(make_model(300), Bpe(), 128)
-    assert lm._encode_pair("the", " value") == (lm.tok_encode("the"), lm.tok_encode(" value"))
-    # " value" is one token: the gap cannot be left with the context.
-    assert lm._encode_pair("the ", "value") == (lm.tok_encode("the"), lm.tok_encode(" value"))
-    # "value" inside of " value": nothing would be left of the choice.
-    assert lm._encode_pair(" va", "lue") == (lm.tok_encode(" va"), lm.tok_encode("lue"))
-    assert math.isfinite(lm.loglikelihood([request("the", " välue")])[0][0])
-    assert lm.skipped == []
+    with pytest.raises(ParibusError, match="choices alone are scored") as error:
+        getattr(lm, kind)([request("a", {}, kind=kind)])
+    assert "\n" not in str(error.value)

@@ -64,7 +64,7 @@ def test_anybodys_lm_eval_gives_the_same_items(
     from lm_eval.tasks import TaskManager
 
     from paribus.engine.evaluation.harness.adapter import ParibusLM
-    from paribus.engine.evaluation.harness.asking import item_row
+    from paribus.engine.evaluation.harness.task_runs import item_row
 
     model = make_model(dataset.vocab_size)
     names = [name for name, task in suite.tasks.items() if shots in task.shots]

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from paribus.engine.data import CharacterTokenizer
-from paribus.engine.data.bpe import BpeTokenizer
+from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.evaluation.harness import TaskResults, evaluate_standard, standard_tasks
 from paribus.engine.evaluation.harness.standard import STANDARD
 from paribus.engine.model import GPT

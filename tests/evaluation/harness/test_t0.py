@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from paribus.engine.data.bpe import BpeTokenizer
+from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.evaluation.harness import evaluate_standard
 from paribus.engine.evaluation.harness.standard import STANDARD, templates
 

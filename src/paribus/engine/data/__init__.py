@@ -1,22 +1,25 @@
-"""What is read: corpora, tokenizer, split, batches as a function of (seed, t), and their tables."""
+"""Corpora, tokenizers, splits, batches as a function of (seed, t), and tables of them."""
 
-from paribus.engine.data.batches import FIRST_DIGEST, batch, extend_digest
-from paribus.engine.data.consumption import Consumption, class_counts, consumption
 from paribus.engine.data.corpora import corpus, read_corpus
 from paribus.engine.data.dataset import Dataset, load_dataset
-from paribus.engine.data.describe import describe_data
+from paribus.engine.data.describe import Consumption, class_counts, consumption, describe_data
 from paribus.engine.data.duplicates import (
     Duplicates,
     count_duplicates,
+    in_training,
     near_duplicate_pairs,
     passages,
 )
-from paribus.engine.data.leakage import in_training
-from paribus.engine.data.mixture import Mixture
-from paribus.engine.data.order import Windows
-from paribus.engine.data.sealed import SealedPart, open_test
-from paribus.engine.data.token_classes import TOKEN_CLASSES, token_classes
-from paribus.engine.data.tokenizer import STAND_INS, CharacterTokenizer, Tokenizer, tokenizer_of
+from paribus.engine.data.order import FIRST_DIGEST, Mixture, Windows, batch, extend_digest
+from paribus.engine.data.split import SealedPart, open_test
+from paribus.engine.data.tokenizer import (
+    STAND_INS,
+    TOKEN_CLASSES,
+    CharacterTokenizer,
+    Tokenizer,
+    token_classes,
+    tokenizer_of,
+)
 from paribus.engine.data.tokens import Tokens
 
 __all__ = [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from paribus.digests import digest
-from paribus.engine.data.mixture import Mixture
-from paribus.engine.data.order import Windows, document_places
-from paribus.engine.data.sealed import SealedPart
-from paribus.engine.data.shards import sharded
-from paribus.engine.data.sorting import by_curriculum
-from paribus.engine.data.split import HeldOutText, Rates, Texts, part_digest
-from paribus.engine.data.token_classes import token_classes
-from paribus.engine.data.tokenizer import Tokenizer
+from paribus.engine.data.cache import sharded
+from paribus.engine.data.curricula import by_curriculum
+from paribus.engine.data.order import Mixture, Windows, document_places
+from paribus.engine.data.split import HeldOutText, Rates, SealedPart, Texts, part_digest
+from paribus.engine.data.tokenizer import Tokenizer, token_classes
 from paribus.engine.data.tokens import ShardedTokens, Tokens, join, part
 from paribus.errors import ParibusError
 from paribus.study import CORPUS, Data
@@ -66,7 +62,7 @@ class Dataset:
 
     @property
     def holds_out_the_same(self) -> bool:
-        """Whether the validation tokens are those of `digests`; own code could change them."""
+        """True where the validation tokens are those of `digests`; own code could change them."""
         return part_digest(self.validation) == self.digests["validation"]
 
     @property
@@ -81,7 +77,7 @@ class Dataset:
 
     @property
     def record(self) -> dict[str, object]:
-        """What the records say of the data."""
+        """The record of the data."""
         found: dict[str, object] = {
             "n_documents": self.n_documents,
             "train_tokens": len(self.train),
@@ -163,7 +159,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
 
 
 def _summed(rates: Iterable[Rates]) -> Rates:
-    """What was taken out of all sources together."""
+    """Return what was taken out of all sources together."""
     total: Rates = {}
     for of in rates:
         for key, count in of.items():
@@ -200,7 +196,7 @@ def _require_text(test: HeldOutText, data: Data) -> None:
 def _training(
     texts: Mapping[str, Tokens], tokenizer: Tokenizer, data: Data, folder: Path
 ) -> tuple[Tokens, Windows | Mixture, dict[str, str]]:
-    """(what is trained on, its windows, the digest of each source)."""
+    """Return (what is trained on, its windows, the digest of each source)."""
     found, hashes, each = [], {}, {}
     for name in data.shares:
         tokens = texts[name]
@@ -219,7 +215,7 @@ def _training(
 
 
 def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) -> Windows:
-    """The windows of the training text `train`, whose digest is `train_digest`."""
+    """Return the windows of the training text `train`, whose digest is `train_digest`."""
     places: Tokens | None = None
     if data.pack == "documents":
 
@@ -232,9 +228,3 @@ def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) ->
         else:
             places = np.concatenate(list(make()))
     return Windows(len(train), data.seq_len, data.order, places)
-
-
-def corpus_digest(documents: Sequence[str]) -> str:
-    """Of one document, the digest of its bytes; of several, of the list of their digests."""
-    each = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in documents]
-    return each[0] if len(each) == 1 else digest(each)

@@ -1,6 +1,6 @@
 """Taking out what a text repeats, and from the training text all that the held-out text has too.
 
-Done once for a text, which is read once. What is kept of it waits beside memory (`spool`); hashes
+Done once for a text, which is read once. What is kept of it waits beside memory (`Spool`); hashes
 of passages are kept, with `near` their sketches, and where they stand.
 
 1. Documents and passages that repeat an earlier one go: with `exact` those of the same characters,
@@ -8,27 +8,180 @@ of passages are kept, with `near` their sketches, and where they stand.
    with an earlier one (see `duplicates`); with `held-out` none.
 2. The text is split, at the end of a line.
 3. From the training text go the lines that hold any run of RUN_TOKENS bytes of the held-out text. A
-   token is a byte at least, so no run of as many tokens is left in both, for any tokenizer.
-"""
+   token is a byte at least, so no run of as many tokens is left in both, for any tokenizer."""
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import mmap
+import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
+from typing import IO
 
 import numpy as np
 
-from paribus.engine.data.duplicates import near_duplicate_pairs, normalized, segments
-from paribus.engine.data.leakage import RUN_TOKENS, Runs
-from paribus.engine.data.pieces import Document, Piece
-from paribus.engine.data.spool import END, Part, Spool, encode
+from paribus.engine.data.duplicates import (
+    RUN_TOKENS,
+    Runs,
+    near_duplicate_pairs,
+    normalized,
+    segments,
+)
+from paribus.engine.data.pieces import Document, Piece, pieces
+from paribus.errors import ParibusError
+from paribus.files import cache_folder
+
+# The end of a document, among bytes of UTF-8, which has no such byte.
+END = b"\xff"
+MEMORY_BYTES = 2**21  # more of them stand in a file without a name, in the folder of the cache
+COPY_BYTES = 2**20
+
+
+def encode(text: str) -> bytes:
+    """UTF-8, of lone surrogates too."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+class Spool:
+    """Bytes that are written in order, and then read at any place; `length` of them."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._buffer = bytearray()
+        self._file: IO[bytes] | None = None
+        self._view: bytes | mmap.mmap | None = None
+
+    def write(self, content: bytes) -> None:
+        """Add `content`. Raises ParibusError where the cache cannot be written."""
+        self.length += len(content)
+        self._buffer += content
+        if len(self._buffer) > MEMORY_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        folder = cache_folder()
+        try:
+            if self._file is None:
+                folder.mkdir(parents=True, exist_ok=True)
+                # It goes with this. A buffer of its own would be written where nobody expects it.
+                self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+            left = memoryview(self._buffer)
+            while left:  # a disk that is nearly full takes a part
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            raise ParibusError(
+                f"cannot write the cache {folder}: {error.strerror}; set PARIBUS_CACHE to a "
+                "folder that can be written"
+            ) from None
+        self._buffer = bytearray()
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def truncate(self, length: int) -> None:
+        """Take back what was written after the first `length` bytes."""
+        excess = self.length - length
+        if excess <= len(self._buffer):
+            del self._buffer[len(self._buffer) - excess :]
+        else:
+            assert self._file is not None
+            self._buffer = bytearray()
+            self._file.seek(length)
+            self._file.truncate()
+        self.length = length
+
+    def view(self) -> bytes | mmap.mmap:
+        """Return all of it; nothing is written any more."""
+        if self._view is None:
+            if self._file is None or self.length == 0:  # an empty file cannot be mapped
+                self._view = bytes(self._buffer)
+            else:
+                self._flush()
+                self._view = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._file.close()
+        return self._view
+
+
+@dataclass(frozen=True)
+class Part:
+    """Documents between two places of a spool; the last one may go on elsewhere.
+
+    Gone through, it gives their pieces, as often as it is asked.
+    """
+
+    spool: Spool
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, documents: Iterable[Document]) -> Part:
+        """Return all of `documents`."""
+        spool = Spool()
+        for document in documents:
+            before = spool.length
+            for text in (document,) if isinstance(document, str) else document:
+                spool.write(encode(text))
+            if spool.length > before:
+                spool.write(END)
+        return cls(spool, 0, spool.length)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def is_open(self) -> bool:
+        """True where its last document goes on elsewhere."""
+        return self.stop > self.start and self.spool.view()[self.stop - 1] != END[0]
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """[n] of all its documents with their ends, not in memory where they are many, uint8."""
+        return np.frombuffer(self.spool.view(), np.uint8)[self.start : self.stop]
+
+    def chunks(self) -> Iterator[bytes]:
+        """Its bytes, some at a time."""
+        view = self.spool.view()
+        for start in range(self.start, self.stop, COPY_BYTES):
+            yield view[start : min(start + COPY_BYTES, self.stop)]
+
+    @property
+    def n_bytes(self) -> int:
+        """UTF-8 bytes of its text, without the ends of documents."""
+        return len(self) - sum(chunk.count(END) for chunk in self.chunks())
+
+    def __iter__(self) -> Iterator[Piece]:
+        is_open = self.is_open
+        before = None
+        for piece in pieces(self._documents()):
+            if before:
+                yield before
+            before = piece
+        if before:
+            yield before._replace(is_last=False) if is_open else before
+
+    def _documents(self) -> Iterator[Iterator[str]]:
+        view, at = self.spool.view(), self.start
+        while at < self.stop:
+            end = view.find(END, at, self.stop)
+            end = self.stop if end < 0 else end
+            yield _decoded(view, at, end)
+            at = end + 1
+
+
+def _decoded(view: bytes | mmap.mmap, start: int, stop: int) -> Iterator[str]:
+    # The incremental decoder cuts no character; lone surrogates are three bytes like others.
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogatepass")
+    for at in range(start, stop, COPY_BYTES):
+        end = min(at + COPY_BYTES, stop)
+        yield decoder.decode(view[at:end], final=end == stop)
+
 
 LONGEST_LINE = 1000  # bytes; of a longer one, words go
-COUNTED = ("documents", "documents_kept", "passages", "passages_dropped", "bytes")
 
 
 @dataclass(frozen=True)
@@ -51,7 +204,7 @@ class Parts:
 def deduplicated(
     documents: Iterable[Document], mode: str, validation: Part | float, test: Part | float
 ) -> Parts:
-    """`documents` split, with nothing of the held-out parts in training.
+    """Return `documents` split, with nothing of the held-out parts in training.
 
     `mode` is `held-out`, `exact` or `near`; `validation` and `test` are texts of their own, which
     stay as they are, or the share of the text that is kept for them. `documents` are gone through
@@ -60,10 +213,8 @@ def deduplicated(
     if mode == "held-out":
         kept = Part.of(documents)
         rates = {"bytes": kept.n_bytes}
-    elif mode == "exact":
-        kept, rates = _without_exact(documents)
     else:
-        kept, rates = _without_near(documents)
+        kept, rates = _without_repetitions(documents, near=mode == "near")
     total = _characters(kept)
     rest = kept
     held: dict[str, Part] = {}
@@ -78,73 +229,14 @@ def deduplicated(
 
 
 def documents_of(found: Iterable[Piece]) -> Iterator[Iterator[str]]:
-    """The documents that `found` are the pieces of; each is gone through before the next one."""
+    """Yield the documents that `found` are the pieces of; each is gone through before the next."""
     for _, of_one in groupby(found, key=lambda piece: piece.document):
         yield (piece.text for piece in of_one)
 
 
-def _without_exact(documents: Iterable[Document]) -> tuple[Part, dict[str, int]]:
-    """`documents` without those, and without the passages, that equal an earlier one.
-
-    Of what was seen 128-bit hashes are kept: two texts have one by chance in 1 of 10^20 corpora of
-    10^9 passages.
-    """
-    kept = Spool()
-    seen: set[bytes] = set()
-    rates: dict[str, int] = dict.fromkeys(COUNTED, 0)
-    for document in _distinct(documents, rates):
-        before, has_text = kept.length, False
-        for text, is_passage in segments(document.texts()):
-            rates["passages"] += is_passage
-            if is_passage and not _is_new(_hash(text.strip()), seen):
-                rates["passages_dropped"] += 1
-            else:
-                kept.write(encode(text))
-                has_text = has_text or bool(text.strip())
-        _close(kept, before, has_text, rates)
-    part = Part(kept, 0, kept.length)
-    return part, _rates(rates, part)
-
-
-def _distinct(documents: Iterable[Document], rates: dict[str, int]) -> Iterator[Part]:
-    """Those that equal no earlier one, each until the next is asked for; all are counted."""
-    whole: set[bytes] = set()
-    for document in documents:
-        spool, found = Spool(), hashlib.blake2b(digest_size=16)
-        for text in (document,) if isinstance(document, str) else document:
-            content = encode(text)
-            found.update(content)
-            spool.write(content)
-        rates["documents"] += 1
-        rates["bytes"] += spool.length
-        if _is_new(found.digest(), whole):
-            yield Part(spool, 0, spool.length)
-
-
-def _close(kept: Spool, before: int, has_text: bool, rates: dict[str, int]) -> None:
-    """End the document that began at `before`; one without any text goes."""
-    if has_text:
-        kept.write(END)
-        rates["documents_kept"] += 1
-    else:
-        kept.truncate(before)
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.blake2b(encode(text), digest_size=16).digest()
-
-
-def _is_new(key: bytes, seen: set[bytes]) -> bool:
-    """Whether nothing earlier had this hash; from now on it has."""
-    if key in seen:
-        return False
-    seen.add(key)
-    return True
-
-
 @dataclass(frozen=True)
 class _Passages(Sequence[str]):
-    """Passages in a spool, normalized, each read when it is asked for.
+    """Passages in a spool, each read when it is asked for, in the form in which it is compared.
 
     Attributes:
         which: [n] the segments of the text that they are.
@@ -154,83 +246,105 @@ class _Passages(Sequence[str]):
     text: Spool
     which: Sequence[int]
     stops: Sequence[int]
+    form: Callable[[str], str]
 
     def __len__(self) -> int:
         return len(self.which)
 
     def __getitem__(self, i: int) -> str:  # type: ignore[override]
-        return normalized(_segment(self.text, self.stops, self.which[i]))
+        at = self.which[i]
+        content = self.text.view()[self.stops[at] : self.stops[at + 1]]
+        return self.form(content.decode("utf-8", "surrogatepass"))
 
 
-def _segment(text: Spool, stops: Sequence[int], i: int) -> str:
-    return text.view()[stops[i] : stops[i + 1]].decode("utf-8", "surrogatepass")
+def _without_repetitions(documents: Iterable[Document], near: bool) -> tuple[Part, dict[str, int]]:
+    """Return `documents` without those, and without the passages, that repeat an earlier one.
 
-
-def _without_near(documents: Iterable[Document]) -> tuple[Part, dict[str, int]]:
-    """`documents` without those that repeat an earlier one, and the passages that nearly do."""
+    With `near` also without passages that nearly do. Of what was seen 128-bit hashes are kept: two
+    texts have one by chance in 1 of 10^20 corpora of 10^9 passages.
+    """
     text, stops, ends, which = Spool(), array("q", [0]), array("q"), array("q")
-    rates: dict[str, int] = dict.fromkeys(COUNTED, 0)
-    for document in _distinct(documents, rates):
-        for segment, is_passage in segments(document.texts()):
+    whole: set[bytes] = set()
+    n_documents = n_bytes = 0
+    for document in documents:
+        first, n_passages, found = len(stops), len(which), hashlib.blake2b(digest_size=16)
+        for segment, is_passage in segments(document):
             if is_passage:
                 which.append(len(stops) - 1)
-            text.write(encode(segment))
+            content = encode(segment)
+            found.update(content)
+            text.write(content)
             stops.append(text.length)
-        ends.append(len(stops) - 1)
-    repeated = _near_repetitions(_Passages(text, which, stops))
+        n_documents += 1
+        n_bytes += text.length - stops[first - 1]
+        if _is_new(found.digest(), whole):
+            ends.append(len(stops) - 1)
+        else:
+            del stops[first:], which[n_passages:]
+            text.truncate(stops[-1])
+    repeated = _repeated(_Passages(text, which, stops, normalized if near else str.strip), near)
     gone = bytearray(len(stops))
     for i, is_gone in zip(which, repeated.tolist(), strict=True):
         gone[i] = is_gone
-    kept, first = Spool(), 0
+    kept, start, n_kept, view = Spool(), 0, 0, text.view()
     for end in ends:
         before, has_text = kept.length, False
-        for segment in (_segment(text, stops, i) for i in range(first, end) if not gone[i]):
-            kept.write(encode(segment))
-            has_text = has_text or bool(segment.strip())
-        _close(kept, before, has_text, rates)
-        first = end
-    rates |= {"passages": len(which), "passages_dropped": int(repeated.sum())}
+        for i in range(start, end):
+            if not gone[i]:
+                content = view[stops[i] : stops[i + 1]]
+                kept.write(content)
+                has_text = has_text or bool(content.decode("utf-8", "surrogatepass").strip())
+        if has_text:
+            kept.write(END)
+            n_kept += 1
+        else:
+            kept.truncate(before)
+        start = end
     part = Part(kept, 0, kept.length)
-    return part, _rates(rates, part)
-
-
-def _rates(found: dict[str, int], kept: Part) -> dict[str, int]:
-    """The counts of `Parts.rates` that repetitions have."""
-    return {
-        "documents": found["documents"],
-        "documents_dropped": found["documents"] - found["documents_kept"],
-        "passages": found["passages"],
-        "passages_dropped": found["passages_dropped"],
-        "bytes": found["bytes"],
-        "bytes_dropped": found["bytes"] - kept.n_bytes,
+    return part, {
+        "documents": n_documents,
+        "documents_dropped": n_documents - n_kept,
+        "passages": len(which),
+        "passages_dropped": int(repeated.sum()),
+        "bytes": n_bytes,
+        "bytes_dropped": n_bytes - part.n_bytes,
     }
 
 
-def _near_repetitions(passages: _Passages) -> np.ndarray:
-    """[n] whether each passage repeats an earlier one, or nearly, bool."""
+def _repeated(passages: _Passages, near: bool) -> np.ndarray:
+    """Return [n] whether each passage repeats an earlier one, or with `near` nearly, bool."""
     seen: set[bytes] = set()
-    found = np.array([not _is_new(_hash(text), seen) for text in passages], bool)
-    distinct = np.flatnonzero(~found)
-    which = [passages.which[i] for i in distinct.tolist()]
-    # The later one of a pair goes; a chain of pairs leaves its first.
-    pairs = near_duplicate_pairs(_Passages(passages.text, which, passages.stops))
-    found[distinct[pairs[:, 1]]] = True
+    hashes = (hashlib.blake2b(encode(text), digest_size=16).digest() for text in passages)
+    found = np.array([not _is_new(one, seen) for one in hashes], bool)
+    if near:
+        distinct = np.flatnonzero(~found)
+        which = [passages.which[i] for i in distinct.tolist()]
+        # The later one of a pair goes; a chain of pairs leaves its first.
+        pairs = near_duplicate_pairs(replace(passages, which=which))
+        found[distinct[pairs[:, 1]]] = True
     return found
 
 
+def _is_new(key: bytes, seen: set[bytes]) -> bool:
+    """Return whether nothing earlier had this hash; from now on it has."""
+    is_new = key not in seen
+    seen.add(key)
+    return is_new
+
+
 def _characters(part: Part) -> int:
-    """All of them; the ends of documents are none."""
+    """Count characters; the ends of documents are none."""
     n = sum(_begin_characters(chunk).sum() for chunk in part.chunks())
     return int(n) - (len(part) - part.n_bytes)
 
 
 def _begin_characters(content: bytes) -> np.ndarray:
-    """[n] whether a character begins at each byte."""
+    """Return [n] whether a character begins at each byte."""
     return (np.frombuffer(content, np.uint8) & 0xC0) != 0x80
 
 
 def _place(document: Part, k: int) -> int:
-    """Where its character `k` begins in its spool."""
+    """Return where character `k` of a document begins in its spool."""
     at = document.start
     for chunk in document.chunks():
         begins = np.flatnonzero(_begin_characters(chunk))
@@ -241,7 +355,7 @@ def _place(document: Part, k: int) -> int:
 
 
 def _split(text: Part, wanted: int) -> tuple[Part, Part]:
-    """The first documents, and the last ones with `wanted` characters.
+    """Return the first documents, and the last ones with `wanted` characters.
 
     One is cut in two, at the end of a line where it has one there, so `wanted` may be missed by a
     line.
@@ -262,7 +376,7 @@ def _split(text: Part, wanted: int) -> tuple[Part, Part]:
 
 
 def _without_runs(text: Part, held_out: Sequence[Part]) -> tuple[Part, int]:
-    """`text` without the lines that share a run with `held_out`, and the bytes of these."""
+    """Return `text` without the lines that share a run with `held_out`, and the bytes of these."""
     held = Spool()
     for part in held_out:
         for chunk in part.chunks():
@@ -285,7 +399,7 @@ def _without_runs(text: Part, held_out: Sequence[Part]) -> tuple[Part, int]:
 
 
 def _cut_out(text: Part, marked: Iterable[tuple[int, int]]) -> Spool:
-    """`text` without the lines that hold `marked` bytes; documents of which nothing is left go."""
+    """Return `text` without the lines that hold `marked` bytes; empty documents go."""
     left, view, at = _Left(), text.spool.view(), 0
     for start, stop in marked:
         start, stop = _widened(view, text.stop, start, stop)
@@ -297,7 +411,7 @@ def _cut_out(text: Part, marked: Iterable[tuple[int, int]]) -> Spool:
 
 
 class _Left:
-    """What is left of a text, as it is written: no document without a byte."""
+    """The rest of a text, as it is written: no document without a byte."""
 
     def __init__(self) -> None:
         self.spool = Spool()
@@ -316,7 +430,10 @@ class _Left:
 
 
 def _widened(text: bytes | mmap.mmap, n: int, start: int, stop: int) -> tuple[int, int]:
-    """The lines, or where these are long the words, that text[start:stop] is of, of n bytes."""
+    """Return the lines, or where these are long the words, that text[start:stop] is of.
+
+    The text has n bytes.
+    """
     for marks in ((b"\n", END), (b" ", b"\n", END)):
         left = max(text.rfind(mark, max(start - LONGEST_LINE, 0), start) for mark in marks) + 1
         last = min(stop + LONGEST_LINE, n)

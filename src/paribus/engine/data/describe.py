@@ -1,28 +1,27 @@
-"""What the records say of a corpus beyond its digests: classes, duplicates, leakage.
-
-Computed once per study and not by every worker: a second or two for a text of 1 MB.
-"""
+"""Tables of a corpus beyond its digests, and of what each trial consumed of it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from paribus.engine.data.consumption import class_counts
 from paribus.engine.data.dataset import Dataset
 from paribus.engine.data.duplicates import (
     MIN_PASSAGE_CHARACTERS,
     NEAR_DUPLICATE_JACCARD,
+    RUN_TOKENS,
     SHINGLE_CHARACTERS,
     count_duplicates,
+    in_training,
     passages,
 )
-from paribus.engine.data.leakage import RUN_TOKENS, in_training
-from paribus.engine.data.token_classes import TOKEN_CLASSES, token_classes
-from paribus.engine.data.tokens import Tokens
+from paribus.engine.data.order import Mixture, Windows
+from paribus.engine.data.tokenizer import TOKEN_CLASSES, token_classes
+from paribus.engine.data.tokens import CHUNK_TOKENS, Tokens, chunks
+from paribus.study import CORPUS
 
 ALL_TOKENS = 2**21
 """A text of no more is described whole; of a longer one, a sample."""
@@ -80,7 +79,7 @@ Units = dict[str, tuple[list[str], list[bool]]]
 
 
 def _all_units(dataset: Dataset) -> Units:
-    """Every document and passage."""
+    """Return every document and passage."""
     train, validation = dataset.train[:], dataset.validation[:]
     if dataset.is_one_text:
         documents = _documents(dataset, np.concatenate([train, validation]))
@@ -100,7 +99,7 @@ def _all_units(dataset: Dataset) -> Units:
 
 
 def _some_units(dataset: Dataset) -> Units:
-    """The documents and passages that lie whole in a block."""
+    """Return the documents and passages that lie whole in a block."""
     units: Units = {"document": ([], []), "passage": ([], [])}
     for tokens, is_held_out in ((dataset.train, False), (dataset.validation, True)):
         for ids in _blocks(tokens):
@@ -121,7 +120,7 @@ def _blocks(tokens: Tokens) -> list[np.ndarray]:
 
 
 def _documents(dataset: Dataset, ids: np.ndarray) -> list[str]:
-    """The documents that `ids` are of, without their ends; the last may lack one."""
+    """Return the documents that `ids` are of, without their ends; the last may lack one."""
     end = dataset.tokenizer.end_of_document
     ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
     edges = [0, *(ends + 1).tolist(), len(ids)]
@@ -148,8 +147,117 @@ def _duplicates(units: list[str], in_validation: list[bool]) -> dict[str, int]:
 
 
 def _first_of_validation(dataset: Dataset) -> Place:
-    """Where the split falls, read off the training tokens, so that it holds for any tokenizer."""
+    """Return where the split falls.
+
+    It is read off the training tokens, so that it holds for any tokenizer.
+    """
     ids = dataset.train[:]
     ends = np.flatnonzero(ids == dataset.tokenizer.end_of_document)
     opened = int(ends[-1]) + 1 if len(ends) else 0
     return len(ends), len(dataset.tokenizer.decode(ids[opened:]))
+
+
+@dataclass(frozen=True)
+class Consumption:
+    """Targets and text that the windows of a trial held. A token is seen when it is a target.
+
+    Attributes:
+        targets: [5] targets by token class, in the order of TOKEN_CLASSES, int64.
+        times_seen: [K + 1] how many training tokens were seen k = 0, 1, ..., K times, where K is
+            the most that any was; int64. They add up to all training tokens: the first token of
+            the split, which no window can have as a target, is among those never seen.
+        by_token: [V] of each source how often each token was a target, int64; of a single text
+            there is one source, `corpus`.
+        windows: of each source, how many windows were of it.
+    """
+
+    targets: np.ndarray
+    times_seen: np.ndarray
+    by_token: dict[str, np.ndarray]
+    windows: dict[str, int]
+
+    def sources(self, bytes_per_token: np.ndarray) -> dict[str, dict[str, int]]:
+        """Windows, targets and the UTF-8 bytes of these, by source; [V] bytes of each token."""
+        return {
+            name: {
+                "windows": self.windows[name],
+                "tokens": int(counts.sum()),
+                "bytes": int(counts @ bytes_per_token),
+            }
+            for name, counts in self.by_token.items()
+        }
+
+
+def class_counts(tokens: Tokens, classes: np.ndarray) -> np.ndarray:
+    """Count `tokens` by class, [5]; `classes` [V] is `token_classes`' answer."""
+    by_token = np.zeros(len(classes), np.int64)
+    for ids in chunks(tokens):
+        by_token += np.bincount(ids, minlength=len(classes))
+    return _by_class(by_token, classes)
+
+
+def consumption(
+    tokens: Tokens,
+    classes: np.ndarray,
+    seed: int,
+    iterations: int,
+    batch_size: int,
+    seq_len: int,
+    windows: Windows | Mixture | None = None,
+) -> Consumption:
+    """Return what `iterations` batches of `seed` take from the training `tokens` [n_train].
+
+    `classes` [V] is the class of every token id, from `token_classes`; `windows` are those of the
+    dataset, by default drawn from anywhere. A pure function of its
+    arguments, equal for every arm of a seed. A trial that diverged consumed all its batches too.
+    Memory grows with the windows that were drawn, not with the text; text that no window touches is
+    not read.
+    """
+    order = windows or Windows(len(tokens), seq_len)
+    drawn = [order.starts(seed, t, batch_size, iterations) for t in range(iterations)]
+    starts = np.sort(np.concatenate(drawn)) if drawn else np.zeros(0, np.int64)
+    times_seen = np.zeros(1, np.int64)
+    by_token: dict[str, np.ndarray] = {}
+    counts: dict[str, int] = {}
+    for name, first, last in _ranges(order, len(tokens)):
+        by_token[name] = np.zeros(len(classes), np.int64)
+        inside = starts[slice(*np.searchsorted(starts, [first, last]))]
+        counts[name] = len(inside)
+        for begin in range(first, last, CHUNK_TOKENS):
+            size = min(CHUNK_TOKENS, last - begin)
+            seen = _coverage(inside, begin, size, seq_len)
+            times = np.bincount(seen)
+            times_seen = np.pad(times_seen, (0, max(len(times) - len(times_seen), 0)))
+            times_seen[: len(times)] += times
+            if len(times) > 1:
+                # Sums of floats, exact below 2^53 targets.
+                found = np.bincount(tokens[begin : begin + size], seen, minlength=len(classes))
+                by_token[name] += found.astype(np.int64)
+    targets = _by_class(np.sum(list(by_token.values()), axis=0), classes)
+    return Consumption(targets, times_seen, by_token, counts)
+
+
+def _ranges(order: Windows | Mixture, n: int) -> list[tuple[str, int, int]]:
+    """Return (name, where it begins, where it ends) of every source in `n` training tokens."""
+    if isinstance(order, Windows):
+        return [(CORPUS, 0, n)]
+    edges = [*order.offsets.values(), n]
+    return list(zip(order.offsets, edges, edges[1:], strict=False))
+
+
+def _coverage(starts: np.ndarray, begin: int, size: int, seq_len: int) -> np.ndarray:
+    """Return [size] how many windows have each token from `begin` on as a target.
+
+    `starts` are sorted. A window that starts at s has the targets s + 1 ... s + seq_len.
+    """
+    first, last = np.searchsorted(starts, [begin - seq_len, begin + size - 1])
+    opened = starts[first:last] + 1 - begin
+    change = np.bincount(opened.clip(min=0), minlength=size + 1)[: size + 1]
+    closed = opened + seq_len
+    change -= np.bincount(closed[closed < size], minlength=size + 1)
+    return np.cumsum(change[:size])
+
+
+def _by_class(by_token: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    counts = np.bincount(classes, weights=by_token, minlength=len(TOKEN_CLASSES))
+    return counts.astype(np.int64)

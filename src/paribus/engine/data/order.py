@@ -1,19 +1,26 @@
-"""Where training windows begin, and which of them a step takes: a pure function of (seed, t).
+"""Training batches: where windows begin, and which of them a step takes.
 
-Axes: B windows of a batch, T tokens of a window, n windows that there are.
-"""
+Batch t of a seed is a pure function of (seed, t). Nothing else enters: not the arm, the device, the
+number of workers, nor how often one evaluates. The running digest proves it afterwards.
+
+Axes: B windows of a batch, T tokens of a window, n windows that there are, S sources of a mixture,
+M windows of a period."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
 
-from paribus.engine.data.tokens import Tokens, chunks
+from paribus.engine.data.tokens import Tokens, chunks, windows
 from paribus.errors import ParibusError
 from paribus.rng import stream
+from paribus.study.bounds import MIXTURE_PARTS
 
 ROUNDS = 8
 
@@ -43,7 +50,7 @@ class Windows:
     places: Tokens | None = None
 
     def __len__(self) -> int:
-        """How many windows there are to choose from."""
+        """Count the windows there are to choose from."""
         if self.places is not None:
             return len(self.places)
         if self.order == "sampled":
@@ -51,7 +58,7 @@ class Windows:
         return (self.n_tokens - 1) // self.seq_len
 
     def starts(self, seed: int, t: int, batch_size: int, run: int | None = None) -> np.ndarray:
-        """[B] where the windows of batch `t` of `seed` begin, int64.
+        """Return [B] where the windows of batch `t` of `seed` begin, int64.
 
         `run` is how many batches the whole run has: a curriculum is as long as that.
         """
@@ -61,7 +68,7 @@ class Windows:
     def chosen(
         self, seed: int, items: np.ndarray, t: int, total: int | None, *source: str
     ) -> np.ndarray:
-        """[B] where the windows `items` of a run begin that takes `total` of this text.
+        """Return [B] where the windows `items` of a run begin that takes `total` of this text.
 
         They are those of batch `t`; `source` is the text's name in a mixture.
         """
@@ -80,7 +87,7 @@ class Windows:
 def _along(
     items: np.ndarray, n: int, seed: int, t: int, total: int | None, *source: str
 ) -> np.ndarray:
-    """Which of n windows each of `items` is, on the way from the first to the last.
+    """Return which of n windows each of `items` is, on the way from the first to the last.
 
     Item i of `total` is drawn from the i-th of so many equal stretches of the windows, so that a
     run of any length is as evenly of the whole text as another.
@@ -92,7 +99,7 @@ def _along(
 
 
 def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
-    """Which of n windows each of `items` is, where item i is the (i mod n)-th of epoch i div n."""
+    """Return which of n windows each of `items` is: item i is the (i mod n)-th of epoch i div n."""
     epochs, places = np.divmod(items, n)
     found = np.empty(len(items), np.int64)
     for epoch in np.unique(epochs):
@@ -102,7 +109,7 @@ def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
 
 
 def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.ndarray:
-    """Where a permutation of 0 ... n - 1 that (seed, *epoch) names takes `places`, int64.
+    """Return where a permutation of 0 ... n - 1 that (seed, *epoch) names takes `places`, int64.
 
     A Feistel network (Luby & Rackoff 1988) over the next power of four, walked until it is below n
     (Black & Rogaway 2002): any part of an epoch is had without the rest, and no table is kept.
@@ -116,7 +123,7 @@ def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.nda
 
 
 def _feistel(x: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
-    """A permutation of the numbers of 2 x `half` bits."""
+    """Return a permutation of the numbers of 2 x `half` bits."""
     bits, mask = np.uint64(half), np.uint64(2**half - 1)
     left, right = x >> bits, x & mask
     for key in keys:
@@ -125,7 +132,7 @@ def _feistel(x: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    """The finalizer of SplitMix64 (Steele, Lea & Flood 2014)."""
+    """Return the finalizer of SplitMix64 (Steele, Lea & Flood 2014)."""
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return x ^ x >> np.uint64(31)
@@ -134,7 +141,7 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 def document_places(
     tokens: Tokens, end_of_document: int | None, seq_len: int
 ) -> Iterator[np.ndarray]:
-    """Where windows begin that are packed by documents, in arrays, in the order of the text.
+    """Yield where windows begin that are packed by documents, in arrays, in the order of the text.
 
     A window begins with a document and is filled by those that follow. The next one begins with the
     first document that was not whole in it, so that every document of up to seq_len + 1 tokens is
@@ -162,7 +169,7 @@ def document_places(
 
 
 def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
-    """The place after the end of each document; of the last one too, whether it has an end."""
+    """Yield the place after the end of each document, also of a last one without an end."""
     begin, end = 0, -1
     for ids in chunks(tokens):
         for end in (np.flatnonzero(ids == end_of_document) + begin + 1).tolist():
@@ -170,3 +177,104 @@ def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
         begin += len(ids)
     if end != len(tokens):
         yield len(tokens)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The windows of several texts that lie one after the other in the training tokens.
+
+    Attributes:
+        windows: those of each text, by the name of its source.
+        shares: the share of windows of each, adding up to 1.
+        offsets: where each text begins in the training tokens.
+    """
+
+    windows: Mapping[str, Windows]
+    shares: Mapping[str, float]
+    offsets: Mapping[str, int]
+
+    def __len__(self) -> int:
+        """Count the windows there are to choose from."""
+        return sum(map(len, self.windows.values()))
+
+    def starts(self, seed: int, t: int, batch_size: int, run: int | None = None) -> np.ndarray:
+        """Return [B] where the windows of batch `t` of `seed` begin, int64.
+
+        See `Windows.starts`.
+        """
+        sources = self.sources(t, batch_size)
+        found = np.empty(batch_size, np.int64)
+        before, whole = (self.counts(n * batch_size) for n in (t, run or 0))
+        for s, (name, own) in enumerate(self.windows.items()):
+            here = np.flatnonzero(sources == s)
+            items = before[s] + np.arange(len(here))
+            total = int(whole[s]) if run is not None else None
+            found[here] = own.chosen(seed, items, t, total, name) + self.offsets[name]
+        return found
+
+    def sources(self, t: int, batch_size: int) -> np.ndarray:
+        """Return [B] the source of each window of batch `t`, as an index into `windows`."""
+        schedule = _schedule(self._parts)
+        return schedule[(t * batch_size + np.arange(batch_size)) % len(schedule)]
+
+    def counts(self, n: int) -> np.ndarray:
+        """Return [S] how many of the first `n` windows are of each source."""
+        schedule = _schedule(self._parts)
+        periods, rest = divmod(n, len(schedule))
+        size = len(self.windows)
+        each = np.bincount(schedule, minlength=size)
+        return periods * each + np.bincount(schedule[:rest], minlength=size)
+
+    @property
+    def _parts(self) -> tuple[int, ...]:
+        return tuple(round(self.shares[name] * MIXTURE_PARTS) for name in self.windows)
+
+
+@cache
+def _schedule(parts: tuple[int, ...]) -> np.ndarray:
+    """Return [M] sources in turn, so that of every first j each has its share of j to within one.
+
+    Tijdeman 1980, The chairman assignment problem: among the sources that may be chosen without
+    getting ahead by more than 1 - 1/(2 S - 2), the one that would be behind by as much the soonest.
+    """
+    total = sum(parts)
+    if len(parts) == 1:
+        return np.zeros(1, np.int64)
+    # With what is behind counted in windows x `total`, all of it is whole numbers.
+    scale = 2 * len(parts) - 2
+    given = [0] * len(parts)
+    schedule = np.empty(total // math.gcd(*parts), np.int64)
+    for j in range(1, len(schedule) + 1):
+        behind = [part * j - n * total for part, n in zip(parts, given, strict=True)]
+        able = [s for s, one in enumerate(behind) if scale * one >= total]
+        chosen = min(able, key=lambda s: (((scale - 1) * total - scale * behind[s]) / parts[s], s))
+        given[chosen] += 1
+        schedule[j - 1] = chosen
+    return schedule
+
+
+FIRST_DIGEST = hashlib.sha256(b"paribus batches").hexdigest()
+
+
+def batch(
+    tokens: Tokens,
+    seed: int,
+    t: int,
+    batch_size: int,
+    seq_len: int,
+    order: Windows | Mixture | None = None,
+    run: int | None = None,
+) -> np.ndarray:
+    """Return batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
+
+    Windows start as `order` has it: by default uniformly and with replacement anywhere in `tokens`
+    (as in nanoGPT). `run` is how many batches the whole run has, for an order that goes by it.
+    Inputs are `[:, :-1]` and targets `[:, 1:]`.
+    """
+    starts = (order or Windows(len(tokens), seq_len)).starts(seed, t, batch_size, run)
+    return windows(tokens, starts, seq_len + 1).astype(np.int64)
+
+
+def extend_digest(running: str, windows: np.ndarray) -> str:
+    """Return the digest of all batches so far, from that of the earlier ones and the newest."""
+    return hashlib.sha256(bytes.fromhex(running) + windows.astype("<u4").tobytes()).hexdigest()

@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
 
 def pieces(documents: Iterable[Document]) -> Iterator[Piece]:
-    """Every piece of all `documents`; those without a character are left out, and not counted."""
+    """Yield every piece of all `documents`; those without a character are not counted."""
     number = 0
     for document in documents:
         before = ""
@@ -51,7 +51,7 @@ def pieces(documents: Iterable[Document]) -> Iterator[Piece]:
 
 
 def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
-    """The text that `texts` make together, in pieces of `length` to twice as many characters.
+    """Yield the text that `texts` make together, in pieces of `length` to twice as many characters.
 
     A piece ends between two words where it can. The last one may be shorter.
     """
@@ -73,7 +73,7 @@ def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
 
 
 def _place(text: str, length: int) -> int:
-    """Where the first piece of `text` ends: after `length` characters, within as many more."""
+    """Return where the first piece of `text` ends: at `length` to twice as many characters."""
     # One character more, which the rule looks at.
     found = _BETWEEN_WORDS.search(text, length, 2 * length + 1)
     return found.start() if found and found.start() < 2 * length else min(2 * length, len(text))

@@ -1,4 +1,4 @@
-"""Who wants to hear how far the reading of a long text is."""
+"""Progress of reading a long text, for whoever listens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _last = 0.0
 
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """`listener` is called every half second while texts are read."""
+    """Call `listener` every half second while texts are read."""
     _listeners.append(listener)
     try:
         yield

@@ -14,12 +14,12 @@ import numpy as np
 
 from paribus.digests import digest
 from paribus.engine.data import cache
+from paribus.engine.data.cache import sharded
 from paribus.engine.data.corpora import SOURCE_KEYS, find_corpus, read_pieces
 from paribus.engine.data.pieces import Piece
 from paribus.engine.data.reading_progress import note
-from paribus.engine.data.shards import in_order, sharded
 from paribus.engine.data.tokenizer import Tokenizer
-from paribus.engine.data.tokens import Tokens
+from paribus.engine.data.tokens import Tokens, in_order
 from paribus.errors import ParibusError
 from paribus.study import Data
 
@@ -31,7 +31,7 @@ CODE_POINTS = 0x110000
 
 @dataclass(frozen=True)
 class Scan:
-    """What one pass over a text found.
+    """The findings of one pass over a text.
 
     Attributes:
         digest: SHA-256 of its bytes; of several documents, of the list of their digests.
@@ -72,7 +72,7 @@ class Source:
     sha256: str | None = None
 
     def whole(self, doing: str = "reading") -> Iterator[Piece]:
-        """Every piece of the text that this is a part of; `doing` is what is said meanwhile."""
+        """Yield every piece of the whole text; `doing` is what is said meanwhile."""
         if self.kept is not None:
             return iter(self.kept)
         found = read_pieces(self.data, self.folder)
@@ -83,11 +83,11 @@ class Source:
         return self.within(self.whole())
 
     def within(self, whole: Iterable[Piece]) -> Iterator[Piece]:
-        """Those pieces of `whole` that are in this part; all of `whole` is gone through."""
+        """Yield those pieces of `whole` that are in this part; all of `whole` is gone through."""
         return part_of(whole, *self.span) if self.span else iter(whole)
 
     def known(self, found: Scan) -> Source:
-        """This text, of which `found` is known by now."""
+        """Return this text, of which `found` is known by now."""
         return replace(self, kept=found.pieces, sha256=found.digest)
 
     def part(self, found: Scan, start: int, stop: int) -> Source:
@@ -110,7 +110,7 @@ class Source:
         return found
 
     def _unchanged(self, whole: Iterable[Piece], doing: str) -> Iterator[Piece]:
-        """`whole`. Raises ParibusError at its end where it is not the text that was read before."""
+        """Yield `whole`. Raises ParibusError at its end where it is not the text read before."""
         document, documents, n_bytes = hashlib.sha256(), _ListDigest(), 0
         for piece in whole:
             content = piece.text.encode("utf-8", "surrogatepass")
@@ -128,7 +128,7 @@ class Source:
             )
 
     def _key(self) -> str | None:
-        """What decides the text, as a digest; None where only reading it can tell."""
+        """Return what decides the text, as a digest; None where only reading it can tell."""
         if self.kept is not None:
             return None
         corpus = find_corpus(self.data, self.folder)
@@ -167,7 +167,7 @@ def part_of(whole: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
 
 
 def scan(pieces: Iterable[Piece], *, keep: bool = True) -> Scan:
-    """What `pieces` hold; with `keep` they are kept as long as they are few.
+    """Return what `pieces` hold; with `keep` they are kept as long as they are few.
 
     A last document without its end counts as one.
     """
@@ -211,7 +211,7 @@ class _Characters:
         self._plain = b""  # ASCII characters that were seen
 
     def add(self, content: bytes) -> None:
-        """Those of a text in UTF-8."""
+        """Return those of a text in UTF-8."""
         # What is left when the usual characters are deleted is short, and still UTF-8.
         if rest := content.translate(None, self._plain):
             text = rest.decode("utf-8", "surrogatepass")
@@ -248,7 +248,7 @@ class _ListDigest:
 
 
 def tokenized(source: Source, found: Scan, tokenizer: Tokenizer, ends: bool) -> Tokens:
-    """The token ids of a text: in memory where it is small, else in shards of the cache.
+    """Yield the token ids of a text: in memory where it is small, else in shards of the cache.
 
     `found` is what is known of the whole text, of which `source` may be a part.
     With `ends`, each document is closed by its end-of-document token. Raises ParibusError where the
@@ -272,7 +272,7 @@ def tokenized(source: Source, found: Scan, tokenizer: Tokenizer, ends: bool) -> 
 
 
 def encoded(pieces: Iterable[Piece], tokenizer: Tokenizer, ends: bool) -> Iterator[np.ndarray]:
-    """The ids of each piece, by all cores, in their order."""
+    """Yield the ids of each piece, by all cores, in their order."""
     end = np.array([tokenizer.end_of_document] if ends else [], tokenizer.dtype)
     cores = os.cpu_count() or 1
 

@@ -1,38 +1,180 @@
 """The parts of a text: trained on, validated on, and sealed until the verdict asks for it.
 
-Where they meet is a place in the text, so that every tokenizer is evaluated on the same bytes.
-"""
+Where they meet is a place in the text, so that every tokenizer is evaluated on the same bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from paribus.digests import digest
 from paribus.engine.data import cache
-from paribus.engine.data.apart import TEST, VALIDATION, require_other_files, require_other_text
-from paribus.engine.data.deduplicate import Parts, deduplicated, documents_of
+from paribus.engine.data.cache import shard_hashes, sharded
+from paribus.engine.data.corpora import SOURCE_KEYS, find_corpus
+from paribus.engine.data.deduplicate import Part, Parts, deduplicated, documents_of
 from paribus.engine.data.pieces import Piece
-from paribus.engine.data.sealed import SealedPart
-from paribus.engine.data.shards import shard_hashes, sharded
 from paribus.engine.data.source import Scan, Source, encoded, scan, tokenized
-from paribus.engine.data.spool import Part
 from paribus.engine.data.tokenizer import CharacterTokenizer, Tokenizer, tokenizer_of
 from paribus.engine.data.tokens import ShardedTokens, Tokens, combined, tokens_digest
 from paribus.errors import ParibusError
 from paribus.study import CORPUS, Data
+
+
+@dataclass(frozen=True)
+class SealedPart:
+    """Text that nothing is read of: not trained on, evaluated on, described or asked about.
+
+    Attributes:
+        digest: SHA-256 of its text.
+        n_bytes, n_documents: UTF-8 bytes and documents; all else that is known of it.
+    """
+
+    digest: str
+    n_bytes: int
+    n_documents: int
+    _open: Callable[[], Tokens] = field(repr=False, compare=False)
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise ParibusError(
+            "the test part is sealed until the verdict asks for it; it is opened, once and on the "
+            "record, with paribus.engine.data.open_test"
+        )
+
+    __getitem__ = __len__ = __iter__ = __array__ = _refuse
+
+
+class OpeningRecord(Protocol):
+    """Keeper of whether the test part was read: a `paribus.results.ResultsFolder`."""
+
+    @property
+    def path(self) -> Path:
+        """The name of the record in messages."""
+        ...
+
+    def read_opened(self) -> Mapping[str, str] | None:
+        """Return what was written; None where nothing was.
+
+        Raises ParibusError where that is unknown.
+        """
+        ...
+
+    def write_opened(self, opened: Mapping[str, str]) -> None:
+        """Write it, so that no later change of it goes unnoticed."""
+        ...
+
+
+def open_test(test: SealedPart | None, record: OpeningRecord, purpose: str) -> Tokens:
+    """Open the test part, after `record` says when and for what `purpose`; return its tokens.
+
+    A results folder is such a record, and seals it. The same purpose may be gone on with after an
+    interruption; another one is refused, since what is decided twice on one text is not decided on
+    fresh text. Raises ParibusError, also for a study without a test part and for another text than
+    was opened.
+    """
+    if test is None:
+        raise ParibusError(
+            "the study has no test part; seal one with data.test_fraction or data.test_path"
+        )
+    found = record.read_opened()
+    if found is None:
+        opened = datetime.now(UTC).isoformat(timespec="seconds")
+        record.write_opened({"purpose": purpose, "digest": test.digest, "opened": opened})
+        return test._open()
+    if found["purpose"] != purpose:
+        raise ParibusError(
+            f"the test part was opened already, for '{found['purpose']}' ({record.path}); for "
+            f"'{purpose}' it is no longer fresh: seal other text"
+        )
+    if found["digest"] != test.digest:
+        raise ParibusError(
+            f"{record.path} is of a test part with SHA-256 {found['digest'][:12]}..., and this "
+            f"one has {test.digest[:12]}...; restore the text"
+        )
+    return test._open()
+
+
+VALIDATION, TEST = "validation", "test"
+RULE = "held-out text must be nowhere else: take it out of one of them"
+
+
+def require_other_files(
+    data: Data, training: Mapping[str, Source], held: Mapping[str, Source]
+) -> None:
+    """Raise ParibusError where a file that is held out is trained on or held out twice.
+
+    A file has many names: links of both kinds are followed.
+    """
+    sources = {**training, **held}
+    files = {name: _files(source) for name, source in sources.items()}
+    for name, words in _held_out(data, held).items():
+        for other in sources:
+            if other == name:
+                continue
+            again = sorted(files[name].keys() & files[other].keys())
+            is_same = name == CORPUS and _named(sources[other]) == _named(sources[CORPUS])
+            if again or is_same:
+                what = files[name][again[0]] if again else f"the corpus '{data.corpus}'"
+                raise ParibusError(f"{what} is of {words}, and {_elsewhere(other)}; {RULE}")
+
+
+def require_other_text(data: Data, held: Mapping[str, str], texts: Mapping[str, str]) -> None:
+    """Raise ParibusError where one of `texts`, digests by name, is one that is held out.
+
+    `held` are the digests of held-out text, `validation` and `test`. A copy, compressed or not, is
+    the same text, and so is a folder that holds no more than it. The corpus is compared whole where
+    a part of it is held out.
+    """
+    whole = {CORPUS: texts[CORPUS]} if CORPUS in _held_out(data, held) else {}
+    for name, sha256 in {**held, **whole}.items():
+        for other, found in {**texts, **held}.items():
+            if other != name and found == sha256:
+                words = _held_out(data, held).get(name, f"data.{name}_fraction")
+                raise ParibusError(
+                    f"the text of {words} (SHA-256 {sha256[:12]}) is there again, and "
+                    f"{_elsewhere(other)}; {RULE}"
+                )
+
+
+def _held_out(data: Data, held: Mapping[str, object]) -> dict[str, str]:
+    """Return which texts are held out, all or in part, with the words for them."""
+    own = {VALIDATION: data.validation_path, TEST: data.test_path}
+    told = {name: f"data.{name}_path" for name in held if own[name] is not None}
+    if data.validation_path is None or data.test_fraction:
+        told[CORPUS] = "data.corpus, whose last part is held out"
+    return told
+
+
+def _elsewhere(name: str) -> str:
+    if name in (VALIDATION, TEST):
+        return f"the {name} text would be the same"
+    where = "data.path" if name == CORPUS else f"data.sources.{name}"
+    return f"{where} would have it trained on"
+
+
+def _files(source: Source) -> dict[tuple[int, int], Path]:
+    """Return the files of a source, by what is the same for every name of a file."""
+    corpus = find_corpus(source.data, source.folder)
+    files = corpus.files(source.data, source.folder) if corpus.files else []
+    stats = {file: file.stat() for file in files}
+    return {(stat.st_dev, stat.st_ino): file.resolve() for file, stat in stats.items()}
+
+
+def _named(source: Source) -> list[object]:
+    return [getattr(source.data, key) for key in ("corpus", *SOURCE_KEYS)]
+
 
 Rates = dict[str, int]
 
 
 @dataclass(frozen=True)
 class HeldOutText:
-    """What is known of a held-out text, whatever its tokens.
+    """Facts of a held-out text, whatever its tokens.
 
     Attributes:
         sha256: of its bytes; of several documents, of the list of their digests.
@@ -45,7 +187,7 @@ class HeldOutText:
 
     @classmethod
     def of(cls, found: Scan) -> HeldOutText:
-        """What a pass over the held-out text found."""
+        """Take it from a pass over the held-out text."""
         return cls(found.digest, found.n_bytes, found.n_documents)
 
 
@@ -90,7 +232,7 @@ class Texts:
 
     @classmethod
     def read(cls, data: Data, folder: Path) -> Texts:
-        """Raises ParibusError where a text cannot be read, or the sealed one not be tokenized."""
+        """Read all texts. Raises ParibusError where one is missing, or cannot be tokenized."""
         training = {CORPUS: Source(data, folder)}
         training |= {name: Source(data.of_source(name), folder) for name in data.other_sources}
         held = {}
@@ -123,11 +265,14 @@ class Texts:
 
     @property
     def has_ends(self) -> bool:
-        """Whether documents are closed by a token: where any text has several."""
+        """True where documents are closed by a token: where any text has several."""
         return any(scan.n_documents > 1 for scan in self.found.values())
 
     def split(self) -> Split:
-        """Every part as tokens. Raises ParibusError where one that is held out is trained on."""
+        """Return every part as tokens.
+
+        Raises ParibusError where one that is held out is trained on.
+        """
         parts = self._in_a_row() if self.data.deduplicate == "none" else self._deduplicated()
         held = {name: part.sha256 for name, part in parts.held_out.items()}
         require_other_text(self.data, held, {n: self.found[n].digest for n in self.training})
@@ -138,7 +283,7 @@ class Texts:
         return tokenized(source, self.found[name], self.tokenizer, self._ends(name))
 
     def _ends(self, name: str) -> bool:
-        """Whether documents of this text are closed by a token.
+        """Return whether documents of this text are closed by a token.
 
         Held-out text decides it alone: arms that train on other texts are scored on its tokens.
         """
@@ -180,7 +325,7 @@ class Texts:
         return self.training[CORPUS].part(self.found[CORPUS], start, stop)
 
     def _cut_out(self, part: Source, name: str) -> Tokens:
-        """The tokens of a part of the corpus."""
+        """Return the tokens of a part of the corpus."""
         return tokenized(part, self.found[CORPUS], self.tokenizer, self._ends(name))
 
     def _deduplicated(self) -> Split:
@@ -216,7 +361,7 @@ class Texts:
 
     @property
     def _about(self) -> dict[str, Any]:
-        """What decides the deduplicated text and its tokens."""
+        """All that decides the deduplicated text and its tokens."""
         return {
             "deduplicate": self.data.deduplicate,
             "rules": 3,
@@ -227,7 +372,7 @@ class Texts:
         }
 
     def _known(self) -> dict[str, Any]:
-        """What is found out of the deduplicated text besides its tokens."""
+        """Return what is found out of the deduplicated text besides its tokens."""
         has_test = self.data.test_fraction > 0 or TEST in self.held
         names = (VALIDATION, TEST) if has_test else (VALIDATION,)
         scans = {name: scan(self._deduplicated_pieces(name), keep=False) for name in names}
@@ -236,7 +381,7 @@ class Texts:
         return {"held_out": held_out, "rates": rates}
 
     def _deduplicated_pieces(self, name: str) -> Iterable[Piece]:
-        """`validation`, `test`, or `train of` a source."""
+        """Return `validation`, `test`, or `train of` a source."""
         source = name.removeprefix("train of ")
         if source != name:
             return self._parts[source].train
@@ -271,7 +416,7 @@ def _sealed(known: HeldOutText, tokens: Callable[[], Tokens]) -> SealedPart:
 
 
 def part_digest(tokens: Tokens) -> str:
-    """`tokens_digest`, found once for each part of what is in the cache."""
+    """Return `tokens_digest`, found once for each part of what is in the cache."""
     if not isinstance(tokens, ShardedTokens):
         return tokens_digest(tokens)
     hashes, size = shard_hashes(tokens), tokens.shards.shard_tokens

@@ -1,23 +1,25 @@
-"""A text as token ids: an array in memory, or shards on disk. Readers see no
-difference, and the digest is the same.
+"""A text as token ids [n]: an array in memory, or shards on disk.
 
-Axes: n tokens of the text.
+Readers see no difference, and the digest is the same.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 
 from paribus.digests import digest
 from paribus.errors import ParibusError
+
+B = TypeVar("B")
 
 SHARD_TOKENS = 2**24
 """Of a shard, and of what a digest is a hash of; a text of no more has the digest of its ids."""
@@ -64,8 +66,40 @@ class Shards:
             )
 
 
+class _View:
+    """A row of ids that is read when a slice of it is asked for, as an array is sliced."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type that holds every id."""
+        raise NotImplementedError
+
+    def _between(self, start: int, stop: int) -> np.ndarray:
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, places: int | np.integer[Any]) -> np.integer[Any]: ...
+    @overload
+    def __getitem__(self, places: slice) -> np.ndarray: ...
+    def __getitem__(self, places: Any) -> Any:
+        if not isinstance(places, slice):
+            if not -len(self) <= places < len(self):
+                raise IndexError(f"place {places} of {len(self)} tokens")
+            return self._between(places % len(self), places % len(self) + 1)[0]
+        start, stop, step = places.indices(len(self))
+        if step < 1:
+            raise IndexError("these tokens are read forwards; reverse the slice that they give")
+        return self._between(start, max(stop, start))[::step]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self[:].astype(dtype or self.dtype)
+
+
 @dataclass(frozen=True)
-class ShardedTokens:
+class ShardedTokens(_View):
     """Token ids `start` to `stop` of `shards`."""
 
     shards: Shards
@@ -81,26 +115,9 @@ class ShardedTokens:
         return self.shards.dtype
 
     def part(self, start: int, stop: int) -> ShardedTokens:
-        """Tokens `start` to `stop` of these, without reading any."""
+        """Return tokens `start` to `stop` of these, without reading any."""
         start, stop, _ = slice(start, stop).indices(len(self))
         return ShardedTokens(self.shards, self.start + start, self.start + max(stop, start))
-
-    @overload
-    def __getitem__(self, places: int | np.integer[Any]) -> np.integer[Any]: ...
-    @overload
-    def __getitem__(self, places: slice) -> np.ndarray: ...
-    def __getitem__(self, places: Any) -> Any:
-        if not isinstance(places, slice):
-            if not -len(self) <= places < len(self):
-                raise IndexError(f"place {places} of {len(self)} tokens")
-            return self[places % len(self) : places % len(self) + 1][0]
-        start, stop, step = places.indices(len(self))
-        if step < 1:
-            raise IndexError("shards are read forwards; reverse the slice that they give")
-        return self._between(start, max(stop, start))[::step]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self[:].astype(dtype or self.dtype)
 
     def _between(self, start: int, stop: int) -> np.ndarray:
         found = np.empty(stop - start, self.dtype)
@@ -114,7 +131,7 @@ class ShardedTokens:
 
 
 @dataclass(frozen=True)
-class JoinedTokens:
+class JoinedTokens(_View):
     """Several texts, one after the other, without a copy of any."""
 
     parts: tuple[Tokens, ...]
@@ -132,29 +149,18 @@ class JoinedTokens:
         """The narrowest type that holds the ids of all parts."""
         return np.result_type(*(part.dtype for part in self.parts))  # type: ignore[attr-defined]
 
-    def __getitem__(self, places: Any) -> Any:
-        if not isinstance(places, slice):
-            if not -len(self) <= places < len(self):
-                raise IndexError(f"place {places} of {len(self)} tokens")
-            return self[places % len(self) : places % len(self) + 1][0]
-        start, stop, step = places.indices(len(self))
-        if step < 1:
-            raise IndexError("joined texts are read forwards; reverse the slice that they give")
-        stop = max(stop, start)
+    def _between(self, start: int, stop: int) -> np.ndarray:
         first = max(int(np.searchsorted(self.edges, start, "right")) - 1, 0)
         found = [np.zeros(0, self.dtype)]
         for edge, one in zip(self.edges[first:].tolist(), self.parts[first:], strict=False):
             if edge >= stop:
                 break
             found.append(one[max(start - edge, 0) : stop - edge])
-        return np.concatenate(found)[::step]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self[:].astype(dtype or self.dtype)
+        return np.concatenate(found)
 
 
 def join(parts: Sequence[Tokens]) -> Tokens:
-    """`parts` as one text: an array of arrays, and else a view."""
+    """Return `parts` as one text: an array of arrays, and else a view."""
     if len(parts) == 1:
         return parts[0]
     if all(isinstance(one, np.ndarray) for one in parts):
@@ -163,13 +169,13 @@ def join(parts: Sequence[Tokens]) -> Tokens:
 
 
 def chunks(tokens: Tokens, size: int = CHUNK_TOKENS, overlap: int = 0) -> Iterator[np.ndarray]:
-    """`tokens` in arrays of at most `size`, each followed by up to `overlap` tokens of the next."""
+    """Yield `tokens` in arrays of at most `size`, and up to `overlap` tokens of the next."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size + overlap]
 
 
 def windows(tokens: Tokens, starts: np.ndarray, length: int) -> np.ndarray:
-    """[W, length] the `length` tokens from each of `starts` [W] on."""
+    """Return [W, length] the `length` tokens from each of `starts` [W] on."""
     if not isinstance(tokens, np.ndarray):
         return np.stack([tokens[start : start + length] for start in starts.tolist()])
     return tokens[starts[:, None] + np.arange(length)]
@@ -190,12 +196,12 @@ def hash_ids(ids: np.ndarray) -> str:
 
 
 def combined(hashes: Sequence[str]) -> str:
-    """The digest of a text from the hashes of its stretches of SHARD_TOKENS tokens."""
+    """Return the digest of a text from the hashes of its stretches of SHARD_TOKENS tokens."""
     return hashes[0] if len(hashes) == 1 else digest(list(hashes))
 
 
 def tokens_digest(tokens: Tokens, known: Sequence[str] = ()) -> str:
-    """The digest of `tokens`: the same however they are stored, and by how many they were made.
+    """Return the digest of `tokens`, the same however they are stored and by how many made.
 
     `known` are the hashes of its first stretches of SHARD_TOKENS tokens, where they are known.
     """
@@ -203,3 +209,16 @@ def tokens_digest(tokens: Tokens, known: Sequence[str] = ()) -> str:
     with ThreadPoolExecutor(max(min(len(starts), 4), 1)) as pool:
         found = pool.map(lambda start: hash_ids(tokens[start : start + SHARD_TOKENS]), starts)
         return combined([*known, *found])
+
+
+def in_order(
+    pool: ThreadPoolExecutor, do: Callable[..., B], tasks: Iterable[tuple[Any, ...]], ahead: int
+) -> Iterator[B]:
+    """Yield `do(*task)` of every task, by the pool and in order; `ahead` wait at most."""
+    waiting: deque[Future[B]] = deque()
+    for task in tasks:
+        waiting.append(pool.submit(do, *task))
+        if len(waiting) > ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()

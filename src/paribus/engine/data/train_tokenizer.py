@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from paribus.engine.data.bpe import ENDS_OF_DOCUMENT
 from paribus.engine.data.corpora import read_pieces
 from paribus.engine.data.reading_progress import note
+from paribus.engine.data.tokenizer import ENDS_OF_DOCUMENT
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.study import Data
@@ -21,7 +21,7 @@ MOST_TOKENS = 2**20
 
 @dataclass(frozen=True)
 class TrainedTokenizer:
-    """What was made.
+    """A tokenizer that was made.
 
     Attributes:
         file: where it is.
@@ -85,7 +85,7 @@ def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> Tra
 
 
 def data_of(corpus: str, **keys: str | None) -> Data:
-    """The `data` table that `corpus` means on a command line: the name of a corpus, or a path.
+    """Return the `data` table that the name of a corpus, or a path, means on a command line.
 
     A path is read by its ending: .jsonl and .ndjson, .parquet, else as plain text; a folder by that
     of its first file.

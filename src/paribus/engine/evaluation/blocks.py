@@ -9,13 +9,13 @@ for one. Blocks of documents do not depend on seq_len, nor on the tokenizer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from paribus.engine.data import Tokens
-from paribus.engine.data.tokens import CHUNK_TOKENS
+from paribus.engine.data.tokens import chunks, part
 from paribus.engine.evaluation.predictions import Predictions
 
 MOST_BLOCKS = 2**10
@@ -23,29 +23,21 @@ LEAST_DOCUMENTS = 5  # as fewer pairs are not tested either
 
 Kind = Literal["document", "window"]
 
-SUMS: dict[str, Callable[[Predictions], np.ndarray | None]] = {
-    "loss_sum_nats": lambda chunk: chunk.loss_nats,
-    "brier_sum": lambda chunk: chunk.brier,
-    "correct": lambda chunk: chunk.correct,
-    "predicted": lambda chunk: None,  # each token is one
-    "characters": lambda chunk: chunk.characters,
+SUMS: dict[str, tuple[str, type, Callable[[Predictions], np.ndarray | None]]] = {
+    "loss_sum_nats": ("nats", np.float64, lambda chunk: chunk.loss_nats),
+    "brier_sum": ("1", np.float64, lambda chunk: chunk.brier),
+    "correct": ("tokens", np.int64, lambda chunk: chunk.correct),
+    "predicted": ("tokens", np.int64, lambda chunk: None),  # each token is one
+    "characters": ("characters", np.int64, lambda chunk: chunk.characters),
 }
-"""What is added up of every model, by column: from a chunk to a number for each of its tokens."""
-UNITS = {
-    "loss_sum_nats": "nats",
-    "brier_sum": "1",
-    "correct": "tokens",
-    "predicted": "tokens",
-    "characters": "characters",
-    "bits": "bits",
-    "bytes": "bytes",
-}
+"""What is added up of every model, by column: unit, type, and a number for each of its tokens."""
+UNITS = {name: unit for name, (unit, *_) in SUMS.items()} | {"bits": "bits", "bytes": "bytes"}
 OF_OWN = "that of the measure's total or count"
 
 
 @dataclass(frozen=True)
 class Division:
-    """Which block of a text a token is in.
+    """The division of a text into blocks.
 
     Attributes:
         kind: what an item is.
@@ -61,24 +53,27 @@ class Division:
     unpredicted: int = 0
 
     @classmethod
-    def of(cls, tokens: Tokens, seq_len: int, end_of_document: int | None) -> Division:
-        """Of `tokens` [N + 1], the text that is predicted from its second token on."""
-        documents = 1 if end_of_document is None else _documents(tokens, end_of_document)
+    def of(cls, tokens: Tokens, seq_len: int, end: int | None) -> Division:
+        """Divide `tokens` [N + 1], predicted from the second on; `end` closes a document."""
+        n, documents = len(tokens) - 1, 1
+        if end is not None:
+            # What ends with the last token begins no other.
+            documents += sum(int((ids == end).sum()) for ids in chunks(part(tokens, 1, n)))
         if documents >= LEAST_DOCUMENTS:
-            return cls("document", documents, seq_len, int(tokens[0] == end_of_document))
-        return cls("window", -(-(len(tokens) - 1) // seq_len), seq_len)
+            return cls("document", documents, seq_len, int(tokens[0] == end))
+        return cls("window", -(-n // seq_len), seq_len)
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return min(self.items, MOST_BLOCKS)
 
     def of_items(self, item: np.ndarray) -> np.ndarray:
-        """[N] the blocks of items, by their numbers from 0."""
+        """Return [N] the blocks of items, by their numbers from 0."""
         return item * self.blocks // self.items
 
     def of_places(self, document: int, place: np.ndarray) -> np.ndarray:
-        """[N] the blocks of the tokens at `place` [N] in the text, all in the one document.
+        """Return [N] the blocks of the tokens at `place` [N] in the text, all in the one document.
 
         The first token of a text, which no token predicts, is in the first block.
         """
@@ -94,50 +89,33 @@ class Blocks:
     Attributes:
         kind: what an item is.
         items: how many there are.
-        loss_sum_nats, brier_sum: [blocks] float64.
-        correct, predicted, characters: [blocks] int64: hits, tokens, and the characters that these
-            stand for.
-        others: [blocks] float64 by name: what only some studies measure.
+        columns: [blocks] by name: those of SUMS, then what only some studies measure, float64.
     """
 
     kind: Kind
     items: int
-    loss_sum_nats: np.ndarray
-    brier_sum: np.ndarray
-    correct: np.ndarray
-    predicted: np.ndarray
-    characters: np.ndarray
-    others: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def columns(self) -> dict[str, np.ndarray]:
-        """The sums by name."""
-        return {name: getattr(self, name) for name in SUMS} | dict(self.others)
+    columns: dict[str, np.ndarray]
 
     def with_others(self, others: Mapping[str, np.ndarray]) -> Blocks:
-        """The same with more columns."""
-        return replace(self, others={**self.others, **others})
+        """Return the same with more columns."""
+        return Blocks(self.kind, self.items, {**self.columns, **others})
 
     @property
     def record(self) -> dict[str, str | int]:
-        """What the records say of them."""
-        return {"kind": self.kind, "items": self.items, "blocks": len(self.predicted)}
+        """The record of them."""
+        return {"kind": self.kind, "items": self.items, "blocks": len(self.columns["predicted"])}
 
 
 class BlockSums:
     """Adds up chunks by block."""
 
     def __init__(self, tokens: Tokens, seq_len: int, end_of_document: int | None) -> None:
-        """`tokens` [N + 1] are the text that will be predicted from its second token on."""
+        """Take the text `tokens` [N + 1], which will be predicted from its second token on."""
         self._end = end_of_document
         self._division = Division.of(tokens, seq_len, end_of_document)
         self._ended = 0  # documents
-        self._sums = np.zeros((len(SUMS), self._division.blocks))
-
-    @property
-    def n_blocks(self) -> int:
-        """How many there are."""
-        return self._division.blocks
+        self.n_blocks = self._division.blocks
+        self._sums = np.zeros((len(SUMS), self.n_blocks))
 
     def add(self, chunk: Predictions) -> np.ndarray:
         """Add the next chunk of the text; chunks come in its order.
@@ -151,23 +129,14 @@ class BlockSums:
             item = self._ended + np.concatenate([[0], ends[:-1]])
             self._ended += int(ends[-1])
         block = self._division.of_items(item)
-        for sums, of in zip(self._sums, SUMS.values(), strict=True):
+        for sums, (_, _, of) in zip(self._sums, SUMS.values(), strict=True):
             sums += np.bincount(block, of(chunk), minlength=self.n_blocks)
         return block
 
-    def blocks(self, others: Mapping[str, np.ndarray]) -> Blocks:
-        """The sums of all that was added, and `others` by block."""
-        loss_sum_nats, brier_sum, *counts = self._sums
-        counts = (sums.astype(np.int64) for sums in counts)
-        division = self._division
-        known = dict(zip(SUMS, (loss_sum_nats, brier_sum, *counts), strict=True))
-        return Blocks(division.kind, division.items, **known, others=others)
-
-
-def _documents(tokens: Tokens, end: int) -> int:
-    """How many documents have a token that is predicted: any but the first of the text."""
-    last = len(tokens) - 1  # what ends there begins no other
-    starts = range(1, last, CHUNK_TOKENS)
-    return 1 + sum(
-        int((tokens[start : min(start + CHUNK_TOKENS, last)] == end).sum()) for start in starts
-    )
+    def blocks(self) -> Blocks:
+        """Return the sums of all that was added."""
+        columns = {
+            name: sums.astype(kind)
+            for sums, (name, (_, kind, _)) in zip(self._sums, SUMS.items(), strict=True)
+        }
+        return Blocks(self._division.kind, self._division.items, columns)

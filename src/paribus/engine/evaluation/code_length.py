@@ -1,4 +1,4 @@
-"""How many bits a model takes to tell a held-out text, per byte: the same for every tokenizer.
+"""Bits that a model takes to tell a held-out text, per byte: the same for every tokenizer.
 
 Losses per token cannot be compared between tokenizers: a token is another piece of text in each.
 The code length of the text can be: the sum of -log2 p over all tokens of whole documents, over the
@@ -8,12 +8,11 @@ UTF-8 bytes that these are (Gao et al. 2020, The Pile, section 3.1). The rule is
   do not overlap. Where the held-out text has several documents, the first token of each is
   predicted from an end, as of the document before it; that of a single document costs log2 V bits,
   as if all tokens were equally probable. What is trained on plays no part in this.
-- The bits of ends count where the held-out text has several documents: it cannot be told without.
+- End-of-document bits count where the held-out text has several documents; they add no bytes.
 - Each is a code that could be decoded, so the sum is a proper code length. It is that of one way to
   cut the text into tokens, an upper bound on the improbability of the text itself.
 
 Where claims are about new text, bits and bytes are added up by the same blocks of it as losses.
-
 What it costs to begin windows anew is counted (`shortened`), and measured where windows that
 overlap are asked for.
 
@@ -35,7 +34,12 @@ from paribus.engine.data import Dataset, Tokens
 from paribus.engine.data.order import ends_of
 from paribus.engine.data.tokens import CHUNK_TOKENS, part
 from paribus.engine.evaluation.blocks import Division
-from paribus.engine.evaluation.predictions import Precision, products_in, windows_per_batch
+from paribus.engine.evaluation.predictions import (
+    Precision,
+    evaluating,
+    products_in,
+    windows_per_batch,
+)
 from paribus.metric import ItemSums, Metric
 
 BITS_PER_BYTE = Metric(
@@ -44,7 +48,7 @@ BITS_PER_BYTE = Metric(
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class CodeLength:
     """The code length of a text.
 
@@ -61,16 +65,16 @@ class CodeLength:
         blocks: [blocks] of the text: its `bits` and `bytes`.
     """
 
-    bits: float
-    n_bytes: int
-    n_tokens: int
-    n_documents: int
-    first_bits: float
-    end_bits: float
-    shortened: int
-    overlap: float
-    overlapped_bits: float | None
-    blocks: Mapping[str, np.ndarray] = field(compare=False)
+    bits: float = 0.0
+    n_bytes: int = 0
+    n_tokens: int = 0
+    n_documents: int = 0
+    first_bits: float = 0.0
+    end_bits: float = 0.0
+    shortened: int = 0
+    overlap: float = 0.0
+    overlapped_bits: float | None = None
+    blocks: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
     @property
     def bits_per_byte(self) -> float:
@@ -79,7 +83,7 @@ class CodeLength:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What records hold of the whole."""
+        """The record of the whole."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "blocks"}
 
 
@@ -100,154 +104,37 @@ class _Window(NamedTuple):
     document: int
 
 
-def code_length(
-    model: nn.Module,
-    dataset: Dataset,
-    seq_len: int,
-    overlap: float = 0.0,
-    precision: Precision = "float32",
-) -> CodeLength:
-    """The code length of the validation text under `model`: losses in float32, summed in float64.
-
-    `overlap` is the share of a window that a second measurement reads again for context. The
-    model's modes are left as they were. Memory does not grow with the text.
-    """
-    tokens, end = dataset.validation, dataset.tokenizer.end_of_document
-    division = Division.of(tokens, seq_len, end)
-    if dataset.held_out.n_documents == 1:
-        # Other documents of the corpus may have given it an end, which tells nothing.
-        tokens = part(tokens, 0, len(tokens) - int(tokens[len(tokens) - 1] == end))
-        end = None
-    sums = _Sums(model, tokens, seq_len, dataset.vocab_size, end, division, precision)
-    modes = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
-        plain = sums.measure(seq_len)
-        overlapped = None
-        if overlap:
-            overlapped = sums.measure(max(seq_len - round(seq_len * overlap), 1)).bits
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-    size = dataset.tokenizer.bytes_per_token
-    n_bytes = np.zeros(division.blocks, np.int64)
-    for number, (first, stop) in enumerate(sums.documents()):
-        for start in range(first, stop, CHUNK_TOKENS):
-            place = np.arange(start, min(start + CHUNK_TOKENS, stop))
-            of = size[tokens[start : start + len(place)]]
-            n_bytes += np.bincount(
-                division.of_places(number, place), of, minlength=division.blocks
-            ).astype(np.int64)
-    return CodeLength(
-        plain.bits,
-        int(n_bytes.sum()),
-        plain.n_tokens,
-        sum(1 for _ in sums.documents()),
-        plain.first_bits,
-        plain.end_bits,
-        plain.shortened,
-        overlap,
-        overlapped,
-        {"bits": plain.by_block, "bytes": n_bytes},
-    )
-
-
-@dataclass
-class _Sum:
-    by_block: np.ndarray
-    bits: float = 0.0
-    n_tokens: int = 0
-    first_bits: float = 0.0
-    end_bits: float = 0.0
-    shortened: int = 0
-
-
 @dataclass(frozen=True)
-class _Sums:
-    """A text and a model, to be measured in windows that overlap more or less."""
+class _Text:
+    """A text of documents that `end` closes, or a single one where that is None."""
 
-    model: nn.Module
     tokens: Tokens
-    seq_len: int
-    vocab_size: int
     end: int | None
+    seq_len: int
     division: Division
-    precision: Precision
 
     def documents(self) -> Iterator[tuple[int, int]]:
-        """(first token, the one after the last) of each, its end among them."""
-        if self.end is None:
-            yield 0, len(self.tokens)
-            return
+        """Yield (first token, the one after the last) of each, its end among them."""
         start = 0
-        for stop in ends_of(self.tokens, self.end):
+        for stop in [len(self.tokens)] if self.end is None else ends_of(self.tokens, self.end):
             yield start, stop
             start = stop
 
-    def measure(self, stride: int) -> _Sum:
-        """Sums where a window begins every `stride` targets."""
-        total = _Sum(np.zeros(self.division.blocks))
-        if self.end is None:
-            total.first_bits = total.bits = total.by_block[0] = math.log2(self.vocab_size)
-            total.n_tokens = 1
-        waiting: list[_Window] = []
-        device = next(self.model.parameters()).device
-        most = windows_per_batch(self.seq_len, self.vocab_size, device)
-        with products_in(self.precision, device):
-            for window in self._windows(stride):
-                waiting.append(window)
-                if len(waiting) == most:
-                    self._add(waiting, total)
-                    waiting = []
-            if waiting:
-                self._add(waiting, total)
-        return total
-
-    def _windows(self, stride: int) -> Iterator[_Window]:
+    def windows(self, stride: int) -> Iterator[_Window]:
+        """Yield windows of which each begins `stride` targets after the one before it."""
+        opens = self.end is not None
         for number, (first, stop) in enumerate(self.documents()):
-            opens = self.end is not None
             # Of a single text, nothing is before the first token.
             at = begin = first if opens else first + 1
             while at < stop:
-                last = min(at + (self.seq_len if at == begin else stride), stop)
-                start = at if at == begin else at - (self.seq_len - stride)
-                yield _Window(start, last, at, opens and at == begin, number)
+                is_first = at == begin
+                last = min(at + (self.seq_len if is_first else stride), stop)
+                start = at if is_first else at - (self.seq_len - stride)
+                yield _Window(start, last, at, opens and is_first, number)
                 at = last
 
-    def _add(self, windows: list[_Window], total: _Sum) -> None:
-        """Let the model read `windows`, and add what they come to."""
-        inputs_WT, targets_WT, scored_WT = self._batch(windows)
-        device = next(self.model.parameters()).device
-        generators = [device] if device.type == "cuda" else []
-        with torch.no_grad(), torch.random.fork_rng(devices=generators):
-            logits_WTV = self.model(torch.from_numpy(inputs_WT).to(device))
-            losses_WT = nn.functional.cross_entropy(
-                logits_WTV.float().flatten(0, 1),
-                torch.from_numpy(targets_WT).to(device).flatten(),
-                reduction="none",
-            )
-        bits_WT = losses_WT.cpu().double().numpy().reshape(targets_WT.shape) / math.log(2)
-        total.bits += float(bits_WT[scored_WT].sum())
-        total.n_tokens += int(scored_WT.sum())
-        if self.end is not None:
-            total.end_bits += float(bits_WT[scored_WT & (targets_WT == self.end)].sum())
-        for row, window in enumerate(windows):
-            block = self.division.of_places(window.document, np.arange(window.scored, window.stop))
-            bits = bits_WT[row, window.scored - window.start : window.stop - window.start]
-            total.by_block += np.bincount(block, bits, minlength=len(total.by_block))
-            if window.opens:
-                total.first_bits += float(bits_WT[row, 0])
-            else:
-                # In the k-th place, k tokens are seen; with more, the window is full.
-                first = window.scored - window.start + 1
-                last = window.stop - window.start
-                is_first = self.end is None and window.start == 1
-                total.shortened += (
-                    0 if is_first else max(min(last, self.seq_len - 1) - first + 1, 0)
-                )
-
-    def _batch(self, windows: list[_Window]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(inputs, targets, which targets count), each [W, T]; short windows end with padding.
+    def batch(self, windows: list[_Window]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return (inputs, targets, which targets count), each [W, T]; short ones are padded.
 
         What stands after a place changes no prediction at it: that is checked of every model.
         """
@@ -263,3 +150,102 @@ class _Sums:
             inputs_WT[row, :n], targets_WT[row, :n] = ids[:-1], ids[1:]
             scored_WT[row, window.scored - window.start : n] = True
         return inputs_WT, targets_WT, scored_WT
+
+    def n_bytes(self, of_token: np.ndarray) -> np.ndarray:
+        """Return [blocks] the bytes of the text, from those of each token id."""
+        found = np.zeros(self.division.blocks, np.int64)
+        for number, (first, stop) in enumerate(self.documents()):
+            for start in range(first, stop, CHUNK_TOKENS):
+                place = np.arange(start, min(start + CHUNK_TOKENS, stop))
+                of = of_token[self.tokens[start : start + len(place)]]
+                block = self.division.of_places(number, place)
+                found += np.bincount(block, of, minlength=len(found)).astype(np.int64)
+        return found
+
+
+def code_length(
+    model: nn.Module,
+    dataset: Dataset,
+    seq_len: int,
+    overlap: float = 0.0,
+    precision: Precision = "float32",
+) -> CodeLength:
+    """Return the code length of the validation text under `model`.
+
+    Losses are in float32, summed in float64. `overlap` is the share of a window that a second
+    measurement reads again for context. The model's modes are left as they were. Memory does not
+    grow with the text.
+    """
+    tokens, end = dataset.validation, dataset.tokenizer.end_of_document
+    division = Division.of(tokens, seq_len, end)
+    if dataset.held_out.n_documents == 1:
+        # Other documents of the corpus may have given it an end, which tells nothing.
+        tokens = part(tokens, 0, len(tokens) - int(tokens[len(tokens) - 1] == end))
+        end = None
+    text = _Text(tokens, end, seq_len, division)
+    with evaluating(model):
+        found = _measured(model, text, dataset.vocab_size, seq_len, precision)
+        if overlap:
+            stride = max(seq_len - round(seq_len * overlap), 1)
+            again = _measured(model, text, dataset.vocab_size, stride, precision)
+            found.overlap, found.overlapped_bits = overlap, again.bits
+    n_bytes = text.n_bytes(dataset.tokenizer.bytes_per_token)
+    found.n_bytes, found.n_documents = int(n_bytes.sum()), sum(1 for _ in text.documents())
+    found.blocks = {**found.blocks, "bytes": n_bytes}
+    return found
+
+
+def _measured(
+    model: nn.Module, text: _Text, vocab_size: int, stride: int, precision: Precision
+) -> CodeLength:
+    """Return bits, tokens and `shortened` where a window begins every `stride` targets."""
+    found, by_block = CodeLength(), np.zeros(text.division.blocks)
+    found.blocks = {"bits": by_block}
+    if text.end is None:
+        found.first_bits = found.bits = by_block[0] = math.log2(vocab_size)
+        found.n_tokens = 1
+    device = next(model.parameters()).device
+    most, waiting = windows_per_batch(text.seq_len, vocab_size, device), list[_Window]()
+    with products_in(precision, device):
+        for window in text.windows(stride):
+            waiting.append(window)
+            if len(waiting) == most:
+                _add(model, text, waiting, found, by_block)
+                waiting = []
+        if waiting:
+            _add(model, text, waiting, found, by_block)
+    return found
+
+
+def _add(
+    model: nn.Module,
+    text: _Text,
+    windows: list[_Window],
+    found: CodeLength,
+    by_block: np.ndarray,
+) -> None:
+    """Let the model read `windows`, and add what they come to."""
+    inputs_WT, targets_WT, scored_WT = text.batch(windows)
+    device = next(model.parameters()).device
+    generators = [device] if device.type == "cuda" else []
+    with torch.no_grad(), torch.random.fork_rng(devices=generators):
+        logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
+        losses_WT = nn.functional.cross_entropy(
+            logits_WTV.float().flatten(0, 1),
+            torch.from_numpy(targets_WT).to(device).flatten(),
+            reduction="none",
+        )
+    bits_WT = losses_WT.cpu().double().numpy().reshape(targets_WT.shape) / math.log(2)
+    found.bits += float(bits_WT[scored_WT].sum())
+    found.n_tokens += int(scored_WT.sum())
+    if text.end is not None:
+        found.end_bits += float(bits_WT[scored_WT & (targets_WT == text.end)].sum())
+    for row, window in enumerate(windows):
+        n, context = window.stop - window.start, window.scored - window.start
+        block = text.division.of_places(window.document, np.arange(window.scored, window.stop))
+        by_block += np.bincount(block, bits_WT[row, context:n], minlength=len(by_block))
+        if window.opens:
+            found.first_bits += float(bits_WT[row, 0])
+        elif text.end is not None or window.start != 1:
+            # In the k-th place, k tokens are seen; with more, the window is full.
+            found.shortened += max(min(n, text.seq_len - 1) - context, 0)

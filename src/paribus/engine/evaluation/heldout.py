@@ -1,21 +1,29 @@
-"""Every held-out measure of a trained model, in one pass over the text."""
+"""Every held-out measure of a trained model in one pass over the text, or its loss alone."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from paribus.engine.data import Tokens
+from paribus.engine.data import Dataset, Tokens
 from paribus.engine.evaluation.blocks import Blocks, BlockSums
-from paribus.engine.evaluation.custom_measures import OwnMeasure, OwnSums
-from paribus.engine.evaluation.measures import Measure, all_measures
-from paribus.engine.evaluation.predictions import Precision, predict
+from paribus.engine.evaluation.measures import Measure, OwnMeasure, OwnSums, all_measures
+from paribus.engine.evaluation.predictions import (
+    Precision,
+    predict,
+    text_batches,
+    windows_per_batch,
+)
 from paribus.engine.evaluation.text_parts import Row
+from paribus.engine.model.side_by_side import read_together
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was measured on held-out text.
+    """Measurements on held-out text.
 
     Attributes:
         rows: every measure's rows. A part that no token belongs to has none; a model that gives
@@ -45,15 +53,15 @@ class Evaluation:
 
     @property
     def scores(self) -> dict[str, float | int]:
-        """What is said of the whole text: each measure's value for "all", by its name.
+        """Values of the whole text: each measure's row "all", by its name.
 
         And the sums behind loss and accuracy: `loss_sum_nats`, `correct`, `predicted`.
         """
         whole = {row.measure: row for row in self.rows if row.part == "all"}
         sums = {
             "loss_sum_nats": whole["validation_loss"].total,
-            "correct": int(self.blocks.correct.sum()),
-            "predicted": int(self.blocks.predicted.sum()),
+            "correct": int(self.blocks.columns["correct"].sum()),
+            "predicted": int(self.blocks.columns["predicted"].sum()),
         }
         return sums | {name: row.value for name, row in whole.items()}
 
@@ -87,22 +95,115 @@ def evaluate_heldout(
             sums = [measure.added(of, chunk) for measure, of in zip(measures, sums, strict=True)]
             for one in of_own:
                 one.add(chunk, block)
-    is_finite = math.isfinite(blocks.blocks({}).loss_sum_nats.sum())
+    found = blocks.blocks()
+    is_finite = math.isfinite(found.columns["loss_sum_nats"].sum())
     rows: list[tuple[Measure, list[Row]]] = [
         (measure, measure.rows(of, seq_len))
         for measure, of in zip(measures, sums, strict=True)
         if of is not None
     ]
-    others: dict[str, np.ndarray] = {}
     for one in of_own:
         of_one, columns = one.finish(seq_len, is_finite)
         rows.append((one.of.measure, of_one))
-        others |= columns
+        found = found.with_others(columns)
     return Evaluation(
         tuple(
             Measurement(measure.name, row.part, row.value, row.total, row.count, measure.unit)
             for measure, of_measure in rows
             for row in of_measure
         ),
-        blocks.blocks(others),
+        found,
     )
+
+
+def evaluate_on(
+    model: torch.nn.Module,
+    dataset: Dataset,
+    tokens: Tokens,
+    seq_len: int,
+    own: Sequence[OwnMeasure] = (),
+    precision: Precision = "float32",
+) -> Evaluation:
+    """Return every held-out measure of `model` on `tokens` [n], the user's `own` too."""
+    return evaluate_heldout(
+        model,
+        tokens,
+        seq_len,
+        token_classes=dataset.token_classes,
+        characters=dataset.tokenizer.characters_per_token,
+        end_of_document=dataset.tokenizer.end_of_document,
+        own=own,
+        precision=precision,
+    )
+
+
+class LossSum(NamedTuple):
+    """A sum of -log p over predicted tokens, in nats, and how many these are."""
+
+    nats: float
+    tokens: int
+
+
+@torch.no_grad()
+def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int) -> LossSum:
+    """Return the loss of `model` on tokens[1:], [N + 1] ids, in float32.
+
+    Contexts are of up to `seq_len`. Windows do not overlap, as in `predict`, which gives the same
+    up to rounding. The model is in evaluation mode, and is asked for logits [W, T, V] of ids [W,
+    T]. Losses are added up in float64 in the order of the text; one host synchronisation for each
+    batch. PyTorch's global generators are as they were.
+    """
+    device = next(model.parameters()).device
+    (found,) = _losses(lambda ids_WT: model(ids_WT)[None], 1, tokens, seq_len, vocab_size, device)
+    return found
+
+
+@torch.no_grad()
+def heldout_losses_together(
+    models: Sequence[nn.Module],
+    weights: Mapping[str, Tensor],
+    tokens: Tokens,
+    seq_len: int,
+    vocab_size: int,
+) -> list[LossSum]:
+    """Return the same of replicas side by side, as `read_together` takes them.
+
+    A short text fills an accelerator with all of them, and copies no weights. As many read at once
+    as one model reads windows; of each window's loss 1e-6 is rounding.
+    """
+    device = next(iter(weights.values())).device
+    most, found = windows_per_batch(seq_len, vocab_size, device), list[LossSum]()
+    for start in range(0, len(models), most):
+        some, rows = models[start : start + most], slice(start, start + most)
+        named = {name: values[rows] for name, values in weights.items()}
+
+        def read(
+            ids_WT: Tensor,
+            some: Sequence[nn.Module] = some,
+            named: Mapping[str, Tensor] = named,
+        ) -> Tensor:
+            return read_together(some, named, ids_WT)
+
+        found += _losses(read, len(some), tokens, seq_len, vocab_size, device)
+    return found
+
+
+def _losses(
+    read: Callable[[Tensor], Tensor],
+    R: int,
+    tokens: Tokens,
+    seq_len: int,
+    vocab_size: int,
+    device: torch.device,
+) -> list[LossSum]:
+    """Return those of R replicas, of which `read` gives logits [R, W, T, V]."""
+    windows = windows_per_batch(R * seq_len, vocab_size, device)
+    nats_R, n = np.zeros(R), 0
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        for inputs_WT, targets_WT in text_batches(tokens, seq_len, windows):
+            logits_RWTV = read(torch.from_numpy(inputs_WT).to(device)).float()
+            targets_N = torch.from_numpy(targets_WT).to(device).flatten().repeat(R)
+            losses_N = F.cross_entropy(logits_RWTV.flatten(0, 2), targets_N, reduction="none")
+            nats_R += losses_N.cpu().numpy().reshape(R, -1).sum(axis=1, dtype=np.float64)
+            n += targets_WT.size
+    return [LossSum(float(nats), n) for nats in nats_R]

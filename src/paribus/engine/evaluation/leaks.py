@@ -70,7 +70,7 @@ class Leak:
 
 
 def rounding(setting: Setting, dtype: torch.dtype = torch.float32) -> float:
-    """How far a logit may be rounded, relative to the largest one.
+    """Return how far a logit may be rounded, relative to the largest one.
 
     eps (n_layer + 1) sqrt(K): each block and the head end in a sum of at most K products, whose
     rounding errors add up like a random walk (Higham & Mary 2019, SIAM J. Sci. Comput. 41(5)), and
@@ -82,7 +82,7 @@ def rounding(setting: Setting, dtype: torch.dtype = torch.float32) -> float:
 
 
 def tolerance(setting: Setting, dtype: torch.dtype = torch.float32) -> float:
-    """The largest difference of a log-probability that is put down to rounding, in nats.
+    """Return the largest difference of a log-probability that is put down to rounding, in nats.
 
     Twice `rounding` of a logit of LARGE_LOGIT, as the normaliser rounds too, and never more than
     CEILING, however deep or wide the model is and however large its logits are. For the 8 blocks
@@ -92,7 +92,7 @@ def tolerance(setting: Setting, dtype: torch.dtype = torch.float32) -> float:
 
 
 def draw_places(T: int, most: int, rng: np.random.Generator) -> np.ndarray:
-    """At most `most` of the positions 1 ... T - 1, in a random order; the last is among them.
+    """Return at most `most` of the positions 1 ... T - 1 at random; the last is among them.
 
     Tokens are changed from such a position on; the one before it is where a look ahead shows.
     """
@@ -163,7 +163,7 @@ def find_length_leak(
 def _change(
     tokens_BT: Tensor, kept_B: np.ndarray, vocab_size: int, rng: np.random.Generator
 ) -> Tensor:
-    """A copy in which row b has other tokens from position kept_B[b] on, every one of them."""
+    """Return a copy in which row b has other tokens from position kept_B[b] on."""
     steps = torch.from_numpy(rng.integers(1, vocab_size, size=tuple(tokens_BT.shape)))
     later = torch.arange(tokens_BT.shape[1])[None] >= torch.from_numpy(kept_B)[:, None]
     steps = torch.where(later, steps, 0).to(tokens_BT.device)
@@ -191,7 +191,7 @@ def compare(
 
 
 def _differing(ours: Tensor, theirs: Tensor, kept_B: np.ndarray) -> list[int]:
-    """The rows b that are not bit-equal before position kept_B[b]; a NaN equals nothing.
+    """Return the rows b that are not bit-equal before position kept_B[b]; a NaN equals nothing.
 
     An accelerator is asked once for all rows. On a CPU, where asking costs nothing, each row is
     compared by itself: that takes no memory.
@@ -210,7 +210,7 @@ def _differing_at_once(ours: Tensor, theirs: Tensor, kept_B: np.ndarray) -> list
 
 
 def _difference(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
-    """[T] the largest difference of a log-probability, in nats.
+    """Return [T] the largest difference of a log-probability, in nats.
 
     That of an entry further down than NEAR counts by its share of the depth: a logit of -1e9,
     which masks, rounds by 64. Two that are both NaN or both infinite are equal.
@@ -223,7 +223,7 @@ def _difference(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
 
 
 def _wide(logits: Tensor) -> Tensor:
-    """In float64, which not every device has."""
+    """Return `logits` in float64, which not every device has."""
     return (logits.cpu() if logits.device.type == "mps" else logits).double()
 
 
@@ -239,7 +239,7 @@ def _explain(
     found: tuple[int, int, float, float],
     allowed: float,
 ) -> Leak:
-    """What of the change did it: none of it, that of other rows, or that of later tokens."""
+    """Return which change did it: none of it, that of other rows, or that of later tokens."""
     row = found[0]
     everything = np.full(len(tokens_BT), tokens_BT.shape[1])
     again, _ = compare(read(tokens_BT), read(tokens_BT.clone()), everything, allowed)

@@ -9,6 +9,7 @@ Axes: W windows of a batch, T time, N tokens of a chunk, V vocabulary, K tempera
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -47,7 +48,7 @@ LOWEST_LOGIT = -80.0
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model predicted of a chunk of text, token by token, in the order of the text.
+    """A model's predictions of a chunk of text, token by token, in the order of the text.
 
     Attributes:
         seq_len: the length of a window.
@@ -117,13 +118,12 @@ def predict(
             f"{len(tokens)} held-out tokens leave nothing to predict; give a text of at least 2"
         )
     device = next(model.parameters()).device
-    modes = {module: module.training for module in model.modules()}
     generators = [device] if device.type == "cuda" else []
     windows = windows_per_batch(seq_len, len(token_classes), device)
     about = token_classes.astype(np.int8), characters.astype(np.uint16)
 
     def read(batch: _Batch) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-        """(targets, columns) of each run of windows."""
+        """Yield (targets, columns) of each run of windows."""
         logits_WTV = model(torch.from_numpy(batch.inputs).to(device))
         for rows, is_swept in batch.runs:
             with torch.autocast(device.type, enabled=False):
@@ -135,29 +135,41 @@ def predict(
         with products_in(precision, device):
             return next(read(batch))[1][0]
 
+    with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=generators):
+        before, start = first_losses(), 0
+        batches = _in_runs(tokens, seq_len, windows, len(token_classes))
+        while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
+            made = _Waiting()
+            with products_in(precision, device):
+                for targets_WT, columns in chain.from_iterable(map(read, group)):
+                    made.add(targets_WT.ravel(), columns)
+            chunk = made.chunk(seq_len, start, *about)
+            start += len(chunk)
+            if start == len(tokens) - 1 and not np.array_equal(
+                before, first_losses(), equal_nan=True
+            ):
+                raise ParibusError(
+                    "the first held-out window, read again after the others, has other losses: the "
+                    "model draws random numbers or keeps something between calls; neither may be "
+                    "in what is evaluated"
+                )
+            yield chunk
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put `model` into evaluation mode; each of its modules has its own mode again afterwards."""
+    modes = {module: module.training for module in model.modules()}
     try:
         model.eval()
-        with torch.no_grad(), torch.random.fork_rng(devices=generators):
-            before, start = first_losses(), 0
-            batches = _in_runs(tokens, seq_len, windows, len(token_classes))
-            while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
-                made = _Waiting()
-                with products_in(precision, device):
-                    for targets_WT, columns in chain.from_iterable(map(read, group)):
-                        made.add(targets_WT.ravel(), columns)
-                chunk = made.chunk(seq_len, start, *about)
-                start += len(chunk)
-                if start == len(tokens) - 1:
-                    _require_same(before, first_losses())
-                yield chunk
+        yield
     finally:
         for module, mode in modes.items():
             module.training = mode
 
 
 class _Batch(NamedTuple):
-    """What is read at once, [W, T] each, and in which runs of its windows it is reduced, swept or
-    not."""
+    """Windows read at once, [W, T] each, and the runs of them that are swept or not."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -165,8 +177,10 @@ class _Batch(NamedTuple):
 
 
 def _in_runs(tokens: Tokens, seq_len: int, windows: int, vocab_size: int) -> Iterator[_Batch]:
-    """The text in batches of `windows`, swept at even distances whatever their size: of each
-    `stride` windows the first ones are, as many as a CPU reads at once."""
+    """Yield the text in batches of `windows`, swept at even distances whatever their size.
+
+    Of each `stride` windows the first ones are, as many as a CPU reads at once.
+    """
     run = windows_per_batch(seq_len, vocab_size, torch.device("cpu"))
     stride, begun = -(-(len(tokens) - 1) // SWEEP_TOKENS) * run, 0
     for inputs_WT, targets_WT in text_batches(tokens, seq_len, windows):
@@ -178,21 +192,12 @@ def _in_runs(tokens: Tokens, seq_len: int, windows: int, vocab_size: int) -> Ite
 
 
 def _runs(first: int, n: int, run: int, stride: int) -> list[tuple[slice, bool]]:
-    """The rows of `n` windows, of which the text's number `first` is the first one."""
+    """Return the rows of `n` windows, of which the text's number `first` is the first one."""
     starts = [0, *range(run - first % run, n, run)]
     places = [(at, (first + at) % stride < run) for at in starts]
     kept = [(at, new) for k, (at, new) in enumerate(places) if not k or new != places[k - 1][1]]
     ends = [*(at for at, _ in kept[1:]), n]
     return [(slice(at, end), is_swept) for (at, is_swept), end in zip(kept, ends, strict=True)]
-
-
-def _require_same(before: np.ndarray, after: np.ndarray) -> None:
-    if not np.array_equal(before, after, equal_nan=True):
-        raise ParibusError(
-            "the first held-out window, read again after the others, has other losses: the model "
-            "draws random numbers or keeps something between calls; neither may be in what is "
-            "evaluated"
-        )
 
 
 def products_in(precision: Precision, device: torch.device) -> torch.autocast:
@@ -229,7 +234,7 @@ class _Waiting:
 
 
 def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> int:
-    """How many windows are read at once."""
+    """Return how many windows are read at once."""
     wanted = CPU_BATCH_TOKENS if device.type == "cpu" else ACCELERATOR_BATCH_TOKENS
     return max(min(BATCH_LOGITS // (seq_len * vocab_size), wanted // seq_len), 1)
 
@@ -237,7 +242,7 @@ def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> in
 def text_batches(
     tokens: Tokens, seq_len: int, windows: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(inputs [W, T], targets [W, T]), int64, that predict tokens[1:] once each."""
+    """Yield (inputs [W, T], targets [W, T]), int64, that predict tokens[1:] once each."""
     n = len(tokens) - 1
     whole = n // seq_len * seq_len
     step = seq_len * windows
@@ -250,8 +255,10 @@ def text_batches(
 
 
 def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> list[np.ndarray]:
-    """The columns of a batch on the host: [N] losses, hits, confidences, Brier scores, and if
-    `is_swept` [K, N] losses, slopes and confidences by temperature.
+    """Return the columns of a batch on the host.
+
+    [N] losses, hits, confidences, Brier scores, and if `is_swept` [K, N] losses, slopes and
+    confidences by temperature.
     """
     logits_NV = logits_WTV.flatten(0, 1)
     targets_N = torch.from_numpy(targets_WT).to(logits_NV.device).flatten()
@@ -275,7 +282,7 @@ def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> list[
 
 
 def _plain(logits_NV: Tensor, target_N: Tensor) -> tuple[Tensor, ...]:
-    """[N] losses, confidences and Brier scores; `target_N` is relative to the highest logit."""
+    """Return [N] losses, confidences, Brier scores; `target_N` is relative to the top logit."""
     p_NV = torch.softmax(logits_NV, dim=-1)
     confidence_N = p_NV.amax(dim=-1)
     squares_N = p_NV.square_().sum(dim=-1)
@@ -283,7 +290,7 @@ def _plain(logits_NV: Tensor, target_N: Tensor) -> tuple[Tensor, ...]:
 
 
 def _swept(logits_NV: Tensor, top_N: Tensor, target_N: Tensor, space: Tensor) -> tuple[Tensor, ...]:
-    """The same, then [K, N] losses, slopes and confidences by temperature.
+    """Return the same, then [K, N] losses, slopes and confidences by temperature.
 
     One exponential per logit, w = exp((logit - highest) / 4), and its powers 2 and 4. The sum of
     weights at the inverse temperature k / 4 is the inner product of two powers that multiply to
@@ -314,6 +321,6 @@ def _swept(logits_NV: Tensor, top_N: Tensor, target_N: Tensor, space: Tensor) ->
 
 
 def _brier(squares_N: Tensor, confidence_N: Tensor, target_N: Tensor) -> Tensor:
-    """[N] Brier scores from sums of squared probabilities."""
+    """Return [N] Brier scores from sums of squared probabilities."""
     # Rounding may take a certain and right prediction below zero.
     return (squares_N - 2 * target_N.exp() * confidence_N + 1).clamp(min=0)

@@ -1,8 +1,7 @@
 """The parts that a measure is given by: their names, and the sums of each over a chunk.
 
 A family of parts is a function from `seq_len` to the names of its rows, in their order. A part that
-no token belongs to has no row, so that nothing is ever divided by zero.
-"""
+no token belongs to has no row, so that nothing is ever divided by zero."""
 
 from __future__ import annotations
 
@@ -12,8 +11,59 @@ from dataclasses import dataclass
 import numpy as np
 
 from paribus.engine.data import TOKEN_CLASSES
-from paribus.engine.evaluation.bins import BINS
 from paribus.engine.evaluation.predictions import TEMPERATURES, Predictions
+
+BINS = 15  # as Guo et al. 2017
+# Confidences are equal that agree so far: a sum in float32 depends on the order of the vocabulary.
+CELLS = 10**5 + 1
+
+
+def equal_width(confidence: np.ndarray) -> np.ndarray:
+    """Return [N] the bin of each confidence, from 0: (0, 1/15], ..., (14/15, 1].
+
+    The bins of Guo et al. 2017. NaN, which a broken model gives, goes to the first.
+    """
+    index = np.ceil(confidence.astype(np.float64) * BINS) - 1
+    return np.clip(np.nan_to_num(index), 0, BINS - 1).astype(np.int64)
+
+
+def by_cell(confidence: np.ndarray) -> np.ndarray:
+    """Return [N] the cell of each confidence: CELLS are so narrow that one has equal ones alone."""
+    index = np.round(confidence.astype(np.float64) * (CELLS - 1))
+    return np.clip(np.nan_to_num(index), 0, CELLS - 1).astype(np.int64)
+
+
+def equal_mass(cells: np.ndarray) -> np.ndarray:
+    """Return [3, BINS] the tally by bins of (nearly) as many tokens, from the one by cells.
+
+    Adaptive binning (Nguyen & O'Connor 2015). Equal confidences always share a bin, that of the
+    middle of their ranks: then the order of the text decides nothing, and a model of a single
+    confidence has a single bin. Bins can thus differ in size, or be empty.
+    """
+    cells = cells[:, cells[0] > 0]
+    counts = cells[0]
+    # Twice the middle rank, counted from the lower edge of the first token to stay whole.
+    doubled = 2 * np.cumsum(counts) - counts
+    index = np.minimum(BINS * doubled // (2 * counts.sum()), BINS - 1).astype(np.int64)
+    return np.stack([np.bincount(index, row, minlength=BINS) for row in cells])
+
+
+def tally(
+    index: np.ndarray, confidence: np.ndarray, correct: np.ndarray, bins: int = BINS
+) -> np.ndarray:
+    """Return [3, bins] float64: by bin the tokens, the sum of their confidences, and their hits."""
+    weights = (None, confidence, correct)
+    return np.stack([np.bincount(index, w, minlength=bins).astype(np.float64) for w in weights])
+
+
+def gap_sum(tally: np.ndarray) -> float:
+    """sum_bins |hits - summed confidence|; over the tokens, the expected calibration error.
+
+    Guo et al. 2017, equation 3: the mean of |accuracy - confidence|, weighted by tokens.
+    """
+    _, confidence, hits = tally
+    return float(np.abs(hits - confidence).sum())
+
 
 CONTEXT_STEP = 8  # tokens
 
@@ -40,17 +90,17 @@ class Row:
 
 
 def whole(seq_len: int) -> tuple[str, ...]:
-    """The whole split; what a measure says of it is the trial's score."""
+    """Return the whole split; what a measure says of it is the trial's score."""
     return ("all",)
 
 
 def token_classes(seq_len: int) -> tuple[str, ...]:
-    """The class of the predicted token."""
+    """Return the class of the predicted token."""
     return TOKEN_CLASSES
 
 
 def positions(seq_len: int) -> tuple[str, ...]:
-    """The place in the window: "position 5" is predicted from 5 tokens."""
+    """Return the place in the window: "position 5" is predicted from 5 tokens."""
     return tuple(f"position {p}" for p in range(1, seq_len + 1))
 
 
@@ -76,7 +126,7 @@ BREAKDOWN: tuple[Parts, ...] = (whole, token_classes, positions)
 def breakdown(
     predictions: Predictions, totals: np.ndarray, counts: np.ndarray | None = None
 ) -> np.ndarray:
-    """[parts, 2] `totals` [N] and `counts` [N] (1 each by default) of BREAKDOWN's parts."""
+    """Return [parts, 2] `totals` [N] and `counts` [N] (1 each by default) of BREAKDOWN's parts."""
     everything = np.zeros(len(predictions), np.int64)
     return np.concatenate(
         [
@@ -90,7 +140,7 @@ def breakdown(
 def grouped(
     n: int, index: np.ndarray, totals: np.ndarray, counts: np.ndarray | None = None
 ) -> np.ndarray:
-    """[n, 2] the sums of `totals` and `counts` (1 each by default), where `index` [N] says."""
+    """Return [n, 2] the sums of `totals` and `counts` (1 each by default) by `index` [N]."""
     # bincount adds up in float64, which holds whole numbers of characters exactly.
     total = np.bincount(index, totals, minlength=n)
     return np.stack([total, np.bincount(index, counts, minlength=n)], axis=1)

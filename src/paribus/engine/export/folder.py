@@ -4,29 +4,119 @@
   config.json  generation_config.json  model.safetensors
   tokenizer.json  tokenizer_config.json
   modeling_paribus.py  own_*.py     only where the model is no plain GPT-2 or Llama
-  README.md               which trial this is, and how to load it
-"""
+  README.md               which trial this is, and how to load it"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.export.card import card
-from paribus.engine.export.gpt2 import gpt2_config, gpt2_weights, is_gpt2
-from paribus.engine.export.llama import is_llama, llama_config, llama_weights
-from paribus.engine.export.remote import remote_code, remote_config, remote_weights
-from paribus.engine.export.tokenizer_json import tokenizer_config, tokenizer_json
+from paribus.engine.export.hugging_face import in_their_words, is_gpt2, is_llama, remote_code
+from paribus.engine.export.tokenizer_json import tokenizer_config, tokenizer_json, vocabulary_notes
 from paribus.errors import ParibusError, nearest
 from paribus.files import whole_folder, write_bytes
+from paribus.numbers import fixed
 from paribus.results import Results, TrialFolder, load_results
 from paribus.results.formats import write_plain_json
 from paribus.study import Setting, require_trust
+
+CARD = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [paribus]
+---
+
+# {label} of the study `{study}`
+
+{title}
+
+One trained model of a controlled comparison, exported by paribus.
+
+| | |
+| --- | --- |
+{rows}
+
+## Loading it
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained({arguments})
+tokenizer = AutoTokenizer.from_pretrained({arguments})
+```
+
+{notes}
+"""
+
+
+def card(
+    results: Results,
+    trial: TrialFolder,
+    dataset: Dataset,
+    step: int | None = None,
+    average_last: int = 1,
+) -> str:
+    """Markdown: which trial this is, how it scored, how it is loaded, and what to mind."""
+    study = results.study
+    setting = study.setting(trial.arm)
+    kind = "GPT-2" if is_gpt2(setting) else "Llama" if is_llama(setting) else ""
+    plain = bool(kind)
+    code = f"The model is a plain {kind}."
+    if not plain:
+        own = ", ".join(f"`{path}`" for path in setting.model.modules.named.values())
+        code = "The model is a Transformer whose code is in `modeling_paribus.py`"
+        code += f", with parts of its author's own ({own})." if own else "."
+    facts = _facts(results, trial)
+    if step is not None or average_last != 1:
+        steps = [one or facts["steps"] for one in trial.require_weights(step, average_last)]
+        mean = "the mean of the weights" if average_last > 1 else "the weights"
+        facts["these weights"] = (
+            f"{mean} after step {', '.join(map(str, steps))} of {facts['steps']}; what is said of "
+            "the trial is of the last step"
+        )
+    return CARD.format(
+        label=trial.label,
+        study=study.name,
+        title=study.question or study.title or "",
+        rows="\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in facts.items()),
+        arguments='"THIS_FOLDER"' if plain else '"THIS_FOLDER", trust_remote_code=True',
+        notes="\n".join(f"- {note}" for note in (code, *vocabulary_notes(dataset.tokenizer))),
+    )
+
+
+def _facts(results: Results, trial: TrialFolder) -> dict[str, str]:
+    study, record = results.study, results.trials[trial.arm, trial.seed]
+    differs = "; ".join(
+        f"`{key}`: {theirs} → {ours}"
+        for key, (theirs, ours) in study.differences(trial.arm).items()
+    )
+    facts = {
+        "arm": trial.arm,
+        f"differs from `{study.reference(trial.arm)}` in": differs,
+        "seed": str(trial.seed),
+        "steps": str(record["iterations"]),
+        "training tokens": f"{record['tokens']:,}",
+        "window": f"{record['setting']['data']['seq_len']} tokens",
+        "diverged at step": "" if record["diverged_at"] is None else str(record["diverged_at"]),
+    }
+    scores = trial.read_json("evaluation.json")
+    if scores["validation_loss"] is not None:
+        facts["validation loss"] = f"{fixed(scores['validation_loss'], 4)} nats/token"
+    manifest = trial.read_json("manifest.json")
+    facts["SHA-256 of the study"] = f"`{study.digest}`"
+    facts["SHA-256 of the text"] = f"`{record['data']['digests']['corpus']}`"
+    facts["SHA-256 of the trial's own weights"] = f"`{manifest['weights.safetensors']}`"
+    return {name: value for name, value in facts.items() if value}
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
 
 Where = str | os.PathLike[str]
 
@@ -80,7 +170,7 @@ def export_trial(
 
 
 def _home(results: Results) -> Path:
-    """Where the files that the study names are kept; the current folder where its text is not."""
+    """Return where files of the study are kept; the current folder where its text is not."""
     path, kept = results.study.data.path, results.study.folder
     return Path.cwd() if path is not None and not (kept / path).exists() else kept
 
@@ -102,7 +192,7 @@ def _find(results: Results, arm: str, seed: int) -> TrialFolder:
 
 
 def _dataset(results: Results, trial: TrialFolder, setting: Setting, folder: Path) -> Dataset:
-    """The text that the trial was trained on: the records hold its digests, not its vocabulary."""
+    """Return the text of the trial: the records hold its digests, not its vocabulary."""
     path = setting.data.path
     if path is not None and not (folder / path).exists():
         raise ParibusError(
@@ -124,7 +214,7 @@ def _dataset(results: Results, trial: TrialFolder, setting: Setting, folder: Pat
 def _write_model(
     out: Path, trained: dict[str, np.ndarray], setting: Setting, dataset: Dataset
 ) -> None:
-    config, weights = _in_their_words(setting, dataset.vocab_size, trained)
+    config, weights = in_their_words(setting, dataset.vocab_size, trained)
     # Stated also where there is none: the default may be a token of another vocabulary.
     end = dataset.tokenizer.end_of_document
     special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), end)
@@ -132,17 +222,6 @@ def _write_model(
     write_plain_json(out / "generation_config.json", special)
     content = safetensors.numpy.save(weights, metadata={"format": "pt"})
     write_bytes(out / "model.safetensors", content)
-
-
-def _in_their_words(
-    setting: Setting, vocab_size: int, weights: dict[str, np.ndarray]
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """(config, weights): of GPT-2 or Llama where the model is one, else of its own kind."""
-    if is_gpt2(setting):
-        return gpt2_config(setting, vocab_size), gpt2_weights(setting, weights)
-    if is_llama(setting):
-        return llama_config(setting, vocab_size, weights), llama_weights(setting, weights)
-    return remote_config(setting, vocab_size), remote_weights(weights)
 
 
 def _write_tokenizer(out: Path, setting: Setting, dataset: Dataset) -> None:

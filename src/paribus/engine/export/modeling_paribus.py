@@ -43,7 +43,7 @@ class ParibusConfig(PretrainedConfig):
 
 
 def spec(config: ParibusConfig, layer: int | None = None) -> Any:
-    """The architecture with dots, `model.attention.window`: what parts are built from."""
+    """Return the architecture with dots, `model.attention.window`: what parts are built from."""
     model = _dotted(config.architecture)
     model.layer = layer
     model.head_width = model.d_model // model.n_head
@@ -92,7 +92,7 @@ class FixedScale(nn.Module):
 
 
 def norm(model: Any, kind: str, width: int, eps: float | None, bias: bool) -> nn.Module:
-    """The norm called `kind` over `width` channels; `eps` None is the norm's own."""
+    """Return the norm called `kind` over `width` channels; `eps` None is the norm's own."""
     if kind == "layernorm":
         return nn.LayerNorm(width, eps=eps or LAYERNORM_EPS, bias=bias)
     if kind == "rmsnorm":
@@ -202,14 +202,14 @@ class Embedding(nn.Module):
 
 
 def block_norm(model: Any, site: str) -> nn.Module:
-    """The norm at `site`, "block_norm" or "final_norm": the user's own, or the study's kind."""
+    """Return the norm at "block_norm" or "final_norm": the user's own, or the study's kind."""
     if site in OWN:
         return OWN[site](model)
     return norm(model, model.norm.kind, model.d_model, model.norm.eps, model.bias)
 
 
 def own_positions(model: Any, place: str) -> nn.Module | None:
-    """The user's own positions, if they stand at `place`."""
+    """Return the user's own positions, if they stand at `place`."""
     own: Any = OWN.get("positions")
     return own(model) if own is not None and own.stands == place else None
 
@@ -237,7 +237,7 @@ class Block(nn.Module):
 
 
 class ParibusPreTrainedModel(PreTrainedModel):
-    """What both models have in common for transformers: the config, and how parts are filled."""
+    """The config that both models have for transformers, and how their parts are filled."""
 
     config_class = ParibusConfig
     base_model_prefix = "model"
@@ -271,7 +271,7 @@ class ParibusModel(ParibusPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """The token matrix's module."""
+        """Return the token matrix's module."""
         return self.embedding.tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -286,7 +286,7 @@ class ParibusModel(ParibusPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        """Raises ValueError for padding where a part of one's own reads the whole text."""
+        """Run the model; ValueError for padding where a part of one's own reads the whole text."""
         if self.reads_whole:
             if attention_mask is not None and not bool(attention_mask.all()):
                 raise ValueError("with this part of one's own, texts of a batch are equally long")
@@ -307,7 +307,7 @@ class ParibusModel(ParibusPreTrainedModel):
         )
 
     def _seen(self, ids: Tensor, mask: Tensor | None, start: int) -> tuple[Tensor, Tensor]:
-        """([B, 1, T, S] what each position must not see, [B, T] places, of padding 0)."""
+        """Return ([B, 1, T, S] what each position must not see, [B, T] places, of padding 0)."""
         (B, T), S = ids.shape, start + ids.shape[1]
         columns = torch.arange(S, device=ids.device)
         back = columns[start:, None] - columns
@@ -336,7 +336,7 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """The token matrix's module."""
+        """Return the token matrix's module."""
         return self.model.embedding.tokens
 
     def forward(
@@ -364,7 +364,7 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         )
 
     def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
-        """A part that cannot be cached is given the whole text at every step."""
+        """Give a part that cannot be cached the whole text at every step."""
         if self.model.reads_whole:
             return {"input_ids": input_ids, "attention_mask": kwargs.get("attention_mask")}
         return super().prepare_inputs_for_generation(input_ids, **kwargs)

@@ -8,12 +8,11 @@ from tokenizers import AddedToken, decoders, models
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from paribus.engine.data import STAND_INS, CharacterTokenizer, Tokenizer
-from paribus.engine.data.bpe import BpeTokenizer
-from paribus.engine.data.tokenizer import END_OF_DOCUMENT
+from paribus.engine.data.tokenizer import END_OF_DOCUMENT, BpeTokenizer
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> bytes:
-    """The content of tokenizer.json: a BPE tokenizer's own file, or that of `fast_tokenizer`."""
+    """Return tokenizer.json: a BPE tokenizer's own file, or that of `fast_tokenizer`."""
     if isinstance(tokenizer, BpeTokenizer):
         return tokenizer.content
     assert isinstance(tokenizer, CharacterTokenizer)
@@ -38,12 +37,12 @@ def fast_tokenizer(tokenizer: CharacterTokenizer) -> HuggingFaceTokenizer:
 
 
 def stand_in(tokenizer: CharacterTokenizer) -> str | None:
-    """What an unknown character is read as: what our own tasks replace it with (`ParibusLM`)."""
+    """Return what an unknown character is read as, or None: as in our own tasks (`ParibusLM`)."""
     return next((text for text in STAND_INS if text in tokenizer.characters), None)
 
 
 def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
-    """The content of tokenizer_config.json.
+    """Return the content of tokenizer_config.json.
 
     No token but the end of document is declared special: special ones are left out of decoded text.
     """
@@ -62,7 +61,7 @@ def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
 
 
 def vocabulary_notes(tokenizer: Tokenizer) -> list[str]:
-    """What a reader of the folder should mind, a sentence each."""
+    """Return what a reader of the folder should mind, a sentence each."""
     if not isinstance(tokenizer, CharacterTokenizer):
         return ["The tokenizer is the byte-level BPE one that the model was trained with."]
     known, unknown = f"{len(tokenizer.characters)} characters", stand_in(tokenizer)

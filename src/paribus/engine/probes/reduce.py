@@ -23,7 +23,7 @@ CLASSES = ("all", *TOKEN_CLASSES)
 
 
 def group_of(name: str) -> str:
-    """The group of a parameter. "embedding" is the token matrix, which is the head as well."""
+    """Return the group of a parameter; "embedding" is the token matrix, also the tied head."""
     if name.startswith("embedding.positions."):
         return "positions"
     if name.startswith("embedding.norm."):
@@ -38,7 +38,7 @@ def group_of(name: str) -> str:
 
 
 def groups(rows: Rows) -> Iterator[list[Tensor]]:
-    """Of every group in GROUPS its numbers, [R, n] each; no piece where no parameter is of it."""
+    """Yield the numbers of every group in GROUPS, [R, n] each; none where it is empty."""
     by_group: dict[str, list[str]] = {group: [] for group in GROUPS}
     for name in rows:
         by_group[group_of(name)].append(name)
@@ -46,7 +46,7 @@ def groups(rows: Rows) -> Iterator[list[Tensor]]:
 
 
 def group_norms(rows: Rows) -> Tensor:
-    """[R, G] the L2 norm of each group's numbers taken together; NaN for an empty group."""
+    """Return [R, G] the L2 norm of each group's numbers taken together; NaN for an empty group."""
     columns = []
     for pieces in groups(rows):
         each = [torch.linalg.vector_norm(piece, dim=1) for piece in pieces]
@@ -55,12 +55,12 @@ def group_norms(rows: Rows) -> Tensor:
 
 
 def absent(rows: Rows, *shape: int) -> Tensor:
-    """[R, *shape] of NaN: what is not there to be measured."""
+    """Return [R, *shape] of NaN: nothing is there to be measured."""
     return rows.flat.new_full((len(rows.flat), *shape), torch.nan)
 
 
 def quantiles(values: Tensor) -> Tensor:
-    """[..., N] -> [..., Q] of those that are not NaN; NaN where all are.
+    """Reduce [..., N] to [..., Q] quantiles of those that are not NaN; NaN where all are.
 
     On a CPU numpy sorts, nine times as fast as PyTorch, and the rest is what `nanquantile` does.
     """
@@ -77,12 +77,12 @@ def quantiles(values: Tensor) -> Tensor:
 
 @cache
 def _at(device: torch.device, dtype: torch.dtype) -> Tensor:
-    """[Q], brought to a device once: a copy from the host makes it wait."""
+    """Return [Q], brought to a device once: a copy from the host makes it wait."""
     return torch.tensor(list(QUANTILES.values()), device=device, dtype=dtype)
 
 
 def by_class(values_RN: Tensor, classes_RN: Tensor) -> Tensor:
-    """[R, 1 + C, N] the values, then those of each class with NaN in the place of the others."""
+    """Return [R, 1 + C, N] the values, then those of each class with NaN for the others."""
     kinds_C1 = torch.arange(len(TOKEN_CLASSES), device=classes_RN.device)[:, None]
     of_class_RCN = classes_RN[:, None, :] == kinds_C1
     return torch.cat(
@@ -96,5 +96,5 @@ def depths(setting: Setting) -> Labels:
 
 
 def blocks(setting: Setting) -> Labels:
-    """`block 1`, `block 2`, ...: the labels of a model with so many layers."""
+    """Return `block 1`, `block 2`, ...: the labels of a model with so many layers."""
     return tuple(f"block {i + 1}" for i in range(setting.model.n_layer))

@@ -5,24 +5,20 @@ items from the validation split and `write_suite` writes them down so that anybo
 them unchanged.
 """
 
-from paribus.engine.tasks.custom_tasks import own_tasks
 from paribus.engine.tasks.draw import N_ITEMS, SHOTS, Suite, TaskItems, build_suite
-from paribus.engine.tasks.generators import all_tasks, find_tasks
-from paribus.engine.tasks.standard_record import (
+from paribus.engine.tasks.generators import all_tasks, find_tasks, own_tasks
+from paribus.engine.tasks.task import HeldOut, Item, Question, Task, task
+from paribus.engine.tasks.written import (
     PINNED,
     STANDARD_FILE,
-    read_standard,
-    registered_tasks,
-    write_standard,
-)
-from paribus.engine.tasks.task import Item, Question, Task, task
-from paribus.engine.tasks.validation_text import HeldOut
-from paribus.engine.tasks.written import (
     TASK_PREFIX,
     WrittenSuite,
     WrittenTask,
     copy_task,
+    read_standard,
     read_suite,
+    registered_tasks,
+    write_standard,
     write_suite,
 )
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from paribus.engine.data import Dataset
 from paribus.engine.tasks.generators import find_tasks
-from paribus.engine.tasks.task import Item, Question, Task
-from paribus.engine.tasks.validation_text import HeldOut
+from paribus.engine.tasks.task import HeldOut, Item, Question, Task
 from paribus.errors import ParibusError
 from paribus.rng import stream
 
@@ -71,7 +70,7 @@ def build_suite(
     own: Sequence[Task] = (),
     readers: Sequence[tuple[Encode, int]] = (),
 ) -> Suite:
-    """The suite of `dataset`'s validation split, for models that see `window` tokens.
+    """Return the suite of `dataset`'s validation split, for models that see `window` tokens.
 
     A task has `n_items` items, or as many as the text has where these are at least `least`; by
     default all must be there. `names` None is every task that the text and the window allow; what
@@ -121,7 +120,7 @@ def _shots(
     delimiter: str,
     readers: Sequence[tuple[Encode, int]],
 ) -> tuple[int, ...]:
-    """Those of SHOTS that `fitting_shots` gives for every reader."""
+    """Return those of SHOTS that `fitting_shots` gives for every reader."""
     each = [fitting_shots(items, examples, delimiter, size, encode) for encode, size in readers]
     return tuple(n for n in SHOTS if all(n in one for one in each))
 
@@ -129,7 +128,7 @@ def _shots(
 def fitting_shots(
     items: Iterable[Item], examples: Sequence[Item], delimiter: str, window: int, encode: Encode
 ) -> tuple[int, ...]:
-    """Those of SHOTS with which every item's prompt and choice together fit into `window`."""
+    """Return those of SHOTS with which every prompt and choice fit into `window` together."""
     solved = [example.context + example.choices[example.answer] for example in examples]
     longest = _longest((i.context + choice for i in items for choice in i.choices), encode)
     return tuple(
@@ -140,7 +139,7 @@ def fitting_shots(
 
 
 def _longest(texts: Iterable[str], encode: Encode) -> str:
-    """The text of the most tokens."""
+    """Return the text of the most tokens."""
     longest, most = "", 0
     # No text has more tokens than bytes, so those of fewer bytes than tokens found are not encoded.
     for text in sorted(texts, key=lambda text: len(text.encode()), reverse=True):
@@ -161,14 +160,14 @@ def _draw(
     seed: int,
     purpose: str,
 ) -> tuple[Item, ...]:
-    """At most `wanted` items of `text`, a part of `held_out`."""
+    """Return at most `wanted` items of `text`, a part of `held_out`."""
     questions = task.generate(text, stream(seed, "tasks", task.name, purpose), length)
     distinct = _distinct(questions, wanted, held_out)
     return tuple(_placed(distinct, stream(seed, "tasks", task.name, purpose, "places")))
 
 
 def _distinct(questions: Iterable[Question], wanted: int, held_out: HeldOut) -> list[Question]:
-    """The first `wanted` questions that differ and have one right choice."""
+    """Return the first `wanted` questions that differ and have one right choice."""
     kept: dict[tuple[str, str], Question] = {}
     for question in questions:
         if len(kept) == wanted:

@@ -1,13 +1,167 @@
-"""What a task is: a function from held-out text to questions, and the decorator that names it."""
+"""A task: a function from held-out text to questions, and the text that tasks are made from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
-from paribus.engine.tasks.validation_text import HeldOut
+from paribus.engine.data import Dataset
+
+T = TypeVar("T")
+
+LETTERS = r"[^\W\d_]+"
+# One white-space character between two others: inside a line of text, or where it is wrapped.
+WORD_GAP = re.compile(r"(?<=\S)\s(?=\S)")
+LEAST_CONTEXT = 8
+# The part of the split that solved examples come from; no scored item touches it.
+EXAMPLES_FRACTION = 0.05
+EXAMPLES_LEAST = 2_000
+# Of either split; more would make no better items, and take long to search.
+MOST_TOKENS = 2**20
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a word begins: the text before it, and the text from the gap before it on."""
+
+    context: str
+    span: str
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Documents of the validation split (the first one may lack its beginning).
+
+    Attributes:
+        documents: their text, none empty.
+        words: what counts as a word, in lower case: the words of the corpus.
+    """
+
+    documents: tuple[str, ...]
+    words: frozenset[str]
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> HeldOut:
+        """Return the validation split as text, at most MOST_TOKENS of it, one text a document."""
+        tokenizer, end = dataset.tokenizer, dataset.tokenizer.end_of_document
+        ids = dataset.validation[:MOST_TOKENS]
+        ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
+        texts = (tokenizer.decode(part) for part in np.split(np.delete(ids, ends), _starts(ends)))
+        documents = tuple(text for text in texts if text)
+        everything = (tokenizer.decode(dataset.train[:MOST_TOKENS]), *documents)
+        # Only corruptions are checked against the training text's words; no item shows any of it.
+        words = (word.lower() for text in everything for word in re.findall(LETTERS, text))
+        return cls(documents, frozenset(words))
+
+    def contains(self, text: str) -> bool:
+        """Return whether `text` stands word for word in one of the documents."""
+        return text in self._joined
+
+    @cached_property
+    def _joined(self) -> str:
+        """All documents, kept apart by a character that no question spans."""
+        return "\0".join(self.documents)
+
+    def divide(self) -> tuple[HeldOut, HeldOut]:
+        """Return (what solved examples are made from, what scored items are made from)."""
+        total = sum(map(len, self.documents))
+        wanted = min(max(int(total * EXAMPLES_FRACTION), EXAMPLES_LEAST), total // 2)
+        examples, items = [], []
+        for document in self.documents:
+            examples.append(document[:wanted])
+            items.append(document[wanted:])
+            wanted -= len(examples[-1])
+        return tuple(  # type: ignore[return-value]
+            HeldOut(tuple(text for text in part if text), self.words) for part in (examples, items)
+        )
+
+    @cached_property
+    def marks(self) -> str:
+        """Every punctuation mark of the text, as often as it occurs."""
+        return "".join(re.findall(r"[.,;:!?()\"'-]", "".join(self.documents)))
+
+    @cached_property
+    def pairs(self) -> Counter[str]:
+        """Counts of each pair of neighbouring characters."""
+        return Counter(text[at : at + 2] for text in self.documents for at in range(len(text) - 1))
+
+    def most_plausible(self, texts: Iterable[str]) -> str:
+        """Return the one whose pairs of neighbouring characters are the most common ones.
+
+        A corruption chosen so is not betrayed by a pair that the language does not have.
+        """
+        # The product of counts orders as the sum of their logarithms does, and is exact.
+        return max(
+            texts,
+            key=lambda text: math.prod(1 + self.pairs[text[i : i + 2]] for i in range(len(text))),
+        )
+
+    def sites(self, rng: np.random.Generator, context: int, span: int) -> Iterator[Site]:
+        """Yield every place where a word begins inside running text, in random order.
+
+        Contexts start at a word and have at most `context` characters, spans exactly `span`.
+        """
+        places = [
+            (document, gap.start())
+            for document in self.documents
+            for gap in WORD_GAP.finditer(document)
+            if gap.start() + span <= len(document)
+        ]
+        for index in rng.permutation(len(places)):
+            document, at = places[index]
+            before = before_from_word(document, at, context)
+            if len(before) >= min(LEAST_CONTEXT, context):
+                yield Site(before, document[at : at + span])
+
+
+def _starts(ends: np.ndarray) -> np.ndarray:
+    """Return where documents begin once the tokens at `ends` are taken out."""
+    return ends - np.arange(len(ends))
+
+
+def grouped(found: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[list[T]]:
+    """Yield groups of `size` that differ in their keys, each of `found` in one at most.
+
+    Where every member of a group is right once and wrong for the others, no choice can be preferred
+    for what it is: whoever ignores the context is right once in `size`.
+    """
+    waiting: list[dict[str, T]] = []
+    for value in found:
+        group = next((group for group in waiting if key(value) not in group), None)
+        if group is None:
+            waiting.append(group := {})
+        group[key(value)] = value
+        if len(group) == size:
+            waiting.remove(group)
+            yield list(group.values())
+
+
+def before_from_word(document: str, at: int, length: int) -> str:
+    """Return at most `length` characters before `at`, from the first word among them on."""
+    start = max(at - length, 0)
+    text = document[start:at]
+    if start > 0 and not document[start - 1].isspace() and not text[:1].isspace():
+        text = re.sub(r"^\S*", "", text)
+    return text.lstrip()
+
+
+def words_inside(span: str, least: int) -> list[re.Match[str]]:
+    """Words of at least `least` letters that begin and end inside `span`, the edges not touched."""
+    whole = rf"(?<=\s)[^\W\d_]{{{least},}}(?=[^\w])"
+    return list(re.finditer(whole, span))
+
+
+def replace(span: str, start: int, text: str) -> str:
+    """Return `span` with `text` in the place of as many characters from `start` on."""
+    return span[:start] + text + span[start + len(text) :]
+
 
 # Four blocks of this size and the line breaks between them fit into a window of 128 characters:
 # three solved examples and the question.
@@ -16,7 +170,7 @@ SHORT = 31
 
 @dataclass(frozen=True)
 class Question:
-    """What a generator yields: the text before, how it really goes on, and how it does not."""
+    """A generator's question: the text before, how it really goes on, and how it does not."""
 
     context: str
     right: str

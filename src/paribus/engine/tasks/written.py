@@ -9,6 +9,10 @@
 The harness resolves `data_files` of its configurations against the working folder and caches by
 modification time and size. `items.py` finds its neighbours wherever the folder lies, caches nothing
 and refuses a file that is not the one the configuration names, so the folder may be moved or sent.
+
+Beside it, `standard.json` says which of the harness's own tasks a study asks: versions, and digests
+of their data. It is written before the registration, which holds the same; every trial must meet
+what it says.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ from paribus.engine.tasks.draw import DELIMITERS, Suite, TaskItems
 from paribus.engine.tasks.task import Item
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
-from paribus.results.formats import write_plain_json
+from paribus.results.formats import read_json, write_json, write_plain_json
+from paribus.study import Tasks
 from paribus.untrusted_io import RECORD_BYTES, is_regular, parse_json, read_bytes
 
 TASK_PREFIX = "paribus_"  # the harness has one name space, with thousands of tasks in it
@@ -81,7 +86,7 @@ def read(name, sha256):
 
 @dataclass(frozen=True)
 class WrittenTask:
-    """What `suite.json` says of one task.
+    """A task as `suite.json` has it.
 
     Attributes:
         name: without TASK_PREFIX.
@@ -119,7 +124,7 @@ class WrittenSuite:
     digest: str
 
     def find(self, names: Sequence[str] | None = None) -> list[WrittenTask]:
-        """The tasks of these names (None: all), sorted; ParibusError for one that is not here."""
+        """Return the tasks of these names (None: all), sorted. ParibusError for one not here."""
         for name in names or ():
             if name in self.left_out:
                 raise ParibusError(f"task '{name}' was left out: {self.left_out[name]}")
@@ -131,7 +136,7 @@ class WrittenSuite:
         return [task for name, task in self.tasks.items() if names is None or name in names]
 
     def registered(self, names: Sequence[str] | None) -> dict[str, Any]:
-        """What the registration of a study that asks the tasks `names` says of them."""
+        """Return what the registration of a study that asks the tasks `names` says of them."""
         chosen = [task.name for task in self.find(names)]
         return {"suite_sha256": self.digest, "names": chosen, "left_out": self.left_out}
 
@@ -152,7 +157,7 @@ def write_suite(folder: Path, suite: Suite) -> WrittenSuite:
 
 
 def read_suite(folder: Path) -> WrittenSuite:
-    """The suite in `folder`, which may be anybody's: nothing of it is run.
+    """Read the suite in `folder`, which may be anybody's: nothing of it is run.
 
     The loader and the configurations, which the harness imports and obeys, must be the ones that
     this version writes. Raises ParibusError where they are not, and where a file is missing or was
@@ -203,7 +208,7 @@ def copy_task(suite: WrittenSuite, name: str, folder: Path) -> None:
 
 
 def _described(name: str, about: dict[str, Any]) -> WrittenTask:
-    """What suite.json says of a task. Raises ValueError or TypeError where it says something else.
+    """Return the task of suite.json. Raises ValueError or TypeError where it is none.
 
     Its names become those of files, so they are what a Python identifier may be.
     """
@@ -222,7 +227,7 @@ def _files(name: str) -> tuple[str, str, str]:
 
 
 def _yamls(task: WrittenTask) -> Iterator[bytes]:
-    """What the configuration of a task with these items may be."""
+    """Yield what the configuration of a task with these items may be."""
     items, examples, _ = (task.files[file] for file in _files(task.name))
     for delimiter in DELIMITERS:
         yield _yaml(task.name, items, examples, delimiter, task.version)
@@ -240,7 +245,7 @@ def _yaml(name: str, items: str, examples: str, delimiter: str, version: int) ->
 
 
 def _read(folder: Path, name: str, digest: str | None = None) -> bytes:
-    """The content of a file of a suite, which must have this digest if one is given."""
+    """Return the content of a file of a suite, which must have this digest if one is given."""
     path = folder / name
     content = read_bytes(path, RECORD_BYTES, missing=_missing(path)) if is_regular(path) else None
     if content is None or digest not in (None, _digest(content)):
@@ -300,3 +305,35 @@ def _lines(items: Sequence[Item]) -> bytes:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+STANDARD_FILE = "standard.json"
+# What is known of a task before it is asked.
+PINNED = ("version", "dataset", "documents", "data_sha256", "wording_sha256")
+
+Described = dict[str, dict[str, Any]]
+
+
+def write_standard(folder: Path, described: Described) -> None:
+    """Write what `describe_standard` says of the tasks."""
+    write_json(folder / STANDARD_FILE, described)
+
+
+def read_standard(folder: Path) -> Described:
+    """Return what was written. Raises ParibusError where it is something else."""
+    path = folder / STANDARD_FILE
+    described = read_json(path)
+    whole = all(isinstance(one, dict) and one.keys() == set(PINNED) for one in described.values())
+    if not described or not whole:
+        raise ParibusError(f"{path} does not describe the harness's tasks; restore it")
+    return described
+
+
+def registered_tasks(folder: Path, asked: Tasks) -> dict[str, Any]:
+    """Return what a registration says of its tasks, which are in `folder`; empty for none."""
+    found: dict[str, Any] = {}
+    if asked.names != ():
+        found |= read_suite(folder).registered(asked.names)
+    if asked.standard:
+        found["standard"] = read_standard(folder)
+    return found

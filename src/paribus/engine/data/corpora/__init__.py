@@ -69,12 +69,15 @@ def corpus(
 
 @cache
 def all_corpora() -> dict[str, Corpus]:
-    """Every corpus of this folder, by name."""
+    """Return every corpus of this folder, by name."""
     return declared(__name__, Corpus)
 
 
 def find_corpus(data: Data, folder: Path) -> Corpus:
-    """The corpus that `data` names. Raises ParibusError for an unknown one and for unread keys."""
+    """Return the corpus that `data` names.
+
+    Raises ParibusError for an unknown one and for unread keys.
+    """
     if ":" in data.corpus:
         found = _own(data.corpus, folder)
     else:
@@ -91,7 +94,7 @@ def find_corpus(data: Data, folder: Path) -> Corpus:
 
 
 def _own(path: str, folder: Path) -> Corpus:
-    """The user's own corpus at an import path: a `Corpus`, or a function of (data, folder)."""
+    """Return the user's own corpus, a `Corpus` or a function of (data, folder), by import path."""
     found = load_own(path, f"data.corpus = '{path}'", "corpus", _is_corpus, folder)
     if not isinstance(found, Corpus):
         found = Corpus(path, frozenset(SOURCE_KEYS), found)
@@ -114,7 +117,7 @@ def _is_corpus(value: object) -> bool:
 
 
 def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
-    """The corpus that `data` names, document by document, long ones in pieces.
+    """Yield the corpus that `data` names, document by document, long ones in pieces.
 
     Raises ParibusError where it cannot be read, or has no text at all.
     """
@@ -128,7 +131,7 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
 
 
 def read_corpus(data: Data, folder: Path) -> Iterator[str]:
-    """The documents of the corpus that `data` names, each whole; at least one, none empty."""
+    """Yield the documents of the corpus that `data` names, each whole; at least one, none empty."""
     waiting: list[str] = []
     for piece in read_pieces(data, folder):
         waiting.append(piece.text)
@@ -138,7 +141,7 @@ def read_corpus(data: Data, folder: Path) -> Iterator[str]:
 
 
 def _texts(documents: Iterable[Document], name: str) -> Iterator[Document]:
-    """`documents`, as long as they are text: an own corpus may give anything."""
+    """Yield `documents`, as long as they are text: an own corpus may give anything."""
     for number, document in enumerate(documents, 1):
         if isinstance(document, bytes) or not isinstance(document, str | Iterable):
             raise ParibusError(

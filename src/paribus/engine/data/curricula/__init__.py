@@ -1,4 +1,4 @@
-"""What documents are sorted by for a curriculum, one idea a file behind one decorator.
+"""Curricula: what documents are sorted by, behind one decorator, and a text in that order.
 
 A key is a pure function of a document's text to a number; the least comes first. A file put into
 this folder is found by itself, and the user's own is named by its import path.
@@ -6,13 +6,21 @@ this folder is found by itself, and the user's own is named by its import path.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from paribus.declared import declared
+from paribus.engine.data.cache import sharded
+from paribus.engine.data.order import ends_of
+from paribus.engine.data.tokenizer import Tokenizer
+from paribus.engine.data.tokens import CHUNK_TOKENS, ShardedTokens, Tokens
 from paribus.errors import ParibusError
 from paribus.study.choices import require_declared
 from paribus.study.importing import load_own
@@ -42,12 +50,12 @@ def curriculum_key(
 
 @cache
 def all_keys() -> dict[str, CurriculumKey]:
-    """Every key of this folder, by name."""
+    """Return every key of this folder, by name."""
     return declared(__name__, CurriculumKey)
 
 
 def find_key(name: str, folder: Path) -> Callable[[str], float]:
-    """The key `name`, checked as it is used; files of the user's own start at `folder`.
+    """Return the key `name`, checked as it is used; files of the user's own start at `folder`.
 
     Raises ParibusError for an unknown one, and where it fails or gives no finite number.
     """
@@ -76,3 +84,42 @@ def find_key(name: str, folder: Path) -> Callable[[str], float]:
 
 def _is_key(value: object) -> bool:
     return isinstance(value, CurriculumKey) or (callable(value) and not isinstance(value, type))
+
+
+def by_curriculum(
+    tokens: Tokens, tokenizer: Tokenizer, name: str, folder: Path, about: dict[str, object]
+) -> Tokens:
+    """Sort the documents of `tokens` by the key `name`; of equal ones the earlier comes first.
+
+    A last document without an end stays the last. In shards where `tokens` are; `about` says what
+    they are. Memory grows with the number of documents, and with the longest one. Raises
+    ParibusError for a text that is a single document.
+    """
+    end = tokenizer.end_of_document
+    if end is None:
+        raise ParibusError(
+            "data.order = 'curriculum' sorts documents, and the text is a single one; use another "
+            "order"
+        )
+    key = find_key(name, folder)
+    edges = [0, *ends_of(tokens, end)]
+    values = []
+    for start, stop in pairwise(edges):
+        ids = tokens[start:stop]
+        values.append(key(tokenizer.decode(ids[:-1] if len(ids) and ids[-1] == end else ids)))
+    if len(tokens) and int(tokens[len(tokens) - 1]) != end:
+        values[-1] = np.inf
+    order = np.argsort(values, kind="stable")
+
+    def make() -> Iterator[np.ndarray]:
+        for document in order.tolist():
+            stop = edges[document + 1]
+            for at in range(edges[document], stop, CHUNK_TOKENS):
+                yield tokens[at : min(at + CHUNK_TOKENS, stop)]
+
+    if not isinstance(tokens, ShardedTokens):
+        return np.concatenate(list(make()))
+    # An own key may be another function under the same name: its answers decide.
+    content = np.asarray(order, "<u8").tobytes()
+    named = about | {"curriculum": hashlib.sha256(content).hexdigest()}
+    return sharded(named, make, tokens.dtype)

@@ -3,22 +3,21 @@
 Importing this room does not load the harness; `evaluate_tasks` and `evaluate_standard` do.
 """
 
-from paribus.engine.evaluation.harness.asking import SharedRequests
 from paribus.engine.evaluation.harness.outcome import (
     CELLS,
     HEADLINE,
     ITEMS,
     TASK_ACCURACY,
     TaskResults,
+    harness_pins,
     together,
 )
-from paribus.engine.evaluation.harness.own_text import evaluate_tasks
-from paribus.engine.evaluation.harness.pins import harness_pins
 from paribus.engine.evaluation.harness.standard import (
     describe_standard,
     evaluate_standard,
     standard_tasks,
 )
+from paribus.engine.evaluation.harness.task_runs import SharedRequests, evaluate_tasks
 
 __all__ = [
     "CELLS",

@@ -1,47 +1,26 @@
 """A trained model as the LM Evaluation Harness sees it. Imports the harness: load it when needed.
 
-Log-likelihoods of continuations and of whole texts, and greedy generation; logits are float32 and
-nothing is sampled. Context and continuation are split exactly where the task splits them wherever
-the tokenizer allows it; the harness would otherwise move white space at the end of a context to the
-continuation, which serves tokenizers that join it to the next word.
+Log-likelihoods of continuations, from logits in float32. Context and continuation are split exactly
+where the task splits them wherever the tokenizer allows it; the harness would otherwise move white
+space at the end of a context to the continuation, which serves tokenizers that join it to the next
+word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
-import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from torch import nn
 
-from paribus.engine.data import STAND_INS
+from paribus.engine.data import STAND_INS, Tokenizer
 from paribus.engine.evaluation.harness.scoring import Pair, Plan, plan, score
 from paribus.errors import ParibusError
 
 Unknown = Literal["skip", "replace"]
-GENERATED_ROWS = 32
-MAX_GENERATED = 256  # the harness's own default
-
-
-class Tokenizer(Protocol):
-    """What the adapter needs of a tokenizer."""
-
-    @property
-    def end_of_document(self) -> int | None:
-        """The token between documents, where there is one."""
-        ...
-
-    def encode(self, text: str) -> np.ndarray:
-        """Token ids. Raises ParibusError for an unknown character."""
-        ...
-
-    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """The text of these ids."""
-        ...
 
 
 class _Prepared(NamedTuple):
@@ -112,7 +91,7 @@ class ParibusLM(TemplateLM):
         )
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any):
-        """Token ids; `add_special_tokens` has no meaning here."""
+        """Return token ids; `add_special_tokens` has no meaning here."""
         return [int(token) for token in self.tokenizer.encode(string)]
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
@@ -126,7 +105,7 @@ class ParibusLM(TemplateLM):
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = True
     ) -> list[tuple[float, bool]]:
-        """(summed log-probability in nats, whether greedy) of every continuation.
+        """Return (summed log-probability in nats, whether greedy) of every continuation.
 
         Without a context it follows `eot_token_id`, also where it begins with that token itself.
         """
@@ -140,7 +119,7 @@ class ParibusLM(TemplateLM):
         return results
 
     def _prepare(self, requests: list[Instance]) -> _Prepared:
-        """What does not depend on weights; kept for a model that is asked the same."""
+        """Return what does not depend on weights; kept for a model that is asked the same."""
         arguments = [request.arguments for request in requests]
         if self._prepared is not None and self._prepared.arguments == arguments:
             return self._prepared
@@ -158,7 +137,7 @@ class ParibusLM(TemplateLM):
         return self._prepared
 
     def _pairs(self, request: Instance, context: str, continuation: str) -> list[Pair]:
-        """One pair; of a continuation that is longer than the window, one for each window of it."""
+        """Return one pair, or one for each window of a continuation longer than the window."""
         if context:
             start, end = self._encode_pair(context, continuation)
             self._n_tokens[context, continuation] = len(end)
@@ -180,7 +159,7 @@ class ParibusLM(TemplateLM):
         return [Pair(np.array(start, np.int64), np.array(end, np.int64))]
 
     def _windows(self, tokens: list[int], prefix: int) -> list[Pair]:
-        """All of `tokens` after `prefix`, in the harness's own windows, each predicted once."""
+        """Return all of `tokens` after `prefix` in the harness's windows, each predicted once."""
         windows = get_rolling_token_windows(
             token_list=tokens, prefix_token=prefix, max_seq_len=self.max_length, context_len=1
         )
@@ -189,73 +168,16 @@ class ParibusLM(TemplateLM):
             for start, end in map(make_disjoint_window, windows)
         ]
 
-    def _loglikelihood_tokens(self, requests, disable_tqdm: bool = True, **kwargs: Any):
-        """The harness's hook for tokens: requests of (texts, context, continuation)."""
-        pairs = [Pair(np.array(start), np.array(end)) for _, start, end in requests]
-        return [(scored.loglikelihood, scored.greedy) for scored in score(self.model, pairs)]
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise ParibusError(
+            "a task asks for the log-likelihood of whole texts, or for generated text, and here "
+            "choices alone are scored; export the trial and run lm_eval on the folder"
+        )
 
-    def loglikelihood_rolling(
-        self, requests: list[Instance], disable_tqdm: bool = True
-    ) -> list[float]:
-        """Summed log-probability in nats of every text, in the harness's own windows."""
-        totals = [0.0] * len(requests)
-        numbers, pairs = [], []
-        for number, request in enumerate(requests):
-            texts = self._readable(request, *request.args)
-            if texts is None:
-                totals[number] = float("nan")
-                continue
-            for pair in self._windows(self.tok_encode(texts[0]), self.prefix_token_id):
-                numbers.append(number)
-                pairs.append(pair)
-        for number, scored in zip(numbers, score(self.model, pairs), strict=True):
-            totals[number] += scored.loglikelihood
-        return totals
-
-    def generate_until(self, requests: list[Instance], disable_tqdm: bool = True) -> list[str]:
-        """The most probable continuation, token by token, up to a stop string or a length.
-
-        A window that is full slides: the model then sees the last `seq_len` tokens.
-        """
-        texts = [""] * len(requests)
-        numbers, rows = [], []
-        for number, request in enumerate(requests):
-            context, options = request.arguments
-            if options.get("do_sample") or options.get("temperature"):
-                raise ParibusError(
-                    f"{_where(request)} wants sampling, and nothing is sampled here; "
-                    "set do_sample: false and temperature: 0"
-                )
-            readable = self._readable(request, context)
-            if readable is not None:
-                start = self.tok_encode(readable[0]) or [self.prefix_token_id]
-                numbers.append(number)
-                rows.append(_Generation(start, options))
-        for at in range(0, len(rows), GENERATED_ROWS):
-            self._generate(rows[at : at + GENERATED_ROWS])
-        for number, row in zip(numbers, rows, strict=True):
-            texts[number] = row.text
-        return texts
-
-    @torch.no_grad()
-    def _generate(self, rows: list[_Generation]) -> None:
-        device = next(self.model.parameters()).device
-        was_training = self.model.training
-        self.model.eval()
-        while active := [row for row in rows if not row.done]:
-            windows = [row.tokens[-self.max_length :] for row in active]
-            tokens = torch.zeros(len(active), max(map(len, windows)), dtype=torch.long)
-            for padded, window in zip(tokens, windows, strict=True):
-                padded[: len(window)] = torch.tensor(window)
-            last = torch.tensor([len(window) - 1 for window in windows], device=device)
-            logits_BTV = self.model(tokens.to(device))
-            logits_BV = logits_BTV[torch.arange(len(active), device=device), last].float()
-            for row, token in zip(active, logits_BV.argmax(dim=-1).tolist(), strict=True):
-                row.add(token, self.tokenizer)
-        self.model.train(was_training)
+    loglikelihood_rolling = generate_until = _loglikelihood_tokens = _refuse
 
     def _readable(self, request: Instance, *texts: str) -> tuple[str, ...] | None:
-        """`texts` as the tokenizer can read them, or None where the policy is to skip them."""
+        """Return `texts` as the tokenizer can read them, or None where they are to be skipped."""
         unknown = self._unknown_in(texts)
         if not unknown:
             return texts
@@ -266,7 +188,7 @@ class ParibusLM(TemplateLM):
         return self._with_stand_ins(unknown, texts)
 
     def n_tokens(self, context: str, continuation: str) -> int:
-        """How many tokens of `continuation` are scored after `context`."""
+        """Count the tokens of `continuation` that are scored after `context`."""
         texts = (context, continuation)
         if texts not in self._n_tokens:
             unknown = self._unknown_in(texts)
@@ -299,32 +221,6 @@ class ParibusLM(TemplateLM):
             f"the vocabulary has none of {STAND_INS!r} to stand for an unknown character; "
             "use the policy skip"
         )
-
-
-class _Generation:
-    """A text that is being generated."""
-
-    def __init__(self, start: list[int], options: dict[str, Any]) -> None:
-        until = options.get("until") or []
-        self.tokens = list(start)
-        self.text = ""
-        self._until = [until] if isinstance(until, str) else list(until)
-        self._left = int(options.get("max_gen_toks", MAX_GENERATED))
-        self._new: list[int] = []
-        self.done = self._left <= 0
-
-    def add(self, token: int, tokenizer: Tokenizer) -> None:
-        if token == tokenizer.end_of_document:
-            self.done = True
-            return
-        self.tokens.append(token)
-        self._new.append(token)
-        self._left -= 1
-        self.text = tokenizer.decode(self._new)
-        stops = [at for stop in self._until if (at := self.text.find(stop)) >= 0]
-        if stops:
-            self.text = self.text[: min(stops)]
-        self.done = bool(stops) or self._left <= 0
 
 
 def _key(request: Instance) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""What an evaluation of tasks gives: a row per item, and what follows from the rows.
+"""The results of tasks: a row per item, and what follows from the rows.
 
 `acc`, the choice of the highest summed log-likelihood, is the accuracy that counts. Choices of this
 suite's items have one length in characters, so that sums and means rank them alike; where lengths
@@ -12,62 +12,77 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from paribus.engine.evaluation.bins import equal_width, gap_sum, tally
+from paribus.engine.evaluation.text_parts import equal_width, gap_sum, tally
+from paribus.engine.tasks import WrittenSuite
+from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, Metric
 
-UNITS = {
-    "task": "1",
-    "shots": "examples",
-    "item": "1",
-    "prompt_sha256": "1",
-    "answer": "choice",
-    "predicted": "choice",
-    "correct": "1",
-    "correct_per_character": "1",
-    "loglikelihood": "nats",
-    "probability": "1",
-}
-ITEMS = pa.schema(
-    [
-        pa.field(name, kind, metadata={"unit": UNITS[name]})
-        for name, kind in {
-            "task": pa.string(),
-            "shots": pa.int32(),
-            "item": pa.int32(),
-            "prompt_sha256": pa.string(),
-            "answer": pa.int32(),
-            "predicted": pa.int32(),
-            "correct": pa.bool_(),
-            "correct_per_character": pa.bool_(),
-            "loglikelihood": pa.list_(pa.float64()),
-            "probability": pa.list_(pa.float64()),
-        }.items()
-    ]
-)
 
-CELLS = pa.schema(
-    [
-        pa.field(name, kind, metadata={"unit": unit})
-        for name, kind, unit in (
-            ("task", pa.string(), "1"),
-            ("shots", pa.int32(), "examples"),
-            ("chance", pa.float64(), "share"),
-            ("uninformed", pa.float64(), "share"),
-            ("items", pa.int32(), "questions"),
-            ("correct", pa.int32(), "questions"),
-            ("accuracy", pa.float64(), "share"),
-            ("accuracy_per_character", pa.float64(), "share"),
-            ("normalised_accuracy", pa.float64(), "share"),
-            ("brier_score", pa.float64(), "1"),
-            ("calibration_error", pa.float64(), "share"),
-        )
-    ]
+def _schema(columns: dict[str, tuple[pa.DataType, str]]) -> pa.Schema:
+    fields = columns.items()
+    return pa.schema([pa.field(n, kind, metadata={"unit": unit}) for n, (kind, unit) in fields])
+
+
+ITEMS = _schema(
+    {
+        "task": (pa.string(), "1"),
+        "shots": (pa.int32(), "examples"),
+        "item": (pa.int32(), "1"),
+        "prompt_sha256": (pa.string(), "1"),
+        "answer": (pa.int32(), "choice"),
+        "predicted": (pa.int32(), "choice"),
+        "correct": (pa.bool_(), "1"),
+        "correct_per_character": (pa.bool_(), "1"),
+        "loglikelihood": (pa.list_(pa.float64()), "nats"),
+        "probability": (pa.list_(pa.float64()), "1"),
+    }
 )
+CELLS = _schema(
+    {
+        "task": (pa.string(), "1"),
+        "shots": (pa.int32(), "examples"),
+        "chance": (pa.float64(), "share"),
+        "uninformed": (pa.float64(), "share"),
+        "items": (pa.int32(), "questions"),
+        "correct": (pa.int32(), "questions"),
+        "accuracy": (pa.float64(), "share"),
+        "accuracy_per_character": (pa.float64(), "share"),
+        "normalised_accuracy": (pa.float64(), "share"),
+        "brier_score": (pa.float64(), "1"),
+        "calibration_error": (pa.float64(), "share"),
+    }
+)
+# What endpoints are read from, by the macro average that it is.
+HEADLINE = {
+    "accuracy": Metric(
+        *("macro_accuracy", "macro accuracy over tasks", "share", "higher", "evaluation"),
+        items=QUESTIONS,
+    ),
+    "normalised_accuracy": Metric(
+        *("macro_accuracy_normalised", "macro accuracy above chance", "share", "higher"),
+        "evaluation",
+    ),
+    "calibration_error": Metric(
+        *("choice_calibration_error", "calibration error of choices", "share", "lower"),
+        "evaluation",
+    ),
+    "brier_score": Metric(
+        "choice_brier_score", "Brier score of choices", "", "lower", "evaluation"
+    ),
+}
+# The same on each task, the mean over its numbers of shots.
+TASK_ACCURACY = Metric(
+    "task_accuracy", "task accuracy", "share", "higher", "tasks", items=QUESTIONS
+)
+OF_CHOICES = ("brier_score", "calibration_error")  # what only tasks with choices have
+MACRO = ("accuracy", "accuracy_per_character", "normalised_accuracy", *OF_CHOICES)
 
 
 @dataclass(frozen=True)
@@ -131,13 +146,13 @@ class TaskResults:
 
     @property
     def headline(self) -> dict[str, float | None]:
-        """What endpoints are read from, by the name of the metric."""
+        """The values that endpoints are read from, by the name of the metric."""
         overall = self.scores["overall"]
         return {metric.name: overall[average] for average, metric in HEADLINE.items()}
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the record of a trial says of how it was tested."""
+        """The record of how a trial was tested."""
         prompts = "".join(self.items["prompt_sha256"].to_pylist())
         return {
             "pins": self.pins,
@@ -190,47 +205,6 @@ def together(parts: Sequence[TaskResults]) -> TaskResults:
     )
 
 
-# What endpoints are read from, by the macro average that it is.
-HEADLINE = {
-    "accuracy": Metric(
-        "macro_accuracy",
-        "macro accuracy over tasks",
-        "share",
-        "higher",
-        "evaluation",
-        items=QUESTIONS,
-    ),
-    "normalised_accuracy": Metric(
-        "macro_accuracy_normalised",
-        "macro accuracy above chance",
-        "share",
-        "higher",
-        "evaluation",
-    ),
-    "calibration_error": Metric(
-        "choice_calibration_error", "calibration error of choices", "share", "lower", "evaluation"
-    ),
-    "brier_score": Metric(
-        "choice_brier_score", "Brier score of choices", "", "lower", "evaluation"
-    ),
-}
-# The same on each task, the mean over its numbers of shots.
-TASK_ACCURACY = Metric(
-    "task_accuracy", "task accuracy", "share", "higher", "tasks", items=QUESTIONS
-)
-MACRO = (
-    "accuracy",
-    "accuracy_per_character",
-    "normalised_accuracy",
-    "brier_score",
-    "calibration_error",
-)
-
-
-# What only tasks with choices have.
-OF_CHOICES = ("brier_score", "calibration_error")
-
-
 def _macro(cells: list[dict[str, Any]]) -> dict[str, float | int | None]:
     """Means over tasks of the means over a task's cells; None where one of them is None."""
     by_task: dict[str, list[dict[str, Any]]] = {}
@@ -267,7 +241,7 @@ def _measures(rows: dict[str, list[Any]], chance: float) -> dict[str, Any]:
 
 
 def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
-    """Mean over items of sum_k (p_k - [k is the answer])^2 (Brier 1950)."""
+    """Return the mean over items of sum_k (p_k - [k is the answer])^2 (Brier 1950)."""
     return math.fsum(
         (p - (choice == answer)) ** 2
         for row, answer in zip(probabilities, answers, strict=True)
@@ -276,9 +250,63 @@ def brier_score(probabilities: Sequence[Sequence[float]], answers: Sequence[int]
 
 
 def calibration_error(probabilities: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
-    """Mean of |accuracy - confidence| over bins, weighted by items (Guo et al. 2017, eq. 3)."""
+    """Return the mean of |accuracy - confidence| over bins, weighted by items (Guo et al. 2017, eq.
+
+    3).
+    """
     confidence = np.array([max(row) for row in probabilities])
     hits = np.array(
         [np.argmax(row) == answer for row, answer in zip(probabilities, answers, strict=True)]
     )
     return gap_sum(tally(equal_width(confidence), confidence, hits)) / len(answers)
+
+
+PACKAGE = "lm_eval"
+
+
+def package_pins() -> dict[str, Any]:
+    """Return version and digest of the harness.
+
+    The harness's own `git_hash` is that of the working folder and says nothing of the harness.
+    """
+    return {
+        "package": PACKAGE,
+        "version": _distribution().version,
+        "installed_sha256": installed_digest(),
+    }
+
+
+def harness_pins(suite: WrittenSuite) -> dict[str, Any]:
+    """Return version and digests of the harness and of the tasks of `suite` that it ran."""
+    return package_pins() | {
+        "suite_sha256": suite.digest,
+        "tasks": {
+            name: {"version": task.version, "chance": task.chance, "sha256": task.files}
+            for name, task in suite.tasks.items()
+        },
+    }
+
+
+@cache
+def installed_digest() -> str:
+    """SHA-256 of the package's own lines of its RECORD: path and digest of every file installed.
+
+    Lines of the installer (compiled files, scripts, `.dist-info`) differ between machines and are
+    left out.
+    """
+    lines = sorted(
+        f"{file.as_posix()},{file.hash.mode}={file.hash.value}"
+        for file in _distribution().files or ()
+        if file.hash and file.parts[0] == PACKAGE and file.suffix != ".pyc"
+    )
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _distribution() -> metadata.Distribution:
+    try:
+        return metadata.distribution(PACKAGE)
+    except metadata.PackageNotFoundError:
+        raise ParibusError(
+            f"the package '{PACKAGE}' is not installed, and tasks run through it; "
+            "install paribus again with its dependencies"
+        ) from None

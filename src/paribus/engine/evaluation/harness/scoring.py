@@ -82,7 +82,7 @@ class _Batch:
 
 @dataclass(frozen=True)
 class Plan:
-    """How pairs are read: the same for every model that can share alike, on devices of a kind.
+    """The way pairs are read: one for every model that can share alike, on devices of a kind.
 
     Attributes:
         n: how many pairs.
@@ -95,7 +95,7 @@ class Plan:
 
 
 def plan(model: nn.Module, pairs: Sequence[Pair]) -> Plan:
-    """How `model`, or another with its structure and on its device, is to read `pairs`."""
+    """Return how `model`, or another with its structure and on its device, is to read `pairs`."""
     shares, limits = can_share(model), batch_limits(model, next(model.parameters()).device)
     return Plan(
         len(pairs),
@@ -109,7 +109,7 @@ def plan(model: nn.Module, pairs: Sequence[Pair]) -> Plan:
 
 @torch.no_grad()
 def score(model: nn.Module, pairs: Sequence[Pair] | Plan) -> list[Scored]:
-    """The continuation of every pair given its context, in the order of `pairs`.
+    """Return the continuation of every pair given its context, in the order of `pairs`.
 
     A pair's context and continuation together are at most one token longer than the model's window.
     The model is left in the mode it was in. In place of the pairs, a plan of them.
@@ -133,7 +133,7 @@ def score(model: nn.Module, pairs: Sequence[Pair] | Plan) -> list[Scored]:
 
 
 def can_share(model: nn.Module) -> bool:
-    """Whether what requests have in common can be computed once."""
+    """Return whether what requests have in common can be computed once."""
     return isinstance(model, GPT) and model.can_cache
 
 
@@ -151,7 +151,7 @@ class Limits(NamedTuple):
 
 
 def batch_limits(model: nn.Module, device: torch.device) -> Limits:
-    """How much is read at once, and held meanwhile."""
+    """Return how much is read at once, and held meanwhile."""
     if device.type == "cpu" or not isinstance(model, GPT):
         return Limits(BATCH_TOKENS, BATCH_TOKENS)
     # An upper bound where heads share keys and values.
@@ -175,7 +175,7 @@ def _groups(pairs: Sequence[Pair]) -> list[_Group]:
 
 
 def _families(groups: list[_Group], shares: bool) -> Iterator[tuple[np.ndarray, list[_Group]]]:
-    """Groups whose contexts begin alike, with that beginning; those that do not, with none."""
+    """Yield groups whose contexts begin alike, with that beginning; the others with none."""
     alone: list[_Group] = []
     start = 0
     while start < len(groups):
@@ -202,7 +202,7 @@ def _common(a: np.ndarray, b: np.ndarray) -> int:
 
 
 def _batches(family: list[_Group], root: int, limits: Limits) -> Iterator[list[_Group]]:
-    """Groups of like length, as many as `limits` allow, and at least one."""
+    """Yield groups of like length, as many as `limits` allow, and at least one."""
     batch: list[_Group] = []
     rows = longest = 0
     for group in sorted(family, key=lambda group: (len(group.context), group.longest)):
@@ -218,7 +218,7 @@ def _batches(family: list[_Group], root: int, limits: Limits) -> Iterator[list[_
 
 
 def _laid_out(pairs: Sequence[Pair], batch: list[_Group], done: int, shares: bool) -> _Batch:
-    """A batch of groups, whose contexts begin with the same `done` tokens."""
+    """Return a batch of groups, whose contexts begin with the same `done` tokens."""
     contexts, row_of = None, [0] * len(batch)
     # The last token of a context predicts the first of the continuation, and so stays with it.
     shared = min(len(group.context) for group in batch) - 1
@@ -275,7 +275,7 @@ def _score_batch(
 
 
 def _picked(model: GPT, hidden_ND: Tensor, targets_N: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The head, on no more positions at once than there is room for."""
+    """Return the head, on no more positions at once than there is room for."""
     size = max(HEAD_ELEMENTS // len(model.embedding.tokens.weight), 1)
     parts = [
         _pick(model.logits(hidden_ND[at : at + size]), targets_N[at : at + size])

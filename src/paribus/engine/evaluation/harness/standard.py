@@ -2,31 +2,120 @@
 
 LAMBADA, HellaSwag, PIQA, ARC, WinoGrande and BoolQ, as the harness words them and in T0's words.
 They are made for models that learned from web text with a BPE tokenizer; a model of characters with
-a short window runs too, and the results say how much it could not read.
-"""
+a short window runs too, and the results say how much it could not read."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
 import statistics
+import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import BaseLoader, Environment
+
 from paribus.digests import digest
-from paribus.engine.evaluation.harness.asking import Ran, SharedRequests, run_tasks, undisturbed
-from paribus.engine.evaluation.harness.outcome import TaskResults
-from paribus.engine.evaluation.harness.pins import package_pins
-from paribus.engine.evaluation.harness.t0 import Template, read_templates
+from paribus.engine.evaluation.harness.outcome import TaskResults, package_pins
+from paribus.engine.evaluation.harness.task_runs import Ran, SharedRequests, run_tasks, undisturbed
 from paribus.errors import ParibusError, nearest
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from paribus.engine.evaluation.harness.adapter import Tokenizer, Unknown
+    from paribus.engine.data import Tokenizer
+    from paribus.engine.evaluation.harness.adapter import Unknown
+
+
+SEPARATOR = "|||"
+# As promptsource protects the separator where a text has it.
+STAND_IN = "3ed2dface8203c4c9dfb1a5dc58e41e0"
+
+_jinja = Environment(loader=BaseLoader())  # texts are no HTML: nothing is escaped
+_jinja.globals.update(zip=zip)
+
+
+@dataclass(frozen=True)
+class Template:
+    """One wording of a task.
+
+    Attributes:
+        task: the harness's task, whose data it words.
+        name: promptsource's name for it, and `id` its identifier there.
+        choices: Jinja text of the choices, apart by SEPARATOR.
+        jinja: Jinja text of the prompt and, after SEPARATOR, of the right answer.
+    """
+
+    task: str
+    name: str
+    id: str
+    choices: str
+    jinja: str
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what decides the prompts."""
+        return digest([self.choices, self.jinja])
+
+    def text(self, document: dict[str, Any]) -> str:
+        """Return what the model reads."""
+        return self._parts(document)[0]
+
+    def options(self, document: dict[str, Any]) -> list[str]:
+        """Return the choices, in their order."""
+        return _render(self.choices, document)
+
+    def right(self, document: dict[str, Any]) -> int:
+        """Return the place of the right choice."""
+        return self.options(document).index(self._parts(document)[1])
+
+    def word(self, document: dict[str, Any]) -> str:
+        """Return the right answer as a continuation of the prompt, for a task without choices."""
+        return " " + self._parts(document)[1]
+
+    def config(self, has_choices: bool) -> dict[str, Any]:
+        """Return what it changes in the configuration of its task."""
+        if not has_choices:
+            return {"doc_to_text": self.text, "doc_to_target": self.word}
+        return {
+            "doc_to_text": self.text,
+            "doc_to_choice": self.options,
+            "doc_to_target": self.right,
+            "metric_list": [
+                {"metric": metric, "aggregation": "mean", "higher_is_better": True}
+                for metric in ("acc", "acc_norm")
+            ],
+        }
+
+    def _parts(self, document: dict[str, Any]) -> list[str]:
+        return _render(self.jinja, document | {"answer_choices": self.options(document)})
+
+
+def _render(jinja: str, document: dict[str, Any]) -> list[str]:
+    """Return the parts of a rendered template, stripped (promptsource's `Template.apply`)."""
+    protected = {
+        key: value.replace(SEPARATOR, STAND_IN) if isinstance(value, str) else value
+        for key, value in document.items()
+    }
+    rendered = _jinja.from_string(jinja).render(**protected)
+    return [part.strip().replace(STAND_IN, SEPARATOR) for part in rendered.split(SEPARATOR)]
+
+
+def read_templates() -> dict[str, Template]:
+    """Return every template by its name here, `task:wording`."""
+    text = (resources.files("paribus.engine.evaluation.harness") / "t0.toml").read_text("utf-8")
+    tasks = tomllib.loads(text)
+    del tasks["source"]
+    return {
+        f"{task}:{wording}": Template(task, **table)
+        for task, wordings in tasks.items()
+        for wording, table in wordings.items()
+    }
+
 
 # The harness's name of each task, and the folder of its tasks that has it.
 STANDARD = {
@@ -52,12 +141,12 @@ WORDING = (
 
 @cache
 def templates() -> dict[str, Template]:
-    """Every wording by `task:name`; read once."""
+    """Return every wording by `task:name`; read once."""
     return read_templates()
 
 
 def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The tasks that `names` stand for; None is "standard".
+    """Return the tasks that `names` stand for; None is "standard".
 
     A name is that of a task ("piqa"), of a task in one of T0's wordings ("piqa:what_is_..."), or of
     all of a kind: "standard", "t0", and "piqa:t0" for all wordings of one task. Raises ParibusError
@@ -91,7 +180,7 @@ def evaluate_standard(
     data_folder: Path | None = None,
     shared: SharedRequests | None = None,
 ) -> TaskResults:
-    """`model` on the harness's own tasks, each as the harness of this version has it.
+    """Return `model` on the harness's own tasks, each as the harness of this version has it.
 
     Args:
         model: tokens [B, T] -> logits [B, T, V]; left in the mode it was in.
@@ -139,7 +228,7 @@ def describe_standard(
     n_items: int | None = None,
     data_folder: Path | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """What `evaluate_standard` would run, for a registration: nothing is asked.
+    """Return what `evaluate_standard` would run, for a registration: nothing is asked.
 
     For each task its version, data set, number of scored documents, and digests of these and of its
     wording. Raises ParibusError as `evaluate_standard` does.
@@ -157,7 +246,7 @@ Pairs = list[tuple[str, int]]
 
 
 def _offered(built: dict[str, Any], shots: Sequence[int]) -> tuple[Pairs, Pairs]:
-    """What is asked for, and of that what has examples. Raises ParibusError where nothing has."""
+    """Return (what is asked for, what of that has examples). Raises ParibusError for none."""
     pairs = [(name, n) for n in dict.fromkeys(shots) for name in built]
     offered = [(name, n) for name, n in pairs if n == 0 or built[name].has_training_docs()]
     if not offered:
@@ -169,13 +258,13 @@ def _offered(built: dict[str, Any], shots: Sequence[int]) -> tuple[Pairs, Pairs]
 
 
 def _chance(ran: Ran, name: str) -> float:
-    """The accuracy of a guess: the mean of 1 / choices, and 0 where no choices are offered."""
+    """Return the accuracy of a guess: the mean of 1 / choices, 0 where there are none."""
     choices = [len(row["loglikelihood"]) for row in ran.rows if row["task"] == name]
     return statistics.fmean(1 / n if n > 1 else 0.0 for n in choices) if choices else 0.0
 
 
 def _pins(built: dict[str, Any], ran: Ran) -> dict[str, Any]:
-    """What ran: the harness, and for each task its version, its wording and its data by digests.
+    """Return the pins of what ran: the harness, and the version and digests of each task.
 
     `data_sha256` is that of the records that were scored, as the harness read them.
     """
@@ -199,7 +288,7 @@ def _pinned(name: str, task: Any, documents: list[Any]) -> dict[str, Any]:
 
 
 def _wording_digest(name: str, task: Any) -> str:
-    """Of the template, or of what the harness's configuration says: texts, and source of code."""
+    """Return that of the template, or of texts and code that the task has."""
     if name in templates():
         return templates()[name].digest
     parts = {key: getattr(task.config, key) for key in WORDING}
@@ -208,7 +297,7 @@ def _wording_digest(name: str, task: Any) -> str:
 
 @lru_cache(maxsize=256)
 def _harness_task(name: str, data_folder: Path | None) -> Any:
-    """The harness's task object. Built once a process: the trials of a study share it."""
+    """Return the harness's task object. Built once a process: the trials of a study share it."""
     from lm_eval.tasks import TaskManager
 
     base = name.partition(":")[0]

@@ -200,12 +200,12 @@ def _blocks(trial: TrialFolder, evaluation: Evaluation, *, exact: bool) -> Itera
         )
     except KeyError as error:
         raise ParibusError(f"trial {trial.label}: blocks.parquet has no {error}") from None
-    if not np.array_equal(predicted, now.predicted):
+    if not np.array_equal(predicted, now.columns["predicted"]):
         yield f"trial {trial.label}: blocks of other lengths than the text gives"
         return
-    apart = np.abs(loss - now.loss_sum_nats) / predicted
-    apart[np.isnan(loss) & np.isnan(now.loss_sum_nats)] = 0
-    hits = np.abs(correct - now.correct).sum() / predicted.sum()
+    apart = np.abs(loss - now.columns["loss_sum_nats"]) / predicted
+    apart[np.isnan(loss) & np.isnan(now.columns["loss_sum_nats"])] = 0
+    hits = np.abs(correct - now.columns["correct"]).sum() / predicted.sum()
     most = float(apart.max(initial=0))
     most_loss, most_hits = (0, 0) if exact else (LOSS_ROUNDING, HITS_ROUNDING)
     if not most <= most_loss or hits > most_hits:

@@ -1,23 +1,30 @@
-"""The tasks, one file each. A new task is a file in this folder with one decorated function."""
+"""The tasks: decorated functions in the files of this folder, or the user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
+
+import numpy as np
 
 from paribus.declared import declared
-from paribus.engine.tasks.task import Task
+from paribus.engine.tasks.task import HeldOut, Question, Task
+from paribus.errors import ParibusError
 from paribus.study.choices import no_such
+from paribus.study.importing import load_own
 
 
 @cache
 def all_tasks() -> dict[str, Task]:
-    """Every task by name, sorted."""
+    """Return every task by name, sorted."""
     return dict(sorted(declared(__name__, Task).items()))
 
 
 def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> list[Task]:
-    """The tasks of these names (None: all), `own` ones too, sorted.
+    """Return the tasks of these names (None: all), `own` ones too, sorted.
 
     Raises ParibusError for an unknown one.
     """
@@ -27,3 +34,63 @@ def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> 
             own_goes = "your own goes to tasks.own"
             raise no_such(name, known, "tasks.names", "task", __name__, own_goes)
     return [value for name, value in known.items() if names is None or name in names]
+
+
+NAME = re.compile("[A-Za-z0-9_-]{1,64}")  # of files, and of the task in the harness
+
+
+def own_tasks(paths: Iterable[str], folder: Path) -> tuple[Task, ...]:
+    """Return the tasks at these import paths; files start at `folder`.
+
+    Raises ParibusError for a path that names no task and for a name that is taken or cannot be that
+    of a file; and, while questions are drawn, where the task fails or gives what is no question.
+    """
+    found = dict(all_tasks())
+    own = []
+    for path in paths:
+        where = f"tasks.own = '{path}'"
+        task: Task = load_own(path, where, "task", _is_task, folder)
+        if not NAME.fullmatch(task.name):
+            raise ParibusError(
+                f"{where}: a task cannot be named {task.name!r}; take up to 64 letters, digits, "
+                "'_' and '-'"
+            )
+        if task.name in found:
+            raise ParibusError(
+                f"{where}: a task named '{task.name}' is there already; give it another name"
+            )
+        found[task.name] = task
+        own.append(_guarded(task, where))
+    return tuple(own)
+
+
+def _guarded(task: Task, where: str) -> Task:
+    def generate(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+        try:
+            for question in task.generate(held_out, rng, length):
+                _require_question(question, task, length)
+                yield question
+        except Exception as error:  # it is the user's code
+            raise ParibusError(f"{where} fails: {type(error).__name__}: {error}") from error
+
+    return replace(task, generate=generate)
+
+
+def _require_question(question: object, task: Task, length: int) -> None:
+    if not isinstance(question, Question):
+        raise TypeError(f"it gave {type(question).__name__}, not paribus.engine.tasks.Question")
+    choices = (question.right, *question.wrong)
+    if len(choices) != task.n_choices:
+        raise ValueError(f"a question has {len(choices)} choices, and it declares {task.n_choices}")
+    sizes = {len(choice) for choice in choices}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(f"choices of one question have {sorted(sizes)} characters: one length")
+    if len(question.context) + len(question.right) > length:
+        raise ValueError(
+            f"context and choice together have {len(question.context) + len(question.right)} "
+            f"characters, and {length} is the most"
+        )
+
+
+def _is_task(value: object) -> bool:
+    return isinstance(value, Task)

@@ -1,4 +1,7 @@
-"""Files of text as streams: compressed or not, UTF-8 checked to the byte, never whole in memory."""
+"""Corpora that are files: `text`, `jsonl` and `parquet`, compressed or not, read as streams.
+
+UTF-8 is checked to the byte, and no file is ever whole in memory.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from paribus.errors import ParibusError
+from paribus.engine.data.corpora import corpus
+from paribus.engine.data.pieces import Document
+from paribus.errors import ParibusError, nearest
 from paribus.files import cache_folder
 from paribus.study import Data
 from paribus.untrusted_io import CONVERT, TEXT_BYTES, files_below, open_regular
 
 CHUNK_BYTES = 2**22
+ROWS = 1024  # of a Parquet file, at a time
 PARQUET_MAGIC = b"PAR1"
 CONVERT_UTF16 = "it is UTF-16; convert it with: iconv -f utf-16 -t utf-8"
 JSON_SUFFIXES = frozenset({".jsonl", ".ndjson"})
@@ -43,7 +49,7 @@ COMPRESSIONS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
 
 
 def corpus_files(data: Data, folder: Path, key: str = "path") -> list[Path]:
-    """The file that `data.path` (or another `key`) names, or every visible file below the folder.
+    """Return the files of `data.path` (or another `key`): itself, or all that are visible below it.
 
     In the order of paths. Raises ParibusError where there is none, and where the cache of tokens
     would be read as text.
@@ -78,7 +84,7 @@ def _require_no_cache(folder: Path, told: str) -> None:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of `path`, decompressed where its name ends with .gz, .bz2, .xz or .zst.
+    """Yield the bytes of `path`, decompressed where its name ends with .gz, .bz2, .xz or .zst.
 
     Raises ParibusError where the file cannot be read or is damaged, also while it is read.
     """
@@ -100,7 +106,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def parts_of(path: Path) -> Iterator[str]:
-    """The text of a UTF-8 file, part by part, its line endings as they are.
+    """Yield the text of a UTF-8 file, part by part, its line endings as they are.
 
     Raises ParibusError that names the first byte that is not UTF-8, and for Parquet and JSON lines.
     """
@@ -141,12 +147,12 @@ def _require_plain(path: Path, start: bytes) -> None:
 
 
 def _is_utf16(start: bytes) -> bool:
-    """Whether a file starts with the mark of UTF-16, as Windows writes it."""
+    """Return whether a file starts with the mark of UTF-16, as Windows writes it."""
     return start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 def _is_json_lines(start: bytes) -> bool:
-    """Whether a file starts with two lines that are JSON objects each."""
+    """Return whether a file starts with two lines that are JSON objects each."""
     first = start.split(b"\n", 3)[:2]
     if len(first) < 2 or not all(line.lstrip().startswith(b"{") for line in first):
         return False
@@ -156,10 +162,40 @@ def _is_json_lines(start: bytes) -> bool:
         return False
 
 
-def objects_of(path: Path, key: str) -> Iterator[tuple[int, Any]]:
-    """(number of the line, its JSON value) of every line of `path` that is not empty.
+@corpus("text", reads=("path",), files=corpus_files, about="UTF-8 files, each a document")
+def text(data: Data, folder: Path) -> Iterator[Document]:
+    """Yield the file `data.path`, or every file below that folder, in the order of paths."""
+    return (parts_of(file) for file in corpus_files(data, folder))
 
-    Raises ParibusError for what is no line of JSON, and where an object has `key` twice.
+
+@corpus(
+    "jsonl",
+    reads=("path", "column"),
+    files=corpus_files,
+    about="files of JSON lines, each line a document",
+)
+def jsonl(data: Data, folder: Path) -> Iterator[str]:
+    """Yield `data.column` of every line of the file `data.path`, or of the files below it."""
+    for file in corpus_files(data, folder):
+        yield from lines_of(file, data.text_column)
+
+
+@corpus(
+    "parquet",
+    reads=("path", "column"),
+    files=corpus_files,
+    about="Parquet files with a column of text, each row a document",
+)
+def parquet(data: Data, folder: Path) -> Iterator[str]:
+    """Yield `data.column` of every row of the file `data.path`, or of the files below it."""
+    for file in corpus_files(data, folder):
+        yield from rows_of(file, data.text_column)
+
+
+def lines_of(path: Path, key: str) -> Iterator[str]:
+    """Yield the text at `key` of every line of `path` that is not empty.
+
+    Raises ParibusError for what is no JSON object with a text there, and where it has `key` twice.
     """
     number = 0
 
@@ -185,7 +221,7 @@ def objects_of(path: Path, key: str) -> Iterator[tuple[int, Any]]:
             if not line.strip():
                 continue
             try:
-                yield number, json.loads(line, object_pairs_hook=once)
+                found = json.loads(line, object_pairs_hook=once)
             except UnicodeDecodeError as error:
                 way_out = CONVERT_UTF16 if number == 1 and _is_utf16(line) else CONVERT
                 raise ParibusError(
@@ -198,3 +234,95 @@ def objects_of(path: Path, key: str) -> Iterator[tuple[int, Any]]:
                     f"{path}, line {number}, is no JSON ({str(error)[:100]}); correct the line"
                     f"{other}"
                 ) from None
+            yield _text_at(key, found, f"{path}, line {number},")
+
+
+def _text_at(key: str, found: Any, where: str) -> str:
+    if not isinstance(found, dict):
+        raise ParibusError(
+            f'{where} is {_kind(found)} and no object; each line is one, such as {{"{key}": "..."}}'
+        )
+    if key not in found:
+        known = [name for name, inner in found.items() if isinstance(inner, str)]
+        raise ParibusError(f"{where} has no data.column = '{key}': {nearest(key, known)}")
+    value = found[key]
+    if not isinstance(value, str):
+        raise ParibusError(
+            f"{where} has {_kind(value)} in data.column = '{key}', and a document is a text; "
+            "correct the line, or name the key of the text"
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ParibusError(
+            f"{where} has half of a surrogate pair (\\u{ord(value[error.start]):04x}) in "
+            f"data.column = '{key}', which is no character; correct the line"
+        ) from None
+    return value
+
+
+def _kind(value: Any) -> str:
+    """Return JSON's name of the type of a value."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    kinds = {dict: "an object", list: "a list", str: "a text"}
+    return kinds.get(type(value), "a number")
+
+
+def rows_of(file: Path, column: str) -> Iterator[str]:
+    """Yield the texts in `column` of a Parquet file, whatever its compression inside."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with open_regular(file, TEXT_BYTES) as content, pq.ParquetFile(content) as opened:
+            _require_text(file, column, opened.schema_arrow)
+            row = 0
+            for batch in opened.iter_batches(batch_size=ROWS, columns=[column]):
+                # By its name: a dot in it is also the path of what is inside of another column.
+                for value in batch.column(column).to_pylist():
+                    row += 1
+                    if value is None:
+                        raise ParibusError(
+                            f"{file}, row {row}, has no text in data.column = '{column}'; leave "
+                            "the row out"
+                        )
+                    yield value
+    except (pa.ArrowInvalid, pa.ArrowException) as error:
+        packed = file.suffix in COMPRESSIONS  # the format compresses what is inside of it
+        way_out = "unpack it" if packed else "take it away if it is another, or fetch it again"
+        raise ParibusError(
+            f"{file} is no Parquet file, or damaged ({str(error)[:100]}); {way_out}"
+        ) from None
+    except UnicodeDecodeError:
+        raise ParibusError(f"{file}: column '{column}' is not UTF-8 text; convert it") from None
+    except OSError as error:
+        if error.errno is None:  # what the library says of bad bytes
+            raise ParibusError(
+                f"{file} is damaged ({str(error)[:100]}); fetch the file again"
+            ) from None
+        raise ParibusError(f"cannot read {file}: {error.strerror}") from None
+
+
+def _require_text(file: Path, column: str, schema: Any) -> None:
+    import pyarrow as pa
+
+    def is_text(kind: Any) -> bool:
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        types = pa.types
+        return bool(
+            types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        )
+
+    if schema.names.count(column) > 1:
+        raise ParibusError(
+            f"{file} has {schema.names.count(column)} columns called '{column}' (data.column); "
+            "give them different names"
+        )
+    known = [field.name for field in schema if is_text(field.type)]
+    if column not in known:
+        raise ParibusError(
+            f"{file} has no column of text called '{column}' (data.column): "
+            f"{nearest(column, known)}"
+        )

@@ -1,8 +1,7 @@
-"""Running the harness's task objects and keeping every item's answer.
+"""The harness's task objects are run, those of a study's own suite too, and every answer is kept.
 
 The harness builds the prompts, asks for log-likelihoods and judges the answers; nothing of that is
-done over. Its standard errors are left out, as the study's own statistics pair arms by item.
-"""
+done over. Its standard errors are left out, as the study's own statistics pair arms by item."""
 
 from __future__ import annotations
 
@@ -12,22 +11,29 @@ import io
 import json
 import logging
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from paribus.engine.evaluation.harness.outcome import ITEMS, TaskResults
+from paribus.engine.evaluation.harness.outcome import ITEMS, TaskResults, harness_pins
+from paribus.engine.tasks import TASK_PREFIX, WrittenSuite, copy_task, read_suite
+from paribus.engine.tasks.written import WrittenTask
+from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from paribus.engine.evaluation.harness.adapter import Tokenizer, Unknown
+    from paribus.engine.data import Tokenizer
+    from paribus.engine.evaluation.harness.adapter import Unknown
+
 
 # The harness's own seed of solved examples, so that anybody's lm_eval draws the same ones.
 EXAMPLES_SEED = 1234
@@ -37,7 +43,7 @@ LOGGERS = ("lm_eval", "datasets", "huggingface_hub")
 
 @dataclass
 class Ran:
-    """What was run so far.
+    """All that was run so far.
 
     Attributes:
         rows: a row per item, of ITEMS.
@@ -59,8 +65,7 @@ class Ran:
         not_offered: tuple[tuple[str, int], ...],
         pins: dict[str, Any],
     ) -> TaskResults:
-        """What was run as one result; `chance`, `not_offered` and `pins` are those of the whole
-        run."""
+        """Return it as one result; the arguments are those of the whole run."""
         return TaskResults(
             items=pa.Table.from_pylist(self.rows, schema=ITEMS),
             chance=chance,
@@ -74,8 +79,10 @@ class Ran:
 
 
 class SharedRequests:
-    """What the replicas of a stack share when they are asked the same, one after the other: texts
-    as tokens, and in which batches these are read."""
+    """Shares what replicas of a stack need that are asked the same, one after the other.
+
+    That is texts as tokens, and in which batches these are read.
+    """
 
     def __init__(self) -> None:
         self._lms: dict[Any, Any] = {}
@@ -83,8 +90,10 @@ class SharedRequests:
     def lm(
         self, model: nn.Module, tokenizer: Tokenizer, seq_len: int, asked: Any, **options: Any
     ) -> Any:
-        """`model` as the harness sees it, with what was prepared for another one of its structure
-        that was `asked` the same."""
+        """Return `model` as the harness sees it.
+
+        With what was prepared for another one of its structure that was `asked` the same.
+        """
         from paribus.engine.evaluation.harness.adapter import ParibusLM
 
         key = (id(tokenizer), seq_len, asked, *options.items())
@@ -107,7 +116,7 @@ def run_tasks(
     truncate: bool = False,
     shared: SharedRequests | None = None,
 ) -> Ran:
-    """`tasks` (the harness's objects by our names), each with the numbers of shots in `offered`."""
+    """Run `tasks` (the harness's objects by our names) with the numbers of shots in `offered`."""
     ran, shared = Ran(), shared or SharedRequests()
     for shots in dict.fromkeys(n for _, n in offered):
         chosen = {name: tasks[name] for name, n in offered if n == shots}
@@ -133,7 +142,7 @@ def run_tasks(
 def _samples(
     lm: Any, tasks: Mapping[str, Any], shots: int, n_items: int | None
 ) -> dict[str, list[dict[str, Any]]]:
-    """What the harness logged of every item, by our names."""
+    """Return what the harness logged of every item, by our names."""
     from lm_eval.evaluator import evaluate
 
     for task in tasks.values():
@@ -145,7 +154,7 @@ def _samples(
 
 
 def answer(task: Any, sample: dict[str, Any]) -> int:
-    """The place of the right choice, which the harness looks up where the task says it."""
+    """Return the place of the right choice, which the harness looks up where the task says it."""
     if task.OUTPUT_TYPE != "multiple_choice":
         return 0
     # Where choices are contexts (WinoGrande), the harness keeps the answer as the "text".
@@ -154,9 +163,9 @@ def answer(task: Any, sample: dict[str, Any]) -> int:
 
 
 def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
-    """What is kept of a sample that the harness logged: multiple choice, or one text to foretell.
+    """Return the row of a sample that the harness logged, of ITEMS without task and shots.
 
-    `answer` is the place of the right choice, 0 where there is one text.
+    `answer` is the place of the right choice, 0 where there is one text to foretell.
     """
     loglikelihoods = np.array([float(response[0]) for response in sample["filtered_resps"]])
     finite = bool(np.isfinite(loglikelihoods).all())
@@ -179,7 +188,7 @@ def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
 
 
 def _uninformed(lm: Any, sample: dict[str, Any], answer: int) -> float:
-    """How often equal logits are right: they take a choice of the fewest tokens."""
+    """Return how often equal logits are right: they take a choice of the fewest tokens."""
     tokens = [lm.n_tokens(*arguments) for arguments in sample["arguments"]]
     if len(tokens) == 1:
         return 0.0
@@ -192,35 +201,116 @@ def _by_task(items: set[tuple[str, int, int]]) -> dict[str, int]:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """The global generators are left as they were, and nothing is written to the terminal."""
-    with untouched_generators(), quiet():
-        yield
+    """Leave the global generators as they were, and write nothing to the terminal.
 
-
-@contextlib.contextmanager
-def untouched_generators() -> Iterator[None]:
-    """The global generators of Python, NumPy and PyTorch are afterwards what they were before."""
+    The generators are those of Python, NumPy and PyTorch; the harness writes progress and advice.
+    """
     import torch
 
-    before = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            yield
-        finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No progress bars and no advice: the harness writes both to the terminal."""
+    states = random.getstate(), np.random.get_state()
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
-    try:
-        # tqdm looks up sys.stderr when a bar begins.
-        with contextlib.redirect_stderr(io.StringIO()):
+    # tqdm looks up sys.stderr when a bar begins.
+    with torch.random.fork_rng(devices=[]), contextlib.redirect_stderr(io.StringIO()):
+        try:
             yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            for name, level in levels.items():
+                logging.getLogger(name).setLevel(level)
+
+
+def evaluate_tasks(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    seq_len: int,
+    folder: Path,
+    *,
+    tasks: Sequence[str] | None = None,
+    shots: Sequence[int] = (0,),
+    n_items: int | None = None,
+    unknown: Unknown = "skip",
+    suite_sha256: str | None = None,
+    shared: SharedRequests | None = None,
+) -> TaskResults:
+    """Evaluate `model` on the suite that `write_suite` wrote to `folder`.
+
+    Args:
+        model: tokens [B, T] -> logits [B, T, V]; left in the mode it was in.
+        tokenizer: the one it was trained with.
+        seq_len: tokens in its window.
+        folder: the suite.
+        tasks: names; None is every task of the suite.
+        shots: solved examples before each item. A number that does not fit before every item of a
+            task is not run for that task, and told in `not_offered`.
+        n_items: the first so many items of every task; None is all.
+        unknown: what to do with characters outside the vocabulary (see `ParibusLM`).
+        suite_sha256: the digest that the suite must have; None takes any.
+        shared: what models of one structure on one device share that are asked the same in turn.
+
+    What the harness reads and imports is written from our own templates, into a folder of its own;
+    of `folder` only the items are used.
+
+    The global random states of Python, NumPy and PyTorch are what they were afterwards. Raises
+    ParibusError for an unknown task, a file that was changed, more items than there are, and where
+    no task can be run.
+    """
+    suite = _read_suite(folder, suite_sha256)
+    wanted = suite.find(tasks)
+    _require_items(wanted, n_items)
+    pairs = [(task.name, n) for n in shots for task in wanted]
+    offered = [(task.name, n) for n in shots for task in wanted if n in task.shots]
+    if not offered:
+        raise ParibusError(
+            f"no task of {folder} can be run with {list(shots)} solved examples; "
+            "use a number that fits the window, 0 for one"
+        )
+    with undisturbed():
+        built = {name: _harness_task(suite, name) for name, _ in offered}
+        ran = run_tasks(
+            model, tokenizer, seq_len, built, offered,
+            n_items=n_items, unknown=unknown, shared=shared,
+        )  # fmt: skip
+    return ran.results(
+        chance={task.name: task.chance for task in wanted},
+        not_offered=tuple(pair for pair in pairs if pair not in offered),
+        pins=harness_pins(suite),
+    )
+
+
+def _require_items(tasks: Sequence[WrittenTask], n_items: int | None) -> None:
+    for task in tasks:
+        if n_items is not None and not 0 < n_items <= task.n_items:
+            raise ParibusError(
+                f"{n_items} items of task '{task.name}' cannot be run; "
+                f"it has {task.n_items}: use 1 to {task.n_items}"
+            )
+
+
+def _read_suite(folder: Path, digest: str | None) -> WrittenSuite:
+    """Return the suite in `folder`. Raises ParibusError where it has not the stated `digest`."""
+    suite = read_suite(folder)
+    if digest not in (None, suite.digest):
+        raise ParibusError(
+            f"{folder} has digest {suite.digest[:12]}, not {str(digest)[:12]}: it was "
+            "changed meanwhile; restore it"
+        )
+    return suite
+
+
+_built: dict[tuple[str, str], Any] = {}
+
+
+def _harness_task(suite: WrittenSuite, name: str) -> Any:
+    """Return the harness's task object. Built once a process: the trials of a study share it."""
+    key = (suite.digest, name)
+    if key not in _built:
+        from lm_eval.tasks import TaskManager
+
+        with tempfile.TemporaryDirectory(prefix="paribus-") as folder:
+            copy_task(suite, name, Path(folder))
+            manager = TaskManager(include_path=folder, include_defaults=False)
+            _built[key] = manager.load([TASK_PREFIX + name])["tasks"][TASK_PREFIX + name]
+    return _built[key]

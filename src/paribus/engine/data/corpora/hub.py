@@ -1,0 +1,165 @@
+"""Data sets of the Hugging Face hub, streamed: any by name and revision, and well-known ones."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from paribus.engine.data.corpora import Corpus, corpus
+from paribus.errors import ParibusError, nearest
+from paribus.study import Data
+from paribus.untrusted_io import TEXT_BYTES, files_below, open_regular
+
+_KEYS = ("split", "revision", "column")
+# A row of WikiText is a line. " = Title = " begins an article, " = = Section = = " none.
+_TITLE = re.compile(r" = [^=].* = \n?")
+
+
+def _local_files(folder: Path, name: str) -> list[Path]:
+    """Return the files below `name`, none where that is no folder.
+
+    The library opens them by their paths: raises ParibusError for a pipe, a device, and a link that
+    leaves the folder, before it does.
+    """
+    if not os.path.isdir(folder / name):
+        return []
+    files = list(files_below(folder / name))
+    for file in files:
+        open_regular(file, TEXT_BYTES).close()
+    return files
+
+
+@corpus(
+    "huggingface",
+    # None of a data set of the hub, whose revision decides.
+    files=lambda data, folder: _local_files(folder, data.name) if data.name else [],
+    reads=("name", "subset", *_KEYS),
+    about="a data set of the Hugging Face hub, streamed; needs the extra 'datasets'",
+)
+def huggingface(data: Data, folder: Path) -> Iterator[str]:
+    """Yield `data.column` of every row of the split `data.split` of the data set `data.name`.
+
+    A name that is a folder below the study's is read from there, as `datasets` reads it. One of the
+    hub needs `data.revision`, a commit: a branch may change from one run to the next.
+    """
+    if data.name is None:
+        raise ParibusError(
+            "data.corpus = 'huggingface' needs data.name, such as 'HuggingFaceFW/fineweb-edu'"
+        )
+    return _rows(data, folder, data.name)
+
+
+def _known(
+    name: str,
+    dataset: str,
+    subset: str | None = None,
+    *,
+    about: str,
+    licence: str,
+    has_subsets: bool = False,
+) -> Corpus:
+    """Declare the data set `dataset` as the corpus `name`: each row is a document."""
+    keys = ("subset", *_KEYS) if has_subsets else _KEYS
+
+    @corpus(
+        name,
+        files=lambda data, folder: _local_files(folder, dataset),
+        reads=keys,
+        about=f"{dataset}{about}",
+        licence=licence,
+    )
+    def read(data: Data, folder: Path) -> Iterator[str]:
+        """Yield its rows, each a document."""
+        return _rows(data, folder, dataset, subset)
+
+    return read
+
+
+# Penedo et al. 2024, arXiv 2406.17557. The licence is that on the cards of FineWeb2 and of copies
+# of this set; its own card was not at hand.
+fineweb_edu = _known(
+    *("fineweb-edu", "HuggingFaceFW/fineweb-edu", "sample-10BT"),
+    has_subsets=True,
+    about=" on the Hugging Face hub; data.subset, by default its sample of 10 billion GPT-2 tokens",
+    licence="ODC-By 1.0, and the terms of use of Common Crawl",
+)
+# Eldan & Li 2023, arXiv 2305.07759. Size and licence as its repository showed them on 2026-11-22.
+tinystories = _known(
+    *("tinystories", "roneneldan/TinyStories"),
+    about=" on the Hugging Face hub: 1.92 GB of stories by GPT-3.5 and GPT-4 in the words of a "
+    "child",
+    licence="CDLA-Sharing-1.0",
+)
+
+_WIKITEXT, _RAW = "Salesforce/wikitext", "wikitext-103-raw-v1"  # raw: no words replaced by <unk>
+
+
+@corpus(
+    "wikitext-103",
+    files=lambda data, folder: _local_files(folder, _WIKITEXT),
+    reads=_KEYS,
+    # Rows and licence as its repository showed them on 2026-11-22.
+    about=f"{_WIKITEXT}, {_RAW}, on the Hugging Face hub: 28,475 articles for training (Merity et "
+    "al. 2016) in 1.8 million lines, and 60 each in the splits validation and test",
+    licence="CC BY-SA 3.0 and GFDL",
+)
+def wikitext_103(data: Data, folder: Path) -> Iterator[str]:
+    """Yield the good and featured articles of Wikipedia (arXiv 1609.07843), each a document."""
+    return articles(_rows(data, folder, _WIKITEXT, _RAW))
+
+
+def articles(lines: Iterable[str]) -> Iterator[str]:
+    """Join `lines` of WikiText to articles: a title stands between two empty lines."""
+    waiting: list[str] = []
+    for line in lines:
+        is_title = bool(_TITLE.fullmatch(line)) and (not waiting or not waiting[-1].strip())
+        if is_title and any(text.strip() for text in waiting):
+            yield "".join(waiting)
+            waiting.clear()
+        waiting.append(line)
+    if waiting:
+        yield "".join(waiting)
+
+
+def _rows(data: Data, folder: Path, name: str, subset: str | None = None) -> Iterator[str]:
+    """Yield the texts of the data set `name`; raises ParibusError where it cannot be opened."""
+    try:
+        import datasets
+    except ImportError:
+        raise ParibusError(
+            f"the data set '{name}' is read with the library datasets; "
+            "install it with: pip install 'paribus[datasets]'"
+        ) from None
+    local = os.path.isdir(folder / name)
+    if not local and data.revision is None:
+        raise ParibusError(
+            f"the data set '{name}' needs data.revision, a commit of its repository, so that every "
+            "run reads the same text; its page on the hub shows it"
+        )
+    _local_files(folder, name)
+    try:
+        rows = datasets.load_dataset(
+            str(folder / name) if local else name,
+            data.subset or subset,
+            split=data.split or "train",
+            revision=None if local else data.revision,
+            streaming=True,
+        )
+        for number, row in enumerate(rows, 1):
+            text = row.get(data.text_column)
+            if not isinstance(text, str):
+                known = [key for key, value in row.items() if isinstance(value, str)]
+                raise ParibusError(
+                    f"row {number} of the data set '{name}' has no text in data.column = "
+                    f"'{data.text_column}': {nearest(data.text_column, known)}"
+                )
+            yield text
+    except ParibusError:
+        raise
+    except Exception as error:  # the library raises whatever its own libraries raise
+        raise ParibusError(
+            f"cannot read the data set '{name}' ({type(error).__name__}: {str(error)[:200]}); "
+            "check data.name, data.subset, data.split and data.revision, and the network"
+        ) from None

@@ -1,0 +1,140 @@
+"""Texts of fixed content: `enwik8`, `pydoc` and `shakespeare`."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO
+
+from paribus.engine.data.corpora import corpus
+from paribus.engine.data.corpora.text_files import CHUNK_BYTES, corpus_files
+from paribus.engine.data.pieces import Document
+from paribus.errors import ParibusError
+from paribus.files import cache_folder, write_bytes
+from paribus.study import Data
+from paribus.untrusted_io import MIB, TEXT_BYTES, is_regular, open_regular, read_bytes
+
+# As http://mattmahoney.net/dc/textdata.html has them, compared with it on 2026-11-22.
+ENWIK8_URL = "http://mattmahoney.net/dc/enwik8.zip"
+ENWIK8_BYTES = 100_000_000
+ENWIK8_SHA1 = "57b8363b814821dc9d47aa4d41f58733519076b2"
+
+SHAKESPEARE_URL = (
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+)
+SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+SHAKESPEARE_FILE = Path("tinyshakespeare") / "input.txt"
+MOST_BYTES = 2 * MIB  # it has 1,115,394
+TIMEOUT_SECONDS = 30
+
+
+@corpus(
+    "enwik8",
+    reads=("path",),
+    files=corpus_files,
+    about=f"{ENWIK8_BYTES:,} bytes of English Wikipedia as XML, from {ENWIK8_URL}: give its path",
+    licence="none stated on its page; the text is Wikipedia's",
+)
+def enwik8(data: Data, folder: Path) -> Iterator[Document]:
+    """Yield one document: the member `enwik8` of `data.path`, which is enwik8.zip or enwik8.
+
+    Raises ParibusError where the bytes are not those that were published.
+    """
+    (file, *_) = corpus_files(data, folder)
+    return iter([_enwik8_parts(file)])
+
+
+def _enwik8_parts(file: Path) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    found, length = hashlib.sha1(usedforsecurity=False), 0
+    try:
+        with ExitStack() as opened:
+            content: IO[bytes] = opened.enter_context(open_regular(file, TEXT_BYTES))
+            if zipfile.is_zipfile(content):
+                archive = opened.enter_context(zipfile.ZipFile(content))
+                content = opened.enter_context(archive.open("enwik8"))
+            else:
+                content.seek(0)
+            # Of a member that unpacks to more than was published, no more is read.
+            while length <= ENWIK8_BYTES and (chunk := content.read(CHUNK_BYTES)):
+                found.update(chunk)
+                length += len(chunk)
+                yield decoder.decode(chunk)
+        decoder.decode(b"", final=length <= ENWIK8_BYTES)
+    except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise ParibusError(
+            f"{file} is no enwik8 ({error}); fetch it again from {ENWIK8_URL}"
+        ) from None
+    if found.hexdigest() != ENWIK8_SHA1:
+        size = f"{length:,}" if length <= ENWIK8_BYTES else f"more than {ENWIK8_BYTES:,}"
+        raise ParibusError(
+            f"{file} has {size} bytes with SHA-1 {found.hexdigest()[:12]}..., not the "
+            f"{ENWIK8_BYTES:,} bytes with {ENWIK8_SHA1[:12]}... that were published; fetch it "
+            f"again from {ENWIK8_URL}"
+        )
+
+
+@corpus(
+    "pydoc",
+    about="the language reference inside this Python, each topic a document",
+    licence="PSF License Version 2",
+)
+def pydoc(data: Data, folder: Path) -> list[str]:
+    """Return the topics of `pydoc_data.topics`; the text differs between Python versions."""
+    from pydoc_data.topics import topics  # half a megabyte of source: only when asked for
+
+    return [topics[name] for name in sorted(topics)]
+
+
+@corpus(
+    "shakespeare",
+    about="1,115,394 characters of plays, downloaded once from the repository of char-rnn",
+    licence="public domain",
+)
+def shakespeare(data: Data, folder: Path) -> list[str]:
+    """Return the text of char-rnn and nanoGPT, from PARIBUS_DATA, the cache or the network."""
+    own = os.environ.get("PARIBUS_DATA")
+    if own:
+        file = Path(own) / SHAKESPEARE_FILE
+        if not is_regular(file):
+            raise ParibusError(
+                f"PARIBUS_DATA = '{own}' has no {SHAKESPEARE_FILE.as_posix()}; put the text "
+                "there, or unset PARIBUS_DATA to download it"
+            )
+    else:
+        file = cache_folder() / SHAKESPEARE_FILE
+        if not file.exists():
+            _download(file)
+    return [_checked(read_bytes(file, MOST_BYTES), str(file)).decode("utf-8")]
+
+
+def _download(target: Path) -> None:
+    try:
+        with urllib.request.urlopen(SHAKESPEARE_URL, timeout=TIMEOUT_SECONDS) as response:
+            content = _checked(response.read(MOST_BYTES), SHAKESPEARE_URL)
+        write_bytes(target, content)
+    except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", error)
+        raise ParibusError(
+            f"cannot download {SHAKESPEARE_URL} ({reason}); put the file at "
+            f"<folder>/{SHAKESPEARE_FILE.as_posix()} and set PARIBUS_DATA=<folder>, or use "
+            "data.corpus = 'pydoc', which needs no network"
+        ) from None
+
+
+def _checked(content: bytes, source: str) -> bytes:
+    found = hashlib.sha256(content).hexdigest()
+    if found != SHAKESPEARE_SHA256:
+        raise ParibusError(
+            f"{source} has SHA-256 {found[:12]}..., not the {SHAKESPEARE_SHA256[:12]}... of the "
+            "published text; delete it and fetch it again"
+        )
+    return content

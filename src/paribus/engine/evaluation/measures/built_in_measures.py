@@ -1,0 +1,399 @@
+"""The measures that ship, in the order of their rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from paribus.drawing import Drawing
+from paribus.engine.data import TOKEN_CLASSES
+from paribus.engine.evaluation.measures import measure
+from paribus.engine.evaluation.predictions import TEMPERATURES, Predictions
+from paribus.engine.evaluation.text_parts import (
+    BREAKDOWN,
+    CELLS,
+    CONTEXT_STEP,
+    Row,
+    breakdown,
+    by_cell,
+    confidence_bins,
+    contexts,
+    equal_mass,
+    equal_width,
+    gap_sum,
+    grouped,
+    tally,
+    temperatures,
+)
+from paribus.metric import ItemSums
+
+
+@measure(
+    "validation_accuracy",
+    better="higher",
+    label="next-token accuracy",
+    items=ItemSums("correct", "predicted", step=1),
+    uniform="1/V",
+    unit="share",
+    source="top-1 accuracy: hits over predictions",
+    parts=BREAKDOWN,
+    drawings=(),
+)
+def validation_accuracy(predictions: Predictions) -> np.ndarray:
+    """Return hits over tokens."""
+    return breakdown(predictions, predictions.correct)
+
+
+@measure(
+    "bits_per_character",
+    better="lower",
+    unit="bits/character",
+    of_tokens=False,
+    # The text is the same in all items of all tokenizers; bits of ends count, as in the whole.
+    items=ItemSums("loss_sum_nats", "characters", 1 / math.log(2)),
+    source="Shannon 1951; per character of the text, as Graves 2013",
+    parts=BREAKDOWN,
+    drawings=(),
+)
+def bits_per_character(predictions: Predictions) -> np.ndarray:
+    """Return the summed loss in bits over the characters that the predicted tokens stand for.
+
+    Of the whole, the bits of end-of-document tokens are counted although these have no characters:
+    the text cannot be told without them. As a class of their own they have no row.
+    """
+    # In float64, so that the sum over blocks of the loss gives the same bits.
+    bits = predictions.loss_nats.astype(np.float64) / math.log(2)
+    return breakdown(predictions, bits, predictions.characters)
+
+
+@measure(
+    "brier_score",
+    better="lower",
+    label="Brier score",
+    unit="",
+    items=ItemSums("brier_sum", "predicted"),
+    source="Brier 1950, Verification of forecasts expressed in terms of probability",
+    drawings=(),
+)
+def brier_score(predictions: Predictions) -> tuple[float, int]:
+    """Return the mean of sum_k (p_k - y_k)^2: 0 is perfect, 2 certain and wrong."""
+    return predictions.brier.sum(dtype="float64"), len(predictions)
+
+
+def _error(tally: np.ndarray, seq_len: int) -> list[Row]:
+    return [Row.ratio("all", gap_sum(tally), int(tally[0].sum()))]
+
+
+@measure(
+    "calibration_error",
+    better="lower",
+    unit="share",
+    source="Guo et al. 2017 (arXiv 1706.04599), equation 3: 15 bins of equal width",
+    drawings=(),
+    finish=_error,
+)
+def calibration_error(predictions: Predictions) -> np.ndarray:
+    """Return the mean over bins of |accuracy - confidence| of the most probable token."""
+    confidence = predictions.confidence
+    return tally(equal_width(confidence), confidence, predictions.correct)
+
+
+@measure(
+    "calibration_error_equal_mass",
+    better="lower",
+    label="calibration error, bins of equal mass",
+    unit="share",
+    source="Nguyen & O'Connor 2015 (arXiv 1508.05154), adaptive binning: 15 bins of equal mass",
+    drawings=(),
+    finish=lambda tally, seq_len: _error(equal_mass(tally), seq_len),
+)
+def calibration_error_equal_mass(predictions: Predictions) -> np.ndarray:
+    """Return the same with bins of as many tokens each (see `equal_mass`)."""
+    confidence = predictions.confidence
+    return tally(by_cell(confidence), confidence, predictions.correct, CELLS)
+
+
+@measure(
+    "context_loss",
+    better="lower",
+    label="loss by context",
+    unit="nats/token",
+    source="loss by token index, as Kaplan et al. 2020 (arXiv 2001.08361)",
+    parts=(contexts,),
+    drawings=(
+        Drawing(
+            "context {}",
+            "curve",
+            "Loss by length of context",
+            "loss (nats/token)",
+            "evaluation",
+            across="context (tokens)",
+            in_text=True,
+        ),
+    ),
+)
+def context_loss(predictions: Predictions) -> np.ndarray:
+    """Return the mean loss of the tokens predicted from c - 7 to c tokens, as "context c".
+
+    A causal model's prediction at a position depends on the tokens of its window up to there and on
+    nothing after them: a context cut to c tokens would give the same logits as the first c
+    positions of the window do. So this costs no further pass, and since windows start at the same
+    tokens in every arm, each length is compared on the same predictions. The last part is shorter
+    where 8 does not divide seq_len.
+    """
+    n = len(contexts(predictions.seq_len))
+    return grouped(n, predictions.position // CONTEXT_STEP, predictions.loss_nats)
+
+
+EDGE = 8  # positions
+
+
+def _difference(sums: np.ndarray, seq_len: int) -> list[Row]:
+    (edge, n_edge), (middle, n_middle) = sums.tolist()
+    return [Row("all", edge / n_edge - middle / n_middle)] if n_edge else []
+
+
+@measure(
+    "edge_loss",
+    label="loss at the edge of the window",
+    unit="nats/token",
+    source="own definition: the last positions of the window against its middle half",
+    drawings=(),
+    finish=_difference,
+)
+def edge_loss(predictions: Predictions) -> np.ndarray:
+    """Return the mean loss of the last 8 positions minus that of the middle half. No ratio of sums.
+
+    More context should make it negative; above zero, the edge is harder than the middle. The edge
+    is at most a quarter of the window, so that the two do not meet. There is no row where a window
+    has fewer than 4 positions, or no window is whole enough to have an edge.
+    """
+    quarter = predictions.seq_len // 4
+    position, losses = predictions.position, predictions.loss_nats
+    is_edge = position >= predictions.seq_len - min(EDGE, quarter)
+    is_middle = (position >= quarter) & (position < predictions.seq_len - quarter)
+    of_each = (losses[chosen] for chosen in (is_edge, is_middle))
+    return np.array([(found.sum(dtype=np.float64), len(found)) for found in of_each])
+
+
+def _of_losses(sums: np.ndarray, seq_len: int) -> list[Row]:
+    losses = validation_loss.rows(sums, seq_len)
+    return [Row(row.part, _exp(row.value)) for row in losses]
+
+
+def _exp(x: float) -> float:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
+@measure(
+    "validation_loss",
+    better="lower",
+    items=ItemSums("loss_sum_nats", "predicted"),
+    uniform="log V",
+    unit="nats/token",
+    source="cross-entropy, Shannon 1948",
+    parts=BREAKDOWN,
+    drawings=(
+        Drawing(
+            "position {}",
+            "curve",
+            "Loss by position in the window",
+            "loss (nats/token)",
+            "evaluation",
+            across="position in the window (tokens)",
+        ),
+        Drawing(
+            "{}",
+            "parts",
+            "Loss by class of the predicted token",
+            "loss (nats/token)",
+            "evaluation",
+            parts=TOKEN_CLASSES,
+        ),
+    ),
+)
+def validation_loss(predictions: Predictions) -> np.ndarray:
+    """Return the mean of -log p(token | context)."""
+    return breakdown(predictions, predictions.loss_nats)
+
+
+@measure(
+    "validation_perplexity",
+    better="lower",
+    digits=2,
+    uniform="V",
+    unit="",
+    source="Jelinek, Mercer, Bahl & Baker 1977",
+    parts=BREAKDOWN,
+    finish=_of_losses,
+    drawings=(),
+)
+def validation_perplexity(predictions: Predictions) -> np.ndarray:
+    """exp(loss) of the same part; infinite beyond the range of a float. No ratio of sums."""
+    return breakdown(predictions, predictions.loss_nats)
+
+
+RELIABILITY = "reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2"
+
+
+@measure(
+    "reliability_confidence",
+    unit="share",
+    source=RELIABILITY,
+    parts=(confidence_bins,),
+    drawings=(),
+)
+def reliability_confidence(predictions: Predictions) -> np.ndarray:
+    """Return the mean of the highest probabilities in the bin."""
+    return _by_bin(predictions, predictions.confidence)
+
+
+@measure(
+    "reliability_accuracy",
+    unit="share",
+    source=RELIABILITY,
+    parts=(confidence_bins,),
+    drawings=(
+        Drawing(
+            "bin {}",
+            "against",
+            "Reliability",
+            "accuracy (share)",
+            "evaluation",
+            across="confidence (share)",
+            against="reliability_confidence/bin {}",
+            note="Accuracy of the most probable token against its probability, by bins of equal "
+            "width: below the diagonal a model is too sure of itself.",
+            in_text=True,
+        ),
+    ),
+)
+def reliability_accuracy(predictions: Predictions) -> np.ndarray:
+    """Return the share of hits in the bin."""
+    return _by_bin(predictions, predictions.correct)
+
+
+def _by_bin(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
+    n = len(confidence_bins(predictions.seq_len))
+    return grouped(n, equal_width(predictions.confidence), totals)
+
+
+SCALING = "temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2"
+
+
+@measure(
+    "temperature_loss",
+    better="lower",
+    label="loss by temperature",
+    unit="nats/token",
+    source=SCALING,
+    parts=(temperatures,),
+    drawings=(
+        Drawing(
+            "T={}",
+            "curve",
+            "Loss by temperature",
+            "loss (nats/token)",
+            "evaluation",
+            across="softmax temperature",
+            log=True,
+            note="A model that is too sure of itself is best above 1.",
+        ),
+    ),
+)
+def temperature_loss(predictions: Predictions) -> np.ndarray:
+    """Return the validation loss at each temperature."""
+    losses = predictions.losses_at
+    return np.stack([(at.sum(dtype=np.float64), len(at)) for at in losses])
+
+
+def _errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
+    of_each = zip(temperatures(seq_len), tallies, strict=True)
+    return [Row.ratio(name, gap_sum(at), int(at[0].sum())) for name, at in of_each]
+
+
+@measure(
+    "temperature_calibration_error",
+    better="lower",
+    label="calibration error by temperature",
+    unit="share",
+    source=SCALING,
+    parts=(temperatures,),
+    drawings=(
+        Drawing(
+            "T={}",
+            "curve",
+            "Calibration error by temperature",
+            "expected calibration error (share)",
+            "evaluation",
+            across="softmax temperature",
+            log=True,
+            note="A model that is too sure of itself is best above 1.",
+        ),
+    ),
+    finish=_errors,
+)
+def temperature_calibration_error(predictions: Predictions) -> np.ndarray:
+    """Return the expected calibration error, with bins of equal width, at each temperature."""
+    hits = predictions.correct[predictions.swept]
+    return np.stack([tally(equal_width(c), c, hits) for c in predictions.confidences_at])
+
+
+def _lowest(sums: np.ndarray, seq_len: int) -> list[Row]:
+    losses, slopes, counts = sums
+    return [Row("all", _zero(1 / np.array(TEMPERATURES), losses / counts, slopes / counts))]
+
+
+@measure(
+    "best_temperature",
+    label=f"best softmax temperature from {min(TEMPERATURES):g} to {max(TEMPERATURES):g}",
+    digits=3,
+    unit="",
+    source=SCALING,
+    drawings=(),
+    finish=_lowest,
+)
+def best_temperature(predictions: Predictions) -> np.ndarray:
+    """Return the temperature of the lowest loss, fitted on the very text that the loss is of.
+
+    The loss is convex in 1 / T, so its slope crosses zero once, between the two temperatures of the
+    sweep where it changes sign. There it is that of the polynomial in log T which has the losses
+    and the slopes of all temperatures. A minimum outside the sweep is given as the sweep's nearest
+    end (0.5 or 2); where no temperature changes the loss (all logits equal), it is 1; where the
+    loss is not finite, NaN.
+    """
+    losses, slopes = predictions.losses_at, predictions.slopes_at
+    counts = np.full(len(losses), losses.shape[1], np.float64)
+    return np.stack([*(a.sum(axis=1, dtype=np.float64) for a in (losses, slopes)), counts])
+
+
+def _zero(inverse: np.ndarray, loss: np.ndarray, slope: np.ndarray) -> float:
+    """Return the T at which `slope`, the derivative of `loss` by `inverse` temperature, is zero."""
+    if not (np.isfinite(slope).all() and np.isfinite(loss).all()):
+        return math.nan
+    if not slope.any():
+        return 1.0
+    # By log T the sign turns, and falling loss has a negative slope as one is used to.
+    log_T, slope = -np.log(inverse), -slope * inverse
+    if slope[0] >= 0:
+        return TEMPERATURES[0]
+    if slope[-1] <= 0:
+        return TEMPERATURES[-1]
+    # Imported when it is needed: it takes half a second, for which the first step would wait.
+    from scipy.interpolate import KroghInterpolator
+    from scipy.optimize import brentq
+
+    after = int((slope > 0).argmax())
+    known = np.stack([loss, slope], axis=1).ravel()  # each place twice: its value, its derivative
+    curve = KroghInterpolator(np.repeat(log_T, 2), known)
+    ends = log_T[after - 1], log_T[after]
+    left, right = (float(curve.derivative(end)) for end in ends)
+    if not left < 0 < right:  # it is zero at an end, but for rounding
+        return math.exp(ends[int(abs(right) < abs(left))])
+    zero: Any = brentq(curve.derivative, *ends)
+    return math.exp(zero)

@@ -1,0 +1,365 @@
+"""The probes that ship, in the order of their columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paribus.drawing import Drawing
+from paribus.engine.model import visible
+from paribus.engine.probes import EVERY_BLOCK, LOGITS, StepView, probe
+from paribus.engine.probes.reduce import (
+    CLASSES,
+    GROUPS,
+    QUANTILES,
+    absent,
+    blocks,
+    by_class,
+    depths,
+    group_norms,
+    group_of,
+    quantiles,
+)
+from paribus.engine.rows import Rows
+
+SPREAD = ("mean", *QUANTILES)
+QUERY_KEY = f"{EVERY_BLOCK}.attention.query_key"
+
+
+@probe(
+    "attention_logits",
+    unit="nats",
+    source="Wortsman et al. 2023",
+    parts=blocks,
+    every=25,
+    modules=(QUERY_KEY,),
+    label="largest attention logit",
+)
+def attention_logits(step: StepView) -> Tensor:
+    """Return [R, blocks] the largest q.k / sqrt(K): its growth goes before some divergences.
+
+    Over batch, heads and pairs of positions that see each other: as queries and keys meet, turned
+    and normed, and before a cap.
+    """
+    model = step.setting.model
+    paths = [QUERY_KEY.replace(EVERY_BLOCK, f"blocks.{i}") for i in range(model.n_layer)]
+    sizes = model.n_head, model.attention.window
+    return torch.stack([_largest(step.outputs[path], *sizes) for path in paths], dim=1)
+
+
+def _largest(query_key: Tensor, n_head: int, window: int | None) -> Tensor:
+    """Reduce [R, B, H + G, T, K] to [R], a sequence at a time: the scores of all would not fit."""
+    q, k = query_key.transpose(0, 1).split((n_head, query_key.shape[2] - n_head), dim=2)
+    T, K = query_key.shape[-2:]
+    hidden_TT = ~visible(0, T, T, window, query_key.device)
+    largest = query_key.new_full((len(query_key),), -math.inf, dtype=torch.float32)
+    for q_RHTK, k_RGTK in zip(q, k, strict=True):
+        k_RHTK = k_RGTK.repeat_interleave(n_head // k_RGTK.shape[1], dim=1)
+        scores = (q_RHTK @ k_RHTK.transpose(-1, -2)).masked_fill_(hidden_TT, -math.inf)
+        largest = torch.maximum(largest, scores.amax(dim=(1, 2, 3)).float())
+    return largest / math.sqrt(K)
+
+
+# Mean cosine similarity of all pairs of vectors: between positions of a window it measures
+# oversmoothing, between rows of an embedding anisotropy (Ethayarajh 2019). The mean vector that all
+# have in common can make up most of it, so it is given as it is, with that mean vector removed, and
+# with each vector's own channel mean removed, which is what LayerNorm does and RMSNorm does not.
+SIMILARITIES = ("plain", "mean vector removed", "channel mean removed")
+TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions.weight"}
+
+
+@probe(
+    "position_similarity",
+    unit="cosine",
+    source="Ethayarajh 2019",
+    parts=depths,
+    statistics=SIMILARITIES,
+    every=10,
+    modules=("embedding", EVERY_BLOCK),
+    drawings=(
+        Drawing(
+            "block 1/plain",
+            "trend",
+            "Similarity of positions at block 1 (oversmoothing)",
+            "mean cosine similarity",
+        ),
+        Drawing(
+            "{}/plain",
+            "profile",
+            "Similarity of positions across depth (oversmoothing)",
+            "mean cosine similarity",
+            across="before block",
+        ),
+    ),
+)
+def position_similarity(step: StepView) -> Tensor:
+    """Return [R, depths, S] between the positions of a window, a mean over the batch."""
+    each = [_similarities(x.float()).mean(dim=1) for x in step.block_inputs]
+    return torch.stack(each, dim=1)
+
+
+@probe(
+    "embedding_similarity",
+    unit="cosine",
+    source="Ethayarajh 2019",
+    parts=tuple(TABLES),
+    statistics=SIMILARITIES,
+    every=10,
+    drawings=(
+        Drawing(
+            "tokens/plain", "trend", "Similarity of token embeddings", "mean cosine similarity"
+        ),
+    ),
+)
+def embedding_similarity(step: StepView) -> Tensor:
+    """Return [R, 2, S] between the rows of the token and of the position embedding."""
+    return torch.stack([_table(step.weights, name) for name in TABLES.values()], dim=1)
+
+
+def _table(weights: Rows, name: str) -> Tensor:
+    """Return [R, S]; an own embedding stage may have no such table."""
+    if name in weights:
+        return _similarities(weights[name])
+    return absent(weights, len(SIMILARITIES))
+
+
+def _similarities(x: Tensor) -> Tensor:
+    """Reduce [..., n, D] to [..., S]; NaN for a single vector, which has no pair."""
+    variants = (x, x - x.mean(dim=-2, keepdim=True), x - x.mean(dim=-1, keepdim=True))
+    return torch.stack([_mean_cosine(variant) for variant in variants], dim=-1)
+
+
+def _mean_cosine(x: Tensor) -> Tensor:
+    """Reduce [..., n, D] to [...], over all pairs of vectors that are not zero.
+
+    It needs no pairs: with u_i = x_i / |x_i| it is (|sum u_i|^2 - n) / (n (n - 1)).
+    """
+    unit = F.normalize(x, dim=-1)
+    squares = unit.square().sum(dim=(-1, -2))  # the number of vectors that are not zero
+    return (unit.sum(dim=-2).square().sum(dim=-1) - squares) / (squares * (squares - 1))
+
+
+PARAMETERS = {"gain": "embedding.norm.weight", "bias": "embedding.norm.bias"}
+GAIN_STATISTICS = ("mean", "sd", "min", *QUANTILES, "max")
+
+
+@probe(
+    "embedding_gain",
+    unit="1",
+    source="Ba et al. 2016; Zhang & Sennrich 2019",
+    parts=tuple(PARAMETERS),
+    statistics=GAIN_STATISTICS,
+)
+def embedding_gain(step: StepView) -> Tensor:
+    """Return [R, 2, S] over channels; absent in an arm without the parameter."""
+    rows = []
+    for name in PARAMETERS.values():
+        if name not in step.weights:
+            rows.append(absent(step.weights, len(GAIN_STATISTICS)))
+            continue
+        x_RD = step.weights[name].flatten(1)
+        ends = (x_RD.amin(dim=1, keepdim=True), x_RD.amax(dim=1, keepdim=True))
+        mean, sd = x_RD.mean(dim=1, keepdim=True), x_RD.std(dim=1, correction=0, keepdim=True)
+        rows.append(torch.cat([mean, sd, ends[0], quantiles(x_RD), ends[1]], dim=1))
+    return torch.stack(rows, dim=1)
+
+
+@probe(
+    "embedding_norm",
+    unit="L2",
+    source="definition",
+    label="norm entering block 1",
+    digits=2,
+    parts=CLASSES,
+    statistics=SPREAD,
+    modules=("embedding",),
+    drawings=(
+        Drawing("all/mean", "trend", "Norm entering block 1", "mean norm (L2)", in_text=True),
+        Drawing(
+            "{}/mean",
+            "spread",
+            "Norm entering block 1 by token class",
+            "norm entering block 1 (L2)",
+            in_text=True,
+        ),
+    ),
+)
+def embedding_norm(step: StepView) -> Tensor:
+    """Return [R, 1 + C, S] of |x_BTD| over the tokens: of all, and of each input class."""
+    norms_RN = step.outputs["embedding"].float().norm(dim=-1).flatten(1)
+    each = by_class(norms_RN, step.token_classes[step.tokens].flatten(1))
+    return torch.cat([each.nanmean(dim=-1, keepdim=True), quantiles(each)], dim=-1)
+
+
+@probe(
+    "gradient_norm",
+    unit="L2",
+    source="definition",
+    parts=GROUPS,
+    drawings=(
+        Drawing("{}/value", "panels", "Gradient norm by parameter group", "L2", "stability"),
+    ),
+)
+def gradient_norm(step: StepView) -> Tensor:
+    """Return [R, G] |g| of each group before clipping; squares add up to that of the total norm."""
+    return group_norms(step.gradients)
+
+
+@probe(
+    "logits",
+    unit="nats",
+    source="Wortsman et al. 2023",
+    statistics=("mean magnitude", "max magnitude", "log-partition"),
+    modules=(LOGITS,),
+    drawings=(
+        Drawing("all/mean magnitude", "trend", "Logit magnitude", "mean |logit| (nats)"),
+        Drawing("all/max magnitude", "trend", "Largest logit", "max |logit| (nats)"),
+    ),
+)
+def logits(step: StepView) -> Tensor:
+    """Return [R, S] mean and largest |z_BTV|, and the mean over tokens of log sum_v exp(z_v)."""
+    z_RNV = step.outputs[LOGITS].flatten(1, 2)
+    magnitude = z_RNV.abs()
+    return torch.stack(
+        [
+            magnitude.mean(dim=(1, 2), dtype=torch.float32),
+            magnitude.amax(dim=(1, 2)).float(),
+            z_RNV.float().logsumexp(dim=-1).mean(dim=1),
+        ],
+        dim=1,
+    )
+
+
+SAMPLE = 16_384  # parameters of a group, evenly spread, that quantiles are over; means are over all
+SQUARE = "exp_avg_sq"
+
+
+@probe(
+    "optimizer_slots",
+    unit="that of the slot",
+    source="Kingma & Ba 2015; that of the optimizer",
+    parts=GROUPS,
+    statistics=SPREAD,
+    every=25,
+    by_slot=True,
+    drawings=(
+        Drawing("exp_avg_sq {}/mean", "panels", "AdamW's second moment", "mean v (gradient²)"),
+        Drawing(
+            "momentum_buffer {}/mean",
+            "panels",
+            "Momentum of the optimizer",
+            "mean |b| (gradient)",
+        ),
+    ),
+)
+def optimizer_slots(step: StepView) -> Tensor:
+    """Return [R, slots x G, S] of magnitudes: the sign says nothing over many parameters."""
+    of_each = [_statistics(rows, step.corrections[slot]) for slot, rows in step.slots.items()]
+    return torch.cat([absent(step.weights, 0, len(SPREAD)), *of_each], dim=1)
+
+
+@probe(
+    "below_eps",
+    unit="share",
+    source="Kingma & Ba 2015, Adam",
+    label="share of steps that eps decides",
+    parts=GROUPS,
+    every=25,
+)
+def below_eps(step: StepView) -> Tensor:
+    """Return [R, G] the share of parameters whose step eps decides: second moments below eps^2."""
+    if SQUARE not in step.slots:
+        return absent(step.weights, len(GROUPS))
+    limit = step.setting.training.optimizer.eps**2
+    return _mean(
+        step.slots[SQUARE],
+        step.corrections[SQUARE],
+        lambda square, correction: (square < limit * correction).float(),
+    )
+
+
+def _pieces(rows: Rows, corrections: Mapping[str, float]) -> Iterator[list[tuple[Tensor, float]]]:
+    """Yield the numbers of every group in GROUPS, [R, n] each, and their divisors."""
+    wanted: dict[str, dict[float, list[str]]] = {group: {} for group in GROUPS}
+    for name in rows:
+        wanted[group_of(name)].setdefault(corrections.get(name, 1.0), []).append(name)
+    for of_group in wanted.values():
+        yield [(piece, c) for c, names in of_group.items() for piece in rows.pieces(names)]
+
+
+def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
+    """Return [R, G, 1 + Q] mean and quantiles of magnitudes."""
+    sampled = []
+    for pieces in _pieces(rows, corrections):
+        if not pieces:
+            sampled.append(absent(rows, len(QUANTILES)))
+            continue
+        # An odd stride meets every column of a matrix whose width is a power of two.
+        stride = sum(piece.shape[1] for piece, _ in pieces) // SAMPLE | 1
+        even = torch.cat([piece[:, ::stride].abs() / c for piece, c in pieces], dim=1)
+        sampled.append(quantiles(even))
+    mean_RG1 = _mean(rows, corrections, lambda x, c: x.abs() / c)[..., None]
+    return torch.cat([mean_RG1, torch.stack(sampled, dim=1)], dim=2)
+
+
+def _mean(
+    rows: Rows, corrections: Mapping[str, float], of: Callable[[Tensor, float], Tensor]
+) -> Tensor:
+    """Return [R, G] the mean of `of(numbers, correction)` over each group's numbers."""
+    columns = []
+    for pieces in _pieces(rows, corrections):
+        if not pieces:
+            columns.append(absent(rows))
+            continue
+        each = [of(piece, correction).sum(dim=1) for piece, correction in pieces]
+        size = sum(piece.shape[1] for piece, _ in pieces)
+        columns.append(torch.stack(each).sum(dim=0) / size)
+    return torch.stack(columns, dim=1)
+
+
+@probe(
+    "residual_norm",
+    unit="L2",
+    source="definition",
+    parts=depths,
+    statistics=SPREAD,
+    modules=("embedding", EVERY_BLOCK),
+    drawings=(
+        Drawing(
+            "{}/mean",
+            "profile",
+            "Residual norm across depth",
+            "mean norm of the residual stream (L2)",
+            across="before block",
+            in_text=True,
+        ),
+    ),
+)
+def residual_norm(step: StepView) -> Tensor:
+    """Return [R, depths, S] of |x_BTD| over tokens, before every block and after the last."""
+    norms = [x.float().norm(dim=-1).flatten(1) for x in step.block_inputs]
+    norms_RLN = torch.stack(norms, dim=1)
+    return torch.cat([norms_RLN.mean(dim=-1, keepdim=True), quantiles(norms_RLN)], dim=-1)
+
+
+@probe(
+    "update_ratio",
+    unit="1",
+    source="You et al. 2017, LARS",
+    parts=GROUPS,
+    updates=True,
+    drawings=(
+        Drawing("{}/value", "panels", "Size of a step relative to the weights", "|Δw| / |w|"),
+    ),
+)
+def update_ratio(step: StepView) -> Tensor:
+    """Return [R, G] |new weights - weights| / |weights|, weight decay included.
+
+    Absent while all weights of a group are zero.
+    """
+    ratio = group_norms(step.updates) / group_norms(step.weights)
+    return ratio.masked_fill(ratio.isinf(), float("nan"))

@@ -1,0 +1,110 @@
+"""Tasks of telling how a text really goes on from what stands elsewhere in it.
+
+`length` is that of context and choice together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from paribus.engine.tasks.task import (
+    HeldOut,
+    Question,
+    before_from_word,
+    grouped,
+    replace,
+    task,
+    words_inside,
+)
+
+LINE = re.compile(r"\n(?=[^\n])")
+# Texts with too few paragraphs do not have the task `paragraph_end`.
+END = re.compile(r"(?<=\S)\n(?=\n)")
+GOES_ON = re.compile(r"(?<=\S)\n(?=[^\n])")
+
+
+@task("continuation", n_choices=4, description="the true next characters", length=80)
+def continuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield four places a group: what continues one is wrong for the three others."""
+    sites = held_out.sites(rng, length - 12, 12)
+    for group in grouped(sites, lambda site: site.span, size=4):
+        for site in group:
+            wrong = tuple(other.span for other in group if other is not site)
+            yield Question(site.context, site.span, wrong)
+
+
+@task(
+    "line_start",
+    n_choices=4,
+    description="the true beginning of the next line, by its shape",
+    # Long enough to see how earlier lines begin; a solved example of this length still fits.
+    length=63,
+)
+def line_start(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield four lines a group, of different shapes (a speaker, a heading, an indent).
+
+    What begins one is wrong for the three others.
+    """
+    span = 8
+    places = [
+        (before_from_word(document, line.end(), length - span), document[line.end() :][:span])
+        for document in held_out.documents
+        for line in LINE.finditer(document)
+        if line.end() + span <= len(document)
+    ]
+    found = [place for place in places if place[0].strip()]
+    shuffled = (found[index] for index in rng.permutation(len(found)))
+    for group in grouped(shuffled, lambda place: shape_of(place[1]), size=4):
+        for context, right in group:
+            yield Question(context, right, tuple(other for _, other in group if other != right))
+
+
+def shape_of(text: str) -> str:
+    """Return which kind of character stands where: one for `   The n` and `   Its f`."""
+    text = re.sub(r"[^\W\d_]", lambda letter: "A" if letter.group().isupper() else "a", text)
+    return re.sub(r"\d", "0", text)
+
+
+@task("next_word", n_choices=4, description="the true next word among words of its length")
+def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield the next word, and three words of the same length that stand elsewhere."""
+    sites = held_out.sites(rng, length - 10, 10)
+    words = ((site, words_inside(site.span, least=3)[:1]) for site in sites)
+    found = [(site, word.group()) for site, first in words for word in first if word.start() == 1]
+    by_length: dict[int, set[str]] = defaultdict(set)
+    for _, word in found:
+        by_length[len(word)].add(word)
+    ordered = {size: sorted(others) for size, others in by_length.items()}
+    for site, word in found:
+        known = ordered[len(word)]
+        if len(known) >= 4:
+            others = [known[i] for i in rng.choice(len(known), size=4, replace=False)]
+            # The gap before and the character after stay, so that the word alone decides.
+            right = site.span[: len(word) + 2]
+            wrong = [replace(right, 1, other) for other in others if other != word][:3]
+            yield Question(site.context, right, tuple(wrong))
+
+
+@task("paragraph_end", n_choices=2, description="an empty line, or the next line of the paragraph")
+def paragraph_end(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield pairs of an end and of a line that goes on; what is right for one is wrong for both."""
+    span = 4
+    ends, goes_on = (
+        [
+            (before_from_word(document, at, length - span), document[at : at + span])
+            for document in held_out.documents
+            for at in (place.start() for place in kind.finditer(document))
+            if at + span <= len(document)
+        ]
+        for kind in (END, GOES_ON)
+    )
+    orders = rng.permutation(len(ends)), rng.permutation(len(goes_on))
+    for end, on in zip(*orders, strict=False):
+        (end_context, end_text), (on_context, on_text) = ends[end], goes_on[on]
+        if end_context and on_context:
+            yield Question(end_context, end_text, (on_text,))
+            yield Question(on_context, on_text, (end_text,))

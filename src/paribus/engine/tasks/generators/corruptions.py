@@ -1,0 +1,158 @@
+"""Tasks of telling a text from the same text with one change in it, which alone decides.
+
+`length` is that of context and choice together. Where several changes can be made, the one that
+looks most like the language is the wrong choice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from paribus.engine.tasks.task import (
+    LETTERS,
+    HeldOut,
+    Question,
+    Site,
+    replace,
+    task,
+    words_inside,
+)
+
+# Texts with too few of these verbs do not have the task `agreement`.
+SINGULAR = {"is": "are", "was": "were", "has": "have", "does": "do", "this": "these"}
+PLURAL = {plural: singular for singular, plural in SINGULAR.items()}
+FIRST_WORD = re.compile(r"\s([a-z]+)\W")
+MARK = re.compile(r"(?<=.)[.,;:!?()\"'-](?=.)", re.DOTALL)
+TWO_WORDS = re.compile(rf"(?<=\s)({LETTERS})(\s)({LETTERS})(?=\W)")
+
+
+def _asked(held_out: HeldOut, site: Site, wrong: list[str]) -> Iterator[Question]:
+    """Yield the question of a site, if there is a wrong choice for it."""
+    if wrong:
+        yield Question(site.context, site.span, (held_out.most_plausible(wrong),))
+
+
+def _no_words(
+    held_out: HeldOut, sites: Iterable[Site], changes: Callable[[str], Iterable[str]]
+) -> Iterator[Question]:
+    """Yield a question for each site: its first word that can become no word of the corpus."""
+    for site in sites:
+        for word in words_inside(site.span, least=4):
+            wrong = [
+                replace(site.span, word.start(), changed)
+                for changed in changes(word.group())
+                if changed != word.group() and changed.lower() not in held_out.words
+            ]
+            if wrong:
+                yield from _asked(held_out, site, wrong)
+                break
+
+
+@task("agreement", n_choices=2, description="the verb's number, or the other one")
+def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield "the values are" or "the values is": one question of each number in turn."""
+    span = 10
+    waiting: tuple[list[Question], list[Question]] = ([], [])
+    # Two characters more than are shown, so that both forms fill the span.
+    for site in held_out.sites(rng, length - span, span + 2):
+        if word := FIRST_WORD.match(site.span):
+            for forms, questions in zip((SINGULAR, PLURAL), waiting, strict=True):
+                if other := forms.get(word.group(1)):
+                    wrong = site.span[0] + other + site.span[word.end(1) :]
+                    questions.append(Question(site.context, site.span[:span], (wrong[:span],)))
+        if all(waiting):
+            yield from (questions.pop() for questions in waiting)
+
+
+@task("case", n_choices=2, description="the word, or the word with its first letter in other case")
+def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield a small first letter or a capital: one question of each kind in turn."""
+    span = 12
+    known = set("".join(held_out.documents))
+    waiting: tuple[list[Question], list[Question]] = ([], [])
+    for site in held_out.sites(rng, length - span, span):
+        for word in words_inside(site.span, least=2)[:1]:
+            letter = word.group()[0]
+            if word.start() == 1 and letter.swapcase() in known - {letter}:
+                wrong = replace(site.span, 1, letter.swapcase())
+                waiting[letter.isupper()].append(Question(site.context, site.span, (wrong,)))
+        if all(waiting):
+            yield from (questions.pop() for questions in waiting)
+
+
+@task("letter_swap", n_choices=2, description="the word, or the word with two letters swapped")
+def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield "the value" or "the vaule": two neighbouring letters inside a word change places."""
+
+    def swaps(text: str) -> Iterator[str]:
+        return (replace(text, at, text[at + 1] + text[at]) for at in range(1, len(text) - 2))
+
+    yield from _no_words(held_out, held_out.sites(rng, length - 14, 14), swaps)
+
+
+@task("punctuation", n_choices=2, description="the punctuation mark, or another one")
+def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield a mark, or another one that might stand between the same neighbours."""
+    marks = held_out.marks
+    for site in held_out.sites(rng, length - 14, 14):
+        if mark := MARK.search(site.span):
+            # Drawn as often as the text has them, so that a common mark is not thereby right.
+            drawn = {marks[at] for at in rng.integers(len(marks), size=3)}
+            others = sorted(drawn - {mark.group()})
+            wrong = [replace(site.span, mark.start(), other) for other in others]
+            yield from _asked(held_out, site, wrong)
+
+
+@task("real_word", n_choices=2, description="the word, or a non-word of the same letters")
+def real_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield a word, or its letters in an order that no word of the corpus has, though it might."""
+
+    def shuffles(text: str) -> Iterator[str]:
+        return ("".join(rng.permutation(list(text))) for _ in range(20))
+
+    yield from _no_words(held_out, held_out.sites(rng, length - 12, 12), shuffles)
+
+
+@task("typo", n_choices=2, description="the word, or the word with one letter replaced")
+def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield "the value" or "the valoe": one letter becomes another that might stand there."""
+    known = sorted({letter for text in held_out.documents for letter in text if letter.islower()})
+
+    def changed(text: str) -> str:
+        at = int(rng.integers(1, len(text)))
+        # Not a neighbour's letter: an untrained model with tied embeddings repeats itself.
+        others = [letter for letter in known if letter not in text[at - 1 : at + 2].lower()]
+        return replace(text, at, others[int(rng.integers(len(others)))]) if others else text
+
+    sites = held_out.sites(rng, length - 14, 14)
+    yield from _no_words(held_out, sites, lambda text: (changed(text) for _ in range(4)))
+
+
+@task("word_cut", n_choices=2, description="the gap between two words, or one letter beside it")
+def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield "the value" or "th evalue": the gap moves, unless that makes two words."""
+    for site in held_out.sites(rng, length - 14, 14):
+        if two := TWO_WORDS.search(site.span):
+            first, gap, second = two.groups()
+            earlier = (first[:-1], first[-1] + second)
+            later = (first + second[0], second[1:])
+            wrong = [
+                replace(site.span, two.start(), left + gap + right)
+                for left, right in (earlier, later)
+                if left and right and not {left.lower(), right.lower()} <= held_out.words
+            ]
+            yield from _asked(held_out, site, wrong)
+
+
+@task("word_order", n_choices=2, description="two words, or the same two in the other order")
+def word_order(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
+    """Yield "the value of" or "value the of": the first two words, unless they are the same."""
+    for site in held_out.sites(rng, length - 18, 18):
+        if two := TWO_WORDS.search(site.span):
+            first, gap, second = two.groups()
+            if first.lower() != second.lower():
+                wrong = replace(site.span, two.start(), second + gap + first)
+                yield Question(site.context, site.span, (wrong,))
