@@ -16,8 +16,7 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.study import Study, changed_sources, custom_code, own_digests
-from paribus.study.closure import closure
-from paribus.study.custom_code import SOURCES
+from paribus.study.custom_code import SOURCES, own_files
 from paribus.untrusted_io import TOKENIZER_BYTES, read_bytes
 
 MOST_TEXT_BYTES = 32 * 2**20  # of a text that is kept
@@ -55,7 +54,7 @@ def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str
 def _named(study: Study) -> Iterable[Path]:
     """Every file that the study names or uses, resolved."""
     for path in custom_code(study):
-        yield from closure(path, study.folder, f"'{path}'")
+        yield from own_files(path, study.folder, f"'{path}'")
     for data in dict.fromkeys([study.data, *(study.setting(arm).data for arm in study.arms)]):
         if data.tokenizer_file is not None:
             yield (study.folder / data.tokenizer_file).resolve()

@@ -26,25 +26,24 @@ SHOWN = 4  # of the files and modules, in an error
 
 
 def custom_code(study: Study) -> tuple[str, ...]:
-    """Every import path of the user's own parts that `study` names: corpora, modules, optimizers,
-    losses, probes, measures, tasks and the rule."""
+    """Return every import path of the user's own parts that `study` names, the rule included."""
     trained = [path for arm in study.arms for path in own_named(study.setting(arm)).values()]
     rule = [study.decision.rule] if ":" in study.decision.rule else []
     return tuple(dict.fromkeys([*trained, *measuring_parts(study), *rule]))
 
 
 def step_code(study: Study, arm: str) -> tuple[str, ...]:
-    """Those of them that a training step of `arm` runs: its own parts that compute, and probes."""
+    """Return those that a training step of `arm` runs: its own parts that compute, and probes."""
     return (*own_parts(study.setting(arm)), *study.probes.own)
 
 
 def measuring_parts(study: Study) -> tuple[str, ...]:
-    """Those of them that measure, the same in every arm: probes, measures and tasks."""
+    """Return those that measure, the same in every arm: probes, measures and tasks."""
     return (*study.probes.own, *study.evaluation.own, *study.tasks.own)
 
 
 def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
-    """What records hold of the source of these, by import path."""
+    """Return what records hold of the source of these, by import path."""
     return {
         "own_probes": measuring_digests(study.probes.own, "probes.own", study.folder),
         "own_measures": measuring_digests(study.evaluation.own, "evaluation.own", study.folder),
@@ -53,7 +52,7 @@ def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
 
 
 def rule_record(study: Study) -> dict[str, Sources]:
-    """What a registration holds of the source of the user's own rule, by import path."""
+    """Return what a registration holds of the source of the user's own rule, by import path."""
     name = study.decision.rule
     return measuring_digests([name] if ":" in name else [], "decision.rule", study.folder)
 

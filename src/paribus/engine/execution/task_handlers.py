@@ -35,7 +35,7 @@ from paribus.engine.machine.speed import bench_stack, measure, model_size
 from paribus.files import fence
 from paribus.results import ResultsFolder
 from paribus.study import Data, parse_study
-from paribus.study.guard import require_unchanged, watched
+from paribus.study.importing import same_settings
 
 T = TypeVar("T", bound=Task[Any])
 
@@ -83,13 +83,11 @@ class Here:
     def dataset(self, data: Data) -> Dataset:
         """The text of `data`, read once.
 
-        Raises ParibusError where the user's own code that reads it replaces what models use.
+        Raises ParibusError where own code that reads it changes how all of a process computes.
         """
         if data not in self._datasets:
-            before = watched() if data.own else None
-            self._datasets[data] = load_dataset(data, self.study.folder)
-            if before:
-                require_unchanged(before, f"reading {', '.join(data.own.values())}")
+            with same_settings(f"reading {', '.join(data.own.values())}"):
+                self._datasets[data] = load_dataset(data, self.study.folder)
         return self._datasets[data]
 
     def dataset_of(self, task: ArmTask[Any]) -> Dataset:

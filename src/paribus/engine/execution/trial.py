@@ -16,7 +16,6 @@ from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import SharedRequests
 from paribus.engine.execution.checkpoints import StackCheckpoints
 from paribus.engine.execution.checks.causality import require_causal_training
-from paribus.engine.execution.checks.separate_replicas import require_still_apart
 from paribus.engine.execution.heldout_curve import HeldOutCurve
 from paribus.engine.execution.leaving import Leaving, Left
 from paribus.engine.execution.record import TrainedStack, has_diverged, record
@@ -25,10 +24,9 @@ from paribus.engine.execution.suite import suite_folder
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.memory import free_unused
 from paribus.engine.machine.timing import wait
-from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, TrialFolder
-from paribus.study import Study, custom_code, step_code
-from paribus.study.guard import Watched, require_unchanged, watched
+from paribus.study import Study, custom_code
+from paribus.study.importing import same_settings
 
 PROGRESS_SECONDS = 0.5
 
@@ -73,20 +71,12 @@ def run_stack(
     checkpoint could not be used. A stack that leaves writes a checkpoint from which the next call
     goes on, to the same bytes.
     """
-    # Code of paribus alone replaces nothing.
-    before = watched() if custom_code(task.study) else None
     stack = _Stack(task, dataset)
     on_resume(stack.trainer.t, stack.words)
     stack.begin()
-    with leaving.held():
+    with leaving.held(), same_settings(f"training trial {stack.labels}"):
         if not stack.train(on_progress, leaving):
             return False
-    try:
-        if before:
-            require_unchanged(before, f"training trial {stack.labels}")
-    except ParibusError:
-        stack.checkpoints.remove()  # what they hold was trained with what was replaced
-        raise
     wait(task.device)  # a GPU works on after the last step was handed to it
     seconds = stack.seconds
     if len(task.trials) > 1:
@@ -94,7 +84,7 @@ def run_stack(
         stack.checkpoint(seconds)
     try:
         leaving.check()
-        stack.record(seconds, before)
+        stack.record(seconds)
     except Left:
         with leaving.held():
             stack.checkpoint(seconds)
@@ -163,8 +153,6 @@ class _Stack:
         kept_steps = frozenset(trainer.setting.kept_steps)
         self._measure()  # the point before the first step
         while trainer.t < trainer.setting.iterations:
-            if trainer.t == trainer.setting.iterations - 1:
-                self._require_apart()
             trainer.step()
             if trainer.t in kept_steps:  # before a checkpoint, which a run would go on from without
                 for replica, folder in self.todo:
@@ -182,23 +170,13 @@ class _Stack:
         on_progress(trainer.t, trainer.last_losses)
         return True
 
-    def _require_apart(self) -> None:
-        """Raise ParibusError where own code mixes replicas by now; in its first step it did not."""
-        own = dict.fromkeys(
-            path for arm in self.task.arms for path in step_code(self.task.study, arm)
-        )
-        if own and len(self.trainer.seeds) > 1:
-            began = time.monotonic()
-            require_still_apart(f"trial {self.labels}", tuple(own), self.trainer)
-            self._measuring += time.monotonic() - began
-
     def _measure(self) -> None:
         """A point of the held-out curve, where one is due."""
         if self.curve.is_due(self.trainer.t):
             wait(self.task.device)
             self._measuring += self.curve.measure(self.trainer, self.seconds)
 
-    def record(self, seconds: float, before: Watched | None) -> None:
+    def record(self, seconds: float) -> None:
         """Show that the stack reads the past alone; evaluate, record and seal its trials."""
         study, trainer = self.task.study, self.trainer
         free_unused(self.task.device)  # what a step takes, evaluation does not
@@ -225,6 +203,5 @@ class _Stack:
             self.curve,
             [one for one in self._machines if one != self._here],
             requests,
-            before,
         )
         record(trained, self.todo)

@@ -33,7 +33,6 @@ from paribus.engine.evaluation.leaks import (
 )
 from paribus.engine.evaluation.predictions import windows_per_batch
 from paribus.engine.execution.checks.global_generators import seeded
-from paribus.engine.execution.checks.shapes import Shape
 from paribus.engine.model import GPT, KeyValueCache
 from paribus.engine.observation import LOGITS, capture
 from paribus.engine.training import PRODUCTS, Trainer
@@ -47,7 +46,6 @@ Tap = Callable[
 
 FEW_ROWS = 2  # where the number of rows does not matter
 SHORT_ROWS, SHORT = 16, 32  # rows and tokens of the texts that are changed at every position
-SHAPES = 8  # of those in which texts were read that are looked at again
 FEW_PLACES = 8  # from which longer texts are changed in a brief check
 CACHED = 8  # tokens, at most, that are read in pieces with a cache, and how many at least
 LEAST_CACHED = 4
@@ -178,15 +176,13 @@ def require_causal_reading(
     *,
     brief: bool = False,
     is_own: bool = True,
-    shapes: Collection[Shape] = (),
 ) -> Reading:
     """The same of a model as it is evaluated: on held-out windows, cut off, and with a cache.
 
     As many windows at once as an evaluation reads, changed at up to PLACES positions, or as far as
     two passes go where no code is the user's own (`is_own`): which they are is drawn anew for other
     weights, and the trials of a study look at many. If `brief` as few as in
-    `require_causal_training`, and, where no code is the user's own, the window alone. Of the
-    `shapes`, (rows, tokens) in which an evaluation read texts, some are read in the same way.
+    `require_causal_training`, and, where no code is the user's own, the window alone.
 
     Weights that a large learning rate threw far can amplify what float32 rounds beyond any bound.
     A model of built-in parts alone is then read again in float64: what was rounding is gone there,
@@ -196,13 +192,12 @@ def require_causal_reading(
         _read_causally, where, setting=setting, dataset=dataset, brief=brief, is_own=is_own
     )
     try:
-        return read(model, shapes=shapes)
+        return read(model)
     except NotCausalError as error:
         device = next(model.parameters()).device
         if setting.model.modules.named or device.type == "mps":  # which has no float64
             raise
-        wide_model = deepcopy(model).double()
-        wide = read(wide_model, shapes=shapes)
+        wide = read(deepcopy(model).double())
         return Reading(max(error.nats, wide.nats), wide.positions)
 
 
@@ -214,7 +209,6 @@ def _read_causally(
     dataset: Dataset,
     brief: bool,
     is_own: bool,
-    shapes: Collection[Shape],
 ) -> Reading:
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
     B = FEW_ROWS if brief else max(windows_per_batch(seq_len, dataset.vocab_size, device), FEW_ROWS)
@@ -239,10 +233,6 @@ def _read_causally(
     was_training, allowed, seen = model.training, tolerance(setting), 0.0
     weights = {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
     rng = stream(0, "causality", "evaluation", _digest(weights))
-    others = sorted({*shapes} - {tuple(tokens_BT.shape) for tokens_BT, _ in texts})
-    for index in rng.permutation(len(others))[:SHAPES]:
-        n_rows, length = others[index]
-        texts.append((rows(n_rows)[:, :length].contiguous(), FEW_PLACES))
     model.eval()
     try:
         for tokens_BT, places in texts:

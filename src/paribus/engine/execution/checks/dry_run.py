@@ -6,8 +6,6 @@ must give equal bits when a step is made twice from one state, and read the past
 
 from __future__ import annotations
 
-from itertools import islice
-
 import torch
 
 from paribus.engine.data import Dataset
@@ -18,7 +16,6 @@ from paribus.engine.execution.checks.causality import (
     require_causal_training,
 )
 from paribus.engine.execution.checks.global_generators import seeded
-from paribus.engine.execution.checks.lively_weights import opened
 from paribus.engine.execution.checks.separate_replicas import (
     differing,
     in_brackets,
@@ -32,6 +29,7 @@ from paribus.engine.machine.memory import BYTES_PER_PARAMETER, free_memory, requ
 from paribus.engine.model import (
     GPT,
     build_model,
+    initial_parameters,
     load_parameters,
     require_initializers,
     require_parts,
@@ -40,9 +38,9 @@ from paribus.engine.model import (
 )
 from paribus.engine.training import GRAPHED_STEPS, MEASURED, ReplicaState, Trainer
 from paribus.errors import ParibusError
-from paribus.study import Setting, Study, custom_code, own_parts, step_code
+from paribus.study import Setting, Study, own_parts, step_code
 from paribus.study.bounds import matrix_parameters
-from paribus.study.guard import require_unchanged, watched
+from paribus.study.importing import same_settings
 
 # The learning rate of a step, at most: one that throws the weights far shows nothing of the arm, as
 # what they round is beyond bounds then. Whether an arm diverges at its rate, its training shows.
@@ -69,32 +67,26 @@ def dry_run(
     """
     setting, where = study.setting(arm), f"arm '{arm}'"
     own = step_code(study, arm)
-    # Who could replace something: looking at all that is watched takes a tenth of a dry run.
-    before = watched() if custom_code(study) else None
     require_room(setting, dataset.vocab_size, device, arm)
     try:
-        model = _built(study, setting, dataset, device)
-        # Built-in parts are tried with one set of weights: what they read is known.
-        lively = [*islice(opened(model, setting), None if own else 1)]
-        mirrored = lively
-        # One replica goes a way of its own; two go the way of all other stacks.
-        for R in {1, min(stack_size, 2)} if part != "reading" else ():
-            trained = _try_steps(study, arm, dataset, device, R, graphs=graphs)
-            if own:
-                lively = [trained.parameters(0), *mirrored]
-            for weights in lively:
-                trained.load(weights)
+        with same_settings(f"a step of {where}"):
+            model = _built(study, setting, dataset, device)
+            trained: Trainer | None = None
+            # One replica goes a way of its own; two go the way of all other stacks.
+            for R in {1, min(stack_size, 2)} if part != "reading" else ():
+                trained = _try_steps(study, arm, dataset, device, R, graphs=graphs)
                 require_causal_training(
                     where, trained, dataset, gradients=True, brief=True, is_own=bool(own)
                 )
-        if part != "steps":
-            for weights in lively:
+            if part != "steps":
+                start = initial_parameters(model, setting, seed=0)
+                weights = {name: one.value for name, one in start.items()}
+                if trained is not None:  # after a step no gain is zero any more
+                    weights = trained.parameters(0)
                 load_parameters(model, weights)
                 require_causal_reading(where, model, setting, dataset, brief=True, is_own=bool(own))
-            _try_evaluation(study, model, setting, dataset)
-        untried = _try_two(study, arm, dataset, device) if stack_size == 1 else []
-        if before is not None:
-            require_unchanged(before, f"a step of {where}")
+                _try_evaluation(study, model, setting, dataset)
+            untried = _try_two(study, arm, dataset, device) if stack_size == 1 else []
         if part == "steps":
             return untried
         return untried + undeclared_projections(model, setting) + unused_positions(model, setting)

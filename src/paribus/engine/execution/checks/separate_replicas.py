@@ -39,14 +39,6 @@ def require_apart(
             )
 
 
-def require_still_apart(where: str, own: Sequence[str], stack: Trainer) -> None:
-    """The same of the step that comes next of a stack in training, which stays where it is."""
-    start = states(stack)
-    stack.step()
-    require_apart(where, own, stack, start, [stack.state(0)])
-    stack.restore(start)
-
-
 def states(stack: Trainer) -> list[ReplicaState]:
     """What each replica goes on from."""
     return [stack.state(replica) for replica in range(len(stack.seeds))]
