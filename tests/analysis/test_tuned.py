@@ -25,7 +25,7 @@ from paribus.analysis import (
 )
 from paribus.analysis.sensitivity import sensitivities
 from paribus.decision import decide
-from paribus.engine.execution.looking import take_look
+from paribus.engine.execution.run import take_look
 from paribus.errors import ParibusError
 from paribus.metric import Metric
 from paribus.results import Results, ResultsFolder, extend, load_results

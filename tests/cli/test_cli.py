@@ -19,9 +19,9 @@ import pytest
 
 from paribus.cli import VERBS, main
 from paribus.cli.options import Where
-from paribus.engine.execution.estimate import Estimate, estimate
+from paribus.engine.execution.timing.estimate import Estimate, estimate
+from paribus.engine.execution.workers.processes import worker_environment
 from paribus.engine.kernels import SWITCH, library, resolve
-from paribus.engine.machine.programs import worker_environment
 from paribus.results import load_results
 
 STUDY = """
@@ -115,7 +115,7 @@ def costed(monkeypatch: pytest.MonkeyPatch, costs: list[Estimate]) -> None:
             costs.append(estimate(*arguments, **options))
         return costs[0]
 
-    monkeypatch.setattr("paribus.engine.execution.estimate.estimate", measured)
+    monkeypatch.setattr("paribus.engine.execution.timing.estimate.estimate", measured)
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from paribus.engine.execution.checks.causality import (
     require_causal_training,
 )
 from paribus.engine.execution.checks.dry_run import dry_run
-from paribus.engine.execution.heldout_curve import HeldOutCurve
-from paribus.engine.execution.record import TrainedStack, record
+from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
+from paribus.engine.execution.trial.record import TrainedStack, record
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import build_model, load_parameters
 from paribus.engine.training import Trainer
@@ -408,7 +408,7 @@ class TestWeightsThrownFar:
         folder.write_json("initial.json", stack.initial_records[0])
         with pytest.raises(ParibusError, match="tokens after it"):
             record(trained, [(0, folder)])
-        monkeypatch.setattr("paribus.engine.execution.record.has_diverged", lambda *of: True)
+        monkeypatch.setattr("paribus.engine.execution.trial.record.has_diverged", lambda *of: True)
         record(trained, [(0, folder)])
         shown = folder.read_json("trial.json")["causality"]
         assert "it diverged, and a log-probability moves by" in shown["not_proven"]

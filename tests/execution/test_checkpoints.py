@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from paribus import files
-from paribus.engine.execution import checkpoints as module
-from paribus.engine.execution.checkpoints import (
+from paribus.engine.execution.trial import checkpoints as module
+from paribus.engine.execution.trial.checkpoints import (
     Checkpoint,
     StackCheckpoints,
     UnusableError,

@@ -11,7 +11,7 @@ import pytest
 
 import paribus
 from paribus.analysis import analyse, boundaries
-from paribus.engine.execution import looking
+from paribus.engine.execution import run as looking
 from paribus.errors import ParibusError
 from paribus.results import Results, load_results, read_registration
 from paribus.results.store import ResultsFolder

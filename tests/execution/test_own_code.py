@@ -14,8 +14,8 @@ import torch
 import paribus
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.checks.repeat import batches_digest
-from paribus.engine.execution.resuming import identity
-from paribus.engine.execution.task_handlers import Here
+from paribus.engine.execution.trial.trial import identity
+from paribus.engine.execution.workers.worker import WorkerContext
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
@@ -142,10 +142,10 @@ def test_a_corpus_that_changes_how_all_computes_is_named(
     body = "torch.set_default_dtype(torch.float64)"
     (tmp_path / "texts.py").write_text(OWN_TEXT.replace("BODY", body))
     study = small_study({"data.corpus": "texts.py:texts", "data.path": None})
-    here = cast(Here, SimpleNamespace(study=study, _datasets={}))
+    here = cast(WorkerContext, SimpleNamespace(study=study, _datasets={}))
     try:
         with pytest.raises(ParibusError, match=r"^reading texts\.py:texts changes .*torch"):
-            Here.dataset(here, study.data)
+            WorkerContext.dataset(here, study.data)
     finally:
         torch.set_default_dtype(torch.float32)
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import paribus
-from paribus.engine.execution.budgets import settled_budgets
-from paribus.engine.execution.interleaved_timing import UNITS
+from paribus.engine.execution.timing.budgets import settled_budgets
+from paribus.engine.execution.timing.interleaved_timing import UNITS
 from paribus.results import (
     Control,
     Results,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paribus.engine.execution.stacks import plan_stacks
+from paribus.engine.execution.trial.stacks import plan_stacks
 from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, TrialFolder, load_results, read
 from paribus.results.answers import read_answers

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from paribus import numbers
 from paribus.cli.printed_tables import table_of
-from paribus.engine.execution.bench import Bench
+from paribus.engine.execution.timing.bench import Bench
 
 MIB = 2**20
 BUSY = 0.9  # of a processor: below it, other programs are part of what was measured

@@ -56,7 +56,7 @@ def show(
     loaded = _load(study, set_, trust, None if parameters else where)
     if parameters:
         from paribus.cli import parameter_table
-        from paribus.engine.execution.launch import ending_children
+        from paribus.engine.execution.workers.lifetime import ending_children
         from paribus.engine.training.parameters import parameter_rows, parameter_warnings
 
         with ending_children():  # models of own code are built here
@@ -65,8 +65,8 @@ def show(
         parts = parameter_table.parameters(loaded, rows, warnings)
     else:
         from paribus.cli import decision_tables, study_tables
-        from paribus.engine.execution.budgets import settled_budgets
-        from paribus.engine.execution.estimate import estimate
+        from paribus.engine.execution.timing.budgets import settled_budgets
+        from paribus.engine.execution.timing.estimate import estimate
 
         loaded = settled_budgets(loaded, **where.chosen())
         cost = estimate(loaded, workers=workers, **where.chosen(), stack=stack)
@@ -96,7 +96,7 @@ def plan(
     from paribus.analysis import analyse as analyse_results
     from paribus.analysis import detectable, planned_looks
     from paribus.cli import decision_tables, sampling_tables, study_tables
-    from paribus.engine.execution.estimate import estimate
+    from paribus.engine.execution.timing.estimate import estimate
     from paribus.results import load_results
 
     earlier = analyse_results(load_results(pilot)) if pilot else None
@@ -268,7 +268,7 @@ def bench(
     """Time training on this machine: against its ceiling, and where the time goes."""
     loaded = _load(study, set_, trust, where)
     from paribus.cli import bench_table
-    from paribus.engine.execution.bench import bench as bench_study
+    from paribus.engine.execution.timing.bench import bench as bench_study
     from paribus.results.formats import write_json
 
     with console.status("timing"):

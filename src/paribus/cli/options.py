@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 from cyclopts import Parameter
 from rich.console import Console
 
+from paribus.engine.execution.workers.processes import Device, warm_up
 from paribus.engine.kernels import choose
-from paribus.engine.machine.programs import Device, warm_up
 from paribus.study import parse_override
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from rich.table import Table
 from paribus import numbers
 from paribus.cli.printed_tables import table_of
 from paribus.digests import flatten
-from paribus.engine.execution.checkpoints import begun_stacks
-from paribus.engine.execution.estimate import Estimate
+from paribus.engine.execution.timing.estimate import Estimate
+from paribus.engine.execution.trial.checkpoints import begun_stacks
 from paribus.results import Results
-from paribus.results.test_part import awaits_test
+from paribus.results.heldout_part import awaits_heldout_part
 from paribus.study import Study, is_open
 
 
@@ -135,7 +135,7 @@ def status(results: Results) -> Iterator[RenderableType]:
         table.add_row(escape(folder.label), *row)
     yield table
     yield f"{len(results.finished)} of {results.n_trials} trials are finished"
-    if awaits_test(results):
+    if awaits_heldout_part(results):
         yield (
             "the sealed test part is not evaluated yet: the run opens it once, when every trial is "
             "finished"

@@ -18,7 +18,7 @@ from paribus import numbers
 from paribus.cli.printed_tables import MARKS, table_of
 from paribus.cli.sampling_tables import standing
 from paribus.cli.tuning_tables import rounds
-from paribus.engine.execution.live import read_live
+from paribus.engine.execution.following import read_live
 from paribus.results import Results, ResultsFolder, load_results, needed_trials, read_looks
 from paribus.study import is_untuned
 

@@ -22,6 +22,7 @@ from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import IN_TURN, LossCurve, curve_table, read_curves, timed_in_turn
 from paribus.results.expected import COLUMNS
 from paribus.results.formats import from_rows, joined
+from paribus.results.heldout_part import Tested, judged, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.own_records import require_choice, require_distinct, require_own
 from paribus.results.probed import Columns, Probed, read_last, read_probed
@@ -29,7 +30,6 @@ from paribus.results.registration import read_registration
 from paribus.results.root import digest_of, of_the_study, root_lines
 from paribus.results.shared_records import distinct, read_trials
 from paribus.results.store import THROUGHPUT, ResultsFolder
-from paribus.results.test_part import Tested, judged, read_test
 from paribus.results.tidy import by_task, last_row, of_each, of_no_trial, of_trial, turns
 from paribus.results.trial_folder import TrialFolder
 from paribus.results.views import has_read, of_seeds, shared_property, standing
@@ -69,7 +69,7 @@ class Results:
     @cached_property
     def judged(self) -> Results:
         """The same with the held-out scores that the verdict is of: those of the sealed test part,
-        once all trials have them (`paribus.results.test_part`)."""
+        once all trials have them (`paribus.results.heldout_part`)."""
         return judged(self)
 
     @cached_property
@@ -421,5 +421,5 @@ def _load(folder: ResultsFolder, seals: tuple[str, ...], *, trust: bool) -> Resu
     looks = tuple(read_looks(folder))
     needed = (folder.trial(arm, seed) for arm, seed in needed_trials(study, looks))
     unfinished = tuple(trial for trial in needed if not trial.is_finished)
-    tested = read_test(folder, finished)
+    tested = read_heldout(folder, finished)
     return Results(folder.path, study, finished, unfinished, records, seals, looks, tested)

@@ -48,7 +48,7 @@ from paribus.verification.scores import score_findings
 
 if TYPE_CHECKING:
     from paribus.engine.execution.backends import Backend
-    from paribus.engine.machine.programs import Device
+    from paribus.engine.execution.workers.processes import Device
 
 # Keys of analysis.json and verdict.json that hold sentences. Anything else is a number or a code.
 SENTENCES = frozenset(
@@ -203,7 +203,7 @@ def _verify(
 def _trials(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
     """The findings on each trial by itself, and what was looked at."""
     if has_engine():
-        from paribus.engine.execution.launch import ending_children
+        from paribus.engine.execution.workers.lifetime import ending_children
 
         # Models of own code are built here. Without it nothing of ours starts a process, and what a
         # notebook has started meanwhile is its own.

@@ -5,48 +5,55 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from paribus.analysis import (
+    Table,
+    look_in_words,
+    next_candidates,
+    next_look,
+    tried_in,
+    tuning_record,
+    why_not_these_looks,
+)
 from paribus.engine.data import Dataset
 from paribus.engine.execution.backends import Backend, find_backend
-from paribus.engine.execution.budgets import settled_budgets
-from paribus.engine.execution.checkpoints import begun_stacks, keep_stacks
-from paribus.engine.execution.checks.retrain import retrain
-from paribus.engine.execution.device_precision import as_registered
-from paribus.engine.execution.followers import Followers, Progress, Watch
-from paribus.engine.execution.interleaved_timing import time_in_turn
-from paribus.engine.execution.live import Live
-from paribus.engine.execution.looking import take_look
-from paribus.engine.execution.messages import Finished, Resumed, Train, Trained
-from paribus.engine.execution.pool import Pool
-from paribus.engine.execution.sealed_test import judge_on_test, require_sealed
-from paribus.engine.execution.sinks import Sinks, known_sinks
-from paribus.engine.execution.stacks import Trial, sharing_arms
-from paribus.engine.execution.start import Tried, start
-from paribus.engine.execution.texts import described, read_data
-from paribus.engine.execution.tune import tune
-from paribus.engine.machine.programs import Device
-from paribus.errors import require_positive
+from paribus.engine.execution.checks.repeat import retrain
+from paribus.engine.execution.following import Followers, Live, Progress, Sinks, Watch, known_sinks
+from paribus.engine.execution.start import Tried, as_registered, described, read_data, start
+from paribus.engine.execution.timing.budgets import settled_budgets
+from paribus.engine.execution.timing.interleaved_timing import time_in_turn
+from paribus.engine.execution.trial.checkpoints import begun_stacks, keep_stacks
+from paribus.engine.execution.trial.heldout_part import judge_on_heldout_part, require_sealed
+from paribus.engine.execution.trial.stacks import Trial, sharing_arms
+from paribus.engine.execution.workers.messages import Finished, Resumed, Train, Trained
+from paribus.engine.execution.workers.pool import Pool
+from paribus.engine.execution.workers.processes import Device
+from paribus.errors import ParibusError, require_positive
 from paribus.results import (
     Results,
     ResultsFolder,
+    append_look,
     load_results,
+    looks_left,
     needed_trials,
     read_looks,
 )
 from paribus.results.registration import FILE
 from paribus.results.store import DATA
-from paribus.study import Data, Study
+from paribus.study import Candidate, Data, Study, tuning_study, with_choice
 
 CHECKPOINT_SECONDS = 60.0
 MOST_NAMED = 3  # trials of a stack that a line of news names
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
-    """Where the results of `study` are: `results`, by default `results/<name of the study>`."""
+    """Return the folder of results: `results`, by default `results/<name of the study>`."""
     return ResultsFolder(Path(results) if results else Path("results") / study.name)
 
 
@@ -78,7 +85,7 @@ def run(
         checkpoint_seconds: how often an unfinished trial is saved.
         watch: hears of progress, several times a second at most; first when the study is
             registered, and nothing can refuse it any more.
-        log: trackers that follow the run, by name (see `paribus.engine.execution.sinks`).
+        log: trackers that follow the run, by name (see `paribus.engine.execution.following`).
         backend: where workers run: a name, your own by its import path (docs/backends.md), or what
             `find_backend` gives.
 
@@ -113,7 +120,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Way:
-    """How a call of `run` trains: its arguments."""
+    """The arguments of a call of `run`."""
 
     workers: int | None = None
     device: Device = "auto"
@@ -201,13 +208,13 @@ def _register(
 
 
 def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:
-    """The trials that are needed up to the next look, and not finished."""
+    """Return the trials that are needed up to the next look, and not finished."""
     needed = needed_trials(study, read_looks(folder))
     return [(arm, seed) for arm, seed in needed if not folder.trial(arm, seed).is_finished]
 
 
 def _opened(study: Study, folder: ResultsFolder, way: _Way) -> tuple[Study, dict[Data, Dataset]]:
-    """The study as it is registered in its folder, and its text by what cuts it."""
+    """Return the study as it is registered in its folder, and its text by what cuts it."""
     study = settled_budgets(study, folder, device=way.device, backend=way.backend)
     study = folder.adopt(as_registered(study, folder))
     require_sealed(study, folder)
@@ -258,7 +265,7 @@ class _Run:
 
     def judge(self, dataset: Dataset) -> None:
         """Evaluate all on the sealed test part, where there is one: what the verdict is of."""
-        judge_on_test(self.pool, self.study, self.folder, dataset, self.needed, self._say)
+        judge_on_heldout_part(self.pool, self.study, self.folder, dataset, self.needed, self._say)
 
     def time(self) -> None:
         """Time all arms in turn, once."""
@@ -302,7 +309,7 @@ class _Run:
                 self._note_finished(task)
 
     def _note_start(self, message: Resumed) -> None:
-        """A stack goes on from step t, which is earlier than thought where it is not usable."""
+        """Note that a stack goes on from step t, earlier than thought where that is not usable."""
         if message.words:
             logging.getLogger("paribus").warning("%s", message.words)
         for arm, seed in self._left(message.trials):
@@ -348,3 +355,81 @@ class _Run:
     def _doing(self, task: Train) -> str:
         labels = (self.folder.trial(arm, seed).label for arm, seed in task.trials)
         return f"on {', '.join(labels)}"
+
+
+TrainRound = Callable[[Study, ResultsFolder], None]
+"""Trains every trial of a study that is not finished yet, into its folder."""
+
+
+def tune(study: Study, folder: ResultsFolder, train: TrainRound) -> Study:
+    """Train the tuning trials of `study` that are missing; returns it with each arm's choice.
+
+    Where it was chosen already, it is chosen once more: nothing else says that a choice follows.
+
+    Raises ParibusError where the records in `folder` are of another plan.
+    """
+    rounds: list[Results] = []
+    there = folder.read_tuning()
+    while True:
+        tried = tried_in(study, rounds)
+        candidates = next_candidates(study, tried)
+        if not candidates:
+            break
+        first = len(tried.candidates) + 1 if tried else 1
+        if there and len(rounds) == len(folder.tuning_rounds):
+            raise ParibusError(
+                f"{folder.path / 'tuning.json'} was made of trials that are no longer in "
+                f"{folder.tuning_round(len(rounds) + 1).path}; restore them"
+            )
+        rounds.append(_round(study, candidates, first, folder.tuning_round(len(rounds) + 1), train))
+    record = tuning_record(study, rounds)
+    if there and there != record:
+        raise ParibusError(
+            f"{folder.path / 'tuning.json'} is not what the tuning trials give; `paribus verify` "
+            "says what was changed: restore it"
+        )
+    folder.write_tuning(record)
+    tuned = with_choice(study, {arm: one["values"] for arm, one in record["chosen"].items()})
+    folder.create(tuned)
+    return tuned
+
+
+def _round(
+    study: Study, candidates: list[Candidate], first: int, folder: ResultsFolder, train: TrainRound
+) -> Results:
+    """Return the finished trials of one round, whose weights nobody needs any more."""
+    wanted = tuning_study(study, candidates, first)
+    if not folder.is_kept:
+        folder.require_same(wanted)
+        if not folder.exists or load_results(folder.path).unfinished:
+            train(wanted, folder)
+    results = load_results(folder.path)
+    if results.unfinished:
+        raise ParibusError(
+            f"tuning trial {results.unfinished[0].label} is no longer in {folder.path}, whose "
+            "other trials have no weights any more: restore it, or choose another folder with "
+            "--results"
+        )
+    folder.drop_weights()
+    return results
+
+
+def take_look(study: Study, folder: ResultsFolder, say: Callable[[str], object]) -> bool:
+    """Take the next look of `study`, whose trials up to it are finished; whether there was one.
+
+    Raises ParibusError where earlier looks are not what the trials give.
+    """
+    if not looks_left(study, read_looks(folder)):
+        return False
+    table = Table.of(load_results(folder.path))
+    if why := why_not_these_looks(table):
+        raise ParibusError(
+            f"{folder.path}: {why}; `paribus verify` says what was changed: restore it"
+        )
+    entry = next_look(table)
+    if entry is None:
+        return False
+    about: dict[str, Any] = {"taken_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    append_look(folder, entry | about)
+    say(look_in_words(study, entry))
+    return True
