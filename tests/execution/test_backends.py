@@ -220,7 +220,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("Cluster", {"partition": "a", "nodes": "x"}, "nodes = 'x' must be a whole number"),
         ("Unfinished", {}, "has no method start(hear); see docs/backends.md"),
         ("Odd", {}, "its method start() is called as start(hear)"),
-        ("Undeclared", {}, "Undeclared is no backend: it must be a subclass of paribus.exec"),
+        ("Undeclared", {}, "Undeclared is no backend: it must be a subclass of paribus"),
         ("NoBackend", {}, "NoBackend is no backend"),
     ],
 )

@@ -16,6 +16,11 @@ from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.formats import read_json, write_json
 from paribus.study import Study
 
+FILE = "live.json"
+SECONDS = 2.0  # between two writes of it
+MOST_POINTS = 60  # of a trial's loss curve
+GROUP = "paribus.sinks"
+
 
 @dataclass
 class Progress:
@@ -55,41 +60,8 @@ class Progress:
 Watch = Callable[[Progress], None]
 
 
-@dataclass(frozen=True)
-class Followers:
-    """Everyone who hears of a run."""
-
-    watch: Watch | None
-    live: Live
-    sinks: Sinks
-
-    def progress(self, progress: Progress) -> None:
-        """Tell where the run stands now."""
-        self.live.note(progress)
-        if self.watch:
-            self.watch(progress)
-
-    def step(self, arm: str, seed: int, t: int, loss: float | None) -> None:
-        """Tell that a trial has done `t` steps."""
-        self.sinks.progress(arm, seed, t, loss)
-
-    def finished(self, trial: TrialFolder) -> None:
-        """Tell that a trial is finished."""
-        self.sinks.finished(trial)
-
-    def close(self) -> None:
-        """Tell that the run is over."""
-        self.live.close()
-        self.sinks.close()
-
-
-FILE = "live.json"
-SECONDS = 2.0
-MOST_POINTS = 60  # of a trial's loss curve
-
-
 class Live:
-    """Writes `live.json` while it is open."""
+    """Writes `live.json`, for `paribus watch`, every few seconds of a run; nothing counts in it."""
 
     def __init__(self, folder: ResultsFolder) -> None:
         self._path = folder.path / FILE
@@ -106,9 +78,8 @@ class Live:
                 del curve[1:-1:2]
         if time.monotonic() - self._written >= SECONDS:
             self._written = time.monotonic()
-            running = {label: self._curves[label] for label in progress.running}
             about = {
-                "running": running,
+                "running": {label: self._curves[label] for label in progress.running},
                 "tokens": progress.tokens,
                 "tokens_done": progress.tokens_done,
                 "tokens_per_second": progress.tokens_per_second,
@@ -120,8 +91,7 @@ class Live:
 
     def close(self) -> None:
         """Remove the file: the run is over."""
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
+        self._path.unlink(missing_ok=True)
 
 
 def read_live(folder: Path) -> dict[str, Any] | None:
@@ -130,11 +100,12 @@ def read_live(folder: Path) -> dict[str, Any] | None:
     return read_json(path) if path.is_file() else None
 
 
-GROUP = "paribus.sinks"
-
-
 class Sink(Protocol):
-    """Someone who follows a run."""
+    """A tracker that follows a run; it changes nothing and keeps nothing that counts.
+
+    TensorBoard ships; others attach by the entry point group `paribus.sinks`: a name for a class or
+    function that is called with (study, results folder's path) and gives a `Sink`.
+    """
 
     def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
         """Hear that a trial has done t steps, the last with `loss` nats/token."""
@@ -207,3 +178,23 @@ class Sinks:
                 type(error).__name__,
                 " ".join(str(error).split()),
             )
+
+
+@dataclass(frozen=True)
+class Followers:
+    """Everyone who hears of a run."""
+
+    watch: Watch | None
+    live: Live
+    sinks: Sinks
+
+    def progress(self, progress: Progress) -> None:
+        """Tell where the run stands now."""
+        self.live.note(progress)
+        if self.watch:
+            self.watch(progress)
+
+    def close(self) -> None:
+        """Tell that the run is over."""
+        self.live.close()
+        self.sinks.close()

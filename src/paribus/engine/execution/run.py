@@ -98,28 +98,28 @@ def run(
     require_positive(workers=workers, stack=stack)
     backend = find_backend(backend)
     known_sinks(log)
-    way = _Way(workers, device, stack, eager, checkpoint_seconds, watch, log, backend)
+    options = RunOptions(workers, device, stack, eager, checkpoint_seconds, watch, log, backend)
     folder = results_folder(study, results)
     folder.require_home()
     # The lock is taken first and given back last: no worker of ours outlives it.
     with folder.lock() as held:
-        study, datasets = _opened(study, folder, way)
+        study, datasets = _opened(study, folder, options)
         if study.tuning is not None:
             if not (folder.path / FILE).is_file():
-                study = _register(study, folder, datasets, held, way)
+                study = _register(study, folder, datasets, held, options)
 
             def train_round(round_: Study, there: ResultsFolder) -> None:
                 """Train a round of tuning trials, in the folder of its own."""
                 with there.lock() as held_there:
-                    _train(round_, there, datasets, held_there, way, is_tuning=True)
+                    _train(round_, there, datasets, held_there, options, is_tuning=True)
 
             study = tune(study, folder, train_round)
-        _train(study, folder, datasets, held, way)
+        _train(study, folder, datasets, held, options)
     return load_results(folder.path)
 
 
 @dataclass(frozen=True)
-class _Way:
+class RunOptions:
     """The arguments of a call of `run`."""
 
     workers: int | None = None
@@ -150,17 +150,17 @@ def _train(
     folder: ResultsFolder,
     datasets: dict[Data, Dataset],
     held: str,
-    way: _Way,
+    options: RunOptions,
     *,
     is_tuning: bool = False,
 ) -> None:
     """Train what is not finished of `study`; unless it tunes another, describe and time it."""
     todo = _to_train(study, folder)
-    with way.pool(study, folder, held) as pool:
+    with options.pool(study, folder, held) as pool:
         study, stacks = start(
-            pool, folder, study, datasets, way.workers, way.stack, len(todo), way.tried
+            pool, folder, study, datasets, options.workers, options.stack, len(todo), options.tried
         )
-        followers = Followers(way.watch, Live(folder), Sinks(way.log, study, folder.path))
+        followers = Followers(options.watch, Live(folder), Sinks(options.log, study, folder.path))
         # The text is described while the workers train.
         with contextlib.closing(followers), ThreadPoolExecutor(1) as aside:
             trials = _Run(study, folder, pool, followers)
@@ -189,22 +189,27 @@ def register(
     Every arm is tried in a dry run of one step. Raises ParibusError where something else is
     registered there already.
     """
-    way = _Way(device=device, eager=eager, backend=find_backend(backend))
+    options = RunOptions(device=device, eager=eager, backend=find_backend(backend))
     folder = results_folder(study, results)
     folder.require_home()
     with folder.lock() as held:
-        study, datasets = _opened(study, folder, way)
-        _register(study, folder, datasets, held, way)
+        study, datasets = _opened(study, folder, options)
+        _register(study, folder, datasets, held, options)
     return folder.path / FILE
 
 
 def _register(
-    study: Study, folder: ResultsFolder, datasets: dict[Data, Dataset], held: str, way: _Way
+    study: Study,
+    folder: ResultsFolder,
+    datasets: dict[Data, Dataset],
+    held: str,
+    options: RunOptions,
 ) -> Study:
     """Try a step of every arm and register `study`; returns it with its precision settled."""
     n_tried = len(sharing_arms(study))
-    with way.pool(study, folder, held) as pool:
-        return start(pool, folder, study, datasets, way.workers, None, n_tried, way.tried)[0]
+    with options.pool(study, folder, held) as pool:
+        given = (pool, folder, study, datasets, options.workers, None, n_tried, options.tried)
+        return start(*given)[0]
 
 
 def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:
@@ -213,9 +218,11 @@ def _to_train(study: Study, folder: ResultsFolder) -> list[Trial]:
     return [(arm, seed) for arm, seed in needed if not folder.trial(arm, seed).is_finished]
 
 
-def _opened(study: Study, folder: ResultsFolder, way: _Way) -> tuple[Study, dict[Data, Dataset]]:
+def _opened(
+    study: Study, folder: ResultsFolder, options: RunOptions
+) -> tuple[Study, dict[Data, Dataset]]:
     """Return the study as it is registered in its folder, and its text by what cuts it."""
-    study = settled_budgets(study, folder, device=way.device, backend=way.backend)
+    study = settled_budgets(study, folder, device=options.device, backend=options.backend)
     study = folder.adopt(as_registered(study, folder))
     require_sealed(study, folder)
     return study, read_data(study)
@@ -331,7 +338,7 @@ class _Run:
             self.steps_done[arm, seed] = t
             self.progress.tokens_done += new_steps * self.study.setting(arm).tokens_per_step
             self.progress.running[self.folder.trial(arm, seed).label] = (t, loss)
-            self.followers.step(arm, seed, t, loss)
+            self.followers.sinks.progress(arm, seed, t, loss)
         self.progress.news = ""
         if self.progress.tokens_done >= self.progress.tokens:
             self.progress.doing = "evaluating the last trials"
@@ -350,7 +357,7 @@ class _Run:
         self.progress.news = f"{named}{more} finished"
         self.followers.progress(self.progress)
         for trial in trials:
-            self.followers.finished(trial)
+            self.followers.sinks.finished(trial)
 
     def _doing(self, task: Train) -> str:
         labels = (self.folder.trial(arm, seed).label for arm, seed in task.trials)
