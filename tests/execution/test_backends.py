@@ -19,7 +19,7 @@ from paribus.engine.execution.backends.local import Local, count_cores
 from paribus.engine.execution.backends.protocol import BackendClass
 from paribus.engine.execution.workers.messages import (
     Check,
-    Checked,
+    Findings,
     Hello,
     Ready,
     Refused,
@@ -73,7 +73,7 @@ class ScriptedProcess:
             self.hear(encode(Refused("the text is gone")))
         else:
             self.done.append(message.arm)
-            self.hear(encode(Checked([f"{message.arm} is odd"])))
+            self.hear(encode(Findings([f"{message.arm} is odd"])))
 
     def stop(self) -> None:
         self.hear(None)
@@ -97,7 +97,7 @@ def check(small_study: Callable[..., Study], tmp_path: Path) -> Callable[[Script
             pool.work(
                 [Check(arm, 1) for arm in study.arms],
                 lambda task: f"in the dry run of arm '{task.arm}'",
-                lambda task, message: warnings.extend(message.warnings),
+                lambda task, message: warnings.extend(message.lines),
             )
         return warnings
 

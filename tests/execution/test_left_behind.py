@@ -19,7 +19,14 @@ import paribus
 from paribus.engine.execution.backends import find_backend
 from paribus.engine.execution.backends.local import PipedProcess
 from paribus.engine.execution.workers import processes
-from paribus.engine.execution.workers.messages import Check, Checked, Hello, Refused, decode, encode
+from paribus.engine.execution.workers.messages import (
+    Check,
+    Findings,
+    Hello,
+    Refused,
+    decode,
+    encode,
+)
 from paribus.engine.execution.workers.processes import Fork
 from paribus.study import Study
 
@@ -124,7 +131,7 @@ def test_nothing_outlives_a_worker(
         assert len(sleepers()) >= 4
         os.kill(asked.process.forked.result(), signal.SIGKILL)
     else:
-        expected = {"answer": Checked, "error": Refused}[how]
+        expected = {"answer": Findings, "error": Refused}[how]
         while not isinstance(said := asked.hear(), expected):
             assert said is not None
         asked.worker.stop()

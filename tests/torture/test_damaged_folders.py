@@ -205,7 +205,7 @@ class InThisProcess:
     def work(self, tasks: list[Any], doing: object) -> None:
         import torch
 
-        from paribus.engine.execution.trial.questions import answer_tasks
+        from paribus.engine.execution.evaluate import answer_tasks
 
         for task in tasks:
             data = self._study.setting(task.arm).data

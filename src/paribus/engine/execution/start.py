@@ -19,7 +19,7 @@ from paribus.engine.execution.trial.stacks import (
     sharing_arms,
 )
 from paribus.engine.execution.trial.suite import adopt_suite, drafted_tasks
-from paribus.engine.execution.workers.messages import Check, Checked, DryPart, MeasureMemory, Ready
+from paribus.engine.execution.workers.messages import Check, DryPart, Findings, MeasureMemory, Ready
 from paribus.engine.execution.workers.pool import Pool
 from paribus.engine.kernels import shortcoming
 from paribus.errors import ParibusError
@@ -101,8 +101,8 @@ def _check(pool: Pool, study: Study, size: int, tried: Tried) -> list[str]:
         shared = setting if study.probes.own else setting.common
         todo[digest(shared.model_dump(mode="json")), size] = arms[0]
 
-    def hear(task: Check, message: Checked) -> None:
-        warnings.extend(message.warnings)
+    def hear(task: Check, message: Findings) -> None:
+        warnings.extend(message.lines)
 
     parts: dict[str, tuple[DryPart, ...]] = {}
     for key, arm in todo.items():

@@ -46,7 +46,7 @@ def repeat_trials(
     findings: dict[str, list[str]] = {}
 
     def hear(task: Repeat, message: Findings) -> None:
-        findings[f"{task.arm}/seed-{task.seed}"] = message.findings
+        findings[f"{task.arm}/seed-{task.seed}"] = message.lines
 
     with Pool(study, results.path, device=device, backend=backend) as pool:
         pool.start_for(len(tasks), workers)

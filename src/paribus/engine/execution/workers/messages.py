@@ -55,43 +55,26 @@ def _adapter(message: type[Any]) -> TypeAdapter[Any]:
 @_known
 @dataclass(frozen=True)
 class Hello:
-    """The first line to a worker: what it works on.
-
-    Attributes:
-        study: the study, as plain values.
-        folder: what paths of the study are relative to.
-        results: the results folder.
-        device: "auto", "cpu", "cuda" or "mps".
-        number: which of several GPUs the worker takes.
-        checkpoint_seconds: how often a stack is saved.
-        eager: whether a GPU's kernels are launched one by one.
-        run: what the lock of the results folder gave; None where nothing is written there.
-    """
+    """The first line to a worker: what it works on."""
 
     study: dict[str, Any]
-    folder: str
-    results: str
-    device: str
-    number: int
-    checkpoint_seconds: float
-    eager: bool
-    run: str | None
+    folder: str  # what paths of the study are relative to
+    results: str  # the results folder
+    device: str  # "auto", "cpu", "cuda" or "mps"
+    number: int  # which of several GPUs the worker takes
+    checkpoint_seconds: float  # how often a stack is saved
+    eager: bool  # whether a GPU's kernels are launched one by one
+    run: str | None  # what the lock of the results folder gave; None where nothing is written
 
 
 @_known
 @dataclass(frozen=True)
 class Ready:
-    """The first line of a worker: the device that it found.
-
-    Attributes:
-        device: its kind.
-        devices: how many of it there are.
-        precision: what "auto" means on it.
-    """
+    """The first line of a worker: the device that it found."""
 
     device: str
-    devices: int
-    precision: str
+    devices: int  # how many of its kind there are
+    precision: str  # what "auto" means on it
 
 
 @_known
@@ -109,6 +92,26 @@ class Failed:
 
     words: str
     trace: str
+
+
+@_known
+@dataclass(frozen=True)
+class Resumed:
+    """A stack goes on from step `t`; `words` say where a checkpoint could not be used."""
+
+    trials: tuple[Trial, ...]
+    t: int
+    words: str
+
+
+@_known
+@dataclass(frozen=True)
+class Trained:
+    """A stack has done `t` steps; the last training loss of each replica, None if not finite."""
+
+    trials: tuple[Trial, ...]
+    t: int
+    losses: list[float | None]
 
 
 class Task(Generic[Answer]):
@@ -133,6 +136,50 @@ class ArmTask(Task[Answer]):
 
 
 @dataclass(frozen=True)
+class Metrics:
+    """`Metric.about` of all that the study compares, by name."""
+
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the user is told, a line each: warnings of a dry run, or what does not agree."""
+
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A task is done, and what it gives is in the results folder."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """First steps of a trial, trained again, against its record."""
+
+    elsewhere: list[str]  # what of the machine is another, so that nothing could be compared
+    differs_at: int | None = None  # the first step with other bits
+    differs: str = ""  # what differs there
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The kinds of turns that an arm can take."""
+
+    kinds: list[str]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One turn; of training, the bytes too that its tensors hold at most."""
+
+    tokens: int
+    seconds: float
+    held_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Rest(Task[None]):
     """Give back what memory the last task has left."""
 
@@ -145,26 +192,12 @@ class Adopt(Task[None]):
 
 
 @dataclass(frozen=True)
-class Metrics:
-    """`Metric.about` of all that the study compares, by name."""
-
-    metrics: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class Declare(Task[Metrics]):
     """Look the study's endpoints up."""
 
 
 @dataclass(frozen=True)
-class Checked:
-    """An arm passed its dry run; what the user is to be warned of, a line each."""
-
-    warnings: list[str]
-
-
-@dataclass(frozen=True)
-class Check(ArmTask[Checked]):
+class Check(ArmTask[Findings]):
     """Try some steps of an arm, in stacks of so many replicas; see `checks.dry_run`."""
 
     arm: str
@@ -206,11 +239,6 @@ class MeasureStack(ArmTask[StackTimes]):
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A task is done, and what it gives is in the results folder."""
-
-
-@dataclass(frozen=True)
 class Train(ArmTask[Finished]):
     """Train, evaluate and record trials side by side; their arms share the model of `arm`."""
 
@@ -226,26 +254,6 @@ class EvaluateHeldoutPart(ArmTask[Finished]):
     seed: int
 
 
-@_known
-@dataclass(frozen=True)
-class Resumed:
-    """A stack goes on from step `t`; `words` say where a checkpoint could not be used."""
-
-    trials: tuple[Trial, ...]
-    t: int
-    words: str
-
-
-@_known
-@dataclass(frozen=True)
-class Trained:
-    """A stack has done `t` steps; the last training loss of each replica, None if not finite."""
-
-    trials: tuple[Trial, ...]
-    t: int
-    losses: list[float | None]
-
-
 @dataclass(frozen=True)
 class AnswerTasks(ArmTask[Finished]):
     """Let a finished trial answer tasks; `request` says which, and `out` is where answers go."""
@@ -257,33 +265,11 @@ class AnswerTasks(ArmTask[Finished]):
 
 
 @dataclass(frozen=True)
-class Findings:
-    """Findings: what does not agree, a line each."""
-
-    findings: list[str]
-
-
-@dataclass(frozen=True)
 class Repeat(ArmTask[Findings]):
     """Compute again what a finished trial's weights, seed and text give."""
 
     arm: str
     seed: int
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """First steps of a trial, trained again, against its record.
-
-    Attributes:
-        elsewhere: what of the machine is another, so that nothing could be compared.
-        differs_at: the first step with other bits; None where there is none.
-        differs: what differs there.
-    """
-
-    elsewhere: list[str]
-    differs_at: int | None = None
-    differs: str = ""
 
 
 @dataclass(frozen=True)
@@ -296,28 +282,12 @@ class TrainAgain(ArmTask[Comparison]):
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """The kinds of turns that an arm can take."""
-
-    kinds: list[str]
-
-
-@dataclass(frozen=True)
 class Prepare(ArmTask[Prepared]):
     """Load the weights of a trial, to time it in turn; `trains` is whether its training is."""
 
     arm: str
     seed: int
     trains: bool
-
-
-@dataclass(frozen=True)
-class Timed:
-    """One turn; of training, the bytes too that its tensors hold at most."""
-
-    tokens: int
-    seconds: float
-    held_bytes: int | None = None
 
 
 @dataclass(frozen=True)

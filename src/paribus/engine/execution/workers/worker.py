@@ -195,7 +195,7 @@ def _do_on_text(context: WorkerContext, task: ArmTask[Any]) -> object:
     match task:
         case messages.Check(arm, stack, part):
             found = dry_run(study, arm, dataset, device, stack, graphs=graphs, part=part)
-            return messages.Checked(found)
+            return messages.Findings(found)
         case messages.MeasureMemory(arm, stack, workers):
             return largest_stack(study, arm, dataset, device, stack, workers, graphs=graphs)
         case messages.CountModel(arm):
