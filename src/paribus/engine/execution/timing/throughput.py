@@ -1,4 +1,4 @@
-"""One process's part in timing the arms in turn (see `turns.py`): what an arm does in a turn."""
+"""One process's part in timing the arms in turn (`interleaved_timing.py`)."""
 
 from __future__ import annotations
 
