@@ -212,7 +212,8 @@ def test_a_stack_that_is_finished_is_one_line(small_study: Callable[..., Study])
     study = small_study(seeds=list(range(1, 6)))
     heard: list[str] = []
     followers = SimpleNamespace(
-        progress=lambda progress: heard.append(progress.news), finished=lambda trial: None
+        progress=lambda progress: heard.append(progress.news),
+        sinks=SimpleNamespace(finished=lambda trial: None),
     )
     folder = ResultsFolder(study.folder / "none")
     run = _Run(study, folder, SimpleNamespace(), followers)  # type: ignore[arg-type]
