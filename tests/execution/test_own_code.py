@@ -14,7 +14,9 @@ import torch
 import paribus
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.checks.repeat import batches_digest
-from paribus.engine.execution.trial.trial import identity
+from paribus.engine.execution.trial.checkpoints import begun_stacks
+from paribus.engine.execution.trial.trial import StackTask, identity, run_stack
+from paribus.engine.execution.workers.lifetime import Leaving
 from paribus.engine.execution.workers.worker import WorkerContext
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.training import Trainer
@@ -125,6 +127,39 @@ def test_a_trial_with_own_code_has_a_process_of_its_own(small_study: Maker, tmp_
     second = paribus.run(alone, tmp_path / "alone", workers=1)
     name = "trials/baseline/seed-2/weights.safetensors"
     assert (first.path / name).read_bytes() == (second.path / name).read_bytes()
+
+
+CHANGES = """
+import torch
+from paribus.engine.training import optimizer
+
+@optimizer("hasty")
+def hasty(update):
+    update.weights.sub_(update.rates * update.gradients)
+    if update.t == 4:
+        torch.backends.cudnn.benchmark = True
+"""
+
+
+def test_a_setting_that_is_changed_while_training_is_named_and_nothing_goes_on_from_it(
+    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ideas.py").write_text(CHANGES)
+    study = small_study({"training.optimizer.name": "ideas.py:hasty"})
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # and put back
+    folder = ResultsFolder(tmp_path / "r")
+    folder.create(study)
+    task = StackTask(study, (("baseline", 1),), folder, torch.device("cpu"), 0.0)
+    dataset = load_dataset(study.data, study.folder)
+    with pytest.raises(ParibusError, match=r"^training trial baseline/seed-1 changes torch"):
+        run_stack(
+            task,
+            dataset,
+            on_progress=lambda *_: None,
+            on_resume=lambda *_: None,
+            leaving=Leaving(),
+        )
+    assert not begun_stacks(folder.path)
 
 
 OWN_TEXT = """

@@ -83,9 +83,13 @@ def run_stack(
     stack = _Stack(task, dataset)
     on_resume(stack.trainer.t, stack.words)
     stack.begin()
-    with leaving.held(), same_settings(f"training trial {stack.labels}"):
-        if not stack.train(on_progress, leaving):
-            return False
+    try:
+        with leaving.held(), same_settings(f"training trial {stack.labels}"):
+            if not stack.train(on_progress, leaving):
+                return False
+    except ParibusError:
+        stack.checkpoints.remove()  # what they hold may have been trained with other settings
+        raise
     wait(task.device)  # a GPU works on after the last step was handed to it
     seconds = stack.seconds
     if len(task.trials) > 1:
